@@ -1,0 +1,400 @@
+#!/usr/bin/env python3
+"""Everything a developer runs, with nothing but Python 3.11 and git installed.
+
+python3 dev.py demo     run an offline session in the terminal (arguments go to `quarterdeck demo`)
+python3 dev.py test     run the tests (arguments go to pytest)
+python3 dev.py check    format, lint, layers, sizes and types, without changing a file
+python3 dev.py fix      apply safe lint fixes and format
+python3 dev.py bench    run the benchmarks (arguments name them)
+python3 dev.py ci       what the build server runs: check, test, wheel
+python3 dev.py setup    only install what the others need; they also do it by themselves
+python3 dev.py clean    remove everything that setup and the tools made
+"""
+# Standard library only. Every Python 3 must be able to parse this file, so that an old one
+# reaches the check below: no walrus, no match, no `from __future__ import annotations`.
+
+import concurrent.futures
+import difflib
+import hashlib
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+if sys.version_info < (3, 11):
+    sys.exit(
+        "dev.py: Python 3.11 or newer is needed and this is %d.%d; "
+        "run it with a newer one (python3.11 dev.py ...)" % sys.version_info[:2]
+    )
+if os.name != "posix":
+    sys.exit("dev.py: this needs Linux or macOS; on Windows run it inside WSL")
+
+import fcntl  # absent on Windows, which has been sent away above
+
+ROOT = Path(__file__).resolve().parent
+VENV = ROOT / ".venv"
+BIN = VENV / "bin"
+PEERS = ROOT / ".peers"
+BUILD = ROOT / "build"
+PYPROJECT = ROOT / "pyproject.toml"
+CONSTRAINTS = ROOT / "constraints.txt"
+
+# ACP's TypeScript SDK: our types are compared with its JSON schema, and it is the other side in
+# tests and benchmarks. zod is the one package it needs.
+PEER_PACKAGES = ("@agentclientprotocol/sdk@2.4.0", "zod@4.6.7")
+OLDEST_NODE = 18
+
+# The README shows this line; `ci` runs it as it is written.
+TEST_COMMAND = "python3 dev.py test"
+PYTEST_CLOSING_LINE = re.compile(r"(=+ )?(\d+ \w+|no tests)\b.* in [\d.]+s\b")
+
+CHECKS = {
+    "types": ("mypy",),  # first, because it takes longest
+    "format": ("ruff", "format", "--check", "."),
+    "lint": ("ruff", "check", "."),
+    "layers": ("lint-imports", "--no-logo"),
+    "sizes": ("python", "tools/check_sizes.py"),
+}
+CACHES = (".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".import_linter_cache")
+
+FAILED, MISUSED, INTERRUPTED, TERMINATED = 1, 2, 130, 143
+# How long a program may take to end after Ctrl-C before we end it.
+GRACE_SECONDS = 5
+
+
+def say(text: str) -> None:
+    print(f"dev.py: {text}", file=sys.stderr, flush=True)
+
+
+def stop(text: str, status: int = FAILED) -> NoReturn:
+    say(text)
+    sys.exit(status)
+
+
+def environment() -> dict[str, str]:
+    """Return our environment with the programs of .venv first and the pins of constraints.txt."""
+    leaks = ("PYTHONHOME", "PYTHONPATH", "PIP_TARGET", "PIP_PREFIX")
+    inherited = {name: value for name, value in os.environ.items() if name not in leaks}
+    return {
+        **inherited,
+        "PATH": f"{BIN}{os.pathsep}{inherited.get('PATH', os.defpath)}",
+        "VIRTUAL_ENV": str(VENV),
+        "PIP_CONSTRAINT": str(CONSTRAINTS),
+        "PIP_BUILD_CONSTRAINT": str(CONSTRAINTS),  # where pip 25.3 looks for build requirements
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "PIP_USER": "0",
+    }
+
+
+def start(
+    command: tuple[str, ...], stdout: int | None = None, **variables: str
+) -> "subprocess.Popen[str]":
+    env = {**environment(), **variables}
+    program = shutil.which(command[0], path=env["PATH"])
+    if program is None:
+        stop(f"cannot find {command[0]}; run python3 dev.py clean and try again")
+    sys.stdout.flush()
+    return subprocess.Popen(
+        [program, *command[1:]], cwd=ROOT, env=env, stdout=stdout, errors="replace"
+    )
+
+
+@contextmanager
+def owned(process: "subprocess.Popen[str]") -> Iterator[None]:
+    """What we started must not outlive us."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        # The terminal has sent Ctrl-C to the program too: let it say its last words.
+        end(process, patience=GRACE_SECONDS)
+        raise
+    except SystemExit:
+        end(process, patience=0)
+        raise
+
+
+def end(process: "subprocess.Popen[str]", patience: float) -> None:
+    """Wait, ask, insist."""
+    for seconds, insist in ((patience, process.terminate), (GRACE_SECONDS, process.kill)):
+        try:
+            process.wait(seconds)
+            return
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):
+            insist()
+    process.wait()
+
+
+def status_of(command: tuple[str, ...]) -> int:
+    """Run a program to its end and return its exit status as a shell would give it."""
+    process = start(command)
+    with owned(process):
+        status = process.wait()
+    return 128 - status if status < 0 else status
+
+
+def run(command: tuple[str, ...], advice: str) -> None:
+    """Run a program of .venv; if it fails, say so in one line and stop with its status."""
+    status = status_of(command)
+    if status == INTERRUPTED:
+        raise KeyboardInterrupt
+    if status:
+        stop(f"{command[0]} ended with status {status}; {advice}", status)
+
+
+def digest(*parts: str) -> str:
+    """Return what a stamp says: everything that decides what is installed, in one word."""
+    everything = "\0".join((sys.version, str(ROOT), *parts))
+    return hashlib.sha256(everything.encode()).hexdigest()
+
+
+def is_stamped(folder: Path, stamp: str) -> bool:
+    try:
+        return (folder / "stamp").read_text(encoding="utf-8") == stamp
+    except (OSError, UnicodeError):
+        return False
+
+
+def write_stamp(folder: Path, stamp: str) -> None:
+    """Record that `folder` is complete, in one step: half a stamp never counts."""
+    partial = folder / "stamp.partial"
+    partial.write_text(stamp, encoding="utf-8")
+    partial.replace(folder / "stamp")
+
+
+@contextmanager
+def only_one() -> Iterator[None]:
+    """Let one dev.py at a time change .venv and .peers; the others wait."""
+    with Path(__file__).open("rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("waiting for another dev.py to finish its own")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def setup() -> None:
+    sources = (PYPROJECT, CONSTRAINTS, ROOT / "src/quarterdeck/_version.py")
+    packages = digest(*(path.read_text(encoding="utf-8") for path in sources))
+    peers = digest(*PEER_PACKAGES)
+
+    def is_installed() -> bool:
+        # The link's target is gone when the Python it was made with has been removed.
+        return (BIN / "python").exists() and is_stamped(VENV, packages)
+
+    if is_installed() and is_stamped(PEERS, peers):
+        return
+    say("setting up .venv and .peers; a minute or two, the first time only")
+    with only_one():
+        if not is_installed():
+            install_packages(packages)
+        if not is_stamped(PEERS, peers):
+            install_peers(peers)
+
+
+def is_usable_venv() -> bool:
+    """Whether .venv belongs to this Python and this folder, and was not left half made."""
+    try:
+        # The script, not the module: in a copied folder it starts the Python of the original.
+        version = subprocess.check_output(
+            [str(BIN / "pip"), "--version"], text=True, stderr=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    python = "(python %d.%d)" % sys.version_info[:2]
+    return f" from {VENV}{os.sep}" in version and version.rstrip().endswith(python)
+
+
+def install_packages(stamp: str) -> None:
+    if not is_usable_venv():
+        create_venv()
+    command = ("python", "-m", "pip", "install", "-qq", "--editable", ".[dev]")
+    if status_of(command):
+        stop("pip could not install the packages; check the network and `pip config list`")
+    write_stamp(VENV, stamp)
+
+
+def create_venv() -> None:
+    if importlib.util.find_spec("ensurepip") is None:
+        stop(
+            "this Python cannot create environments; install its venv package "
+            "(Debian, Ubuntu: sudo apt install python%d.%d-venv)" % sys.version_info[:2]
+        )
+    if status_of((sys.executable, "-m", "venv", "--clear", str(VENV))):
+        stop(f"cannot create {VENV}; is the disk full or the folder read-only?")
+
+
+def install_peers(stamp: str) -> None:
+    npm, env = find_npm()
+    shutil.rmtree(PEERS, ignore_errors=True)
+    PEERS.mkdir()
+    # A package.json of its own keeps npm from looking for one in the folders above.
+    (PEERS / "package.json").write_text('{"private": true}\n', encoding="utf-8")
+    quietly = ("--loglevel=error", "--no-audit", "--no-fund", "--no-update-notifier")
+    only = ("--no-package-lock", "--no-save", "--ignore-scripts")
+    soon = ("--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=5000")  # not minutes
+    command = [npm, "install", *quietly, *only, *soon, *PEER_PACKAGES]
+    if subprocess.call(command, cwd=PEERS, env=env, stdout=subprocess.DEVNULL):
+        stop("npm could not install its packages; check the network and `npm config list`")
+    write_stamp(PEERS, stamp)
+
+
+def find_npm() -> tuple[str, dict[str, str]]:
+    """Return the system's npm if its node is new enough, else the one that came with .venv."""
+    npm, node = shutil.which("npm"), shutil.which("node")
+    if npm and node:
+        asked = subprocess.run([node, "--version"], stdout=subprocess.PIPE, text=True, check=False)
+        major = re.match(r"v(\d+)\.", asked.stdout)
+        if major and int(major[1]) >= OLDEST_NODE:
+            return npm, dict(os.environ)
+    return str(BIN / "npm"), environment()
+
+
+def demo(*arguments: str) -> None:
+    setup()
+    run(("quarterdeck", "demo", *arguments), "see above")
+
+
+def test(*arguments: str) -> None:
+    setup()
+    run(("pytest", *arguments), "see the lines that start with FAILED or ERROR")
+
+
+def bench(*arguments: str) -> None:
+    setup()
+    run(("python", "benchmarks/run.py", *arguments), "see above")
+
+
+def fix() -> None:
+    setup()
+    status = status_of(("ruff", "check", "--fix", "."))
+    run(("ruff", "format", "."), "see above")
+    if status:
+        stop("ruff found what it cannot fix; see above")
+
+
+def check() -> None:
+    setup()
+    if not checks_pass():
+        stop("check failed; python3 dev.py fix mends format and some of lint")
+
+
+def checks_pass() -> bool:
+    """Run every check, whatever the others say, and report each in a line."""
+
+    def outcome(name: str) -> tuple[str, bool, float]:
+        started = time.monotonic()
+        process = start(CHECKS[name], stdout=subprocess.PIPE)
+        output, _ = process.communicate()
+        if process.returncode:
+            print(output, end="", flush=True)
+        return name, process.returncode == 0, time.monotonic() - started
+
+    with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        outcomes = list(pool.map(outcome, CHECKS))
+    for name, passed, seconds in outcomes:
+        print(f"{name:8} {'ok' if passed else 'FAILED':8} {seconds:5.1f} s")
+    return all(passed for _, passed, _ in outcomes)
+
+
+def ci() -> None:
+    setup()
+    failed = [] if checks_pass() else ["check"]
+    tests_passed, closing_line = run_tests()
+    if not tests_passed:
+        failed.append("test")
+    if status_of(("coverage", "combine", "-q")) or status_of(("coverage", "report")):
+        failed.append("coverage")
+    if not wheel_works():
+        failed.append("wheel")
+    if failed:
+        say(f"ci failed in {', '.join(failed)}; each can be run by itself, see python3 dev.py help")
+    print(closing_line, flush=True)
+    sys.exit(FAILED if failed else 0)
+
+
+def run_tests() -> tuple[bool, str]:
+    """Run the README's test command; return whether it passed and pytest's closing line."""
+    print(f"$ {TEST_COMMAND}", flush=True)
+    closing_line = "pytest printed no closing line"
+    # Python starts coverage by itself when this names a configuration, in every process of .venv.
+    measured = {"COVERAGE_PROCESS_START": str(PYPROJECT), "COVERAGE_FILE": str(ROOT / ".coverage")}
+    process = start(tuple(shlex.split(TEST_COMMAND)), stdout=subprocess.PIPE, **measured)
+    with process, owned(process):
+        for line in process.stdout or ():
+            print(line, end="", flush=True)
+            if PYTEST_CLOSING_LINE.match(line):
+                closing_line = line.strip()
+        return process.wait() == 0, closing_line
+
+
+def wheel_works() -> bool:
+    """Build the wheel and ask the command that a user would get from it for its version."""
+    shutil.rmtree(BUILD, ignore_errors=True)
+    pip = ("python", "-m", "pip", "-qq")
+    building = (*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(BUILD), ".")
+    if status_of(building):
+        say("the wheel cannot be built; see above")
+        return False
+    (wheel,) = BUILD.glob("quarterdeck-*.whl")
+    with tempfile.TemporaryDirectory(prefix="quarterdeck-") as folder:
+        python, command = (f"{folder}/bin/{name}" for name in ("python", "quarterdeck"))
+        for step in (
+            (sys.executable, "-m", "venv", "--without-pip", folder),
+            (*pip, "--python", python, "install", str(wheel)),
+            (command, "--version"),
+        ):
+            if status_of(step):
+                say(f"the wheel does not work: {shlex.join(step)} failed; see above")
+                return False
+    return True
+
+
+def clean() -> None:
+    with only_one():
+        for folder in (VENV, PEERS, BUILD, *(ROOT / name for name in CACHES)):
+            shutil.rmtree(folder, ignore_errors=True)
+        for code in ("src", "tests", "tools", "benchmarks"):
+            for folder in list((ROOT / code).rglob("__pycache__")):
+                shutil.rmtree(folder, ignore_errors=True)
+        for data in ROOT.glob(".coverage*"):
+            data.unlink()
+
+
+WITH_ARGUMENTS = {"demo": demo, "test": test, "bench": bench}
+WITHOUT_ARGUMENTS = {"check": check, "fix": fix, "ci": ci, "setup": setup, "clean": clean}
+
+
+def main(name: str = "help", *arguments: str) -> None:
+    if name in ("help", "-h", "--help"):
+        print(__doc__.strip())
+    elif name in WITH_ARGUMENTS:
+        WITH_ARGUMENTS[name](*arguments)
+    elif name not in WITHOUT_ARGUMENTS:
+        near = difflib.get_close_matches(name, [*WITH_ARGUMENTS, *WITHOUT_ARGUMENTS], n=1)
+        hint = f"did you mean {near[0]}?" if near else "python3 dev.py help lists them"
+        stop(f"there is no command {name!r}; {hint}", MISUSED)
+    elif arguments:
+        stop(f"{name} takes no arguments; leave out {shlex.join(arguments)}", MISUSED)
+    else:
+        WITHOUT_ARGUMENTS[name]()
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    try:
+        main(*sys.argv[1:])
+    except KeyboardInterrupt:
+        stop("interrupted; run it again to carry on", INTERRUPTED)
+    except OSError as error:  # a disk that is full, a folder that is read-only
+        stop(f"{error}; mend that and run it again")

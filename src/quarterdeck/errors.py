@@ -1,0 +1,120 @@
+"""Every exception this package raises on purpose.
+
+QuarterdeckError
+├── AcpError                a host, client or transport call failed with an `acpjs/*` code
+├── ProtocolError           a peer, a file or a stored log broke the rules
+│   ├── EventInvalid            an event that is not one
+│   ├── JsonInvalid             text that is not JSON
+│   └── SchemaMismatch          JSON that is not what ACP's schema says
+├── ConnectionFailed        a JSON-RPC call could not be completed
+│   ├── ConnectionClosed        the connection ended while we still needed it
+│   ├── CallTimedOut            no answer within the time given
+│   └── AnswerInvalid           the answer cannot be read as what the method promises
+├── RpcError                the other side answered, or is to be answered, with a JSON-RPC error
+├── AgentNotFound           the command that starts an agent does not exist
+└── ScenarioInvalid         a scenario file for the scripted agent that cannot be played
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class QuarterdeckError(Exception):
+    """Base class; catch it only at an outer edge (CLI, HTTP handler)."""
+
+
+class AcpError(QuarterdeckError):
+    """A host, client or transport call failed; `code` is one of `protocol.ERROR_CODES`."""
+
+    def __init__(
+        self, code: str, message: str, *, data: Any = None, retryable: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+        self.retryable = retryable
+
+
+class ProtocolError(QuarterdeckError):
+    """A peer, a file or a stored log broke the rules."""
+
+
+class EventInvalid(ProtocolError):
+    """Something was offered as an event that is not one."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"not an event: {reason}")
+        self.reason = reason
+
+
+class JsonInvalid(ProtocolError):
+    """A text is not JSON, or nests deeper than any message of ours."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"not JSON: {reason}")
+        self.reason = reason
+
+
+class SchemaMismatch(ProtocolError):
+    """JSON was read as a type of ACP that it does not fit, even with patience."""
+
+    def __init__(self, expected: str, reason: str) -> None:
+        super().__init__(f"not a valid {expected}: {reason}")
+        self.expected = expected
+        self.reason = reason
+
+
+class ConnectionFailed(QuarterdeckError):
+    """A JSON-RPC call could not be completed."""
+
+
+class ConnectionClosed(ConnectionFailed):
+    """The connection ended while we still needed it."""
+
+
+class CallTimedOut(ConnectionFailed):
+    """The other side did not answer within the time given."""
+
+    def __init__(self, method: str, seconds: float) -> None:
+        super().__init__(f"{method} was not answered within {seconds:g} s; it was cancelled")
+        self.method = method
+        self.seconds = seconds
+
+
+class AnswerInvalid(ConnectionFailed):
+    """The other side answered with something the method does not promise."""
+
+    def __init__(self, method: str, reason: str) -> None:
+        super().__init__(f"the answer to {method} cannot be read: {reason}")
+        self.method = method
+        self.reason = reason
+
+
+class RpcError(QuarterdeckError):
+    """The other side answered with a JSON-RPC error; raise it in a handler to answer with one."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(f"{message} ({code})")
+        self.code = code
+        self.message = message
+        self.data = data
+
+
+class AgentNotFound(QuarterdeckError):
+    """The command that starts an agent does not exist or may not be run."""
+
+    def __init__(self, command: str, reason: str) -> None:
+        super().__init__(f"cannot start {command!r}: {reason}; is it installed and on PATH?")
+        self.command = command
+        self.reason = reason
+
+
+class ScenarioInvalid(QuarterdeckError):
+    """A scenario file for the scripted agent cannot be played."""
+
+    def __init__(self, source: str, reason: str) -> None:
+        super().__init__(f"cannot play {source}: {reason}")
+        self.source = source
+        self.reason = reason

@@ -1,0 +1,60 @@
+r"""JSON as peers really write it: msgspec for speed, the standard library for what it refuses.
+
+Two habits of real programs are outside strict JSON, and losing a message over them helps nobody:
+JavaScript agents cut text between the halves of a surrogate pair (`"\ud83d"`), and Python agents
+write `NaN`. The first is kept as it is, the second is read as null. Both take the slow path only.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from quarterdeck.errors import JsonInvalid
+
+_decode = msgspec.json.Decoder().decode
+_BOM = b"\xef\xbb\xbf"
+
+
+def decode_json(text: bytes | str) -> Any:
+    """Read one JSON value.
+
+    Raises:
+        JsonInvalid: if `text` is not JSON, not UTF-8, or nested too deeply to read.
+    """
+    try:
+        return _decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return _decode_slowly(text)
+
+
+def encode_json(value: Any) -> bytes:
+    """Write one JSON value on one line.
+
+    Raises:
+        TypeError: if `value` holds something JSON has no word for.
+        JsonInvalid: if it is nested too deeply, or contains itself.
+    """
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:  # a lone surrogate: only an escape can carry it
+        return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode()
+    except RecursionError as error:
+        raise JsonInvalid("nested too deeply") from error
+
+
+def _decode_slowly(text: bytes | str) -> Any:
+    try:
+        if isinstance(text, bytes):
+            text = text.removeprefix(_BOM).decode()
+        return json.loads(text, parse_constant=_null)
+    except RecursionError as error:
+        raise JsonInvalid("nested too deeply") from error
+    except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are both of this kind
+        raise JsonInvalid(str(error)) from error
+
+
+def _null(_name: str) -> None:
+    """Read NaN and the infinities as null, as JavaScript's JSON.stringify writes them."""
