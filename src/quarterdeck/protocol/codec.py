@@ -1,0 +1,204 @@
+"""Events to and from JSON, losing nothing: decoding and encoding any event gives the same JSON.
+
+The fast path is one pass in C. It refuses whatever it could not give back (keys the envelope does
+not have, explicit nulls, lone surrogates, types from a newer version); the slow path keeps those
+on the side, in `Event.unknown` or as an `UnknownEvent`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+
+from quarterdeck.errors import EventInvalid, JsonInvalid
+from quarterdeck.jsontext import decode_json, encode_json
+from quarterdeck.protocol.events import (
+    HOST_EVENT_CLASSES,
+    SESSION_EVENT_CLASSES,
+    AcpEvent,
+    Event,
+    HostEvent,
+    SessionEvent,
+    UnknownEvent,
+)
+from quarterdeck.protocol.payloads import AcpEventExtensions
+
+_decode: Final[Callable[[str | bytes], Event]] = msgspec.json.Decoder(AcpEvent).decode
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def decode_event(data: Mapping[str, Any] | str | bytes) -> Event:
+    """Read an event from its JSON text or from the object that text stands for.
+
+    Raises:
+        EventInvalid: if it is not an event at all.
+    """
+    if not isinstance(data, str | bytes):
+        return _from_object(data)
+    try:
+        return _decode(data)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return _decode_slowly(data)
+
+
+def encode_event(event: Event) -> bytes:
+    """Write an event as one line of JSON."""
+    if event.unknown is None and not isinstance(event, UnknownEvent):
+        try:
+            return _encode(event)
+        except (UnicodeError, RecursionError):
+            pass  # `encode_json` knows what to do with a lone surrogate
+    return encode_json(event_to_object(event))
+
+
+def make_session_event(
+    type: str,  # noqa: A002  # its name on the wire
+    session_id: str,
+    *,
+    seq: int,
+    ts: float,
+    payload: Mapping[str, Any],
+    extensions: AcpEventExtensions | None = None,
+) -> SessionEvent:
+    """Build an event of a session from its type's name; empty `extensions` are left out.
+
+    Raises:
+        EventInvalid: if there is no such type.
+    """
+    event_class = SESSION_EVENT_CLASSES.get(type)
+    if event_class is None:
+        raise EventInvalid(f"a session has no event type {type!r}")
+    return event_class(
+        session_id=session_id, seq=seq, ts=ts, payload=payload, extensions=extensions or None
+    )
+
+
+def make_host_event(
+    type: str,  # noqa: A002  # its name on the wire
+    agent_id: str | None = None,
+    *,
+    seq: int,
+    ts: float,
+    payload: Mapping[str, Any],
+    extensions: AcpEventExtensions | None = None,
+) -> HostEvent:
+    """Build an event of the host from its type's name; empty `extensions` are left out.
+
+    Raises:
+        EventInvalid: if there is no such type.
+    """
+    event_class = HOST_EVENT_CLASSES.get(type)
+    if event_class is None:
+        raise EventInvalid(f"a host has no event type {type!r}")
+    return event_class(
+        agent_id=agent_id, seq=seq, ts=ts, payload=payload, extensions=extensions or None
+    )
+
+
+def event_to_object(event: Event) -> dict[str, Any]:
+    """Return the JSON object of an event; what is nested in it is shared, not copied."""
+    if isinstance(event, UnknownEvent):
+        return event.raw
+    known = {"type": event.type, "seq": event.seq, "ts": event.ts, "payload": event.payload}
+    if event.session_id is not None:
+        known["sessionId"] = event.session_id
+    if event.agent_id is not None:
+        known["agentId"] = event.agent_id
+    if event.extensions is not None:
+        known["extensions"] = event.extensions
+    return known if event.unknown is None else {**known, **event.unknown}
+
+
+def _decode_slowly(text: str | bytes) -> Event:
+    try:
+        return _from_object(decode_json(text))
+    except JsonInvalid as error:
+        raise EventInvalid(f"it is not JSON: {error.reason}") from error
+
+
+def _from_object(raw: object) -> Event:
+    """Read an event from a JSON object, keeping every key of it."""
+    if not isinstance(raw, Mapping):
+        raise EventInvalid(f"it is a JSON {_json_type(raw)}, not an object")
+    kind, seq = raw.get("type"), _whole_number(raw.get("seq"))
+    if not isinstance(kind, str):
+        raise EventInvalid("it has no type")
+    if seq is None:
+        raise EventInvalid(f"this {kind} has no seq")
+    if kind in SESSION_EVENT_CLASSES:
+        return _session_event(kind, seq, dict(raw))
+    if kind in HOST_EVENT_CLASSES:
+        return _host_event(kind, seq, dict(raw))
+    return UnknownEvent(
+        type=kind,
+        seq=seq,
+        ts=raw.get("ts", 0),
+        payload=raw.get("payload"),
+        extensions=raw.get("extensions"),
+        session_id=raw.get("sessionId"),
+        agent_id=raw.get("agentId"),
+        raw=dict(raw),
+    )
+
+
+def _session_event(kind: str, seq: int, rest: dict[str, Any]) -> SessionEvent:
+    ts, payload, extensions = _take_envelope(kind, rest)
+    session_id = rest.pop("sessionId", None)
+    if not isinstance(session_id, str):
+        raise EventInvalid(f"this {kind} names no session")
+    return SESSION_EVENT_CLASSES[kind](
+        session_id=session_id,
+        seq=seq,
+        ts=ts,
+        payload=payload,
+        extensions=extensions,
+        unknown=MappingProxyType(rest) if rest else None,
+    )
+
+
+def _host_event(kind: str, seq: int, rest: dict[str, Any]) -> HostEvent:
+    ts, payload, extensions = _take_envelope(kind, rest)
+    agent_id = rest.pop("agentId") if isinstance(rest.get("agentId"), str) else None
+    return HOST_EVENT_CLASSES[kind](
+        agent_id=agent_id,
+        seq=seq,
+        ts=ts,
+        payload=payload,
+        extensions=extensions,
+        unknown=MappingProxyType(rest) if rest else None,
+    )
+
+
+def _take_envelope(kind: str, rest: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """Remove what every class has from `rest`; the seq is known already."""
+    del rest["type"], rest["seq"]
+    ts, payload = rest.pop("ts", None), rest.pop("payload", None)
+    if not isinstance(ts, int | float) or isinstance(ts, bool):
+        raise EventInvalid(f"this {kind} has no ts")
+    if not isinstance(payload, dict):
+        raise EventInvalid(f"this {kind} has no payload")
+    extensions = rest.pop("extensions") if isinstance(rest.get("extensions"), dict) else None
+    return ts, payload, extensions
+
+
+def _whole_number(value: object) -> int | None:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _json_type(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case str():
+            return "string"
+        case int() | float():
+            return "number"
+        case _:
+            return "array"

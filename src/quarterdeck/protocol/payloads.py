@@ -1,0 +1,220 @@
+"""What every event carries, for type checkers; at run time payloads are verbatim JSON objects.
+
+Payloads that are an agent's update have no `_meta` of their own: the host moves it into the
+event's `extensions`. Nested objects keep theirs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
+
+from quarterdeck.protocol.sdk import (
+    AuthMethod,
+    AvailableCommand,
+    ContentBlock,
+    Cost,
+    JsonObject,
+    McpServer,
+    PermissionOption,
+    PlanEntry,
+    RequestPermissionOutcome,
+    SessionConfigOption,
+    SessionModeState,
+    StopReason,
+    ToolCallContent,
+    ToolCallLocation,
+    ToolCallStatus,
+    ToolKind,
+    Usage,
+)
+
+AcpEventExtensions: TypeAlias = JsonObject
+"""`_meta` and every field we do not model, by their own names."""
+
+SessionStatus: TypeAlias = Literal[
+    "creating", "active", "prompting", "disconnected", "resuming", "closed", "deleted"
+]
+AgentStatus: TypeAlias = Literal["spawning", "initializing", "ready", "exited", "restarting"]
+AgentExitReason: TypeAlias = Literal[
+    "spawn-failed", "initialize-failed", "crashed", "disposed", "restart-exhausted"
+]
+InstallStage: TypeAlias = Literal[
+    "resolving", "cache-hit", "downloading", "verifying", "extracting", "installed", "failed"
+]
+DiagnosticLevel: TypeAlias = Literal["info", "warn", "error"]
+MessageKind: TypeAlias = Literal["user", "agent", "thought"]
+PermissionResolution: TypeAlias = Literal["answered", "superseded"]
+
+
+class MessageChunkPayload(TypedDict):
+    content: ContentBlock
+    messageId: NotRequired[str]
+
+
+class ToolCallPayload(TypedDict):
+    toolCallId: str
+    title: str
+    kind: NotRequired[ToolKind]
+    status: NotRequired[ToolCallStatus]
+    content: NotRequired[list[ToolCallContent]]
+    locations: NotRequired[list[ToolCallLocation]]
+    rawInput: NotRequired[Any]
+    rawOutput: NotRequired[Any]
+
+
+class ToolCallUpdatePayload(TypedDict):
+    toolCallId: str
+    title: NotRequired[str]
+    kind: NotRequired[ToolKind]
+    status: NotRequired[ToolCallStatus]
+    content: NotRequired[list[ToolCallContent]]
+    locations: NotRequired[list[ToolCallLocation]]
+    rawInput: NotRequired[Any]
+    rawOutput: NotRequired[Any]
+
+
+class PlanPayload(TypedDict):
+    entries: list[PlanEntry]
+
+
+class AvailableCommandsUpdatePayload(TypedDict):
+    availableCommands: list[AvailableCommand]
+
+
+class CurrentModeUpdatePayload(TypedDict):
+    currentModeId: str
+
+
+class SessionConfigInitPayload(TypedDict):
+    modes: NotRequired[SessionModeState]
+    configOptions: NotRequired[list[SessionConfigOption]]
+
+
+class ConfigOptionsUpdatePayload(TypedDict):
+    configOptions: list[SessionConfigOption]
+
+
+class SessionInfoUpdatePayload(TypedDict):
+    title: NotRequired[str | None]
+    updatedAt: NotRequired[str | None]
+
+
+class UsageUpdatePayload(TypedDict):
+    used: int
+    size: int
+    cost: NotRequired[Cost]
+
+
+class PromptErrorState(TypedDict):
+    """An agent's JSON-RPC error that ended a prompt."""
+
+    code: int
+    message: str
+    data: NotRequired[Any]
+
+
+class PromptFinishedPayload(TypedDict):
+    stopReason: StopReason
+    usage: NotRequired[Usage]
+    error: NotRequired[PromptErrorState]
+
+
+class SessionStatusChangePayload(TypedDict):
+    status: SessionStatus
+    resumed: NotRequired[bool]
+
+
+class SessionResetPayload(TypedDict):
+    reason: Literal["load"]
+
+
+class PermissionRequestCreatedPayload(TypedDict):
+    requestId: str
+    toolCall: ToolCallUpdatePayload
+    options: list[PermissionOption]
+
+
+class PermissionRequestResolvedPayload(TypedDict):
+    requestId: str
+    status: PermissionResolution
+    outcome: NotRequired[RequestPermissionOutcome]
+
+
+class TerminalExit(TypedDict):
+    exitCode: NotRequired[int]
+    signal: NotRequired[str]
+
+
+class TerminalOutputPayload(TypedDict):
+    terminalId: str
+    delta: NotRequired[str]
+    truncated: NotRequired[bool]
+    exit: NotRequired[TerminalExit]
+
+
+UnrecognizedUpdatePayload: TypeAlias = JsonObject
+"""A whole update that we do not model, its `sessionUpdate` and `_meta` included."""
+
+
+class AgentExit(TypedDict):
+    code: NotRequired[int]
+    signal: NotRequired[str]
+
+
+class AgentUpdatedPayload(TypedDict):
+    """`AgentSnapshotWire` as JSON."""
+
+    agentId: str
+    status: AgentStatus
+    restartCount: int
+    reason: NotRequired[AgentExitReason]
+    exit: NotRequired[AgentExit]
+    capabilities: NotRequired[JsonObject]
+    authMethods: NotRequired[list[AuthMethod]]
+
+
+class AgentRemovedPayload(TypedDict):
+    agentId: str
+
+
+class SessionUpdatedPayload(TypedDict):
+    """`SessionSnapshotWire` as JSON."""
+
+    sessionId: str
+    status: SessionStatus
+    agentId: NotRequired[str]
+    cwd: str
+    mcpServers: NotRequired[list[McpServer]]
+    additionalDirectories: list[str]
+    agentDefinitionId: NotRequired[str]
+    title: NotRequired[str | None]
+    updatedAt: NotRequired[str | None]
+
+
+class PermissionUpdatedPayload(TypedDict):
+    """`HostPermissionSnapshot` as JSON."""
+
+    requestId: str
+    sessionId: str
+    agentId: NotRequired[str]
+    status: Literal["pending", "answered", "superseded"]
+    toolCall: ToolCallUpdatePayload
+    options: list[PermissionOption]
+    outcome: NotRequired[RequestPermissionOutcome]
+
+
+class InstallProgressPayload(TypedDict):
+    stage: InstallStage
+    version: NotRequired[str]
+    platform: NotRequired[str]
+    downloadedBytes: NotRequired[int]
+    totalBytes: NotRequired[int]
+    reason: NotRequired[str]
+
+
+class DiagnosticPayload(TypedDict):
+    level: DiagnosticLevel
+    code: str
+    message: str
+    sessionId: NotRequired[str]
+    data: NotRequired[Any]

@@ -1,0 +1,333 @@
+"""`reduce`: the next state of a session, from the last one and an event.
+
+Pure: it changes nothing, reads no clock and gives the same state everywhere. Of `seq` and `ts` it
+only stores `seq`, and it does not ask whose session an event is: ordering, deduplication and
+repair happen before. Flat: no event costs more because many came before it (`persistent`,
+`terminal`). Nothing validates an agent's payload on its way here, so any JSON will do: what is
+missing is None, and what is not a list where a list belongs is taken as its only element.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias, assert_never
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from quarterdeck.jsontext import encode_json
+from quarterdeck.protocol.events import (
+    AgentMessageChunkEvent,
+    AgentThoughtChunkEvent,
+    AnyEvent,
+    AvailableCommandsUpdateEvent,
+    ConfigOptionsUpdateEvent,
+    CurrentModeUpdateEvent,
+    Event,
+    HostEvent,
+    PermissionRequestCreatedEvent,
+    PermissionRequestResolvedEvent,
+    PlanEvent,
+    PromptFinishedEvent,
+    SessionConfigInitEvent,
+    SessionEvent,
+    SessionInfoUpdateEvent,
+    SessionResetEvent,
+    SessionStatusChangeEvent,
+    TerminalOutputEvent,
+    ToolCallEvent,
+    ToolCallUpdateEvent,
+    UnknownEvent,
+    UnrecognizedUpdateEvent,
+    UsageUpdateEvent,
+    UserMessageChunkEvent,
+)
+from quarterdeck.protocol.payloads import MessageKind
+from quarterdeck.protocol.persistent import Blocks
+from quarterdeck.protocol.state import (
+    PendingPermissionRequest,
+    ResolvedPermissionRequest,
+    SessionConnectionState,
+    SessionInfoState,
+    SessionMessage,
+    SessionState,
+    SessionUsageState,
+    TerminalOutputState,
+    ToolCallState,
+    initial_state,
+)
+from quarterdeck.protocol.terminal import TailBuffer
+
+TERMINAL_OUTPUT_LIMIT: Final = 1024 * 1024
+"""Bytes kept of one terminal's output, the newest."""
+
+RESOLVED_PERMISSIONS_LIMIT: Final = 100
+"""Answered and superseded permission requests kept, the newest."""
+
+_ConfigEvent: TypeAlias = (
+    AvailableCommandsUpdateEvent
+    | ConfigOptionsUpdateEvent
+    | CurrentModeUpdateEvent
+    | SessionConfigInitEvent
+)
+_ProgressEvent: TypeAlias = (
+    PlanEvent
+    | PromptFinishedEvent
+    | SessionInfoUpdateEvent
+    | SessionStatusChangeEvent
+    | UsageUpdateEvent
+)
+
+
+def reduce(state: SessionState, event: Event) -> SessionState:
+    """Return the state after `event`; the very same object if the event is not for states.
+
+    Not for states are `unrecognized-update`, all host events, events of unknown types, and a
+    `tool-call-update` for a call that is not there.
+    """
+    known: AnyEvent = event  # type: ignore[assignment]  # `Event` is sealed, and a test says so
+    match known:  # the frequent ones first: each case costs 40 ns
+        case AgentMessageChunkEvent():
+            return _with_chunk(state, "agent", known)
+        case ToolCallUpdateEvent():
+            return _with_tool_call_update(state, known)
+        case AgentThoughtChunkEvent():
+            return _with_chunk(state, "thought", known)
+        case TerminalOutputEvent():
+            return _with_terminal_output(state, known)
+        case ToolCallEvent():
+            return _with_tool_call(state, known)
+        case UserMessageChunkEvent():
+            return _with_chunk(state, "user", known)
+        case SessionEvent():
+            return _with_rare_event(state, known)
+        case HostEvent() | UnknownEvent():
+            return state
+        case _:
+            assert_never(known)
+
+
+def _with_rare_event(
+    state: SessionState,
+    event: _ConfigEvent
+    | _ProgressEvent
+    | PermissionRequestCreatedEvent
+    | PermissionRequestResolvedEvent
+    | SessionResetEvent
+    | UnrecognizedUpdateEvent,
+) -> SessionState:
+    match event:
+        case (
+            PlanEvent()
+            | PromptFinishedEvent()
+            | SessionInfoUpdateEvent()
+            | SessionStatusChangeEvent()
+            | UsageUpdateEvent()
+        ):
+            return _with_progress(state, event)
+        case PermissionRequestCreatedEvent():
+            return _with_permission_request(state, event)
+        case PermissionRequestResolvedEvent():
+            return _with_permission_resolved(state, event)
+        case SessionResetEvent(session_id=session_id):
+            return initial_state(session_id)
+        case UnrecognizedUpdateEvent():
+            return state
+        case (
+            AvailableCommandsUpdateEvent()
+            | ConfigOptionsUpdateEvent()
+            | CurrentModeUpdateEvent()
+            | SessionConfigInitEvent()
+        ):
+            return _with_config(state, event)
+        case _:
+            assert_never(event)
+
+
+def _with_chunk(
+    state: SessionState,
+    kind: MessageKind,
+    event: AgentMessageChunkEvent | AgentThoughtChunkEvent | UserMessageChunkEvent,
+) -> SessionState:
+    """Put a chunk into the message it belongs to, or into a new one.
+
+    With a `messageId`, that is the message of this kind and id, wherever it is. (The seed scans
+    from the tail; there is at most one, so a look-up finds the same.) Without, it is the newest
+    message, if that is of this kind and has no id either.
+    """
+    payload: Any = event.payload
+    messages, message_id, block = state.messages, payload.get("messageId"), payload.get("content")
+    newest, position = messages.newest, -1
+    # A message without an id is never looked up; its position makes a key that is its own.
+    key: object = len(messages)
+    if newest is not None and newest.kind == kind and newest.message_id == message_id:
+        position = len(messages) - 1
+    elif message_id is not None:
+        key = _message_key(kind, message_id)
+        position = messages.position(key)
+    if position < 0:
+        message = SessionMessage(kind, message_id, Blocks(block), event.seq)
+        return replace(state, messages=messages.appended(key, message))
+    found = messages.at(position)
+    message = SessionMessage(kind, message_id, found.content.appended(block), found.seq)
+    return replace(state, messages=messages.replaced(position, message))
+
+
+def _message_key(kind: MessageKind, message_id: object) -> object:
+    """Return a key for kind and id; a frequent one is no new object, and so costs no memory."""
+    if kind == "agent" and isinstance(message_id, str):
+        return message_id
+    return (kind, message_id if isinstance(message_id, str) else encode_json(message_id))
+
+
+def _with_tool_call(state: SessionState, event: ToolCallEvent) -> SessionState:
+    payload: Any = event.payload
+    tool_call = ToolCallState(
+        tool_call_id=payload.get("toolCallId"),
+        title=payload.get("title"),
+        kind=payload.get("kind"),
+        status=payload.get("status"),
+        content=_elements(payload.get("content")),
+        locations=_elements(payload.get("locations")),
+        raw_input=payload.get("rawInput", UNSET),
+        raw_output=payload.get("rawOutput", UNSET),
+        extensions=UNSET if event.extensions is None else event.extensions,
+        seq=event.seq,
+    )
+    key = _text(tool_call.tool_call_id)
+    return replace(state, tool_calls=state.tool_calls.with_entry(key, tool_call))
+
+
+def _with_tool_call_update(state: SessionState, event: ToolCallUpdateEvent) -> SessionState:
+    """Change what the update names; null means no change, except for raw input and output."""
+    payload: Any = event.payload
+    position = state.tool_calls.position(_text(payload.get("toolCallId")))
+    if position < 0:
+        return state
+    call = state.tool_calls.at(position)
+    title, kind, status = payload.get("title"), payload.get("kind"), payload.get("status")
+    content, locations = payload.get("content"), payload.get("locations")
+    updated = ToolCallState(
+        tool_call_id=call.tool_call_id,
+        title=call.title if title is None else title,
+        kind=call.kind if kind is None else kind,
+        status=call.status if status is None else status,
+        content=call.content if content is None else _elements(content),
+        locations=call.locations if locations is None else _elements(locations),
+        raw_input=payload.get("rawInput", call.raw_input),
+        raw_output=payload.get("rawOutput", call.raw_output),
+        extensions=call.extensions if event.extensions is None else event.extensions,
+        seq=call.seq,
+    )
+    return replace(state, tool_calls=state.tool_calls.replaced(position, updated))
+
+
+def _with_terminal_output(state: SessionState, event: TerminalOutputEvent) -> SessionState:
+    payload: Any = event.payload
+    key, delta, end = _text(payload.get("terminalId")), payload.get("delta"), payload.get("exit")
+    position = state.terminals.position(key)
+    old = TerminalOutputState(TailBuffer.empty()) if position < 0 else state.terminals.at(position)
+    buffer, was_cut = old.buffer, False
+    if delta is not None:
+        buffer, was_cut = buffer.extended(_text(delta), TERMINAL_OUTPUT_LIMIT)
+    terminal = TerminalOutputState(
+        buffer,
+        old.truncated or was_cut or bool(payload.get("truncated")),
+        old.exit if end is None else end,
+    )
+    return replace(state, terminals=state.terminals.with_entry(key, terminal))
+
+
+def _with_permission_request(
+    state: SessionState, event: PermissionRequestCreatedEvent
+) -> SessionState:
+    payload: Any = event.payload
+    request = PendingPermissionRequest(
+        payload.get("requestId"), payload.get("toolCall"), _elements(payload.get("options"))
+    )
+    pending = (*state.pending_permission_requests, request)
+    return replace(state, pending_permission_requests=pending)
+
+
+def _with_permission_resolved(
+    state: SessionState, event: PermissionRequestResolvedEvent
+) -> SessionState:
+    """Move a request from pending to resolved; one we never saw gets a stand-in tool call."""
+    payload: Any = event.payload
+    request_id, requests = payload.get("requestId"), state.pending_permission_requests
+    tool_calls = [one.tool_call for one in requests if one.request_id == request_id]
+    resolved = ResolvedPermissionRequest(
+        request_id,
+        tool_calls[0] if tool_calls else {"toolCallId": request_id},
+        payload.get("status"),
+        payload.get("outcome", UNSET),
+    )
+    kept = (*state.resolved_permission_requests, resolved)[-RESOLVED_PERMISSIONS_LIMIT:]
+    return replace(
+        state,
+        pending_permission_requests=tuple(one for one in requests if one.request_id != request_id),
+        resolved_permission_requests=kept,
+    )
+
+
+def _with_config(state: SessionState, event: _ConfigEvent) -> SessionState:
+    payload: Any = event.payload
+    match event:
+        case AvailableCommandsUpdateEvent():
+            return replace(state, available_commands=_elements(payload.get("availableCommands")))
+        case ConfigOptionsUpdateEvent():
+            return replace(state, config_options=_elements(payload.get("configOptions")))
+        case CurrentModeUpdateEvent():
+            modes: Any = state.modes if isinstance(state.modes, dict) else {"availableModes": []}
+            current = payload.get("currentModeId")
+            return replace(state, modes={**modes, "currentModeId": current})
+        case SessionConfigInitEvent():
+            modes, options = payload.get("modes"), payload.get("configOptions")
+            return replace(
+                state,
+                modes=state.modes if modes is None else modes,
+                config_options=state.config_options if options is None else _elements(options),
+            )
+        case _:
+            assert_never(event)
+
+
+def _with_progress(state: SessionState, event: _ProgressEvent) -> SessionState:
+    payload: Any = event.payload
+    match event:
+        case PlanEvent():
+            return replace(state, plan=payload)
+        case UsageUpdateEvent():
+            used, size, cost = payload.get("used"), payload.get("size"), payload.get("cost")
+            return replace(state, usage=SessionUsageState(used, size, cost))
+        case SessionInfoUpdateEvent():
+            info = SessionInfoState(
+                payload.get("title", state.info.title),
+                payload.get("updatedAt", state.info.updated_at),
+            )
+            return replace(state, info=info)
+        case PromptFinishedEvent():
+            return replace(
+                state,
+                last_stop_reason=payload.get("stopReason"),
+                last_turn_usage=payload.get("usage"),
+                last_prompt_error=payload.get("error"),
+            )
+        case SessionStatusChangeEvent():
+            status, resumed = payload.get("status"), payload.get("resumed")
+            if resumed is None:
+                ended = status in ("disconnected", "closed", "deleted")
+                resumed = not ended and state.connection.resumed
+            return replace(state, connection=SessionConnectionState(status, resumed))
+        case _:
+            assert_never(event)
+
+
+def _text(value: object) -> str:
+    """Return an id or a text as it is; anything else an agent put there, as its JSON text."""
+    return value if isinstance(value, str) else encode_json(value).decode()
+
+
+def _elements(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, list | tuple):
+        return tuple(value)
+    return () if value is None else (value,)

@@ -1,0 +1,127 @@
+"""Objects that hosts and clients exchange besides events: definitions, parameters, snapshots.
+
+Keys that are absent (`UNSET`) are left out of their JSON. Null is only what an agent said: a title
+or a time that it cleared, a capability that it named without having it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+if TYPE_CHECKING:
+    from quarterdeck.protocol.payloads import (
+        AgentExit,
+        AgentExitReason,
+        AgentStatus,
+        SessionStatus,
+        ToolCallUpdatePayload,
+    )
+    from quarterdeck.protocol.sdk import (
+        AuthMethod,
+        JsonObject,
+        McpServer,
+        PermissionOption,
+        RequestPermissionOutcome,
+    )
+else:
+    # What msgspec sees when it reads them: objects whose unknown keys it must not drop, and names
+    # that a newer host may add to.
+    AgentExitReason = AgentStatus = SessionStatus = str
+    AgentExit = AuthMethod = JsonObject = McpServer = dict
+    PermissionOption = RequestPermissionOutcome = ToolCallUpdatePayload = dict
+
+
+class _Shape(Struct, frozen=True, rename="camel"):
+    """Camel case on the wire."""
+
+
+class AgentDefinition(_Shape, frozen=True, omit_defaults=True):
+    """How to start an agent."""
+
+    id: str
+    command: str
+    args: tuple[str, ...] = ()
+    env: dict[str, str] | None = None
+    cwd: str | None = None
+    meta: dict[str, Any] | None = None
+
+
+class SessionConfigValue(_Shape, frozen=True, kw_only=True):
+    """A new value for a config option; `type` is there for a boolean only."""
+
+    type: Literal["boolean"] | UnsetType = UNSET
+    value: str | bool
+
+    def __post_init__(self) -> None:
+        if isinstance(self.value, bool) != (self.type == "boolean"):
+            raise ValueError("a boolean value has type 'boolean', a string has no type")
+
+
+class CreateOrLoadSessionParams(_Shape, frozen=True, kw_only=True):
+    cwd: str
+    mcp_servers: tuple[McpServer, ...]
+    additional_directories: tuple[str, ...]
+
+
+class ResumeSessionParams(_Shape, frozen=True, kw_only=True):
+    cwd: str
+    mcp_servers: tuple[McpServer, ...] | UnsetType = UNSET
+    additional_directories: tuple[str, ...]
+
+
+class AgentCapabilitiesWire(_Shape, frozen=True, kw_only=True):
+    """The stable capabilities of an agent that this product uses; each only if the agent sent it.
+
+    Experimental, authentication and provider fields stay out on purpose.
+    """
+
+    load_session: bool | UnsetType | None = UNSET
+    mcp_capabilities: JsonObject | UnsetType | None = UNSET
+    nes: JsonObject | UnsetType | None = UNSET
+    position_encoding: str | UnsetType | None = UNSET
+    prompt_capabilities: JsonObject | UnsetType | None = UNSET
+    session_capabilities: JsonObject | UnsetType | None = UNSET
+
+
+class AgentSnapshotWire(_Shape, frozen=True, kw_only=True):
+    """An agent as the host knows it; `auth_methods` are verbatim from its `initialize` answer."""
+
+    agent_id: str
+    status: AgentStatus
+    restart_count: int
+    reason: AgentExitReason | UnsetType = UNSET
+    exit: AgentExit | UnsetType = UNSET
+    capabilities: AgentCapabilitiesWire | UnsetType = UNSET
+    auth_methods: tuple[AuthMethod, ...] | UnsetType = UNSET
+
+
+class SessionSnapshotWire(_Shape, frozen=True, kw_only=True):
+    """A session as the host knows it."""
+
+    session_id: str
+    status: SessionStatus
+    agent_id: str | UnsetType = UNSET
+    cwd: str
+    mcp_servers: tuple[McpServer, ...] | UnsetType = UNSET
+    additional_directories: tuple[str, ...]
+    agent_definition_id: str | UnsetType = UNSET
+    title: str | UnsetType | None = UNSET
+    updated_at: str | UnsetType | None = UNSET
+
+
+CreateSessionResult = SessionSnapshotWire
+"""What creating a session answers with."""
+
+
+class HostPermissionSnapshot(_Shape, frozen=True, kw_only=True):
+    """A permission request as the host knows it."""
+
+    request_id: str
+    session_id: str
+    agent_id: str | UnsetType = UNSET
+    status: Literal["pending", "answered", "superseded"]
+    tool_call: ToolCallUpdatePayload
+    options: tuple[PermissionOption, ...]
+    outcome: RequestPermissionOutcome | UnsetType = UNSET
