@@ -1,0 +1,55 @@
+"""JSON-RPC 2.0 over byte streams: framing, messages, one connection class, transports."""
+
+from quarterdeck.wire.connection import Connection, ConnectionOptions, open_connection
+from quarterdeck.wire.framing import Framing
+from quarterdeck.wire.messages import (
+    CANCEL_REQUEST,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    REQUEST_CANCELLED,
+    method_not_found,
+    rpc_error,
+)
+from quarterdeck.wire.reports import Report, ReportKind, log_report
+from quarterdeck.wire.tasks import background_tasks
+from quarterdeck.wire.transports import (
+    ByteTransport,
+    FdTransport,
+    MemoryTransport,
+    ProcessTransport,
+    memory_pair,
+    open_process,
+    stdio_transport,
+)
+from quarterdeck.wire.vocabulary import Vocabulary
+
+__all__ = [
+    "CANCEL_REQUEST",
+    "INTERNAL_ERROR",
+    "INVALID_PARAMS",
+    "INVALID_REQUEST",
+    "METHOD_NOT_FOUND",
+    "PARSE_ERROR",
+    "REQUEST_CANCELLED",
+    "ByteTransport",
+    "Connection",
+    "ConnectionOptions",
+    "FdTransport",
+    "Framing",
+    "MemoryTransport",
+    "ProcessTransport",
+    "Report",
+    "ReportKind",
+    "Vocabulary",
+    "background_tasks",
+    "log_report",
+    "memory_pair",
+    "method_not_found",
+    "open_connection",
+    "open_process",
+    "rpc_error",
+    "stdio_transport",
+]

@@ -1,0 +1,99 @@
+"""Calls of ours that wait for an answer.
+
+A caller waits on a future of asyncio: making, setting and awaiting an `anyio.Event` costs a
+quarter of a call (docs/adr/0002-reading-by-callback.md).
+"""
+
+from __future__ import annotations
+
+import asyncio  # noqa: TID251 - see above
+
+from quarterdeck.errors import ConnectionClosed, JsonInvalid
+from quarterdeck.jsontext import decode_json
+from quarterdeck.wire.messages import Failure, Result
+
+_GIVEN_UP_KEPT = 1000  # ids of given-up calls, to know a late answer for what it is
+_TOO_LATE = "an answer that came too late"
+_NOT_OURS = "an answer to nothing we asked"
+
+
+class Call:
+    """The place where one caller waits."""
+
+    __slots__ = ("answer", "arrived", "method")
+
+    def __init__(self, method: str) -> None:
+        self.method = method
+        self.arrived = asyncio.get_running_loop().create_future()
+        self.answer: Result | Failure | Exception | None = None
+
+    def settle(self, answer: Result | Failure | Exception) -> None:
+        self.answer = answer
+        if not self.arrived.done():  # done before: its caller was cancelled a moment ago
+            self.arrived.set_result(None)
+
+
+class Calls:
+    """Numbers calls from 0 and finds the one an answer belongs to."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, Call] = {}
+        self._given_up: dict[int, None] = {}  # in order of giving up
+        self.next_id = 0
+
+    @property
+    def last_id(self) -> int:
+        return self.next_id - 1
+
+    def open(self, method: str) -> tuple[int, Call]:
+        call_id = self.next_id
+        self.next_id += 1
+        call = self._waiting[call_id] = Call(method)
+        return call_id, call
+
+    def give_up(self, call_id: int) -> bool:
+        """Forget a call; tell whether its answer was still missing."""
+        if self._waiting.pop(call_id, None) is None:
+            return False
+        self._given_up[call_id] = None
+        if len(self._given_up) > _GIVEN_UP_KEPT:
+            del self._given_up[next(iter(self._given_up))]
+        return True
+
+    def find(self, answer_id: bytes) -> tuple[Call | None, str | None]:
+        """Take out the call an answer belongs to, and say what was odd about the answer.
+
+        Peers in loosely typed languages answer `"1"` or `1.0` to `1`. There is one call it can
+        mean, and its caller would wait for ever, so both are taken.
+        """
+        call_id = _number(answer_id)
+        if call_id is None:
+            return None, _NOT_OURS
+        call = self._waiting.pop(call_id, None)
+        if call is None:
+            known = call_id in self._given_up
+            self._given_up.pop(call_id, None)
+            return None, _TOO_LATE if known else _NOT_OURS
+        is_exact = answer_id == b"%d" % call_id
+        return call, None if is_exact else "the id of an answer is not spelled as ours was"
+
+    def fail_after(self, call_id: int, reason: str) -> None:
+        """Fail every waiting call with an id above `call_id`."""
+        for waiting_id in [each for each in self._waiting if each > call_id]:
+            call = self._waiting.pop(waiting_id)
+            call.settle(ConnectionClosed(f"{call.method} was not answered: {reason}"))
+
+
+def _number(answer_id: bytes) -> int | None:
+    """Read the id of an answer as the number one of our calls can have."""
+    if answer_id.isdigit():
+        return int(answer_id) if len(answer_id) < 20 else None
+    try:
+        value = decode_json(answer_id)
+    except JsonInvalid:
+        return None
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
+        return int(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if type(value) is int else None  # `-0`; a boolean is no number

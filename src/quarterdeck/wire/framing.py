@@ -1,0 +1,319 @@
+"""Bytes to frames and back, without I/O: lines and `Content-Length`, whatever the cut of the bytes.
+
+Input accepts both framings for ever, message by message; the first message tells which one the peer
+speaks (`peer_framing`). What goes in is cut in any way, what comes out does not depend on the cuts.
+
+    state    leaves on
+    LINE     a line: JSON or noise comes out; a header-like line opens HEADERS
+    HEADERS  a blank line: to BODY if a usable Content-Length was among them;
+             any other line: what was held back was noise, and the line is read as in LINE
+    BODY     its last byte, whatever the bytes are
+    SKIP     the end of a message beyond the limit; it was reported when the limit was crossed,
+             and if its head did not show its id, its last bytes follow
+
+A header-like line cannot be told from noise ("Warning: low disk") until the block ends, so it is
+held back, at most `max_header` bytes of it. Speed comes from `Lines`: when every line of what one
+read delivered starts with a brace, the whole block is one frame and is decoded in one go.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+MAX_MESSAGE = 64 * 1024 * 1024  # an agent may send a whole file, base64-encoded, in one message
+MAX_HEADER = 64 * 1024
+HEAD = 512  # bytes of a refused message that are kept to find its id and to show to people
+TAIL = 256  # the same at its end: JSON-RPC's own examples put the id last
+
+_HEADER_LINE = re.compile(rb"[A-Za-z][A-Za-z0-9-]*[ \t]*:.*", re.DOTALL)
+_LENGTH = re.compile(rb"[0-9]{1,18}")  # no sign: "+5" is a typing error, not a length
+_GLUED_HEADER = re.compile(rb"content-length[ \t]*:[ \t]*[0-9]+[ \t\r]*$", re.IGNORECASE)
+_ID_IN_HEAD = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]*"\s*,\s*)*"id"')
+_BOM = b"\xef\xbb\xbf"
+_BLANK = b" \t\r\n\v\f"
+
+
+class Framing(Enum):
+    """The two ways to tell where a message ends."""
+
+    LINES = "lines"
+    HEADERS = "headers"
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """One or more whole lines, each starting with a brace and ending with a newline."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """One line or one body that may be a message; never blank."""
+
+    data: bytes
+
+
+class FaultKind(Enum):
+    """Why bytes were skipped."""
+
+    TOO_LONG = "too long"
+    BAD_HEADER = "bad header"
+    CUT_OFF = "cut off"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Bytes that were skipped, and why; `head` is how they began."""
+
+    kind: FaultKind
+    reason: str
+    head: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedEnd:
+    """The last bytes of a message whose fault was `TOO_LONG` and whose head showed no id."""
+
+    reason: str
+    head: bytes
+    tail: bytes
+
+
+Frame = Lines | Payload | Fault | RefusedEnd
+
+
+def frame(payload: bytes, framing: Framing) -> bytes:
+    """Wrap one encoded message; our encoders write no newline into it."""
+    if framing is Framing.LINES:
+        return payload + b"\n"
+    return b"Content-Length: %d\r\n\r\n%b" % (len(payload), payload)
+
+
+class FrameReader:
+    """Cut a byte stream into frames."""
+
+    def __init__(self, *, max_message: int = MAX_MESSAGE, max_header: int = MAX_HEADER) -> None:
+        self.peer_framing: Framing | None = None
+        self._max_message = max_message
+        self._max_header = max_header
+        self._parts: list[bytes] = []  # of the line or body under way
+        self._size = 0  # bytes in `_parts`
+        self._held: list[bytes] = []  # header-like lines
+        self._held_size = 0
+        self._missing: int | None = None  # bytes of the body still to come; None outside a body
+        self._skip: int | None = None  # bytes still to skip; -1: up to the next newline
+        self._refused: str | None = None  # why a body is skipped, until its head is known
+        self._fault: Fault | None = None  # of the message being skipped, if its end is of use
+        self._tail = b""  # of the message being skipped
+        self._resyncing = False  # after a bad header block a body may be glued to the next header
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Take the next bytes; return the frames they complete."""
+        frames: list[Frame] = []
+        if self._between_messages() and (end := data.rfind(b"\n") + 1):
+            block = b"".join((*self._parts, data[:end])) if self._parts else data[:end]
+            if self._is_plain(block):
+                frames.append(Lines(block))
+                self.peer_framing = self.peer_framing or Framing.LINES
+                self._parts.clear()
+                self._size = 0
+                data = data[end:]
+        position = 0
+        while position < len(data):
+            position = self._step(data, position, frames)
+        return frames
+
+    def feed_eof(self) -> list[Frame]:
+        """Return what the end of the stream completes: a last line without newline is a message."""
+        frames: list[Frame] = []
+        if self._missing is not None:
+            reason = f"the stream ended {self._missing} bytes before the end of a message"
+            frames.append(Fault(FaultKind.CUT_OFF, reason, b"".join(self._parts)[:HEAD]))
+        elif self._skip is not None:
+            self._report_refused(frames)
+        else:
+            rest = b"".join(self._parts)
+            self._parts.clear()
+            if rest:
+                self._whole_line(rest, frames)
+            self._release_held(frames)
+        self._parts.clear()
+        self._missing = None
+        return frames
+
+    def _between_messages(self) -> bool:
+        return (
+            self._missing is None and self._skip is None and not self._held and not self._resyncing
+        )
+
+    def _is_plain(self, block: bytes) -> bool:
+        """Tell whether every line of `block` starts with a brace and none is beyond the limit."""
+        if not block.startswith(b"{") or len(block) > self._max_message:
+            return False
+        return block.count(b"\n{") + 1 == block.count(b"\n")
+
+    def _step(self, data: bytes, position: int, frames: list[Frame]) -> int:
+        """Consume one line or one piece of a body or skipped message; return where it ended."""
+        if self._skip is not None:
+            return self._skip_piece(data, position, frames)
+        if self._missing is not None:
+            return self._body_piece(data, position, frames)
+        newline = data.find(b"\n", position)
+        end = len(data) if newline < 0 else newline + 1
+        self._parts.append(data[position:end])
+        self._size += end - position
+        if newline >= 0:
+            line = b"".join(self._parts)
+            self._parts.clear()
+            self._size = 0
+            self._whole_line(line, frames)
+        elif self._size > self._max_message + len(b"\r"):
+            line = b"".join(self._parts)
+            self._parts.clear()
+            self._size = 0
+            self._refuse_line(line, frames)
+            self._skip = -1
+        return end
+
+    def _whole_line(self, line: bytes, frames: list[Frame]) -> None:
+        if len(line.rstrip(b"\r\n")) > self._max_message:
+            self._refuse_line(line, frames)
+            self._end_refused(frames)
+        else:
+            self._line(line, frames)
+
+    def _refuse_line(self, line: bytes, frames: list[Frame]) -> None:
+        self._release_held(frames)
+        reason = f"a line exceeds the limit of {self._max_message} bytes"
+        self._refuse(reason, line[:HEAD], frames)
+        self._tail = line[-TAIL:]
+
+    def _refuse(self, reason: str, head: bytes, frames: list[Frame]) -> None:
+        fault = Fault(FaultKind.TOO_LONG, reason, head)
+        frames.append(fault)
+        self._fault = None if _ID_IN_HEAD.match(head) else fault
+
+    def _end_refused(self, frames: list[Frame]) -> None:
+        if self._fault is not None:
+            frames.append(RefusedEnd(self._fault.reason, self._fault.head, self._tail))
+        self._fault = None
+        self._tail = b""
+
+    def _skip_piece(self, data: bytes, position: int, frames: list[Frame]) -> int:
+        assert self._skip is not None
+        if self._skip < 0:
+            newline = data.find(b"\n", position)
+            end = len(data) if newline < 0 else newline + 1
+            self._keep_tail(data, position, end)
+            if newline >= 0:
+                self._skip = None
+                self._end_refused(frames)
+            return end
+        taken = min(self._skip, len(data) - position)
+        if self._refused is not None:
+            self._parts.append(data[position : position + min(taken, HEAD)])
+            self._size += len(self._parts[-1])
+        self._keep_tail(data, position, position + taken)
+        self._skip = self._skip - taken or None
+        if self._skip is None or self._size >= HEAD:
+            self._report_refused(frames)
+        if self._skip is None:
+            self._end_refused(frames)
+        return position + taken
+
+    def _keep_tail(self, data: bytes, position: int, end: int) -> None:
+        self._tail = (self._tail + data[max(position, end - TAIL) : end])[-TAIL:]
+
+    def _report_refused(self, frames: list[Frame]) -> None:
+        """Report a body beyond the limit once its head has arrived: the head tells whose it was."""
+        if self._refused is not None:
+            self._refuse(self._refused, b"".join(self._parts)[:HEAD], frames)
+            self._refused = None
+            self._parts.clear()
+            self._size = 0
+
+    def _body_piece(self, data: bytes, position: int, frames: list[Frame]) -> int:
+        assert self._missing is not None
+        taken = min(self._missing, len(data) - position)
+        self._parts.append(data[position : position + taken])
+        self._missing -= taken
+        if self._missing == 0:
+            body = b"".join(self._parts).strip(_BLANK)
+            self._parts.clear()
+            self._missing = None
+            if body:
+                frames.append(Payload(body.removeprefix(_BOM)))
+        return position + taken
+
+    def _line(self, line: bytes, frames: list[Frame]) -> None:
+        text = line.strip(_BLANK).removeprefix(_BOM)
+        if not text:
+            if self._held:
+                self._end_headers(frames)
+            return
+        if self._resyncing and not text.startswith(b"{"):
+            self._resyncing = False
+        if _HEADER_LINE.fullmatch(text):
+            self._hold(text, frames)
+            return
+        self._release_held(frames)
+        if self._resyncing and (glued := _GLUED_HEADER.search(text)):
+            self._payload(text[: glued.start()].rstrip(_BLANK), frames)
+            self._hold(text[glued.start() :], frames)
+            return
+        self._resyncing = False
+        self._payload(text, frames)
+
+    def _payload(self, text: bytes, frames: list[Frame]) -> None:
+        if text.startswith((b"{", b"[")):
+            self.peer_framing = self.peer_framing or Framing.LINES
+        frames.append(Payload(text))
+
+    def _hold(self, text: bytes, frames: list[Frame]) -> None:
+        self._held.append(text)
+        self._held_size += len(text)
+        if self._held_size > self._max_header:
+            head = b"\n".join(self._held)[:HEAD]
+            self._held.clear()
+            self._held_size = 0
+            reason = f"a header block exceeds the limit of {self._max_header} bytes"
+            frames.append(Fault(FaultKind.BAD_HEADER, reason, head))
+            self._resyncing = True
+
+    def _release_held(self, frames: list[Frame]) -> None:
+        """What looked like headers was not followed by a body: it was noise."""
+        frames.extend(Payload(line) for line in self._held)
+        self._held.clear()
+        self._held_size = 0
+
+    def _end_headers(self, frames: list[Frame]) -> None:
+        lengths = _content_lengths(self._held)
+        if not lengths:
+            self._release_held(frames)
+            return
+        head = b"\n".join(self._held)[:HEAD]
+        self._held.clear()
+        self._held_size = 0
+        if len(set(lengths)) > 1 or not _LENGTH.fullmatch(lengths[0]):
+            shown = b", ".join(lengths).decode("ascii", "replace")
+            reason = f"Content-Length is not one whole number: {shown!r}"
+            frames.append(Fault(FaultKind.BAD_HEADER, reason, head))
+            self._resyncing = True
+            return
+        self.peer_framing = self.peer_framing or Framing.HEADERS
+        self._resyncing = False
+        size = int(lengths[0])
+        if size > self._max_message:
+            limit = self._max_message
+            self._refused = f"a message of {size} bytes exceeds the limit of {limit} bytes"
+            self._skip = size
+        elif size:
+            self._missing = size
+
+
+def _content_lengths(headers: list[bytes]) -> list[bytes]:
+    split = (header.partition(b":") for header in headers)
+    return [value.strip() for name, _, value in split if name.strip().lower() == b"content-length"]

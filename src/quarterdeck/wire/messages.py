@@ -1,0 +1,309 @@
+"""JSON-RPC 2.0 messages: what a payload means, and how ours are written. Pure.
+
+Reading never raises: what is not a message is a `Malformed`, with the error to answer it by. Ids
+are kept as the bytes they came in, so every legal id is echoed unchanged (1, 1.0, "1", null,
+2**70). Parts that only the addressee understands (params, result, error) stay bytes until somebody
+asks.
+
+    a payload                                    is read as
+    {method, id}                                 Request; id null is a legal id and is answered
+    {method}                                     Notification
+    {id, result} or {id, error: not null}        Result, Failure; `error` may be anything
+    {id} alone, ids that are objects or booleans Malformed -32600
+    "jsonrpc" other than "2.0"                   Malformed -32600; absent is forgiven
+    params neither object nor null               Malformed -32602: no method of ACP takes positions
+    an array                                     Malformed -32600: batches are refused
+    other JSON, or no JSON starting with a brace Malformed -32600, -32700
+    anything else                                Noise
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from quarterdeck.errors import JsonInvalid, RpcError
+from quarterdeck.jsontext import decode_json, encode_json
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+REQUEST_CANCELLED = -32800
+
+TITLES = {
+    PARSE_ERROR: "Parse error",
+    INVALID_REQUEST: "Invalid Request",
+    METHOD_NOT_FOUND: "Method not found",
+    INVALID_PARAMS: "Invalid params",
+    INTERNAL_ERROR: "Internal error",
+    REQUEST_CANCELLED: "Request cancelled",
+}
+
+CANCEL_REQUEST = "$/cancel_request"
+
+NULL_ID = b"null"
+ILLEGAL_ID = "the id of a message must be a string, a number or null"
+
+
+class Request(Struct, frozen=True, gc=False):
+    id: bytes
+    method: str
+    params: bytes
+
+
+class Notification(Struct, frozen=True, gc=False):
+    method: str
+    params: bytes
+
+
+class Result(Struct, frozen=True, gc=False):
+    id: bytes
+    value: bytes
+
+
+class Failure(Struct, frozen=True, gc=False):
+    id: bytes
+    error: bytes
+
+
+class Malformed(Struct, frozen=True, gc=False):
+    """JSON that is no message, or a message that breaks the rules; answer `id` with `code`."""
+
+    code: int
+    reason: str
+    id: bytes = NULL_ID
+    is_answer: bool = False
+    """It has no method, so it answers something; answering an answer would never end."""
+
+
+class Noise(Struct, frozen=True, gc=False):
+    """A line that was not meant for us: a greeting, a warning, a progress bar."""
+
+
+Message = Request | Notification | Result | Failure | Malformed | Noise
+
+
+class _Envelope(Struct, gc=False):
+    """The one shape of every message; `Raw` leaves the parts undecoded."""
+
+    jsonrpc: Raw = Raw(b'"2.0"')
+    id: Raw | UnsetType = UNSET
+    method: Raw | UnsetType = UNSET
+    params: Raw = Raw(b"{}")
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+_decode_envelope = msgspec.json.Decoder(_Envelope).decode
+
+
+def parse(payload: bytes) -> Message:
+    """Tell what `payload` is."""
+    try:
+        envelope = _decode_envelope(payload)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return _parse_slowly(payload)
+    return _classify(envelope)
+
+
+def _parse_slowly(payload: bytes) -> Message:
+    """Read what msgspec refused: lone surrogates, NaN, other JSON values, and no JSON at all."""
+    try:
+        value = decode_json(payload)
+    except JsonInvalid as error:
+        if payload.startswith((b"{", b"[")):
+            # An answer whose head is whole still tells whose it was: nobody waits for what is lost.
+            found = owner(payload)
+            request_id = found.id if found.is_answer else NULL_ID
+            return Malformed(PARSE_ERROR, error.reason, request_id, is_answer=found.is_answer)
+        return Noise()
+    if isinstance(value, list):
+        return Malformed(INVALID_REQUEST, "batches are not supported; send one message at a time")
+    if not isinstance(value, dict):
+        return Noise()
+    known = {name: Raw(encode_json(value[name])) for name in _FIELDS if name in value}
+    return _classify(_Envelope(**known))
+
+
+_FIELDS = _Envelope.__struct_fields__
+
+
+def _classify(envelope: _Envelope) -> Message:
+    if isinstance(envelope.id, UnsetType):
+        request_id = None
+    else:
+        request_id = bytes(envelope.id)
+        if not is_request_id(request_id):
+            is_answer = isinstance(envelope.method, UnsetType)
+            return Malformed(INVALID_REQUEST, ILLEGAL_ID, is_answer=is_answer)
+    if isinstance(envelope.method, UnsetType):
+        return _classify_answer(request_id, envelope)
+    return _classify_call(request_id, bytes(envelope.method), envelope)
+
+
+def _classify_call(request_id: bytes | None, name: bytes, envelope: _Envelope) -> Message:
+    reply_to = NULL_ID if request_id is None else request_id
+    if bytes(envelope.jsonrpc) != b'"2.0"':
+        return Malformed(INVALID_REQUEST, 'jsonrpc must be "2.0"', reply_to)
+    if not name.startswith(b'"'):
+        return Malformed(INVALID_REQUEST, "method must be a string", reply_to)
+    params = bytes(envelope.params)
+    if params == b"null":
+        params = b"{}"
+    if not params.startswith(b"{"):
+        return Malformed(INVALID_PARAMS, "params must be an object", reply_to)
+    try:
+        method: str = decode_json(name)
+    except JsonInvalid as error:
+        return Malformed(PARSE_ERROR, error.reason, reply_to)
+    if request_id is None:
+        return Notification(method, params)
+    return Request(request_id, method, params)
+
+
+def _classify_answer(request_id: bytes | None, envelope: _Envelope) -> Message:
+    if request_id is None:
+        return Malformed(INVALID_REQUEST, "a message needs a method or an id")
+    if not isinstance(envelope.error, UnsetType) and bytes(envelope.error) != b"null":
+        return Failure(request_id, bytes(envelope.error))
+    if not isinstance(envelope.result, UnsetType):
+        return Result(request_id, bytes(envelope.result))
+    reason = "an answer needs a result or an error"
+    return Malformed(INVALID_REQUEST, reason, request_id, is_answer=True)
+
+
+def rpc_error(code: int, detail: str | None = None) -> RpcError:
+    """Make an error of the table, with its standard title."""
+    return RpcError(code, TITLES[code], detail)
+
+
+def method_not_found(method: str) -> RpcError:
+    """Make the answer to a method nobody here knows; its message names the method."""
+    return RpcError(METHOD_NOT_FOUND, f"Method not found: {method}")
+
+
+def is_request_id(text: bytes) -> bool:
+    """Tell whether encoded JSON is an id: a string, a number or null."""
+    if text.startswith(b'"'):
+        return text.isascii() or _is_utf8(text)  # it is echoed: it must not spoil our own output
+    return text == NULL_ID or text[:1] in b"-0123456789"
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def read_error(error: bytes) -> RpcError:
+    """Read the `error` of a failure, whatever the peer put there."""
+    try:
+        value = decode_json(error)
+    except JsonInvalid as problem:
+        return RpcError(INTERNAL_ERROR, f"an error that cannot be read: {problem.reason}")
+    if not isinstance(value, dict):
+        return RpcError(INTERNAL_ERROR, value if isinstance(value, str) else error.decode())
+    code = value.get("code")
+    message = value.get("message")
+    return RpcError(
+        code if type(code) is int else INTERNAL_ERROR,
+        message if isinstance(message, str) else "an error without a message",
+        value.get("data"),
+    )
+
+
+class _Outgoing(Struct, omit_defaults=True, gc=False):
+    """Every message of ours; the order of the fields is the order on the wire."""
+
+    jsonrpc: str
+    id: Any = UNSET
+    method: str | UnsetType = UNSET
+    params: Any = UNSET
+    result: Any = UNSET
+    error: Any = UNSET
+
+
+class ErrorBody(Struct, omit_defaults=True, gc=False):
+    code: int
+    message: str
+    data: Any = None
+
+
+class Writer:
+    """Write messages as bytes; `enc_hook` tells msgspec about types it does not know."""
+
+    def __init__(self, enc_hook: Any = None) -> None:
+        self._encode = msgspec.json.Encoder(enc_hook=enc_hook).encode
+        self._enc_hook = enc_hook
+
+    def request(self, request_id: int, method: str, params: Any) -> bytes:
+        return self._write(_Outgoing("2.0", request_id, method, params))
+
+    def notification(self, method: str, params: Any) -> bytes:
+        return self._write(_Outgoing("2.0", method=method, params=params))
+
+    def result(self, request_id: bytes, value: Any) -> bytes:
+        return self._write(_Outgoing("2.0", Raw(request_id), result=value))
+
+    def failure(self, request_id: bytes, error: RpcError) -> bytes:
+        body = ErrorBody(error.code, error.message, error.data)
+        return self._write(_Outgoing("2.0", Raw(request_id), error=body))
+
+    def _write(self, message: _Outgoing) -> bytes:
+        try:
+            return self._encode(message)
+        except UnicodeEncodeError:  # a lone surrogate: only an escape can carry it
+            if isinstance(message.id, Raw):
+                message.id = decode_json(bytes(message.id))
+            return encode_json(msgspec.to_builtins(message, enc_hook=self._enc_hook))
+
+
+_HEAD_ID = rb'"id"\s*:\s*(?P<id>-?[0-9][0-9.eE+-]*|"(?:[^"\\]|\\.)*"|null)'
+_HEAD_VERSION = rb'(?:\s*,\s*"jsonrpc"\s*:\s*"2\.0")?'  # behind the id where keys are sorted
+_HEAD_START = rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?'
+_HEAD_ID_FIRST = re.compile(
+    _HEAD_START + _HEAD_ID + _HEAD_VERSION + rb'\s*,\s*"(?P<next>method|result|error)"'
+)
+_HEAD_METHOD_FIRST = re.compile(_HEAD_START + rb'"method"\s*:\s*"[^"\\]*"\s*,\s*' + _HEAD_ID)
+
+
+def owner(head: bytes) -> Malformed:
+    """Tell from the first bytes of a message beyond the limit whom to tell that it was refused."""
+    reason = "the message is too long"
+    found = _HEAD_ID_FIRST.match(head) or _HEAD_METHOD_FIRST.match(head)
+    if found is None or not _is_json(found["id"]):
+        return Malformed(INVALID_REQUEST, reason)
+    is_answer = found.groupdict().get("next") in {b"result", b"error"}
+    return Malformed(INVALID_REQUEST, reason, found["id"], is_answer=is_answer)
+
+
+_TAIL_ID = re.compile(_HEAD_ID + _HEAD_VERSION + rb"\s*\}\s*$")
+_HEAD_OF_ANSWER = re.compile(_HEAD_START + rb'"(?:result|error)"')
+_HEAD_OF_REQUEST = re.compile(_HEAD_START + rb'"(?:method|params)"')
+
+
+def owner_by_end(head: bytes, tail: bytes) -> Malformed | None:
+    """Do the same for a message that has its id at its end."""
+    found = _TAIL_ID.search(tail)
+    is_answer = _HEAD_OF_ANSWER.match(head) is not None
+    if found is None or not _is_json(found["id"]):
+        return None
+    if not is_answer and not _HEAD_OF_REQUEST.match(head):
+        return None
+    return Malformed(INVALID_REQUEST, "the message is too long", found["id"], is_answer=is_answer)
+
+
+def _is_json(text: bytes) -> bool:
+    """Tell whether an id that was found by a pattern may be echoed."""
+    try:
+        decode_json(text)
+    except JsonInvalid:
+        return False
+    return True

@@ -1,0 +1,16 @@
+"""Byte streams that carry messages."""
+
+from quarterdeck.wire.transports.base import ByteTransport
+from quarterdeck.wire.transports.memory import MemoryTransport, memory_pair
+from quarterdeck.wire.transports.process import ProcessTransport, open_process
+from quarterdeck.wire.transports.stdio import FdTransport, stdio_transport
+
+__all__ = [
+    "ByteTransport",
+    "FdTransport",
+    "MemoryTransport",
+    "ProcessTransport",
+    "memory_pair",
+    "open_process",
+    "stdio_transport",
+]

@@ -1,0 +1,220 @@
+"""A child process whose standard input and output carry the messages.
+
+Its standard error is read all the time, whatever the owner does with it: a full pipe would stop the
+child. The child leads a process group of its own, and whoever opens it ends it, group and all.
+"""
+
+from __future__ import annotations
+
+import codecs
+import logging
+import os
+import signal
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import anyio
+from anyio.abc import ByteReceiveStream, Process
+
+from quarterdeck.errors import AgentNotFound, ConnectionClosed
+from quarterdeck.wire.tasks import background_tasks, foreign_errors
+from quarterdeck.wire.transports.base import OnBytes
+from quarterdeck.wire.transports.stdio import FdTransport
+
+_READ_SIZE = 64 * 1024  # what a pipe of Linux holds; a larger buffer costs a mapping per read
+_STDERR_LINES = 100  # kept to explain how the child ended
+_STDERR_LINE = 2000  # characters of one line that are kept; a longer one goes on as the next
+_EXIT_SECONDS = 1.0  # between its exit, the end of its output and its last words
+
+logger = logging.getLogger(__name__)
+
+OnStderr = Callable[[str], None]
+
+
+def _ignore(_line: str) -> None:
+    """Leave a line of standard error to the last lines that are kept."""
+
+
+class ProcessTransport:
+    """The pipes of a child; made by `open_process`."""
+
+    def __init__(
+        self, process: Process, pipes: FdTransport, program: str, on_stderr: OnStderr
+    ) -> None:
+        self.process = process
+        self.last_stderr: deque[str] = deque(maxlen=_STDERR_LINES)
+        self._pipes = pipes
+        self._program = program
+        self._on_stderr = on_stderr
+        self._stderr_ended = anyio.Event()
+        self._reading = anyio.CancelScope()
+
+    @property
+    def exit_status(self) -> int | None:
+        """The status it exited with; negative for a signal; None while it runs."""
+        return self.process.returncode
+
+    async def pump(self, on_bytes: OnBytes) -> None:
+        def take(data: bytes) -> None:
+            if self.process.returncode is not None:
+                self._await_silence()
+            on_bytes(data)
+
+        with self._reading:
+            if self.process.returncode is not None:
+                self._await_silence()
+            await self._pipes.pump(take)
+
+    async def watch_exit(self) -> None:
+        """Do not leave a reader waiting for more from a child that has exited."""
+        await self.process.wait()
+        self._await_silence()
+
+    def _await_silence(self) -> None:
+        """End the output with its first silence: a child of the child may hold it open for ever."""
+        self._reading.deadline = anyio.current_time() + _EXIT_SECONDS
+
+    async def send(self, data: bytes) -> None:
+        try:
+            await self._pipes.send(data)
+        except ConnectionClosed as error:
+            raise ConnectionClosed(f"{self._program} no longer reads its input") from error
+
+    def send_now(self, data: bytes) -> int:
+        try:
+            return self._pipes.send_now(data)
+        except ConnectionClosed as error:
+            raise ConnectionClosed(f"{self._program} no longer reads its input") from error
+
+    async def aclose(self) -> None:
+        await self._pipes.aclose()
+
+    async def explain_end(self) -> str:
+        with anyio.move_on_after(_EXIT_SECONDS):
+            await self.process.wait()
+            await self._stderr_ended.wait()
+        text = f"{self._program} {_ending(self.process.returncode)}"
+        return f"{text}; its last words: {self.last_stderr[-1]}" if self.last_stderr else text
+
+    async def drain_stderr(self, stream: ByteReceiveStream) -> None:
+        """Read standard error to its end, line by line, in bounded memory."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        rest = ""
+        with suppress(anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            while True:
+                rest += decoder.decode(await stream.receive(_READ_SIZE))
+                *lines, rest = rest.split("\n")
+                for line in lines:
+                    self._take_stderr(line)
+                while len(rest) > _STDERR_LINE:
+                    self._take_stderr(rest[:_STDERR_LINE])
+                    rest = rest[_STDERR_LINE:]
+        if rest := rest + decoder.decode(b"", final=True):
+            self._take_stderr(rest)
+        self._stderr_ended.set()
+
+    def _take_stderr(self, line: str) -> None:
+        line = line.rstrip("\r")
+        for start in range(0, len(line), _STDERR_LINE):
+            piece = line[start : start + _STDERR_LINE]
+            self.last_stderr.append(piece)
+            try:
+                self._on_stderr(piece)
+            except foreign_errors():
+                logger.exception("callback for standard error failed")
+
+
+def _ending(status: int | None) -> str:
+    if status is None:
+        return "closed its output but still runs"
+    if status >= 0:
+        return f"exited with status {status}"
+    try:
+        return f"was ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was ended by signal {-status}"
+
+
+@asynccontextmanager
+async def open_process(
+    command: Sequence[str],
+    *,
+    cwd: str | Path | None = None,
+    env: Mapping[str, str] | None = None,
+    on_stderr: OnStderr = _ignore,
+    stop_seconds: float = 5.0,
+) -> AsyncIterator[ProcessTransport]:
+    """Start a child; leaving the body stops it and everything in its process group.
+
+    Raises:
+        AgentNotFound: if the command cannot be started.
+    """
+    process, pipes = await _start(command, cwd=cwd, env=env)
+    transport = ProcessTransport(process, pipes, Path(command[0]).name, on_stderr)
+    assert process.stderr is not None
+    async with background_tasks() as tasks:
+        tasks.start_soon(transport.drain_stderr, process.stderr)
+        tasks.start_soon(transport.watch_exit)
+        try:
+            yield transport
+        finally:
+            # Every wait inside is bounded, so the shield cannot hang.
+            with anyio.CancelScope(shield=True):
+                await _stop(transport, stop_seconds)
+
+
+async def _start(
+    command: Sequence[str], *, cwd: str | Path | None, env: Mapping[str, str] | None
+) -> tuple[Process, FdTransport]:
+    """Start a child on pipes of our own: the event loop's would buffer without our knowing."""
+    child_reads, we_write = os.pipe()
+    we_read, child_writes = os.pipe()
+    try:
+        process = await anyio.open_process(
+            list(command),
+            stdin=child_reads,
+            stdout=child_writes,
+            cwd=cwd,
+            env=env,
+            start_new_session=True,
+        )
+    except BaseException as error:
+        os.close(we_write)
+        os.close(we_read)
+        if isinstance(error, OSError | ValueError):  # ValueError: a NUL or a lone surrogate
+            raise AgentNotFound(command[0], _why(error, cwd)) from error
+        raise
+    finally:
+        os.close(child_reads)
+        os.close(child_writes)
+    return process, FdTransport(we_read, we_write)
+
+
+def _why(error: OSError | ValueError, cwd: str | Path | None) -> str:
+    reason = getattr(error, "strerror", None) or str(error)
+    is_cwd = cwd is not None and getattr(error, "filename", None) == cwd
+    return f"its working directory {str(cwd)!r}: {reason}" if is_cwd else reason
+
+
+async def _stop(transport: ProcessTransport, grace_seconds: float) -> None:
+    """Close its input, ask it, kill it: a grace after each; then kill what it left behind."""
+    process = transport.process
+    await transport.aclose()
+    for ask in (None, signal.SIGTERM):
+        if ask is not None:
+            _signal_group(process.pid, ask)
+        with anyio.move_on_after(grace_seconds):
+            await process.wait()
+        if process.returncode is not None:
+            break
+    _signal_group(process.pid, signal.SIGKILL)
+    with anyio.move_on_after(grace_seconds):
+        await process.wait()
+        await process.aclose()
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):  # gone already, or never ours to signal
+        os.killpg(pid, number)

@@ -1,0 +1,197 @@
+"""The own process's standard input and output, or any other pair of file descriptors.
+
+Pipes, sockets and terminals are watched by the event loop; what it cannot watch (a regular file,
+/dev/null) is read and written in a thread. Only pipes and sockets are made non-blocking: the mode
+of a terminal is shared with the shell that started us.
+
+This is the one module below `server` that speaks to asyncio itself. anyio can only wait for a
+descriptor in a task, once per read: registering, waking that task and unregistering cost more than
+a third of a short call (docs/adr/0002-reading-by-callback.md has the figures).
+"""
+
+from __future__ import annotations
+
+import asyncio  # noqa: TID251 - see above
+import contextvars
+import os
+import stat
+import sys
+from collections.abc import Callable
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from quarterdeck.errors import ConnectionClosed
+from quarterdeck.wire.transports.base import OnBytes
+
+_READ_SIZE = 64 * 1024  # what a pipe of Linux holds; a larger buffer costs a mapping per read
+_PIPE_BUF = 4096  # a blocking descriptor that is writable takes this much without blocking
+
+
+class FdTransport:
+    """Read from one descriptor, write to another; closes both."""
+
+    def __init__(self, read_fd: int, write_fd: int) -> None:
+        self._read_fd = read_fd
+        self._write_fd = write_fd
+        self._can_watch = {fd: _can_watch(fd) for fd in (read_fd, write_fd)}
+        self._is_nonblocking = {fd: _make_nonblocking(fd) for fd in (read_fd, write_fd)}
+        self._stop_pump: Callable[[], None] | None = None
+        self._is_closed = False
+
+    async def pump(self, on_bytes: OnBytes) -> None:
+        if self._is_closed:
+            return
+        if not self._can_watch[self._read_fd]:
+            await self._pump_in_thread(on_bytes)
+            return
+        watcher = _Watcher(self._read_fd, on_bytes)
+        self._stop_pump = watcher.stop
+        try:
+            await watcher.watch()
+        finally:
+            self._stop_pump = None
+
+    async def send(self, data: bytes) -> None:
+        view = memoryview(data)
+        try:
+            while view:
+                if self._is_closed:
+                    raise ConnectionClosed("the transport is closed")
+                view = view[await self._write_some(view) :]
+        except (anyio.ClosedResourceError, OSError) as error:
+            raise ConnectionClosed("the other side no longer reads") from error
+
+    def send_now(self, data: bytes) -> int:
+        if self._is_closed:
+            raise ConnectionClosed("the transport is closed")
+        if not self._is_nonblocking[self._write_fd]:
+            return 0
+        try:
+            return os.write(self._write_fd, data)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise ConnectionClosed("the other side no longer reads") from error
+
+    async def aclose(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._stop_pump is not None:
+            self._stop_pump()
+        for fd in {self._read_fd, self._write_fd}:
+            if self._can_watch[fd]:
+                anyio.notify_closing(fd)
+            os.close(fd)
+
+    async def explain_end(self) -> str:
+        return "the other side closed the connection"
+
+    async def _pump_in_thread(self, on_bytes: OnBytes) -> None:
+        while data := await anyio.to_thread.run_sync(self._read_in_thread):
+            on_bytes(data)
+
+    def _read_in_thread(self) -> bytes:
+        try:
+            return os.read(self._read_fd, _READ_SIZE)
+        except OSError:  # closed under our feet, or a directory: the end either way
+            return b""
+
+    async def _write_some(self, view: memoryview) -> int:
+        if not self._can_watch[self._write_fd]:
+            return await anyio.to_thread.run_sync(os.write, self._write_fd, view)
+        if self._is_nonblocking[self._write_fd]:
+            try:
+                written = os.write(self._write_fd, view)
+            except BlockingIOError:
+                await anyio.wait_writable(self._write_fd)
+                return 0
+            await checkpoint()
+            return written
+        await anyio.wait_writable(self._write_fd)
+        return os.write(self._write_fd, view[:_PIPE_BUF])
+
+
+class _Watcher:
+    """Reads a descriptor whenever it is readable and hands on what it read, in the same step."""
+
+    def __init__(self, fd: int, on_bytes: OnBytes) -> None:
+        self._fd = fd
+        self._on_bytes = on_bytes
+        self._loop = asyncio.get_running_loop()
+        self._ended = anyio.Event()
+        self._failure: Exception | None = None
+
+    async def watch(self) -> None:
+        """Return at the end of the stream or after `stop`; raise what `on_bytes` raised."""
+        self._loop.add_reader(self._fd, _task_like_context().run, self._ready)
+        try:
+            await self._ended.wait()
+        finally:
+            self.stop()
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            self._fd = -1
+        self._ended.set()
+
+    def _ready(self) -> None:
+        try:
+            data = os.read(self._fd, _READ_SIZE)
+        except BlockingIOError:  # another reader of the same pipe was faster
+            return
+        except OSError:  # a terminal that went away
+            data = b""
+        if not data:
+            self.stop()
+            return
+        try:
+            self._on_bytes(data)
+        except Exception as error:  # noqa: BLE001 - a callback has no caller: hand it to the task
+            self._failure = error
+            self.stop()
+
+
+def _task_like_context() -> contextvars.Context:
+    """Return a context in which anyio knows its event loop although no task is running.
+
+    Without sniffio anyio looks for the loop; with it, it asks sniffio, which looks for a task and,
+    before that, for this variable. Callbacks of the loop have no task.
+    """
+    context = contextvars.copy_context()
+    sniffio = sys.modules.get("sniffio")
+    if sniffio is not None:
+        context.run(sniffio.current_async_library_cvar.set, "asyncio")
+    return context
+
+
+def _can_watch(fd: int) -> bool:
+    mode = os.fstat(fd).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(fd)
+
+
+def _make_nonblocking(fd: int) -> bool:
+    mode = os.fstat(fd).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+        return False
+    os.set_blocking(fd, False)
+    return True
+
+
+def stdio_transport() -> FdTransport:
+    """Take over standard input and output for messages; from now on `print` goes to standard error.
+
+    The descriptors are duplicated and 0 and 1 are replaced, so that neither a stray `print` nor a
+    child process that inherits them can mix noise into the messages or eat them.
+    """
+    sys.stdout.flush()
+    read_fd, write_fd = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    os.dup2(2, 1)
+    return FdTransport(read_fd, write_fd)
