@@ -1,0 +1,37 @@
+"""The vocabulary of the Agent Client Protocol, version 1: types, calls, reading and writing.
+
+Types are in `schema`, calls in `methods`: `methods.SESSION_NEW.read_response(result)`.
+"""
+
+from quarterdeck.acp import methods, schema
+from quarterdeck.acp.calls import Method, Note, Side
+from quarterdeck.acp.codec import Received, decode, enc_hook, encode, receive, to_dict
+from quarterdeck.acp.lenient import dec_hook, lenient
+from quarterdeck.acp.methods import PROTOCOL_VERSION
+from quarterdeck.acp.model import AcpObject, Unknown
+from quarterdeck.acp.peer import Handlers, Peer, open_peer
+from quarterdeck.acp.rules import UNSTABLE_FIELDS, UNSTABLE_TYPES
+
+__all__ = [
+    "PROTOCOL_VERSION",
+    "UNSTABLE_FIELDS",
+    "UNSTABLE_TYPES",
+    "AcpObject",
+    "Handlers",
+    "Method",
+    "Note",
+    "Peer",
+    "Received",
+    "Side",
+    "Unknown",
+    "dec_hook",
+    "decode",
+    "enc_hook",
+    "encode",
+    "lenient",
+    "methods",
+    "open_peer",
+    "receive",
+    "schema",
+    "to_dict",
+]

@@ -1,0 +1,143 @@
+"""ACP objects from JSON and back.
+
+Reading is done by msgspec in C, about a microsecond for a `session/update`; what C refuses is read
+again by `lenient`. Three things a type cannot hold survive all the same:
+
+    a variant it does not know       `Unknown` in its place, encoded back exactly
+    an enum value it does not know   enums are plain strings
+    a field it does not know         `Received`: the value with the message it was read from
+
+msgspec drops unknown fields, and a place for them in every object would cost every message. So
+`decode` gives the value alone and costs nothing extra; `receive` keeps a reference to the
+message, which the caller has anyway, and looks into it only when asked: `encode()` returns it as it
+came, `to_dict()` everything in it, `amended(value)` everything in it with the changes made to the
+value. Use `receive` wherever a message is stored, forwarded or sent back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from quarterdeck.acp.amend import amend
+from quarterdeck.acp.lenient import dec_hook, lenient, name_of
+from quarterdeck.acp.model import AcpObject, Unknown
+from quarterdeck.errors import JsonInvalid, SchemaMismatch
+from quarterdeck.jsontext import decode_json, encode_json
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
+
+T = TypeVar("T")
+
+_TEXT = (bytes, str, bytearray, memoryview, msgspec.Raw)
+
+
+def decode(expected: TypeForm[T], data: Any) -> T:
+    """Read `data`, a JSON text or plain JSON data, as `expected`: `decode(schema.Plan, b"{...}")`.
+
+    Null is read as an object without fields if `expected` demands none, because agents answer
+    methods that return nothing with either.
+
+    Raises:
+        JsonInvalid: if `data` is a text that is not JSON, or nested too deeply.
+        SchemaMismatch: if it is JSON but not `expected`, even when read with patience.
+    """
+    if isinstance(data, _TEXT):
+        try:
+            value: T = _decoder(expected)(data)  # type: ignore[arg-type]  # hashable at run time
+            return value
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            data = decode_json(bytes(data) if not isinstance(data, str) else data)
+    patient: T = _decode_slowly(expected, data)
+    return patient
+
+
+def encode(value: Any) -> bytes:
+    """Write `value` on one line of JSON; fields that are UNSET are left out.
+
+    Raises:
+        JsonInvalid: if it is nested too deeply.
+        TypeError: if it holds something that is no JSON.
+    """
+    if isinstance(value, Received):
+        return value.encode()
+    try:
+        return _encode(value)
+    except UnicodeEncodeError:  # half of a surrogate pair: only an escape can carry it
+        return encode_json(msgspec.to_builtins(value, enc_hook=enc_hook))
+    except RecursionError as error:
+        raise JsonInvalid("nested too deeply") from error
+
+
+def to_dict(value: Any) -> Any:
+    """Return `value` as the plain data that `json.loads` would give."""
+    return decode_json(encode(value))
+
+
+def receive(expected: TypeForm[T], data: Any) -> Received[T]:
+    """Read `data` as `decode` does and keep it, with the fields that `expected` does not know.
+
+    Raises:
+        JsonInvalid: as `decode`.
+        SchemaMismatch: as `decode`.
+    """
+    return Received(decode(expected, data), data)
+
+
+class Received(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    """A value and the message, JSON text or plain data, that it was read from."""
+
+    value: T
+    message: Any
+
+    def encode(self) -> bytes:
+        """Return the message, byte for byte if it came as bytes."""
+        match self.message:
+            case str(text):
+                return _utf8(text)
+            case bytes() | bytearray() | memoryview() | msgspec.Raw():
+                return bytes(self.message)
+            case plain:
+                return encode_json(plain)
+
+    def to_dict(self) -> Any:
+        """Return everything that was received as plain data."""
+        return decode_json(self.encode())
+
+    def amended(self, value: T) -> Any:
+        """Return everything that was received, changed where `value` differs from ours."""
+        return amend(self.to_dict(), to_dict(self.value), to_dict(value))
+
+
+def enc_hook(value: Any) -> Any:
+    if isinstance(value, Unknown):
+        return value.data
+    raise TypeError(f"{type(value).__name__} is not part of an ACP object")
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return encode_json(decode_json(text))
+
+
+_encode = msgspec.json.Encoder(enc_hook=enc_hook).encode
+
+
+@cache
+def _decoder(expected: Any) -> Callable[[Any], Any]:
+    # Building one costs up to a millisecond; a process needs few of the types.
+    return msgspec.json.Decoder(expected, dec_hook=dec_hook).decode
+
+
+def _decode_slowly(expected: Any, plain: Any) -> Any:
+    is_object = isinstance(expected, type) and issubclass(expected, AcpObject)
+    try:
+        return lenient({} if plain is None and is_object else plain, expected)
+    except msgspec.ValidationError as error:
+        raise SchemaMismatch(name_of(expected), str(error)) from error

@@ -1,0 +1,107 @@
+"""What the generated ACP types stand on. No tables and no decoding: see `schema`, `rules`, `codec`.
+
+A union of ACP is open: a newer peer may send a variant that this version does not know. Static
+types say so (`ContentBlock` includes `Unknown`, and a closed `match` has to deal with it); at run
+time msgspec must not see `Unknown`, because it cannot mix it with structs. The two aliases below
+are that difference:
+
+    Tagged[A | B]   every variant has a constant in one field; msgspec picks it in C
+    Hooked[A | B]   a variant without such a constant exists; `lenient.dec_hook` picks it
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+
+from msgspec import Struct
+
+Variants = TypeVar("Variants")
+
+
+if TYPE_CHECKING:
+    from typing_extensions import override  # in `typing` from Python 3.12 on
+
+    # `Unknown` is defined below; only a type checker reads these two lines.
+    Tagged: TypeAlias = "Variants | Unknown"
+    Hooked: TypeAlias = "Variants | Unknown"
+else:
+
+    def override(method: Variants) -> Variants:
+        return method
+
+    class Tagged:
+        """At run time: the plain union."""
+
+        def __class_getitem__(cls, variants: Any) -> Any:
+            return variants
+
+    class _Marker(type):
+        # msgspec checks what `dec_hook` returns with isinstance(); the hook has already chosen.
+        def __instancecheck__(cls, instance: object) -> bool:
+            return True
+
+    class Hooked:
+        """At run time: a class of its own, which makes msgspec ask `dec_hook`."""
+
+        def __class_getitem__(cls, variants: Any) -> type:
+            return _Marker(f"Hooked[{variants}]", (), {})
+
+
+class AcpObject(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
+    """Base of every ACP object. A field that was absent is `UNSET`; one that was null is `None`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """A variant that is not recognised by its tag but by the fields it must have."""
+
+    struct: type[AcpObject]
+    required: frozenset[str]
+    tags: frozenset[str] = frozenset()
+    """Tags that name this variant although it needs none, such as "stdio"."""
+    accepts_any_tag: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UnionRule:
+    """How the variant of one union is chosen; `tag_field` is None if no variant has a tag."""
+
+    name: str
+    alias: Any
+    tag_field: str | None
+    variants: dict[str, type[AcpObject]]
+    fallbacks: tuple[Fallback, ...] = ()
+
+
+class Unknown:
+    """A variant of `union` that this version cannot read; it is encoded as exactly `data`.
+
+    Not a dataclass and not a Struct: msgspec would write its three attributes instead of `data`.
+    """
+
+    __slots__ = ("data", "tag", "union")
+
+    union: Final[str]
+    tag: Final[str | None]
+    data: Final[Any]
+
+    def __init__(self, union: str, tag: str | None, data: Any) -> None:
+        self.union = union
+        self.tag = tag
+        self.data = data
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Unknown):
+            return NotImplemented
+        return (self.union, self.tag, self.data) == (other.union, other.tag, other.data)
+
+    @override
+    def __hash__(self) -> int:
+        # `data` is JSON and may hold lists; equal objects have equal unions and tags.
+        return hash((self.union, self.tag))
+
+    @override
+    def __repr__(self) -> str:
+        return f"Unknown(union={self.union!r}, tag={self.tag!r}, data={self.data!r})"

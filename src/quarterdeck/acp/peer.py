@@ -1,0 +1,123 @@
+"""ACP over a connection: typed calls out, typed handlers in, for the client and the agent alike.
+
+    handlers = Handlers()
+    handlers.on(methods.SESSION_UPDATE, show)                      # a plain function
+    handlers.answer(methods.SESSION_REQUEST_PERMISSION, ask)       # an async function
+    async with open_peer(transport, handlers) as agent:
+        created = await agent.call(methods.SESSION_NEW, NewSessionRequest(cwd=..., mcp_servers=()))
+
+A method without a handler is answered with "method not found", so what a side can do is exactly
+what it has handlers for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from quarterdeck.acp.calls import Method, Note
+from quarterdeck.acp.codec import enc_hook
+from quarterdeck.acp.lenient import dec_hook, lenient
+from quarterdeck.wire import (
+    ByteTransport,
+    Connection,
+    ConnectionOptions,
+    Vocabulary,
+    method_not_found,
+    open_connection,
+)
+
+Req = TypeVar("Req")
+Res = TypeVar("Res")
+Params = TypeVar("Params")
+
+OnOther = Callable[[str, Any], None]
+
+
+def _ignore(_method: str, _params: Any) -> None:
+    """Take a notification of an extension nobody here knows: ACP says to ignore it."""
+
+
+class Handlers:
+    """What one side does with what it receives."""
+
+    def __init__(self, *, on_other: OnOther = _ignore) -> None:
+        """Hand notifications that have no handler of their own to `on_other`, params as a dict."""
+        self._notes: dict[str, Callable[[Any], None]] = {}
+        self._methods: dict[str, Callable[[Any], Awaitable[Any]]] = {}
+        self._types: dict[str, Any] = {}
+        self._on_other = on_other
+
+    def on(self, note: Note[Params], handler: Callable[[Params], None]) -> None:
+        """Call `handler` for each notification, in the order of the wire."""
+        self._notes[note.name] = handler
+        self._types[note.name] = note.params
+
+    def answer(self, method: Method[Req, Res], handler: Callable[[Req], Awaitable[Res]]) -> None:
+        """Answer each request by what `handler` returns."""
+        self._methods[method.name] = handler
+        self._types[method.name] = method.request
+
+    def vocabulary(self) -> Vocabulary:
+        """Return the types of everything there is a handler for."""
+        return Vocabulary(self._types, dec_hook=dec_hook, lenient=lenient)
+
+    def on_notification(self, method: str, params: Any) -> None:
+        handler = self._notes.get(method)
+        if handler is None:
+            self._on_other(method, params)
+        else:
+            handler(params)
+
+    def on_request(self, method: str, params: Any) -> Awaitable[Any]:
+        handler = self._methods.get(method)
+        if handler is None:
+            raise method_not_found(method)
+        return handler(params)
+
+
+class Peer:
+    """The other side; made by `open_peer`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    async def call(
+        self, method: Method[Req, Res], params: Req, *, timeout_seconds: float | None = None
+    ) -> Res:
+        """Call a method of the other side.
+
+        Raises:
+            RpcError: if it answers with an error.
+            ConnectionFailed: if it does not answer, not in time, or not as the method promises.
+        """
+        return await self.connection.call(
+            method.name, params, read=method.read_response, timeout_seconds=timeout_seconds
+        )
+
+    async def notify(self, note: Note[Params], params: Params) -> None:
+        """Send a notification.
+
+        Raises:
+            ConnectionClosed: if the other side takes no more.
+        """
+        await self.connection.notify(note.name, params)
+
+
+@asynccontextmanager
+async def open_peer(
+    transport: ByteTransport, handlers: Handlers, options: ConnectionOptions | None = None
+) -> AsyncIterator[Peer]:
+    """Speak ACP over `transport` until the body ends; `handlers` are complete by now."""
+    chosen = replace(
+        options or ConnectionOptions(), vocabulary=handlers.vocabulary(), enc_hook=enc_hook
+    )
+    async with open_connection(
+        transport,
+        on_notification=handlers.on_notification,
+        on_request=handlers.on_request,
+        options=chosen,
+    ) as connection:
+        yield Peer(connection)
