@@ -1,0 +1,271 @@
+"""Events and states in words for people. Pure: lines of styled text, for `demo_view` to print."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from quarterdeck.protocol import Event, SessionState, to_json
+
+_SHOWN_LINES: Final = 12  # of a tool's output; the rest is counted
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+class Line(NamedTuple):
+    """A line of a body, and the style it is shown in (a key of `demo_view.STYLES`)."""
+
+    text: str
+    style: str = ""
+
+
+class Marks(NamedTuple):
+    """The characters for a status; plain ones for terminals that cannot show the others."""
+
+    completed: str
+    in_progress: str
+    pending: str
+    failed: str
+    rule: str
+
+    def of(self, status: object) -> str:
+        marks = {
+            "completed": self.completed,
+            "in_progress": self.in_progress,
+            "failed": self.failed,
+        }
+        return marks.get(str(status), self.pending)
+
+
+UNICODE_MARKS: Final = Marks("✓", "▸", "·", "✗", "─")
+ASCII_MARKS: Final = Marks("x", ">", ".", "!", "-")
+
+
+def clean(text: object) -> str:
+    """Return text of an agent without what would move the cursor or change colours."""
+    return _CONTROL.sub("", str(text).replace("\r\n", "\n").replace("\t", "    "))
+
+
+def chunk_text(event: Event) -> str | None:
+    """Return the text of a message chunk, a placeholder for other content; None for all else."""
+    if not event.type.endswith("-message-chunk") and event.type != "agent-thought-chunk":
+        return None
+    block = event.payload.get("content")
+    if isinstance(block, Mapping) and block.get("type") == "text":
+        return clean(block.get("text", ""))
+    kind = block.get("type") if isinstance(block, Mapping) else "unreadable"
+    return f"[{clean(kind)}]"
+
+
+def summary(event: Event, state: SessionState, marks: Marks) -> str:
+    """Say in a few words what an event tells; `state` is the one after it."""
+    tell = _SUMMARIES.get(event.type)
+    words = tell(event.payload, state, marks) if tell else _compact(event.payload)
+    return clean(words).replace("\n", " ")
+
+
+def body(event: Event, marks: Marks, cwd: str) -> list[Line]:
+    """Return what is worth more than a few words: plans, outputs, diffs, choices."""
+    payload = event.payload
+    match event.type:
+        case "plan":
+            return [_plan_line(entry, marks) for entry in _tables(payload.get("entries"))]
+        case "tool-call" | "tool-call-update":
+            return _content_lines(payload, cwd)
+        case "permission-request-created":
+            call = payload.get("toolCall")
+            return _content_lines(call if isinstance(call, Mapping) else {}, cwd)
+        case _:
+            return []
+
+
+def final_lines(state: SessionState, marks: Marks) -> list[tuple[str, list[str]]]:
+    """Return the folded state as rows: a title and the lines beside it. Empty ones are left out."""
+    plain = to_json(state)
+    modes, plan, usage = plain["modes"], plain["plan"], plain["usage"]
+    rows: list[tuple[str, list[str]]] = [
+        ("status", [state.connection.status]),
+        ("title", [state.info.title] if state.info.title else []),
+        ("mode", [modes["currentModeId"]] if modes else []),
+        ("messages", [_message_line(message) for message in plain["messages"]]),
+        ("tool calls", [_call_line(call, marks) for call in plain["toolCalls"].values()]),
+        ("plan", [_plan_line(each, marks).text for each in plan["entries"]] if plan else []),
+        ("permissions", list(_permission_lines(plain))),
+        ("usage", [_usage(usage)] if usage else []),
+        ("stopped", [_stopped(plain)] if state.last_stop_reason else []),
+    ]
+    return [(title, [clean(line) for line in lines]) for title, lines in rows if lines]
+
+
+def _plan_line(entry: Mapping[str, Any], marks: Marks) -> Line:
+    status = entry.get("status")
+    style = {"completed": "good", "in_progress": "strong"}.get(str(status), "")
+    return Line(f"{marks.of(status)} {clean(entry.get('content', ''))}", style)
+
+
+def _content_lines(call: Mapping[str, Any], cwd: str) -> list[Line]:
+    lines: list[Line] = []
+    for part in _tables(call.get("content")):
+        match part:
+            case {"type": "diff", "newText": str(new)}:
+                lines += _diff_lines(part, new, cwd)
+            case {"type": "content", "content": {"type": "text", "text": str(text)}}:
+                lines += _output_lines(text)
+            case {"type": "terminal", "terminalId": terminal_id}:
+                lines.append(Line(f"terminal {clean(terminal_id)}", "dim"))
+            case _:
+                lines.append(Line(_compact(part), "dim"))
+    return lines
+
+
+def _output_lines(text: str) -> list[Line]:
+    lines = clean(text).splitlines()
+    shown = [Line(f"| {line}", "dim") for line in lines[:_SHOWN_LINES]]
+    hidden = len(lines) - _SHOWN_LINES
+    return [*shown, Line(f"| and {hidden} more lines", "dim")] if hidden > 0 else shown
+
+
+def _diff_lines(part: Mapping[str, Any], new: str, cwd: str) -> list[Line]:
+    path = clean(part.get("path", "")).removeprefix(f"{cwd}/")
+    old = part.get("oldText")
+    before, after = clean(old or "").splitlines(), clean(new).splitlines()
+    origin = "/dev/null" if old is None else f"a/{path}"
+    unified = difflib.unified_diff(before, after, origin, f"b/{path}", lineterm="", n=2)
+    return [Line(line, _diff_style(line)) for line in unified]
+
+
+def _diff_style(line: str) -> str:
+    if line.startswith(("---", "+++")):
+        return "strong"
+    return {"+": "added", "-": "removed", "@": "hunk"}.get(line[:1], "")
+
+
+def _tables(value: object) -> Iterator[Mapping[str, Any]]:
+    if isinstance(value, list | tuple):
+        yield from (each for each in value if isinstance(each, Mapping))
+
+
+def _compact(value: Any) -> str:
+    return clean(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def _message_line(message: Mapping[str, Any]) -> str:
+    texts = (str(block.get("text", f"[{block.get('type')}]")) for block in message["content"])
+    return f"{message['kind']:8} {' '.join(''.join(texts).split())}"
+
+
+def _call_line(call: Mapping[str, Any], marks: Marks) -> str:
+    status = call["status"]
+    return f"{marks.of(status)} {call['kind'] or 'other':8} {call['title']} ({status})"
+
+
+def _permission_lines(state: Mapping[str, Any]) -> Iterator[str]:
+    for pending in state["pendingPermissionRequests"]:
+        yield f"{pending['requestId']} pending"
+    for resolved in state["resolvedPermissionRequests"]:
+        outcome = resolved.get("outcome") or {}
+        chosen = outcome.get("optionId") or outcome.get("outcome")
+        yield f"{resolved['requestId']} {resolved['status']}" + (f": {chosen}" if chosen else "")
+
+
+def _usage(usage: Mapping[str, Any]) -> str:
+    words = f"{_number(usage.get('used'))} of {_number(usage.get('size'))} tokens"
+    cost = usage.get("cost")
+    return f"{words}, {cost.get('amount')} {cost.get('currency')}" if cost else words
+
+
+def _stopped(state: Mapping[str, Any]) -> str:
+    words = f"{state['lastStopReason']}{_turn_usage(state['lastTurnUsage'])}"
+    error = state["lastPromptError"]
+    return f"error {error['code']}: {error['message']}" if error else words
+
+
+def _turn_usage(usage: Mapping[str, Any] | None) -> str:
+    if not usage:
+        return ""
+    used, written = _number(usage.get("inputTokens")), _number(usage.get("outputTokens"))
+    return f", {used} tokens in, {written} out"
+
+
+def _number(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+# One function for each type of event that has something to say.
+
+_Tell = Callable[[Mapping[str, Any], SessionState, Marks], str]
+
+
+def _tell_config(payload: Mapping[str, Any], _state: SessionState, _marks: Marks) -> str:
+    modes = payload.get("modes")
+    if not isinstance(modes, Mapping):
+        return ""
+    current = modes.get("currentModeId")
+    names = [str(mode.get("id")) for mode in _tables(modes.get("availableModes"))]
+    return "modes " + ", ".join(f"[{name}]" if name == current else name for name in names)
+
+
+def _tell_call(payload: Mapping[str, Any], _state: SessionState, marks: Marks) -> str:
+    status = payload.get("status")
+    words = f"{marks.of(status)} {payload.get('kind', 'other')}: {payload.get('title')}"
+    return words if status in (None, "in_progress") else f"{words} ({status})"
+
+
+def _tell_call_update(payload: Mapping[str, Any], state: SessionState, marks: Marks) -> str:
+    call = state.tool_calls.get(str(payload.get("toolCallId")))
+    if call is None:
+        return f"{payload.get('toolCallId')} (a call nobody announced)"
+    return f"{marks.of(call.status)} {call.status}: {call.title}"
+
+
+def _tell_plan(payload: Mapping[str, Any], _state: SessionState, _marks: Marks) -> str:
+    entries = list(_tables(payload.get("entries")))
+    done = sum(entry.get("status") == "completed" for entry in entries)
+    return f"{done} of {len(entries)} done"
+
+
+def _tell_question(payload: Mapping[str, Any], _state: SessionState, _marks: Marks) -> str:
+    call = payload.get("toolCall")
+    title = call.get("title") if isinstance(call, Mapping) else None
+    return f"{payload.get('requestId')}: {title or 'a tool call'}?"
+
+
+def _tell_resolved(payload: Mapping[str, Any], _state: SessionState, _marks: Marks) -> str:
+    outcome = payload.get("outcome")
+    chosen = outcome.get("optionId", outcome.get("outcome")) if isinstance(outcome, Mapping) else ""
+    return f"{payload.get('requestId')}: {payload.get('status')} {chosen}".rstrip()
+
+
+def _tell_finished(payload: Mapping[str, Any], _state: SessionState, _marks: Marks) -> str:
+    error = payload.get("error")
+    if isinstance(error, Mapping):
+        return f"error {error.get('code')}: {error.get('message')}"
+    return f"{payload.get('stopReason')}{_turn_usage(payload.get('usage'))}"
+
+
+def _tell_commands(payload: Mapping[str, Any], _state: SessionState, _marks: Marks) -> str:
+    return ", ".join(f"/{each.get('name')}" for each in _tables(payload.get("availableCommands")))
+
+
+_SUMMARIES: Final[Mapping[str, _Tell]] = {
+    "session-config-init": _tell_config,
+    "session-status-change": lambda payload, _state, _marks: str(payload.get("status")),
+    "tool-call": _tell_call,
+    "tool-call-update": _tell_call_update,
+    "plan": _tell_plan,
+    "permission-request-created": _tell_question,
+    "permission-request-resolved": _tell_resolved,
+    "prompt-finished": _tell_finished,
+    "usage-update": lambda payload, _state, _marks: _usage(payload),
+    "session-info-update": lambda payload, _state, _marks: str(payload.get("title", "")),
+    "current-mode-update": lambda payload, _state, _marks: str(payload.get("currentModeId")),
+    "available-commands-update": _tell_commands,
+}
+
+
+def choices(options: Sequence[Mapping[str, Any]]) -> str:
+    """Return the options of a permission request as they are offered: `1 Allow  2 Reject`."""
+    names = (clean(option.get("name", option.get("optionId"))) for option in options)
+    return "  ".join(f"{number} {name}" for number, name in enumerate(names, 1))

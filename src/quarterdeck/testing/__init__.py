@@ -1,0 +1,9 @@
+"""For tests of programs that talk to agents: a scripted ACP agent and scenarios for it.
+
+Standard library only, and quick to import: the agent itself starts through this package.
+"""
+
+from quarterdeck.testing.launch import load_scenario, scenario_names, scripted_agent
+from quarterdeck.testing.scenario import Scenario
+
+__all__ = ["Scenario", "load_scenario", "scenario_names", "scripted_agent"]

@@ -1,0 +1,363 @@
+"""The scripted agent at work: plays a scenario to one client.
+
+One loop and no threads. Every request that is being played is a generator (`turns`) that waits for
+a time, an answer or room to write; the loop resumes whichever may go on. So sessions run side by
+side, and a cancel is heard while a turn pauses, stalls or asks.
+
+Standard library only: tests start hundreds of these, and each has to be up in a blink.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, assert_never
+
+from quarterdeck.testing.pipes import STDERR, STDIN, STDOUT, NotJson, Pipes, write_all
+from quarterdeck.testing.scenario import Scenario, Step, Steps
+from quarterdeck.testing.sessions import (
+    INVALID_PARAMS,
+    Session,
+    Sessions,
+    failure,
+    initialize_result,
+)
+from quarterdeck.testing.turns import (
+    FOREVER,
+    Action,
+    Answer,
+    Ask,
+    Cancelled,
+    Close,
+    Complain,
+    Crash,
+    Pause,
+    Performance,
+    Scene,
+    Send,
+    Spawn,
+    Write,
+    perform,
+    turn_steps,
+)
+from quarterdeck.testing.updates import Json
+
+PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, REQUEST_CANCELLED = -32700, -32600, -32601, -32800
+
+_HIGH_WATER: Final = 64 * 1024  # unread bytes beyond which turns wait for the client
+_FLUSH_SECONDS: Final = 2.0  # how long the end of the process waits for a client that reads slowly
+_FIRST_ID: Final = 101  # of our own requests: easy to tell from the client's in a log
+_WAITS: Final = object()
+_CANCELLED: Final = Answer({"result": {"stopReason": "cancelled"}})
+
+
+class _Script(NamedTuple):
+    """How one request is played."""
+
+    session_id: str
+    session: Session
+    answer: Answer
+    before: Steps = ()
+    after: Steps = ()
+
+
+class _Activity:
+    """A performance that has not ended, and what it waits for."""
+
+    def __init__(self, request: Json, script: _Script, performance: Performance) -> None:
+        self.request_id = request["id"]
+        self.method: str = request["method"]
+        self.script = script
+        self.performance = performance
+        self.is_answered = False
+        self.cancel: Answer | None = None
+        """What to answer to a cancel that has come and was not heard yet."""
+        self.is_deaf = False
+        self.until = FOREVER
+        self.asked: int | None = None
+        self.needs_room = False
+
+    def wait(self, *, until: float = FOREVER, asked: int | None = None, deaf: bool) -> None:
+        self.until, self.asked, self.is_deaf = until, asked, deaf
+
+    def is_ready(self, now: float, *, has_room: bool) -> bool:
+        return has_room if self.needs_room else now >= self.until
+
+
+class Player:
+    """Plays one scenario to one client."""
+
+    def __init__(self, scenario: Scenario, pipes: Pipes, *, pace: float) -> None:
+        self._scenario = scenario
+        self._pipes = pipes
+        self._pace = pace
+        self._sessions = Sessions(scenario.sessions)
+        self._activities: list[_Activity] = []
+        self._asked: dict[int, _Activity] = {}
+        self._next_id = _FIRST_ID
+        self._calls: dict[str, int] = {}
+        self._builtin: Mapping[str, Callable[[Json], _Script | None]] = {
+            "initialize": self._initialize,
+            "authenticate": self._authenticate,
+            "session/new": self._new,
+            "session/load": self._load,
+            "session/prompt": self._prompt,
+            "session/set_mode": self._set_mode,
+            "session/set_config_option": self._set_config_option,
+        }
+
+    def run(self) -> None:
+        """Serve until the input ends."""
+        while True:
+            self._advance()
+            if not self._pipes.wait(self._seconds_to_wait()):
+                continue
+            messages = self._pipes.read()
+            if messages is None and "eof" not in self._scenario.ignore:
+                self._pipes.flush(_FLUSH_SECONDS)
+                return
+            for message in messages or ():
+                self._on_message(message)
+
+    def _advance(self) -> None:
+        """Resume every performance that may go on."""
+        now = time.monotonic()
+        for activity in list(self._activities):
+            if activity.cancel is not None and not activity.is_deaf:
+                cancelled, activity.cancel = Cancelled(activity.cancel), None
+                self._resume(activity, cancelled)
+            elif activity.is_ready(now, has_room=self._pipes.unsent < _HIGH_WATER):
+                self._resume(activity, None)
+
+    def _seconds_to_wait(self) -> float | None:
+        timed = [each.until for each in self._activities if not each.needs_room]
+        soonest = min(timed, default=FOREVER)
+        return None if soonest == FOREVER else soonest - time.monotonic()
+
+    # What arrives
+
+    def _on_message(self, message: Any) -> None:
+        match message:
+            case NotJson(reason):
+                self._refuse(None, failure(PARSE_ERROR, f"Parse error: {reason}"))
+            case {"method": str(), "id": _}:
+                self._on_request(message)
+            case {"method": str(method)}:
+                self._on_notification(method, _params(message))
+            case {"id": int(answered)} if "result" in message or "error" in message:
+                self._on_answer(answered, message)
+            case {"id": _} if "result" in message or "error" in message:
+                pass  # an answer to nothing we asked
+            case _:
+                self._refuse(None, failure(INVALID_REQUEST, "Invalid request: no message"))
+
+    def _on_request(self, request: Json) -> None:
+        method, params = request["method"], _params(request)
+        script = self._builtin[method](params) if method in self._builtin else None
+        steps = self._steps_for_call(method)
+        if steps is not None:
+            script = (script or self._plain(params))._replace(before=steps)
+        if script is None:
+            error = failure(METHOD_NOT_FOUND, f"Method not found: {method}")
+            self._refuse(request["id"], error)
+            return
+        known = {"id": request["id"], "cwd": script.session.cwd, "prompt": _prompt_text(params)}
+        scene = Scene(script.session_id, **known)
+        performance = perform(script.before, script.answer, script.after, scene)
+        activity = _Activity(request, script, performance)
+        self._activities.append(activity)
+        self._resume(activity, None)
+
+    def _steps_for_call(self, method: str) -> Steps | None:
+        calls = self._scenario.methods.get(method)
+        if not calls:
+            return None
+        count = self._calls.get(method, 0)
+        self._calls[method] = count + 1
+        return calls[min(count, len(calls) - 1)]
+
+    def _on_notification(self, method: str, params: Json) -> None:
+        for activity in self._activities:
+            if activity.is_answered:
+                continue
+            of_session = activity.script.session_id == params.get("sessionId")
+            if method == "session/cancel" and of_session and activity.method == "session/prompt":
+                activity.cancel = _CANCELLED
+            if method == "$/cancel_request" and activity.request_id == params.get("requestId"):
+                activity.cancel = failure(REQUEST_CANCELLED, "Request cancelled")
+
+    def _on_answer(self, answered: int, message: Json) -> None:
+        activity = self._asked.pop(answered, None)
+        if activity is not None and activity.asked == answered:
+            self._resume(activity, message)
+
+    # What the agent answers by itself
+
+    def _initialize(self, params: Json) -> _Script:
+        answer = Answer({"result": initialize_result(self._scenario)})
+        return self._plain(params)._replace(answer=answer)
+
+    def _authenticate(self, params: Json) -> _Script:
+        return self._plain(params)
+
+    def _plain(self, params: Json) -> _Script:
+        session_id = params.get("sessionId", "")
+        session = self._sessions.get(session_id) or self._sessions.make(params)
+        return _Script(session_id, session, Answer({"result": {}}))
+
+    def _new(self, params: Json) -> _Script:
+        session_id, session = self._sessions.new_id(), self._sessions.make(params)
+        answer = Answer({"result": {"sessionId": session_id, **session.settings}})
+        before, after = self._scenario.before_new, self._scenario.new
+        return _Script(session_id, session, answer, before, after)
+
+    def _load(self, params: Json) -> _Script | None:
+        if self._scenario.load is None:
+            return None
+        session = self._sessions.make(params)
+        answer = Answer({"result": session.settings})
+        return _Script(str(params.get("sessionId")), session, answer, self._scenario.load)
+
+    def _prompt(self, params: Json) -> _Script:
+        session = self._sessions.get(params.get("sessionId"))
+        if session is None:
+            return self._unknown_session(params)
+        script = self._plain(params)
+        if self._is_prompting(session):
+            text = "Invalid request: this session has a prompt running"
+            return script._replace(answer=failure(INVALID_REQUEST, text))
+        steps = turn_steps(self._scenario, _prompt_text(params), session.prompts)
+        session.prompts += 1
+        return script._replace(before=steps, answer=Answer({"result": {"stopReason": "end_turn"}}))
+
+    def _is_prompting(self, session: Session) -> bool:
+        return any(
+            each.method == "session/prompt" and each.script.session is session
+            for each in self._activities
+            if not each.is_answered
+        )
+
+    def _set_mode(self, params: Json) -> _Script:
+        script, mode_id = self._plain(params), params.get("modeId")
+        answer = script.session.set_mode(mode_id)
+        told = (Step("mode", mode_id, {}),) if "result" in answer.fields else ()
+        return script._replace(answer=answer, after=told)
+
+    def _set_config_option(self, params: Json) -> _Script:
+        script = self._plain(params)
+        answer = script.session.set_config_option(params.get("configId"), params.get("value"))
+        return script._replace(answer=answer)
+
+    def _unknown_session(self, params: Json) -> _Script:
+        text = f"Invalid params: there is no session {params.get('sessionId')!r}"
+        return self._plain(params)._replace(answer=failure(INVALID_PARAMS, text))
+
+    # What the agent does
+
+    def _resume(self, activity: _Activity, sent: Any) -> None:
+        """Go on with a performance until it waits or ends; a `Cancelled` is thrown into it."""
+        activity.wait(deaf=False)
+        activity.needs_room = False
+        try:
+            if isinstance(sent, Cancelled):
+                sent = self._do(activity, activity.performance.throw(sent))
+            while sent is not _WAITS:
+                sent = self._do(activity, activity.performance.send(sent))
+        except StopIteration:
+            self._activities.remove(activity)
+
+    def _do(self, activity: _Activity, action: Action) -> Any:
+        """Do one thing; return what the performance goes on with, or `_WAITS` if it has to wait."""
+        match action:
+            case Send(message):
+                self._pipes.send(message)
+            case Write(content):
+                self._pipes.write(content)
+            case Complain(content):
+                write_all(STDERR, content)
+            case Pause():
+                return self._pause(activity, action)
+            case Ask():
+                return self._ask(activity, action)
+            case Answer():
+                self._answer(activity, action)
+            case Crash(status):
+                self._crash(status)
+            case Close(stream):
+                self._close(stream)
+            case Spawn():
+                return _spawn(action)
+            case _:
+                assert_never(action)
+        activity.needs_room = self._pipes.unsent >= _HIGH_WATER
+        return _WAITS if activity.needs_room else None
+
+    def _pause(self, activity: _Activity, pause: Pause) -> Any:
+        # Without the condition, no pace at all (0) would make nonsense of for ever.
+        seconds = FOREVER if pause.seconds == FOREVER else pause.seconds * self._pace
+        activity.wait(until=time.monotonic() + seconds, deaf=pause.deaf)
+        return _WAITS
+
+    def _ask(self, activity: _Activity, question: Ask) -> Any:
+        request_id = self._next_id
+        self._next_id += 1
+        call = {"id": request_id, "method": question.method, "params": question.params}
+        self._pipes.send({"jsonrpc": "2.0", **call})
+        if question.nowait:
+            return None
+        self._asked[request_id] = activity
+        activity.wait(asked=request_id, deaf=question.deaf)
+        return _WAITS
+
+    def _answer(self, activity: _Activity, answer: Answer) -> None:
+        activity.is_answered = True
+        script = activity.script
+        self._sessions.note_answer(
+            activity.method, script.session_id, script.session, answer.fields
+        )
+        self._refuse(activity.request_id, answer)
+
+    def _refuse(self, request_id: Any, answer: Answer) -> None:
+        self._pipes.send({"jsonrpc": "2.0", "id": request_id, **answer.fields})
+
+    def _crash(self, status: int) -> None:
+        self._pipes.flush(_FLUSH_SECONDS)
+        if status >= 0:
+            os._exit(status)
+        if -status not in (signal.SIGKILL, signal.SIGSTOP):  # these two cannot be caught anyway
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)  # a signal that does not end us, such as STOP, comes back
+
+    def _close(self, stream: int) -> None:
+        if stream == STDIN:
+            self._pipes.close_input()
+        else:
+            self._pipes.flush(_FLUSH_SECONDS)
+            self._pipes.close_output()
+
+
+def _params(message: Json) -> Json:
+    params = message.get("params")
+    return params if isinstance(params, dict) else {}
+
+
+def _prompt_text(params: Json) -> str:
+    blocks = params.get("prompt")
+    if not isinstance(blocks, list):
+        return ""
+    texts = (each.get("text") for each in blocks if isinstance(each, dict))
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def _spawn(spawn: Spawn) -> int:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody here waits for it to end
+    null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (STDIN, STDOUT, STDERR)]
+    return os.posix_spawnp(
+        "sleep",
+        ["sleep", f"{spawn.seconds:g}"],
+        os.environ,
+        file_actions=() if spawn.inherit else null,
+        setsid=spawn.own_session,
+    )

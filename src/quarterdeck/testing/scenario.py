@@ -1,0 +1,245 @@
+"""A scenario as frozen values: all is checked here, so that playing it cannot go wrong. Pure.
+
+Named tuples, because dataclasses cost the agent a third more time to start.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any, Final, NamedTuple, NoReturn
+
+from quarterdeck.errors import ScenarioInvalid
+from quarterdeck.testing.verbs import (
+    ANY,
+    LIST,
+    STEPS,
+    TABLE,
+    TEXT,
+    VERBS,
+    Kind,
+    Verb,
+    signal_number,
+)
+
+
+class Step(NamedTuple):
+    """One thing to do. Steps inside it (of `repeat`, `ask`, `late`) are tuples of steps."""
+
+    verb: str
+    value: Any
+    options: Mapping[str, Any]
+
+
+Steps = tuple[Step, ...]
+
+
+class Turn(NamedTuple):
+    """What happens at a prompt; `when` is a part of the prompts that it is meant for."""
+
+    when: str | None
+    steps: Steps
+
+
+class Scenario(NamedTuple):
+    """Everything the scripted agent knows."""
+
+    name: str = "scripted-agent"
+    about: str = ""
+    prompt: str = "Hello"
+    """What the demo says to this agent."""
+    framing: str = "lines"
+    ignore: frozenset[str] = frozenset()
+    """What does not end it: `eof`, or names of signals without SIG."""
+    initialize: Mapping[str, Any] = {}
+    capabilities: Mapping[str, Any] | None = None
+    sessions: Mapping[str, Any] = {}
+    before_new: Steps = ()
+    new: Steps = ()
+    load: Steps | None = None
+    """Played before `session/load` is answered; None if the agent cannot load."""
+    turns: tuple[Turn, ...] = ()
+    methods: Mapping[str, tuple[Steps, ...]] = {}
+    """Steps for each call of a method, the last for all further calls."""
+
+
+_STEPS_KEYS: Final = ("before_new", "new", "load")
+_KEYS: Final[Mapping[str, Kind]] = {
+    "name": TEXT,
+    "about": TEXT,
+    "prompt": TEXT,
+    "framing": Kind('"lines" or "headers"', lambda value: value in ("lines", "headers")),
+    "ignore": Kind(
+        'a list of "eof" and names of signals',
+        lambda value: (
+            isinstance(value, list)
+            and all(isinstance(each, str) for each in value)
+            and all(each == "eof" or signal_number(each) is not None for each in value)
+        ),
+    ),
+    "initialize": TABLE,
+    "capabilities": TABLE,
+    "sessions": TABLE,
+    **dict.fromkeys(_STEPS_KEYS, STEPS),
+    "turns": LIST,
+    "methods": Kind(
+        "a table of lists of steps",
+        lambda value: (
+            isinstance(value, dict) and all(isinstance(each, list) for each in value.values())
+        ),
+    ),
+}
+_SESSION_KEYS: Final[Mapping[str, Kind]] = {
+    "id": TEXT,
+    "modes": Kind("a list of names, or ACP's table", lambda value: isinstance(value, list | dict)),
+    "configOptions": LIST,
+}
+_TURN_KEYS: Final[Mapping[str, Kind]] = {"when": TEXT, "steps": STEPS}
+
+
+def parse_scenario(text: str, source: str) -> Scenario:
+    """Read a scenario from TOML or, if it begins with a brace, from JSON; `source` names it.
+
+    Raises:
+        ScenarioInvalid: if it cannot be played; the message says where and why.
+    """
+    try:
+        table = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # both decoders' errors are ValueErrors
+        raise ScenarioInvalid(source, f"{error}; mend the text") from error
+    return read_scenario(table, source)
+
+
+def read_scenario(table: Mapping[str, Any], source: str) -> Scenario:
+    """Check a scenario that is a table already.
+
+    Raises:
+        ScenarioInvalid: as `parse_scenario`.
+    """
+    try:
+        json.dumps(table)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ScenarioInvalid(source, f"{error}; write dates as texts") from error
+    reader = _Reader(source)
+    reader.check_keys(table, _KEYS, "")
+    reader.check_keys(table.get("sessions", {}), _SESSION_KEYS, "sessions")
+    fields = dict(table)
+    if "ignore" in fields:
+        fields["ignore"] = frozenset(name.removeprefix("SIG") for name in fields["ignore"])
+    for key in _STEPS_KEYS:
+        if key in fields:
+            fields[key] = reader.steps(fields[key], key)
+    methods = {
+        method: reader.calls(calls, method) for method, calls in table.get("methods", {}).items()
+    }
+    # A turn is what a scenario has to say about this method; both ways of saying it are one.
+    prompts = methods.pop("session/prompt", ())
+    turns = reader.turns(table.get("turns", []))
+    fields["turns"] = (*turns, *(Turn(None, steps) for steps in prompts))
+    fields["methods"] = methods
+    return Scenario(**fields)
+
+
+class _Reader:
+    """Reads the parts of one scenario; every complaint names the file and the place in it."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+
+    def turns(self, tables: list[Any]) -> tuple[Turn, ...]:
+        turns = []
+        for number, table in enumerate(tables, 1):
+            place = f"turn {number}"
+            self.check_keys(table, _TURN_KEYS, place)
+            turns.append(Turn(table.get("when"), self.steps(table.get("steps", []), place)))
+        return tuple(turns)
+
+    def calls(self, lists: list[Any], method: str) -> tuple[Steps, ...]:
+        """Read the steps of a method: one list for all calls, or a list of lists, one for each."""
+        if not any(isinstance(each, list) for each in lists):
+            return (self.steps(lists, method),)
+        places = ((steps, f"{method}, call {number}") for number, steps in enumerate(lists, 1))
+        return tuple(self.steps(steps, place) for steps, place in places)
+
+    def steps(self, tables: Any, place: str) -> Steps:
+        if not isinstance(tables, list):
+            self._refuse(place, "steps are a list; write [[...]] or [{...}, {...}]")
+        numbered = enumerate(tables, 1)
+        return tuple(self._step(table, f"{place}, step {number}") for number, table in numbered)
+
+    def _step(self, table: Any, place: str) -> Step:
+        if not isinstance(table, dict):
+            self._refuse(place, 'a step is a table; write {say = "..."}')
+        name = self._verb(table, place)
+        verb = VERBS[name]
+        self.check_keys(table, {name: verb.takes, **verb.options}, place, of=name)
+        for option in verb.required:
+            if option not in table:
+                self._refuse(place, f"{name} needs {option}; add it")
+        self._check_bytes(name, table, place)
+        read = {key: self._value(verb, name, key, table[key], place) for key in table}
+        value = read.pop(name)
+        return Step(name, value, read)
+
+    def _value(self, verb: Verb, name: str, key: str, value: Any, place: str) -> Any:
+        kind = verb.takes if key == name else verb.options[key]
+        return self.steps(value, f"{place}, {key}") if kind is STEPS else value
+
+    def _verb(self, table: Mapping[str, Any], place: str) -> str:
+        """Find the one key that is a verb and no option of another (as `title` is of `tool`)."""
+        named = [key for key in table if key in VERBS]
+        verbs = [
+            key
+            for key in named
+            if not any(key in VERBS[other].options for other in named if other != key)
+        ]
+        if len(verbs) > 1:
+            self._refuse(place, f"{' and '.join(verbs)} are both verbs; make two steps of them")
+        if not verbs:
+            hints = [_suggestion(key, VERBS) for key in table]
+            hint = next(filter(None, hints), f"the verbs are {', '.join(VERBS)}")
+            self._refuse(place, f"no verb among {', '.join(table) or 'no keys'}; {hint}")
+        return verbs[0]
+
+    def check_keys(
+        self, table: Mapping[str, Any], kinds: Mapping[str, Kind], place: str, *, of: str = ""
+    ) -> None:
+        for key, value in table.items():
+            if key not in kinds:
+                owner = f" of {of}" if of else ""
+                allowed = f"there are {', '.join(each for each in kinds if each != of)}"
+                hint = _suggestion(key, kinds) or allowed
+                self._refuse(place, f"there is no key {key!r}{owner}; {hint}")
+            if not kinds[key].accepts(value) and kinds[key] is not ANY:
+                self._refuse(place, f"{key} is {value!r}; write {kinds[key].name}")
+
+    def _check_bytes(self, name: str, table: Mapping[str, Any], place: str) -> None:
+        if name == "garbage":
+            try:
+                garbage_bytes(table["garbage"], table.get("encoding", "text"))
+            except ValueError as error:
+                self._refuse(place, f"garbage is not {table['encoding']}: {error}; mend it")
+
+    def _refuse(self, place: str, reason: str) -> NoReturn:
+        raise ScenarioInvalid(self._source, f"{place}: {reason}" if place else reason)
+
+
+def garbage_bytes(text: str, encoding: str) -> bytes:
+    """Return the bytes that a `garbage` step stands for.
+
+    Raises:
+        ValueError: if the text is not what its encoding says.
+    """
+    if encoding == "hex":
+        return bytes.fromhex(text)
+    if encoding == "base64":
+        return binascii.a2b_base64(text, strict_mode=True)
+    return text.encode()
+
+
+def _suggestion(word: str, known: Iterable[str]) -> str | None:
+    near = get_close_matches(word, list(known), n=1)
+    return f"did you mean {near[0]}?" if near else None

@@ -1,0 +1,321 @@
+"""What the agent does while a request is played: steps in, actions out. Pure: no pipe, no clock.
+
+A performance is a generator that yields one action at a time; `agent` does it and goes on with the
+generator when it may: after a `Pause` at its time, after an `Ask` when the client has answered, and
+after a write when the client has read enough. A cancel is thrown into it at a pause or a question,
+unless that one is deaf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from quarterdeck.testing.scenario import Scenario, Step, Steps, garbage_bytes
+from quarterdeck.testing.updates import (
+    MESSAGE_VERBS,
+    UPDATE_VERBS,
+    Json,
+    chunks,
+    fill,
+    permission_of,
+    update_of,
+)
+from quarterdeck.testing.verbs import signal_number
+
+INTERNAL_ERROR: Final = -32603
+FOREVER: Final = float("inf")
+
+
+class Send(NamedTuple):
+    """A message to the client."""
+
+    message: Any
+
+
+class Write(NamedTuple):
+    """Bytes to standard output, as they are."""
+
+    content: bytes
+
+
+class Complain(NamedTuple):
+    """Bytes to standard error."""
+
+    content: bytes
+
+
+class Pause(NamedTuple):
+    seconds: float
+    deaf: bool = False
+
+
+class Ask(NamedTuple):
+    """A request to the client. Its answer, a `result` or an `error`, is sent into the generator."""
+
+    method: str
+    params: Json
+    nowait: bool = False
+    deaf: bool = False
+
+
+class Answer(NamedTuple):
+    """The answer to the request that is played: a table with `result` or `error`."""
+
+    fields: Json
+
+
+class Crash(NamedTuple):
+    """The end of the process: an exit status or, if negative, a signal."""
+
+    status: int
+
+
+class Close(NamedTuple):
+    """Close standard input (0) or output (1)."""
+
+    stream: int
+
+
+class Spawn(NamedTuple):
+    """Start a process that sleeps; its number is sent into the generator."""
+
+    seconds: float
+    own_session: bool
+    inherit: bool
+
+
+Action: TypeAlias = Send | Write | Complain | Pause | Ask | Answer | Crash | Close | Spawn
+Performance: TypeAlias = Generator[Action, Any, None]
+_Playing: TypeAlias = Generator[Action, Any, Answer | None]
+"""Returns an answer if the steps ended the turn."""
+
+
+class Cancelled(Exception):
+    """The client wants the request to end; `answer` is what it gets unless a step catches this."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+class Scene:
+    """What the steps of one request share: whose they are, and what placeholders stand for."""
+
+    def __init__(self, session_id: str, **known: Any) -> None:
+        self.session_id = session_id
+        self.known: dict[str, Any] = {"session": session_id, **known}
+        self.late: list[Steps] = []
+
+
+def perform(before: Steps, answer: Answer, after: Steps, scene: Scene) -> Performance:
+    """Play steps, give their answer (or `answer`, if they have none), play what comes late."""
+    try:
+        given = yield from _play(before, scene)
+    except Cancelled as cancelled:
+        given = cancelled.answer
+    yield given or answer
+    for steps in (*scene.late, after):
+        yield from _play(steps, scene)
+
+
+def turn_steps(scenario: Scenario, text: str, count: int) -> Steps:
+    """Choose what to do about a prompt: the first turn meant for it, or the next in order."""
+    for turn in scenario.turns:
+        if turn.when is not None and turn.when in text:
+            return turn.steps
+    in_order = [turn for turn in scenario.turns if turn.when is None]
+    return in_order[min(count, len(in_order) - 1)].steps if in_order else ()
+
+
+def _play(steps: Steps, scene: Scene) -> _Playing:
+    for step in steps:
+        answer = yield from _PLAYERS[step.verb](_filled(step, scene), scene)
+        if answer is not None:
+            return answer
+    return None
+
+
+def _filled(step: Step, scene: Scene) -> Step:
+    """Put values in the place of placeholders; steps inside this one are filled at their time."""
+    return Step(step.verb, fill(step.value, scene.known), fill(step.options, scene.known))
+
+
+def _at_once(decide: Callable[[Step, Scene], Answer | None]) -> Callable[[Step, Scene], _Playing]:
+    """Make a step that needs no action playable like the others."""
+
+    def play(step: Step, scene: Scene) -> _Playing:
+        yield from ()
+        return decide(step, scene)
+
+    return play
+
+
+def _update(step: Step, scene: Scene) -> _Playing:
+    yield _notification(scene, update_of(step))
+    return None
+
+
+def _message(step: Step, scene: Scene) -> _Playing:
+    for number, update in enumerate(chunks(step)):
+        if number and "pause" in step.options:
+            yield Pause(step.options["pause"])
+        yield _notification(scene, update)
+    return None
+
+
+def _notification(scene: Scene, update: Json) -> Send:
+    params = {"sessionId": scene.session_id, "update": update}
+    return Send({"jsonrpc": "2.0", "method": "session/update", "params": params})
+
+
+def _ask(step: Step, scene: Scene) -> _Playing:
+    params = {"sessionId": scene.session_id, **permission_of(step)}
+    deaf = step.options.get("deaf", False)
+    answer = yield Ask("session/request_permission", params, deaf=deaf)
+    scene.known["last"] = answer.get("result", answer.get("error"))
+    chosen = _chosen_kind(answer, params["options"])
+    if chosen is None:
+        return Answer({"result": {"stopReason": "cancelled"}})
+    next_steps: Steps = step.options.get(
+        "allowed" if chosen.startswith("allow") else "rejected", ()
+    )
+    return (yield from _play(next_steps, scene))
+
+
+def _chosen_kind(answer: Json, options: list[Json]) -> str | None:
+    """Return the kind of the option that was selected; None for any other answer."""
+    result = answer.get("result")
+    outcome = result.get("outcome") if isinstance(result, dict) else None
+    if not isinstance(outcome, dict) or outcome.get("outcome") != "selected":
+        return None
+    kinds = {each.get("optionId"): str(each.get("kind")) for each in options}
+    return kinds.get(outcome.get("optionId"), "reject_once")
+
+
+def _request(step: Step, scene: Scene) -> _Playing:
+    params = {"sessionId": scene.session_id, **step.options.get("params", {})}
+    nowait, deaf = step.options.get("nowait", False), step.options.get("deaf", False)
+    answer = yield Ask(step.value, params, nowait=nowait, deaf=deaf)
+    if not nowait:
+        scene.known["last"] = answer.get("result", answer.get("error"))
+    return None
+
+
+def _notify(step: Step, _scene: Scene) -> _Playing:
+    params = step.options.get("params", {})
+    yield Send({"jsonrpc": "2.0", "method": step.value, "params": params})
+    return None
+
+
+def _raw(step: Step, _scene: Scene) -> _Playing:
+    yield Send(step.value)
+    return None
+
+
+def _garbage(step: Step, _scene: Scene) -> _Playing:
+    newline = b"\n" if step.options.get("newline", True) else b""
+    yield Write(garbage_bytes(step.value, step.options.get("encoding", "text")) + newline)
+    return None
+
+
+def _stderr(step: Step, _scene: Scene) -> _Playing:
+    yield Complain(f"{step.value}\n".encode() * step.options.get("times", 1))
+    return None
+
+
+def _pause(step: Step, _scene: Scene) -> _Playing:
+    yield Pause(step.value, deaf=step.options.get("deaf", False))
+    return None
+
+
+def _stall(step: Step, _scene: Scene) -> _Playing:
+    yield Pause(FOREVER, deaf=step.options.get("deaf", False))
+    return None
+
+
+def _wait_cancel(_step: Step, _scene: Scene) -> _Playing:
+    with suppress(Cancelled):  # what was waited for; the script goes on and decides the answer
+        yield Pause(FOREVER)
+    return None
+
+
+def _repeat(step: Step, scene: Scene) -> _Playing:
+    for number in range(1, step.value + 1):
+        scene.known["n"] = number
+        answer = yield from _play(step.options["steps"], scene)
+        if answer is not None:
+            return answer
+    return None
+
+
+@_at_once
+def _late(step: Step, scene: Scene) -> Answer | None:
+    scene.late.append(step.value)
+    return None
+
+
+@_at_once
+def _stop(step: Step, _scene: Scene) -> Answer | None:
+    return Answer({"result": {"stopReason": step.value, **step.options}})
+
+
+@_at_once
+def _fail(step: Step, _scene: Scene) -> Answer | None:
+    code = step.options.get("code", INTERNAL_ERROR)
+    details = {"data": step.options["data"]} if "data" in step.options else {}
+    return Answer({"error": {"code": code, "message": step.value, **details}})
+
+
+@_at_once
+def _result(step: Step, _scene: Scene) -> Answer | None:
+    return Answer({"result": step.value})
+
+
+def _crash(step: Step, _scene: Scene) -> _Playing:
+    if "partial" in step.options:
+        yield Write(step.options["partial"].encode())
+    number = signal_number(step.value) if isinstance(step.value, str) else None
+    yield Crash(step.value if number is None else -number)
+    return None
+
+
+def _close_stdin(_step: Step, _scene: Scene) -> _Playing:
+    yield Close(0)
+    return None
+
+
+def _close_stdout(_step: Step, _scene: Scene) -> _Playing:
+    yield Close(1)
+    return None
+
+
+def _spawn(step: Step, scene: Scene) -> _Playing:
+    own_session = step.options.get("own_session", False)
+    scene.known["last"] = yield Spawn(step.value, own_session, step.options.get("inherit", False))
+    return None
+
+
+_PLAYERS: Final[Mapping[str, Callable[[Step, Scene], _Playing]]] = {
+    **dict.fromkeys(UPDATE_VERBS, _update),
+    **dict.fromkeys(MESSAGE_VERBS, _message),
+    "ask": _ask,
+    "request": _request,
+    "notify": _notify,
+    "raw": _raw,
+    "garbage": _garbage,
+    "stderr": _stderr,
+    "pause": _pause,
+    "stall": _stall,
+    "wait_cancel": _wait_cancel,
+    "repeat": _repeat,
+    "late": _late,
+    "stop": _stop,
+    "fail": _fail,
+    "result": _result,
+    "crash": _crash,
+    "close_stdin": _close_stdin,
+    "close_stdout": _close_stdout,
+    "spawn": _spawn,
+}
