@@ -1,0 +1,222 @@
+"""Measure Quarterdeck beside its peers in one run and print the ratios.
+
+    python3 dev.py bench                      everything
+    python3 dev.py bench receive reduce       only these
+    python3 dev.py bench --rounds 5           more rounds, best of each
+    python3 dev.py bench --record             also write the results into benchmarks/README.md
+
+Contenders take turns, round by round, so that a busy moment of the machine hits all of them. The
+best round counts; compare CPU per message, since wall-clock rates swing with the neighbours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from traffic import KINDS, write_traffic
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+PEERS = ROOT / ".peers"
+TRAFFIC = ROOT / "build" / "benchmarks"
+README = HERE / "README.md"
+START, END = "<!-- results -->", "<!-- end of results -->"
+
+OURS, PYTHON, TYPESCRIPT = "quarterdeck", "official Python 0.12.1", "official TypeScript 2.4.0"
+
+Figures = dict[str, Any]
+Table = list[str]
+
+
+def commands(*what: str) -> dict[str, list[str]]:
+    return {
+        OURS: [sys.executable, str(HERE / "ours.py"), *what],
+        PYTHON: [sys.executable, str(HERE / "official.py"), *what],
+        TYPESCRIPT: ["node", str(_typescript()), str(HERE / "peer.py"), *what],
+    }
+
+
+def _typescript() -> Path:
+    """Put the script where node finds the SDK: beside its node_modules."""
+    target = PEERS / "typescript.mjs"
+    shutil.copyfile(HERE / "typescript.mjs", target)
+    return target
+
+
+def run(command: Sequence[str]) -> Figures:
+    env = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    if done.returncode:
+        sys.exit(f"benchmarks: {' '.join(command)} failed:\n{done.stderr[-2000:]}")
+    figures: Figures = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+def contest(contenders: dict[str, list[str]], rounds: int) -> dict[str, list[Figures]]:
+    results: dict[str, list[Figures]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, command in contenders.items():
+            results[name].append(run(command))
+    return results
+
+
+def best(results: list[Figures], key: str, choose: Callable[..., Any] = min) -> float:
+    return float(choose(each[key] for each in results))
+
+
+def middle(results: list[Figures], key: str) -> float:
+    return statistics.median(each[key] for each in results)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    lines = [head, ["---"] * len(head), *rows]
+    return ["| " + " | ".join(line) + " |" for line in lines]
+
+
+def messages(results: dict[str, list[Figures]]) -> Table:
+    """Show CPU and rate per message, and how many times ours fits into theirs."""
+    own = best(results[OURS], "cpu_us")
+    own_middle = middle(results[OURS], "cpu_us")
+    rows = [
+        [
+            name,
+            f"{best(each, 'cpu_us'):.2f} ({middle(each, 'cpu_us'):.2f})",
+            f"{best(each, 'per_second', max):,.0f} ({middle(each, 'per_second'):,.0f})",
+            f"{best(each, 'rss_mb'):.0f}",
+            f"{best(each, 'cpu_us') / own:.1f} ({middle(each, 'cpu_us') / own_middle:.1f})",
+        ]
+        for name, each in results.items()
+    ]
+    return table(["", "CPU µs", "per second", "RSS MB", "times our CPU"], rows)
+
+
+def receive(rounds: int) -> Table:
+    write_traffic(TRAFFIC)
+    lines: Table = []
+    for kind in KINDS:
+        results = contest(commands("receive", str(TRAFFIC / f"{kind}.ndjson")), rounds)
+        lines += [f"**Notifications received, {kind}** (best round, median in brackets)", ""]
+        lines += [*messages(results), ""]
+    return lines
+
+
+def send(rounds: int) -> Table:
+    results = contest(commands("send"), rounds)
+    title = "**Notifications sent**, one object built and awaited at a time (best, median)"
+    return [title, "", *messages(results), ""]
+
+
+def roundtrip(rounds: int) -> Table:
+    results = contest(commands("roundtrip"), rounds)
+    own = best(results[OURS], "p50_us")
+    rows = [
+        [
+            name,
+            f"{best(each, 'p50_us'):.0f} ({middle(each, 'p50_us'):.0f})",
+            f"{best(each, 'p99_us'):.0f} ({middle(each, 'p99_us'):.0f})",
+            f"{best(each, 'per_second', max):,.0f} ({middle(each, 'per_second'):,.0f})",
+            f"{best(each, 'p50_us') / own:.1f}",
+        ]
+        for name, each in results.items()
+    ]
+    head = ["", "p50 µs", "p99 µs", "per second, 64 at once", "times our p50"]
+    return ["**Requests**, round trip (best, median)", "", *table(head, rows), ""]
+
+
+def reduce(rounds: int) -> Table:
+    command = [sys.executable, str(HERE / "reduce_cost.py"), "--repeats", str(rounds)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    rows = []
+    for line in done.stdout.splitlines():
+        each = json.loads(line)
+        costs = [f"{each['cost_us'][count]:.2f}" for count in ("1000", "10000", "100000")]
+        rows.append([each["kind"], *costs, f"{each['ratio']:.2f}"])
+    head = ["µs per event", "1,000 events", "10,000", "100,000", "100,000 / 1,000"]
+    return ["**`reduce`**, one event at a time (best)", "", *table(head, rows), ""]
+
+
+START_UP = {
+    "bare Python": ["-c", "pass"],
+    "import quarterdeck": ["-c", "import quarterdeck"],
+    "quarterdeck --version": ["-m", "quarterdeck", "--version"],
+    "import quarterdeck.protocol": ["-c", "import quarterdeck.protocol"],
+    "import quarterdeck.acp (wire and types)": ["-c", "import quarterdeck.acp"],
+    "import acp (official Python SDK)": ["-c", "import acp"],
+}
+
+
+def startup(rounds: int) -> Table:
+    taken: dict[str, list[float]] = {name: [] for name in START_UP}
+    for _ in range(5 * rounds):
+        for name, arguments in START_UP.items():
+            started = time.perf_counter()
+            subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+            taken[name].append((time.perf_counter() - started) * 1000)
+    bare = min(taken["bare Python"])
+    rows = [[name, f"{min(each):.0f}", f"{min(each) - bare:+.0f}"] for name, each in taken.items()]
+    head = ["ms", "fresh interpreter, best", "over bare Python"]
+    return ["**Start-up**", "", *table(head, rows), ""]
+
+
+BENCHMARKS: dict[str, Callable[[int], Table]] = {
+    "receive": receive,
+    "roundtrip": roundtrip,
+    "send": send,
+    "reduce": reduce,
+    "startup": startup,
+}
+
+
+def machine() -> str:
+    node = subprocess.run(["node", "--version"], capture_output=True, text=True, check=False)
+    return (
+        f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {platform.machine()}, "
+        f"{platform.system()} {platform.release().split('-')[0]}, "
+        f"Python {platform.python_version()}, Node {node.stdout.strip().lstrip('v')}"
+    )
+
+
+def record(lines: Table) -> None:
+    text = README.read_text(encoding="utf-8")
+    before, rest = text.split(START)
+    after = rest.split(END)[1]
+    body = "\n".join(["", *lines, ""])
+    README.write_text(f"{before}{START}{body}{END}{after}", encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--record", action="store_true", help="write benchmarks/README.md")
+    chosen = parser.parse_args()
+    unknown = [name for name in chosen.names if name not in BENCHMARKS]
+    if unknown:
+        parser.error(f"there is no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
+    if chosen.record and chosen.names:
+        parser.error("--record writes all results; leave the names out")
+    lines = [f"Measured {machine()}; {chosen.rounds} rounds.", ""]
+    print(lines[0], flush=True)
+    for name in chosen.names or BENCHMARKS:
+        part = BENCHMARKS[name](chosen.rounds)
+        print("\n" + "\n".join(part), flush=True)
+        lines += part
+    if chosen.record:
+        record(lines)
+
+
+if __name__ == "__main__":
+    main()
