@@ -279,6 +279,44 @@ def test_the_list_names_every_shipped_scenario() -> None:
     assert [line.split()[0] for line in done.stdout.splitlines()] == scenario_names()
 
 
+@pytest.mark.parametrize("arguments", [(), ("--json",)])
+def test_a_reader_who_leaves_ends_it_without_a_word(arguments: tuple[str, ...]) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "--yes", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(10) == 1
+
+
+def test_updates_that_come_before_the_session_has_an_id_are_recorded(tmp_path: Path) -> None:
+    scenario = tmp_path / "early.toml"
+    scenario.write_text('before_new = [{title = "Early"}]\n', encoding="utf-8")
+    done = demo("--scenario", str(scenario), "--json")
+    types = [json.loads(line)["type"] for line in done.stdout.splitlines()[:-1]]
+    assert types[:3] == ["session-config-init", "session-status-change", "session-info-update"]
+
+
+def test_a_question_of_an_agent_that_dies_is_withdrawn(tmp_path: Path) -> None:
+    scenario = tmp_path / "dies.toml"
+    params = '{toolCall = {toolCallId = "t"}, options = []}'.replace(
+        "[]", '[{optionId = "ok", name = "OK", kind = "allow_once"}]'
+    )
+    ask = f'{{request = "session/request_permission", nowait = true, params = {params}}}'
+    scenario.write_text(
+        f"[[turns]]\nsteps = [{ask}, {{pause = 0.5}}, {{crash = 4}}]\n", encoding="utf-8"
+    )
+    terminal = Terminal("--scenario", str(scenario), NO_COLOR="1")
+    status, text = terminal.end()
+    assert status == 1
+    assert "perm-1: superseded" in text
+    assert "permissions  perm-1 superseded" in text
+    assert "exited with status 4" in text
+
+
 # Ctrl-C
 
 
@@ -327,10 +365,12 @@ def test_an_agent_that_is_deaf_to_the_cancel_does_not_survive_either(tmp_path: P
     terminal = Terminal("--scenario", str(scenario), NO_COLOR="1")
     terminal.wait_for("begun")
     (agent,) = agents_of(terminal.process.pid)
-    terminal.interrupt()
-    terminal.interrupt()
-    status, _text = terminal.end()
+    for _ in range(3):
+        terminal.interrupt()
+        terminal.wait_for("begun")
+    status, text = terminal.end()
     assert status == 130
+    assert "Traceback" not in text
     assert is_gone(agent)
 
 

@@ -1,4 +1,4 @@
-"""Every sentence of seed 003's "Implementation-defined notes", in its order."""
+"""Every sentence of "Implementation-defined notes" in the readme of @acpjs/protocol 0.4.0, in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names that seed 003 and DESIGN.md promise, in Python's spelling."""
+"""The names that @acpjs/protocol 0.4.0 and our own contract promise, in Python's spelling."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_no_event_class_is_missing_from_the_closed_union() -> None:
     assert {*families, events.UnknownEvent} == set(events.Event.__subclasses__())
 
 
-def test_the_eight_error_codes_are_spelled_as_in_the_seed() -> None:
+def test_the_eight_error_codes_are_spelled_as_acpjs_spells_them() -> None:
     assert dict(protocol.ERROR_CODES) == {
         "config_invalid": "acpjs/config-invalid",
         "prompt_in_flight": "acpjs/prompt-in-flight",

@@ -8,8 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from quarterdeck.acp import methods, schema
-from quarterdeck.acp.peer import Handlers, open_peer
+from quarterdeck.acp import Handlers, methods, open_peer, schema
 from quarterdeck.testing import scripted_agent
 from quarterdeck.wire import open_process
 from tests.testing.driving import turn

@@ -31,3 +31,11 @@ def test_a_signal_has_two_names(name: str) -> None:
 
 def test_a_word_that_is_no_signal_has_no_number() -> None:
     assert signal_number("LOUD") is None
+
+
+def test_every_verb_and_option_is_documented() -> None:
+    document = Path(__file__).parents[2] / "docs" / "scripted-agent.md"
+    text = document.read_text(encoding="utf-8")
+    for name, verb in VERBS.items():
+        for word in (name, *verb.options):
+            assert f"`{word}`" in text, f"{name}: {word}"

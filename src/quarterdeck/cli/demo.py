@@ -16,14 +16,13 @@ from typing import Any, Final
 import anyio
 
 from quarterdeck._version import __version__
-from quarterdeck.acp import PROTOCOL_VERSION, methods, schema, to_dict
-from quarterdeck.acp.peer import Handlers, Peer, open_peer
+from quarterdeck.acp import PROTOCOL_VERSION, Handlers, Peer, methods, open_peer, schema, to_dict
 from quarterdeck.cli import demo_log as facts
-from quarterdeck.cli.demo_view import JsonView, TextView, View, spare_encoding
+from quarterdeck.cli.demo_view import JsonView, TextView, View, WatchedView, spare_encoding
 from quarterdeck.errors import ConnectionClosed, ConnectionFailed, RpcError
 from quarterdeck.protocol import Normalized, normalize_session_update
 from quarterdeck.testing import Scenario, load_scenario, scenario_names, scripted_agent
-from quarterdeck.wire import ConnectionOptions, Report, open_process
+from quarterdeck.wire import ConnectionOptions, Report, background_tasks, open_process
 
 DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
 
@@ -164,29 +163,30 @@ class Desk:
 class _Performance:
     """One session from the start of the agent to its end."""
 
-    def __init__(self, scenario: Scenario, view: View, desk: Desk) -> None:
+    def __init__(self, scenario: Scenario, view: View, *, asks_person: bool) -> None:
         self._scenario = scenario
-        self._view = view
-        self._desk = desk
         self._turn = anyio.CancelScope()
+        self._view = WatchedView(view, on_left=self._turn.cancel)
+        self._desk = Desk(self._view, asks_person=asks_person)
         self._is_interrupted = False
 
     async def run(self, command: Sequence[str]) -> int:
         """Play it and return the exit status; the agent is gone when this returns."""
         options = ConnectionOptions(on_report=self._on_report, answers_garbage=False)
         async with (
+            background_tasks() as tasks,  # first: Ctrl-C must not disturb the end of the process
             open_process(command, on_stderr=self._on_stderr, stop_seconds=_STOP_SECONDS) as process,
             open_peer(process, self._desk.handlers(), options) as agent,
-            anyio.create_task_group() as tasks,
         ):
             tasks.start_soon(self._watch_for_interrupts, agent)
             status = FAILED
             with self._turn:
                 status = await self._session(agent)
-            tasks.cancel_scope.cancel()
         log = self._desk.log
         if log is not None:
             self._view.state(log.state, log.last_seq)
+        if not self._view.has_reader:
+            raise BrokenPipeError  # `main` knows what becomes of it
         if self._is_interrupted:
             self._view.note("interrupted; the agent is gone and nothing was kept")
             return INTERRUPTED
@@ -261,10 +261,9 @@ def _play(chosen: argparse.Namespace) -> int:
     is_terminal = sys.stdout.isatty()
     view: View = JsonView() if chosen.json else _text_view(is_terminal=is_terminal)
     asks_person = is_terminal and sys.stdin.isatty() and not (chosen.yes or chosen.json)
-    desk = Desk(view, asks_person=asks_person)
 
     async def perform() -> int:
-        return await _Performance(scenario, view, desk).run(command)
+        return await _Performance(scenario, view, asks_person=asks_person).run(command)
 
     return anyio.run(perform)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from io import TextIOWrapper
 from typing import Any, Final, Protocol, TextIO
@@ -73,6 +73,40 @@ def spare_encoding(stream: TextIO) -> None:
     if isinstance(stream, TextIOWrapper):
         with suppress(ValueError):  # closed, or detached: nothing will be written then
             stream.reconfigure(errors="replace")
+
+
+class WatchedView:
+    """A view until its reader leaves (`| head`); after that nothing is shown, and nothing fails.
+
+    Most of what is shown is shown by handlers of the connection, where an exception would be
+    taken for a mistake of theirs.
+    """
+
+    def __init__(self, view: View, on_left: Callable[[], None]) -> None:
+        self._view = view
+        self._on_left = on_left
+        self.has_reader = True
+
+    def event(self, event: Event, state: SessionState) -> None:
+        self._show(lambda: self._view.event(event, state))
+
+    def note(self, text: str) -> None:
+        self._show(lambda: self._view.note(text))
+
+    def question(self, options: Sequence[Mapping[str, Any]]) -> None:
+        self._show(lambda: self._view.question(options))
+
+    def state(self, state: SessionState, last_seq: int) -> None:
+        self._show(lambda: self._view.state(state, last_seq))
+
+    def _show(self, show: Callable[[], None]) -> None:
+        if not self.has_reader:
+            return
+        try:
+            show()
+        except BrokenPipeError:
+            self.has_reader = False
+            self._on_left()
 
 
 class JsonView:

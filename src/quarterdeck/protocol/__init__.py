@@ -1,4 +1,4 @@
-"""Seed 003: events, session state, `reduce`, normalization, envelopes. All of it is pure."""
+"""Events, session state, `reduce`, normalization, envelopes, error codes. All of it is pure."""
 
 from quarterdeck.protocol.codec import (
     decode_event,

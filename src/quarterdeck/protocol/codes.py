@@ -40,7 +40,7 @@ class AcpRpcMethod(StrEnum):
     SET_CONFIG_OPTION = "sessions/setConfigOption"
     GET_ALL_SESSIONS = "sessions/getAll"
     RESTORE_SESSIONS = "sessions/restore"
-    # Beyond seed 003, from later versions of the original: our host signs in and out.
+    # From later versions of acpjs than 0.4.0: our host signs in and out.
     AUTHENTICATE = "agents/authenticate"
     LOGOUT = "agents/logout"
 

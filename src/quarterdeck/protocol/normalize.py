@@ -54,7 +54,7 @@ _VARIANTS: Final[Mapping[object, _Variant]] = {
     "session_info_update": _Variant("session-info-update", _INFO, _INFO),
     "usage_update": _Variant("usage-update", frozenset({"used", "size", "cost"})),
 }
-"""The 11 of ACP's 13 variants that the seed models; `plan_update` and `plan_removed` are not."""
+"""The 11 of ACP's 13 variants that have an event type; `plan_update` and `plan_removed` are not."""
 
 
 def normalize_session_update(update: Mapping[str, Any] | str | bytes) -> Normalized:

@@ -150,7 +150,7 @@ def _with_chunk(
 ) -> SessionState:
     """Put a chunk into the message it belongs to, or into a new one.
 
-    With a `messageId`, that is the message of this kind and id, wherever it is. (The seed scans
+    With a `messageId`, that is the message of this kind and id, wherever it is. (acpjs scans
     from the tail; there is at most one, so a look-up finds the same.) Without, it is the newest
     message, if that is of this kind and has no id either.
     """

@@ -10,7 +10,7 @@ race, starts a bytearray of its own (see `persistent`, "Branches" and "Threads")
 Text is JavaScript's here, because the log may come from there: halves of a surrogate pair join
 when they meet, also across pieces; a half that stays alone is kept (as the three bytes that
 "surrogatepass" gives it) until the text is cut, and then becomes U+FFFD, which has three bytes
-too; a byte order mark exactly at the cut disappears. The seed's `truncateUtf8Tail` does all that
+too; a byte order mark exactly at the cut disappears. `truncateUtf8Tail` of acpjs does all that
 by decoding; the property tests compare the two after every step.
 """
 
