@@ -8,6 +8,7 @@ write `NaN`. The first is kept as it is, the second is read as null. Both take t
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import msgspec
@@ -40,9 +41,28 @@ def encode_json(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:  # a lone surrogate: only an escape can carry it
-        return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode()
+        return _encode_slowly(msgspec.to_builtins(value))
     except RecursionError as error:
         raise JsonInvalid("nested too deeply") from error
+
+
+def _encode_slowly(plain: Any) -> bytes:
+    try:
+        return json.dumps(plain, separators=(",", ":"), allow_nan=False).encode()
+    except ValueError:  # NaN or an infinity: null, as msgspec writes them
+        return json.dumps(_without_nan(plain), separators=(",", ":")).encode()
+
+
+def _without_nan(plain: Any) -> Any:
+    match plain:
+        case float() if not math.isfinite(plain):
+            return None
+        case list():
+            return [_without_nan(each) for each in plain]
+        case dict():
+            return {key: _without_nan(each) for key, each in plain.items()}
+        case _:
+            return plain
 
 
 def _decode_slowly(text: bytes | str) -> Any:

@@ -1,4 +1,4 @@
-"""Every sentence of "Implementation-defined notes" in the readme of @acpjs/protocol 0.4.0, in order."""
+"""Every sentence of the implementation-defined notes of @acpjs/protocol 0.4.0, in their order."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 import quarterdeck.protocol as protocol
 from quarterdeck.protocol import events
 
-SEED = """
+NAMES_OF_ACPJS = """
 AcpEvent AcpSessionEvent AcpHostEvent
 UserMessageChunkEvent AgentMessageChunkEvent AgentThoughtChunkEvent ToolCallEvent
 ToolCallUpdateEvent PlanEvent AvailableCommandsUpdateEvent CurrentModeUpdateEvent
@@ -34,14 +34,14 @@ CreateSessionResult AgentCapabilitiesWire AgentSnapshotWire SessionSnapshotWire
 AgentCapabilities AuthMethod ContentBlock ListSessionsResponse McpServer RequestPermissionOutcome
 SessionConfigOption
 """
-DESIGN = """
+OUR_OWN_NAMES = """
 Event decode_event encode_event SessionState initial_state reduce to_json normalize_session_update
 truncate_utf8_tail ERROR_CODES is_error_code HOST_RPC_METHODS RpcRequest RpcResponse InboundRequest
 InboundResponse ErrorObject Transport EnvelopeEndpoint SESSION_EVENT_TYPES HOST_EVENT_TYPES
 """
 
 
-@pytest.mark.parametrize("name", sorted({*SEED.split(), *DESIGN.split()}))
+@pytest.mark.parametrize("name", sorted({*NAMES_OF_ACPJS.split(), *OUR_OWN_NAMES.split()}))
 def test_a_promised_name_exists(name: str) -> None:
     assert name in protocol.__all__
     assert hasattr(protocol, name)

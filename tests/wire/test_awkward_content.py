@@ -188,6 +188,21 @@ async def test_a_key_with_a_lone_surrogate_costs_no_more_than_its_message() -> N
     assert (answer["id"], answer["error"]["code"]) == ("r", -32602)
 
 
+async def test_a_message_too_deep_for_patient_reading_costs_no_more_than_itself() -> None:
+    def depth(value: Any, _kind: Any) -> int:
+        return 1 + max((depth(each, None) for each in value.values()), default=0)
+
+    options = ConnectionOptions(vocabulary=Vocabulary({"ask": SessionUpdate}, lenient=depth))
+    params = '{"a":' * 900 + "{}" + "}" * 900
+    async with awkward_peer(options=options) as peer:
+        with anyio.fail_after(PATIENCE):
+            await peer.do(
+                ["write", f'{{"jsonrpc":"2.0","id":1,"method":"ask","params":{params}}}\n']
+            )
+            (answer,) = await peer.heard()
+    assert (answer["id"], answer["error"]["code"]) == (1, -32602)
+
+
 async def test_null_is_sent_where_null_is_meant() -> None:
     cleared = {"sessionUpdate": "session_info_update", "title": None}
     async with awkward_peer() as peer:

@@ -1,6 +1,6 @@
 """JSON-RPC 2.0 over byte streams: framing, messages, one connection class, transports."""
 
-from quarterdeck.wire.connection import Connection, ConnectionOptions, open_connection
+from quarterdeck.wire.connection import Connection, open_connection
 from quarterdeck.wire.framing import Framing
 from quarterdeck.wire.messages import (
     CANCEL_REQUEST,
@@ -13,6 +13,7 @@ from quarterdeck.wire.messages import (
     method_not_found,
     rpc_error,
 )
+from quarterdeck.wire.options import ConnectionOptions
 from quarterdeck.wire.reports import Report, ReportKind, log_report
 from quarterdeck.wire.tasks import background_tasks
 from quarterdeck.wire.transports import (

@@ -18,7 +18,6 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import anyio
@@ -36,8 +35,6 @@ from quarterdeck.errors import (
 from quarterdeck.jsontext import decode_json
 from quarterdeck.wire.calls import Call, Calls
 from quarterdeck.wire.framing import (
-    MAX_HEADER,
-    MAX_MESSAGE,
     Fault,
     FaultKind,
     Frame,
@@ -67,40 +64,18 @@ from quarterdeck.wire.messages import (
     read_error,
     rpc_error,
 )
-from quarterdeck.wire.outbox import HIGH_WATER, Outbox
-from quarterdeck.wire.reports import SHOWN, OnReport, Report, ReportKind, guarded, log_report
+from quarterdeck.wire.options import ConnectionOptions
+from quarterdeck.wire.outbox import Outbox
+from quarterdeck.wire.reports import SHOWN, Report, ReportKind, guarded
 from quarterdeck.wire.serving import OnRequest, Requests
 from quarterdeck.wire.tasks import background_tasks, foreign_errors
 from quarterdeck.wire.transports.base import ByteTransport
-from quarterdeck.wire.vocabulary import PLAIN, Known, Vocabulary
+from quarterdeck.wire.vocabulary import Known
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 OnNotification = Callable[[str, Any], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConnectionOptions:
-    """How a connection reads, writes and complains."""
-
-    vocabulary: Vocabulary = PLAIN
-    enc_hook: Callable[[Any], Any] | None = None
-    """What msgspec's encoder calls for types it does not know."""
-    on_report: OnReport = log_report
-    answers_garbage: bool = True
-    """Answer what is no message by an error with the id null, as a server does. A host that reads
-    the standard output of an agent sets it to False: it only reports the greeting it found."""
-    max_message: int = MAX_MESSAGE
-    max_header: int = MAX_HEADER
-    max_requests: int = 1000
-    """Requests of the peer that may run at once."""
-    high_water: int = HIGH_WATER
-    """Bytes that may wait for a peer that does not read before senders wait."""
-    grace_seconds: float = 0
-    """How long running requests may go on after the peer's output has ended."""
-    close_seconds: float = 2
-    """How long leaving the connection waits for the peer to take what was written."""
 
 
 async def _refuse(method: str, _params: Any) -> Any:

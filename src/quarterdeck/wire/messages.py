@@ -250,7 +250,9 @@ class Writer:
         return self._write(_Outgoing("2.0", method=method, params=params))
 
     def result(self, request_id: bytes, value: Any) -> bytes:
-        return self._write(_Outgoing("2.0", Raw(request_id), result=value))
+        # An answer without a result is no answer: nothing is null.
+        result = None if value is UNSET else value
+        return self._write(_Outgoing("2.0", Raw(request_id), result=result))
 
     def failure(self, request_id: bytes, error: RpcError) -> bytes:
         body = ErrorBody(error.code, error.message, error.data)

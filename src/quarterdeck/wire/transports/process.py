@@ -12,7 +12,7 @@ import os
 import signal
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -169,27 +169,32 @@ async def _start(
     command: Sequence[str], *, cwd: str | Path | None, env: Mapping[str, str] | None
 ) -> tuple[Process, FdTransport]:
     """Start a child on pipes of our own: the event loop's would buffer without our knowing."""
-    child_reads, we_write = os.pipe()
-    we_read, child_writes = os.pipe()
-    try:
-        process = await anyio.open_process(
-            list(command),
-            stdin=child_reads,
-            stdout=child_writes,
-            cwd=cwd,
-            env=env,
-            start_new_session=True,
-        )
-    except BaseException as error:
-        os.close(we_write)
-        os.close(we_read)
-        if isinstance(error, OSError | ValueError):  # ValueError: a NUL or a lone surrogate
+    if not command:
+        raise AgentNotFound("", "no command was given")
+    with ExitStack() as opened, ExitStack() as of_the_child:
+        try:
+            child_reads, we_write = _pipe(of_the_child, opened)
+            we_read, child_writes = _pipe(opened, of_the_child)
+            process = await anyio.open_process(
+                list(command),
+                stdin=child_reads,
+                stdout=child_writes,
+                cwd=cwd,
+                env=env,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:  # ValueError: a NUL or a lone surrogate
             raise AgentNotFound(command[0], _why(error, cwd)) from error
-        raise
-    finally:
-        os.close(child_reads)
-        os.close(child_writes)
-    return process, FdTransport(we_read, we_write)
+        opened.pop_all()  # ours from here on
+        return process, FdTransport(we_read, we_write)
+
+
+def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
+    """Make a pipe whose ends are closed by the stacks of those who get them."""
+    read_end, write_end = os.pipe()
+    reader.callback(os.close, read_end)
+    writer.callback(os.close, write_end)
+    return read_end, write_end
 
 
 def _why(error: OSError | ValueError, cwd: str | Path | None) -> str:
