@@ -100,7 +100,10 @@ async def send() -> None:
 
 def main() -> None:
     what, *arguments = sys.argv[1:]
-    asyncio.run({"receive": receive, "roundtrip": roundtrip, "send": send}[what](*arguments))
+    if what == "receive":
+        asyncio.run(receive(*arguments))
+    else:
+        asyncio.run({"roundtrip": roundtrip, "send": send}[what]())
 
 
 if __name__ == "__main__":

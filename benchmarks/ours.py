@@ -97,7 +97,10 @@ async def send() -> None:
 
 def main() -> None:
     what, *arguments = sys.argv[1:]
-    anyio.run({"receive": receive, "roundtrip": roundtrip, "send": send}[what], *arguments)
+    if what == "receive":
+        anyio.run(receive, *arguments)
+    else:
+        anyio.run({"roundtrip": roundtrip, "send": send}[what])
 
 
 if __name__ == "__main__":

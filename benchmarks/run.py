@@ -76,7 +76,7 @@ def best(results: list[Figures], key: str, choose: Callable[..., Any] = min) -> 
 
 
 def middle(results: list[Figures], key: str) -> float:
-    return statistics.median(each[key] for each in results)
+    return float(statistics.median(each[key] for each in results))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import jsonschema
-from tools.acp_model import ENVELOPES, Model, StructDeclaration
-from tools.acp_overlay import with_overlay
 
 from quarterdeck.acp import schema
+from tools.acp_model import ENVELOPES, Model, StructDeclaration
+from tools.acp_overlay import with_overlay
 
 Schema = dict[str, Any]
 

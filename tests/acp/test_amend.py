@@ -1,9 +1,9 @@
 from typing import Any
 
 from hypothesis import given, strategies as st
-from tests.acp.instances import canonical
 
 from quarterdeck.acp.amend import amend
+from tests.acp.instances import canonical
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(0, 3) | st.text("ab", max_size=2),

@@ -8,9 +8,9 @@ from typing import Any
 import acp.schema as official
 import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from tests.acp.instances import canonical, instances
 
 from quarterdeck.acp import Method, Note, decode, encode, methods
+from tests.acp.instances import canonical, instances
 
 CALLS: list[Method[Any, Any] | Note[Any]] = [
     call

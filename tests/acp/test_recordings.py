@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.acp.conftest import ROOT
-from tests.acp.instances import canonical
 
 from quarterdeck.acp import Method, Note, Received, Unknown, methods, receive, schema, to_dict
+from tests.acp.conftest import ROOT
+from tests.acp.instances import canonical
 
 RECORDINGS = sorted((ROOT / "tests/vectors/acp").glob("*.jsonl"))
 SENT: dict[str, Method[Any, Any] | Note[Any]] = {

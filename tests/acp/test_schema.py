@@ -4,10 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from tests.acp.conftest import ROOT
-from tests.acp.instances import canonical, instances, typed_definitions
-from tools.acp_model import ENVELOPES, Model
-from tools.acp_overlay import with_overlay
 
 from quarterdeck.acp import (
     UNSTABLE_FIELDS,
@@ -18,6 +14,10 @@ from quarterdeck.acp import (
     schema,
     to_dict,
 )
+from tests.acp.conftest import ROOT
+from tests.acp.instances import canonical, instances, typed_definitions
+from tools.acp_model import ENVELOPES, Model
+from tools.acp_overlay import with_overlay
 
 GENERATED = ("methods.py", "rules.py", "schema.py", "unions.py")
 STRUCTS = [
