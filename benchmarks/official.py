@@ -101,7 +101,7 @@ async def send() -> None:
 def main() -> None:
     what, *arguments = sys.argv[1:]
     if what == "receive":
-        asyncio.run(receive(*arguments))
+        asyncio.run(receive(arguments[0]))
     else:
         asyncio.run({"roundtrip": roundtrip, "send": send}[what]())
 

@@ -98,7 +98,7 @@ async def send() -> None:
 def main() -> None:
     what, *arguments = sys.argv[1:]
     if what == "receive":
-        anyio.run(receive, *arguments)
+        anyio.run(receive, arguments[0])
     else:
         anyio.run({"roundtrip": roundtrip, "send": send}[what])
 

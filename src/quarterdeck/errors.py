@@ -5,12 +5,15 @@ QuarterdeckError
 ├── ProtocolError           a peer, a file or a stored log broke the rules
 │   ├── EventInvalid            an event that is not one
 │   ├── JsonInvalid             text that is not JSON
+│   ├── LogGap                  an event that does not continue the numbering of its session
 │   └── SchemaMismatch          JSON that is not what ACP's schema says
 ├── ConnectionFailed        a JSON-RPC call could not be completed
 │   ├── ConnectionClosed        the connection ended while we still needed it
 │   ├── CallTimedOut            no answer within the time given
 │   └── AnswerInvalid           the answer cannot be read as what the method promises
 ├── RpcError                the other side answered, or is to be answered, with a JSON-RPC error
+├── StorageRefused          a log that cannot be opened as it is; nothing was changed
+├── StorageFailed           an open log that could not be written or read
 ├── AgentNotFound           the command that starts an agent does not exist
 └── ScenarioInvalid         a scenario file for the scripted agent that cannot be played
 """
@@ -57,6 +60,16 @@ class JsonInvalid(ProtocolError):
         self.reason = reason
 
 
+class LogGap(ProtocolError):
+    """An event does not continue the numbering of its session; nothing of its batch was stored."""
+
+    def __init__(self, session_id: str, *, expected: int, seq: int) -> None:
+        super().__init__(f"the next event of {session_id!r} must be {expected}, not {seq}")
+        self.session_id = session_id
+        self.expected = expected
+        self.seq = seq
+
+
 class SchemaMismatch(ProtocolError):
     """JSON was read as a type of ACP that it does not fit, even with patience."""
 
@@ -100,6 +113,26 @@ class RpcError(QuarterdeckError):
         self.code = code
         self.message = message
         self.data = data
+
+
+class StorageRefused(QuarterdeckError):
+    """A log cannot be opened as it is; it was left as it is."""
+
+    def __init__(self, path: object, reason: str, remedy: str) -> None:
+        super().__init__(f"cannot use {path} as a log: {reason}; {remedy}")
+        self.path = str(path)
+        self.reason = reason
+        self.remedy = remedy
+
+
+class StorageFailed(QuarterdeckError):
+    """An open log could not be written or read; nothing of the batch in question was stored."""
+
+    def __init__(self, path: object, reason: str, remedy: str) -> None:
+        super().__init__(f"the log {path} failed: {reason}; {remedy}")
+        self.path = str(path)
+        self.reason = reason
+        self.remedy = remedy
 
 
 class AgentNotFound(QuarterdeckError):
