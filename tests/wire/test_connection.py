@@ -136,6 +136,43 @@ async def test_an_answer_is_not_seen_before_the_notifications_that_came_before_i
             assert seen[:500] == list(range(500))
 
 
+async def test_an_answer_is_announced_in_the_order_of_the_wire() -> None:
+    order: list[str] = []
+    async with (
+        conversation(on_notification=lambda method, _params: order.append(method)) as (
+            connection,
+            peer,
+        ),
+        anyio.create_task_group() as tasks,
+    ):
+
+        async def answer() -> None:
+            request = await peer.hear()
+            result = {"jsonrpc": "2.0", "id": request["id"], "result": {}}
+            await peer.say({"method": "before"}, result, {"method": "after"})
+
+        tasks.start_soon(answer)
+        await connection.call("m", on_answer=lambda _answer: order.append("answer"))
+        while "after" not in order:
+            await anyio.lowlevel.checkpoint()
+    assert order == ["before", "answer", "after"]
+
+
+async def test_what_the_announcement_of_an_answer_raises_the_call_raises() -> None:
+    def fail(_answer: object) -> None:
+        raise ZeroDivisionError
+
+    async with conversation() as (connection, peer), anyio.create_task_group() as tasks:
+
+        async def answer() -> None:
+            await peer.say({"id": (await peer.hear())["id"], "result": {}})
+
+        tasks.start_soon(answer)
+        with pytest.raises(ZeroDivisionError):
+            await connection.call("m", on_answer=fail)
+        assert connection.is_open
+
+
 async def test_a_request_handler_is_called_in_the_order_of_the_wire() -> None:
     order: list[str] = []
 

@@ -213,6 +213,28 @@ async def test_a_reader_that_waits_can_be_cancelled_and_another_goes_on(
         assert await received.exactly(12) == b"still usable"
 
 
+async def test_nothing_is_read_while_the_reader_holds(transport: ByteTransport) -> None:
+    pieces: list[bytes] = []
+    release = anyio.Event()
+
+    def take(data: bytes) -> anyio.Event | None:
+        pieces.append(data)
+        return release if len(pieces) == 1 else None
+
+    async with background_tasks() as tasks:
+        tasks.start_soon(transport.pump, take)
+        await transport.send(b"a")
+        while not pieces:
+            await anyio.lowlevel.checkpoint()
+        await transport.send(b"b")
+        await anyio.wait_all_tasks_blocked()
+        assert pieces == [b"a"]
+        release.set()
+        while len(pieces) < 2:
+            await anyio.lowlevel.checkpoint()
+    assert pieces == [b"a", b"b"]
+
+
 async def test_an_exception_of_the_reader_reaches_its_task(transport: ByteTransport) -> None:
     def fail(_data: bytes) -> None:
         raise ZeroDivisionError
@@ -252,6 +274,18 @@ async def test_a_pair_of_terminals_is_not_made_non_blocking() -> None:
     finally:
         os.close(leader)
         os.close(follower)
+
+
+async def test_a_child_whose_input_is_closed_can_still_be_read() -> None:
+    async with (
+        open_process([sys.executable, "-c", ECHO]) as child,
+        pumping(child) as received,
+    ):
+        await child.send(b"last words")
+        child.close_input()
+        with pytest.raises(ConnectionClosed):
+            child.send_now(b"too late")
+        assert await received.end() == b"last words"
 
 
 async def test_print_of_a_process_that_speaks_on_stdio_goes_to_standard_error() -> None:

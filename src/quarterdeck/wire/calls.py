@@ -7,28 +7,43 @@ quarter of a call (docs/adr/0002-reading-by-callback.md).
 from __future__ import annotations
 
 import asyncio  # noqa: TID251 - see above
+from collections.abc import Callable
+from typing import TypeVar
 
-from quarterdeck.errors import ConnectionClosed, JsonInvalid
+import msgspec
+
+from quarterdeck.errors import AnswerInvalid, ConnectionClosed, JsonInvalid, ProtocolError
 from quarterdeck.jsontext import decode_json
-from quarterdeck.wire.messages import Failure, Result
+from quarterdeck.wire.messages import Failure, Result, read_error
+
+T = TypeVar("T")
 
 _GIVEN_UP_KEPT = 1000  # ids of given-up calls, to know a late answer for what it is
 _TOO_LATE = "an answer that came too late"
 _NOT_OURS = "an answer to nothing we asked"
 
 
+OnAnswer = Callable[[Result | Failure], None]
+
+
 class Call:
     """The place where one caller waits."""
 
-    __slots__ = ("answer", "arrived", "method")
+    __slots__ = ("answer", "arrived", "method", "on_answer")
 
-    def __init__(self, method: str) -> None:
+    def __init__(self, method: str, on_answer: OnAnswer | None = None) -> None:
         self.method = method
+        self.on_answer = on_answer
         self.arrived = asyncio.get_running_loop().create_future()
         self.answer: Result | Failure | Exception | None = None
 
     def settle(self, answer: Result | Failure | Exception) -> None:
         self.answer = answer
+        if self.on_answer is not None and not isinstance(answer, Exception):
+            try:
+                self.on_answer(answer)
+            except Exception as error:  # noqa: BLE001 - it is the caller's, and so is its failure
+                self.answer = error
         if not self.arrived.done():  # done before: its caller was cancelled a moment ago
             self.arrived.set_result(None)
 
@@ -45,10 +60,10 @@ class Calls:
     def last_id(self) -> int:
         return self.next_id - 1
 
-    def open(self, method: str) -> tuple[int, Call]:
+    def open(self, method: str, on_answer: OnAnswer | None = None) -> tuple[int, Call]:
         call_id = self.next_id
         self.next_id += 1
-        call = self._waiting[call_id] = Call(method)
+        call = self._waiting[call_id] = Call(method, on_answer)
         return call_id, call
 
     def give_up(self, call_id: int) -> bool:
@@ -82,6 +97,28 @@ class Calls:
         for waiting_id in [each for each in self._waiting if each > call_id]:
             call = self._waiting.pop(waiting_id)
             call.settle(ConnectionClosed(f"{call.method} was not answered: {reason}"))
+
+
+def read_answer(call: Call, read: Callable[[bytes], T]) -> T:
+    """Turn the answer of a call that has one into its result, or raise what it means.
+
+    Raises:
+        RpcError: the error of the peer.
+        AnswerInvalid: if `read` cannot make sense of the result.
+        ConnectionClosed: if there will be no answer.
+    """
+    match call.answer:
+        case Result(value=value):
+            try:
+                return read(value)
+            except (ProtocolError, msgspec.DecodeError, ValueError) as error:
+                raise AnswerInvalid(call.method, str(error)) from error
+        case Failure(error=error):
+            raise read_error(error)
+        case Exception() as problem:
+            raise problem
+        case None:
+            raise AssertionError("an answer that arrived is there")
 
 
 def _number(answer_id: bytes) -> int | None:

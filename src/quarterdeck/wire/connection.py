@@ -29,11 +29,10 @@ from quarterdeck.errors import (
     AnswerInvalid,
     CallTimedOut,
     ConnectionClosed,
-    ProtocolError,
     RpcError,
 )
 from quarterdeck.jsontext import decode_json
-from quarterdeck.wire.calls import Call, Calls
+from quarterdeck.wire.calls import Call, Calls, OnAnswer, read_answer
 from quarterdeck.wire.framing import (
     Fault,
     FaultKind,
@@ -61,7 +60,6 @@ from quarterdeck.wire.messages import (
     owner,
     owner_by_end,
     parse,
-    read_error,
     rpc_error,
 )
 from quarterdeck.wire.options import ConnectionOptions
@@ -129,10 +127,14 @@ class Connection:
         *,
         read: Callable[[bytes], T] = decode_json,
         timeout_seconds: float | None = None,
+        on_answer: OnAnswer | None = None,
     ) -> T:
         """Send a request and return its result, read by `read`.
 
-        Cancelling the caller, or the time running out, tells the peer by `$/cancel_request`.
+        `on_answer` is called when the answer arrives, in the order of the wire: before anything
+        that the peer sent after it is looked at, while the caller only wakes up later. What it
+        raises, this call raises. Cancelling the caller, or the time running out, tells the peer by
+        `$/cancel_request`.
 
         Raises:
             RpcError: if the peer answers with an error.
@@ -141,9 +143,9 @@ class Connection:
             AnswerInvalid: if `read` cannot make sense of the result.
         """
         if timeout_seconds is None:
-            return self._read_answer(await self._answered(method, params), read)
+            return read_answer(await self._answered(method, params, on_answer), read)
         with anyio.move_on_after(timeout_seconds):
-            return self._read_answer(await self._answered(method, params), read)
+            return read_answer(await self._answered(method, params, on_answer), read)
         raise CallTimedOut(method, timeout_seconds)
 
     async def notify(self, method: str, params: Any = None) -> None:
@@ -156,7 +158,7 @@ class Connection:
             await self._outbox.room()
         self._outbox.put(self._writer.notification(method, {} if params is None else params))
 
-    async def _answered(self, method: str, params: Any) -> Call:
+    async def _answered(self, method: str, params: Any, on_answer: OnAnswer | None) -> Call:
         if self._outbox.is_full:
             await self._outbox.room()
         if self._outbox.failure is not None:
@@ -164,7 +166,7 @@ class Connection:
         params = {} if params is None else params
         # Written before the call is opened: a call of what cannot be written was never made.
         request = self._writer.request(self._calls.next_id, method, params)
-        call_id, call = self._calls.open(method)
+        call_id, call = self._calls.open(method, on_answer)
         try:
             self._outbox.add(request)
             self._write_now()
@@ -177,21 +179,6 @@ class Connection:
     def _tell_given_up(self, call_id: int) -> None:
         with suppress(ConnectionClosed):  # a peer that is gone needs no telling
             self._outbox.put(self._writer.notification(CANCEL_REQUEST, {"requestId": call_id}))
-
-    @staticmethod
-    def _read_answer(call: Call, read: Callable[[bytes], T]) -> T:
-        match call.answer:
-            case Result(value=value):
-                try:
-                    return read(value)
-                except (ProtocolError, msgspec.DecodeError, ValueError) as error:
-                    raise AnswerInvalid(call.method, str(error)) from error
-            case Failure(error=error):
-                raise read_error(error)
-            case Exception() as problem:
-                raise problem
-            case None:
-                raise AssertionError("an answer that arrived is there")
 
     def _write_now(self) -> None:
         """Write without waiting for the writer's turn, which would cost a call a third of its time.
@@ -230,7 +217,11 @@ class Connection:
         self._calls.fail_after(self._seen_by_peer, str(error))
 
     async def _read(self, tasks: TaskGroup) -> None:
-        await self._transport.pump(lambda data: self._dispatch_all(self._frames.feed(data), tasks))
+        def on_bytes(data: bytes) -> anyio.Event | None:
+            self._dispatch_all(self._frames.feed(data), tasks)
+            return self._options.hold()
+
+        await self._transport.pump(on_bytes)
         self._dispatch_all(self._frames.feed_eof(), tasks)
         reason = await self._transport.explain_end()
         self._calls.fail_after(-1, reason)

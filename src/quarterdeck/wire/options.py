@@ -6,10 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import anyio
+
 from quarterdeck.wire.framing import MAX_HEADER, MAX_MESSAGE
 from quarterdeck.wire.outbox import HIGH_WATER
 from quarterdeck.wire.reports import OnReport, log_report
 from quarterdeck.wire.vocabulary import PLAIN, Vocabulary
+
+
+def _go_on() -> None:
+    """Never wait before reading on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +29,9 @@ class ConnectionOptions:
     answers_garbage: bool = True
     """Answer what is no message by an error with the id null, as a server does. A host that reads
     the standard output of an agent sets it to False: it only reports the greeting it found."""
+    hold: Callable[[], anyio.Event | None] = _go_on
+    """Asked after everything one read delivered is handled; if it returns an event, nothing more is
+    read before that is set, and a peer that goes on writing is stopped by its full pipe."""
     max_message: int = MAX_MESSAGE
     max_header: int = MAX_HEADER
     max_requests: int = 1000

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-OnBytes = Callable[[bytes], None]
+import anyio
+
+OnBytes = Callable[[bytes], anyio.Event | None]
+"""Take what arrived. If it returns an event, nothing more is read before that is set."""
 
 
 class ByteTransport(Protocol):

@@ -60,7 +60,8 @@ class MemoryTransport:
 
     async def pump(self, on_bytes: OnBytes) -> None:
         while data := await self.receive():
-            on_bytes(data)
+            if (hold := on_bytes(data)) is not None:
+                await hold.wait()
 
     async def receive(self) -> bytes:
         """Return the next bytes, or `b""` once the other side has closed: for a peer by hand."""

@@ -57,10 +57,10 @@ class ProcessTransport:
         return self.process.returncode
 
     async def pump(self, on_bytes: OnBytes) -> None:
-        def take(data: bytes) -> None:
+        def take(data: bytes) -> anyio.Event | None:
             if self.process.returncode is not None:
                 self._await_silence()
-            on_bytes(data)
+            return on_bytes(data)
 
         with self._reading:
             if self.process.returncode is not None:
@@ -87,6 +87,10 @@ class ProcessTransport:
             return self._pipes.send_now(data)
         except ConnectionClosed as error:
             raise ConnectionClosed(f"{self._program} no longer reads its input") from error
+
+    def close_input(self) -> None:
+        """Tell the child that nothing more will come; what it still writes can be read."""
+        self._pipes.close_writing()
 
     async def aclose(self) -> None:
         await self._pipes.aclose()

@@ -38,6 +38,7 @@ class FdTransport:
         self._is_nonblocking = {fd: _make_nonblocking(fd) for fd in (read_fd, write_fd)}
         self._stop_pump: Callable[[], None] | None = None
         self._is_closed = False
+        self._is_write_closed = False
 
     async def pump(self, on_bytes: OnBytes) -> None:
         if self._is_closed:
@@ -56,14 +57,14 @@ class FdTransport:
         view = memoryview(data)
         try:
             while view:
-                if self._is_closed:
+                if self._is_write_closed or self._is_closed:
                     raise ConnectionClosed("the transport is closed")
                 view = view[await self._write_some(view) :]
         except (anyio.ClosedResourceError, OSError) as error:
             raise ConnectionClosed("the other side no longer reads") from error
 
     def send_now(self, data: bytes) -> int:
-        if self._is_closed:
+        if self._is_write_closed or self._is_closed:
             raise ConnectionClosed("the transport is closed")
         if not self._is_nonblocking[self._write_fd]:
             return 0
@@ -80,17 +81,27 @@ class FdTransport:
         self._is_closed = True
         if self._stop_pump is not None:
             self._stop_pump()
-        for fd in {self._read_fd, self._write_fd}:
-            if self._can_watch[fd]:
-                anyio.notify_closing(fd)
-            os.close(fd)
+        self.close_writing()
+        self._close(self._read_fd)
+
+    def close_writing(self) -> None:
+        """Let the other side see the end of what we write; reading goes on."""
+        if not self._is_write_closed and self._write_fd != self._read_fd:
+            self._close(self._write_fd)
+        self._is_write_closed = True
+
+    def _close(self, fd: int) -> None:
+        if self._can_watch[fd]:
+            anyio.notify_closing(fd)
+        os.close(fd)
 
     async def explain_end(self) -> str:
         return "the other side closed the connection"
 
     async def _pump_in_thread(self, on_bytes: OnBytes) -> None:
         while data := await anyio.to_thread.run_sync(self._read_in_thread):
-            on_bytes(data)
+            if (hold := on_bytes(data)) is not None:
+                await hold.wait()
 
     def _read_in_thread(self) -> bytes:
         try:
@@ -120,14 +131,22 @@ class _Watcher:
         self._fd = fd
         self._on_bytes = on_bytes
         self._loop = asyncio.get_running_loop()
-        self._ended = anyio.Event()
+        self._woken = anyio.Event()
+        self._hold: anyio.Event | None = None
+        self._holding = anyio.CancelScope()
         self._failure: Exception | None = None
 
     async def watch(self) -> None:
         """Return at the end of the stream or after `stop`; raise what `on_bytes` raised."""
-        self._loop.add_reader(self._fd, _task_like_context().run, self._ready)
         try:
-            await self._ended.wait()
+            while self._fd >= 0:
+                self._loop.add_reader(self._fd, _task_like_context().run, self._ready)
+                await self._woken.wait()
+                if self._hold is not None:
+                    with self._holding:
+                        await self._hold.wait()
+                    self._hold, self._woken = None, anyio.Event()
+                    self._holding = anyio.CancelScope()
         finally:
             self.stop()
         if self._failure is not None:
@@ -137,7 +156,8 @@ class _Watcher:
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)
             self._fd = -1
-        self._ended.set()
+        self._woken.set()
+        self._holding.cancel()
 
     def _ready(self) -> None:
         try:
@@ -150,10 +170,13 @@ class _Watcher:
             self.stop()
             return
         try:
-            self._on_bytes(data)
+            self._hold = self._on_bytes(data)
         except Exception as error:  # noqa: BLE001 - a callback has no caller: hand it to the task
             self._failure = error
             self.stop()
+        if self._hold is not None:
+            self._loop.remove_reader(self._fd)
+            self._woken.set()
 
 
 def _task_like_context() -> contextvars.Context:
