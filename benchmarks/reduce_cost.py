@@ -3,7 +3,8 @@
     PYTHONPATH=src python benchmarks/reduce_cost.py [repeats]
 
 Prints JSON lines with microseconds of processor time per event, best of the repeats, with the
-garbage collector on. `ratio` is 100,000 against 1,000: the cost must not grow (INV-3).
+garbage collector on. `ratio` is 100,000 against 1,000: the cost must not grow
+(docs/invariants.md, INV-3).
 """
 
 from __future__ import annotations

@@ -31,13 +31,14 @@ class AcpError(QuarterdeckError):
     """A host, client or transport call failed; `code` is one of `protocol.ERROR_CODES`."""
 
     def __init__(
-        self, code: str, message: str, *, data: Any = None, retryable: bool = False
+        self, code: str, message: str, *, data: Any = None, retryable: bool | None = None
     ) -> None:
+        """Unless it is said, only a call that a closed transport refused may be tried again."""
         super().__init__(message)
         self.code = code
         self.message = message
         self.data = data
-        self.retryable = retryable
+        self.retryable = code == "acpjs/transport-closed" if retryable is None else retryable
 
 
 class ProtocolError(QuarterdeckError):
@@ -133,6 +134,10 @@ class StorageFailed(QuarterdeckError):
         self.path = str(path)
         self.reason = reason
         self.remedy = remedy
+
+    def again(self) -> StorageFailed:
+        """Return the same for another caller: a raised exception keeps all it went through."""
+        return StorageFailed(self.path, self.reason, self.remedy)
 
 
 class AgentNotFound(QuarterdeckError):

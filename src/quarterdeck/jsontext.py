@@ -39,9 +39,10 @@ def encode_json(value: Any) -> bytes:
         JsonInvalid: if it is nested too deeply, or contains itself.
     """
     try:
-        return msgspec.json.encode(value)
-    except UnicodeEncodeError:  # a lone surrogate: only an escape can carry it
-        return _encode_slowly(msgspec.to_builtins(value))
+        try:
+            return msgspec.json.encode(value)
+        except UnicodeEncodeError:  # a lone surrogate: only an escape can carry it
+            return _encode_slowly(msgspec.to_builtins(value))
     except RecursionError as error:
         raise JsonInvalid("nested too deeply") from error
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 from typing import Any
 
 import pytest
@@ -195,3 +197,23 @@ def test_to_json_shares_nothing_with_the_event() -> None:
     event = decode_event({**CHUNK, "payload": {"list": [1]}})
     to_json(event)["payload"]["list"].append(2)
     assert event.payload == {"list": [1]}
+
+
+@pytest.mark.parametrize("ts", ["1e400", "NaN", "-Infinity"])
+def test_an_event_whose_time_is_no_number_is_refused_before_it_is_written(ts: str) -> None:
+    with pytest.raises(EventInvalid, match="no ts"):
+        decode_event(f'{{"sessionId":"s","seq":1,"ts":{ts},"type":"plan","payload":{{}}}}')
+
+
+def test_an_event_with_unknown_keys_can_be_copied_and_pickled() -> None:
+    event = decode_event(
+        {"sessionId": "s", "seq": 1, "ts": 0, "type": "plan", "payload": {}, "new": [1]}
+    )
+    for copied in (copy.deepcopy(event), pickle.loads(pickle.dumps(event))):
+        assert copied == event
+        assert encode_event(copied) == encode_event(event)
+
+
+def test_an_event_may_come_in_any_kind_of_bytes() -> None:
+    text = b'{"sessionId":"s","seq":1,"ts":0,"type":"plan","payload":{}}'
+    assert decode_event(bytearray(text)) == decode_event(memoryview(text)) == decode_event(text)

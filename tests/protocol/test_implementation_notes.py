@@ -264,7 +264,8 @@ def test_an_agents_own_error_travels_in_the_data_of_an_agent_error() -> None:
 
 
 def test_a_call_refused_after_the_transport_closed_may_be_retried() -> None:
-    refused = AcpError(AcpErrorCode.TRANSPORT_CLOSED, "closed", retryable=True)
+    refused = AcpError(AcpErrorCode.TRANSPORT_CLOSED, "closed")
+    assert not AcpError(AcpErrorCode.AGENT_ERROR, "no").retryable
     error = ErrorObject(code=refused.code, message=refused.message, retryable=refused.retryable)
     assert to_json(error) == {
         "code": "acpjs/transport-closed",

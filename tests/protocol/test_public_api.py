@@ -82,7 +82,7 @@ def test_the_eight_error_codes_are_spelled_as_acpjs_spells_them() -> None:
     }
 
 
-def test_the_fifteen_methods_of_the_seed_and_two_of_ours_are_spelled_as_on_the_wire() -> None:
+def test_the_fifteen_methods_of_acpjs_and_two_more_are_spelled_as_on_the_wire() -> None:
     assert dict(protocol.HOST_RPC_METHODS) == {
         "spawn_agent": "agents/spawn",
         "list_agents": "agents/list",
@@ -113,3 +113,45 @@ def test_constants_cannot_be_changed(constants: MappingProxyType[str, str]) -> N
 @pytest.mark.parametrize("value", ["acpjs/invalid-params", "config-invalid", "", None, 7, []])
 def test_other_values_are_no_error_codes(value: object) -> None:
     assert not protocol.is_error_code(value)
+
+
+def test_a_code_and_a_name_are_both_in_the_tables() -> None:
+    assert "acpjs/config-invalid" in protocol.ERROR_CODES
+    assert "config_invalid" in protocol.ERROR_CODES
+    assert "acpjs/invalid-params" not in protocol.ERROR_CODES
+    assert "sessions/create" in protocol.HOST_RPC_METHODS
+
+
+def test_projections_and_telemetry_divide_the_host_events() -> None:
+    projections = {each.__name__ for each in get_args(protocol.AcpHostProjectionEvent)}
+    telemetry = {each.__name__ for each in get_args(protocol.AcpHostTelemetryEvent)}
+    assert projections == {
+        "AgentUpdatedEvent",
+        "AgentRemovedEvent",
+        "SessionUpdatedEvent",
+        "PermissionUpdatedEvent",
+    }
+    assert telemetry == {"InstallProgressEvent", "DiagnosticEvent"}
+
+
+def methods(contract: type) -> set[str]:
+    return {name for name in vars(contract) if not name.startswith("_")}
+
+
+def test_a_transport_connects_asks_subscribes_answers_and_closes() -> None:
+    expected = {"connect", "request", "subscribe", "respond_inbound", "close"}
+    assert methods(protocol.Transport) == expected
+
+
+def test_an_endpoint_has_no_connection_and_so_no_life_cycle() -> None:
+    expected = {"request", "subscribe", "on_inbound_request", "respond_inbound"}
+    assert methods(protocol.EnvelopeEndpoint) == expected
+
+
+def test_only_the_callback_for_subscription_errors_may_be_missing() -> None:
+    handlers = protocol.TransportHandlers(
+        on_inbound_request=lambda _request: None, on_lifecycle=lambda _event: None
+    )
+    assert handlers.on_subscription_error is None
+    with pytest.raises(TypeError):
+        protocol.TransportHandlers(on_lifecycle=lambda _event: None)  # type: ignore[call-arg]

@@ -151,7 +151,7 @@ def test_a_chunk_of_a_long_message_copies_nothing_of_it() -> None:
     assert (len(state.messages[0].content), len(following.messages[0].content)) == (1000, 1001)
 
 
-def test_the_quick_start_of_the_seed_gives_what_it_says() -> None:
+def test_the_quick_start_of_acpjs_gives_what_it_says() -> None:
     events = [
         {
             "sessionId": "sess-1",
@@ -294,3 +294,22 @@ def test_states_differ_where_their_events_do() -> None:
     base = fold([chunk("a")])
     for other in (chunk("b"), event("plan", entries=[]), event("terminal-output", terminalId="t")):
         assert reduce(base, other) != base
+
+
+@pytest.mark.parametrize("depth", [100, 600])
+def test_deep_payloads_are_folded_and_shown(depth: int) -> None:
+    nested = "[" * depth + "]" * depth
+    state = initial_state("s")
+    for seq, (kind, payload) in enumerate(
+        [
+            ("tool-call", f'{{"toolCallId":"t","title":"T","rawInput":{nested}}}'),
+            ("plan", f'{{"entries":{nested}}}'),
+            ("agent-message-chunk", f'{{"messageId":{nested},"content":{nested}}}'),
+            ("agent-message-chunk", f'{{"messageId":{nested},"content":1}}'),
+        ],
+        start=1,
+    ):
+        text = f'{{"sessionId":"s","seq":{seq},"ts":0,"type":"{kind}","payload":{payload}}}'
+        state = reduce(state, decode_event(text))
+    assert len(state.messages) == 1
+    assert len(to_json(state)["plan"]["entries"]) == 1

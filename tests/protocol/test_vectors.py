@@ -1,4 +1,4 @@
-"""The golden vectors made with the original (seeds 001 and 003)."""
+"""The golden vectors, made by running acpjs: protocol 0.4.0 and core 0.5.0."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ async def test_a_request_beyond_the_limit_is_answered_with_an_error(start: str, 
 
 @pytest.mark.parametrize(
     "broken",
-    ['{"text":"\\q"}', '"tab\there"', "{Welcome back!", "[" * 5000 + "]" * 5000, "1} {", "nul"],
+    ['{"text":"\\q"}', '"tab\there"', "{Welcome back!", "[" * 200_000, "1} {", "nul"],
     ids=["bad escape", "raw tab", "text in between", "nested", "two in one line", "no value"],
 )
 async def test_an_answer_that_is_broken_inside_fails_its_call(broken: str) -> None:

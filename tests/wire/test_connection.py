@@ -238,6 +238,28 @@ async def test_an_unknown_request_is_answered_with_method_not_found_and_its_name
     assert error == {"code": -32601, "message": "Method not found: no/such"}
 
 
+async def test_an_error_answer_waits_for_a_peer_that_is_slow_to_read() -> None:
+    async with (
+        conversation(high_water=1000) as (connection, peer),
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(connection.notify, "big", {"text": "x" * 500_000})
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(connection.notify, "big", {"text": "x" * 5_000})
+        await anyio.wait_all_tasks_blocked()
+        await peer.say({"id": 101, "method": "no/such"})
+        await anyio.wait_all_tasks_blocked()
+        heard = [await peer.hear() for _ in range(3)]
+    assert [each["error"]["code"] for each in heard if each.get("id") == 101] == [-32601]
+
+
+async def test_a_notification_with_positional_params_is_reported_and_not_answered() -> None:
+    async with conversation() as (_, peer):
+        await peer.say({"method": "n", "params": [1]}, {"id": 1, "method": "m"})
+        assert (await peer.hear())["id"] == 1
+    assert peer.kinds() == [ReportKind.MALFORMED]
+
+
 async def test_a_call_that_takes_too_long_is_cancelled_at_the_peer() -> None:
     async with conversation() as (connection, peer):
         with pytest.raises(CallTimedOut, match=r"slow was not answered within 0\.01 s"):

@@ -170,6 +170,39 @@ def test_a_header_block_beyond_its_limit_is_refused_and_forgotten() -> None:
     assert frames[1:] == [Payload(b"{}")]
 
 
+def test_all_of_a_header_block_beyond_its_limit_is_skipped_with_its_body() -> None:
+    lines = b"".join(b"X-%d: y\r\n" % n for n in range(2000))
+    block = b"Content-Length: 7\r\n" + lines + b"\r\n" + b'{"n":1}'
+    for way in Framing:
+        reader = FrameReader(max_header=1000)
+        frames = read(frame(b"{}", way), block, frame(b'{"n":2}', way), reader=reader)
+        assert [each.kind for each in faults(frames)] == [FaultKind.BAD_HEADER]
+        assert [each for each in frames if isinstance(each, Payload)] == [
+            Payload(b"{}"),
+            Payload(b'{"n":2}'),
+        ]
+
+
+def test_a_peer_that_speaks_in_lines_may_print_headers_without_being_cut_off() -> None:
+    noise = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 5000\r\n\r\n"
+    lines = b'{"n":1}\n{"n":2}\n'
+    frames = read(b"{}\n", noise, lines)
+    messages = [each for each in frames if isinstance(each, Payload) and each.data[:1] == b"{"]
+    assert messages == [Payload(b"{}"), Payload(b'{"n":1}'), Payload(b'{"n":2}')]
+    assert Payload(b"Content-Length: 5000") in frames, "nothing disappears without a report"
+
+
+def test_a_length_that_no_message_can_have_does_not_swallow_the_lines_behind_it() -> None:
+    frames = read(b"{}\n", b"Content-Length: 999999999999\r\n\r\n", b'{"n":1}\n')
+    assert [each.kind for each in faults(frames)] == [FaultKind.BAD_HEADER]
+    assert frames[-1] == Payload(b'{"n":1}')
+
+
+def test_one_message_on_two_lines_is_none_however_it_arrives() -> None:
+    stream = b'{"a":1}{"b":\n{}}\n{"c":1}\n'
+    assert read(stream) == read(*(stream[i : i + 1] for i in range(len(stream))))
+
+
 @pytest.mark.parametrize("way", list(Framing))
 def test_a_message_at_the_limit_passes_and_one_byte_more_is_refused(way: Framing) -> None:
     limit = 1000

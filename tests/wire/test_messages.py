@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -71,11 +72,11 @@ def test_an_id_that_is_not_utf_8_is_not_echoed() -> None:
         ('{"id":1,"error":{"code":1},"result":2}', Failure(b"1", b'{"code":1}')),
         ('{"id":1,"error":"no"}', Failure(b"1", b'"no"')),
         ('{"id":null,"error":{}}', Failure(b"null", b"{}")),
-        ("42", Noise()),
-        ('"x"', Noise()),
-        ("true", Noise()),
-        ("null", Noise()),
-        ("Welcome back", Noise()),
+        ("42", Noise(INVALID_REQUEST)),
+        ('"x"', Noise(INVALID_REQUEST)),
+        ("true", Noise(INVALID_REQUEST)),
+        ("null", Noise(INVALID_REQUEST)),
+        ("Welcome back", Noise(PARSE_ERROR)),
         ("{'a': 1}", Malformed(PARSE_ERROR, "")),
         ('{"a":1', Malformed(PARSE_ERROR, "")),
         ('{"id":1,"method":"m"} x', Malformed(PARSE_ERROR, "")),
@@ -118,6 +119,33 @@ def test_deep_nesting_is_refused_not_fatal() -> None:
     message = parse(b'{"method":"m","params":' + b"[" * 200_000)
     assert isinstance(message, Malformed)
     assert message.code == PARSE_ERROR
+
+
+@pytest.mark.parametrize("depth", [400, 700, 990, 5000])
+def test_deep_nesting_beside_everything_else_that_is_odd_is_not_fatal(depth: int) -> None:
+    nested = b"[" * depth + b"]" * depth
+    text = b'{"method":"m","x":NaN,"params":{"s":"\\ud800","i":1e999,"d":%b}}' % nested
+    assert isinstance(parse(text), Notification | Malformed)
+
+
+def test_an_id_without_an_end_costs_no_more_than_its_size() -> None:
+    tracemalloc.start()
+    try:
+        message = parse(b'{"id":"' + b"a" * 4_000_000)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert isinstance(message, Malformed)
+    assert peak < 40_000_000
+
+
+def test_an_id_keeps_its_spelling_beside_what_is_read_slowly() -> None:
+    message = parse(b'{"jsonrpc":"2.0","id":1.10,"method":"m","params":{"n":NaN}}')
+    assert isinstance(message, Request)
+    assert message.id == b"1.10"
+    answer = Writer().result(b"1e2", {"t": "\ud83d"})
+    assert answer.startswith(b'{"jsonrpc":"2.0","id":1e2,"result":')
+    assert json.loads(answer)["result"] == {"t": "\ud83d"}
 
 
 @given(st.binary())

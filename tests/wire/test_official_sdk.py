@@ -100,6 +100,9 @@ class Recording:
     async def aclose(self) -> None:
         await self._transport.aclose()
 
+    async def explain_refusal(self) -> str:
+        return await self._transport.explain_refusal()
+
     async def explain_end(self) -> str:
         return await self._transport.explain_end()
 

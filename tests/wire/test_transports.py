@@ -19,6 +19,7 @@ from quarterdeck.wire import (
     MemoryTransport,
     background_tasks,
     memory_pair,
+    open_connection,
     open_process,
 )
 
@@ -303,6 +304,14 @@ async def test_a_child_that_exits_is_explained_with_status_and_last_words() -> N
         assert await received.end() == b""
         reason = await child.explain_end()
     assert reason.endswith("exited with status 3; its last words: bad key")
+
+
+async def test_a_child_that_fails_at_its_start_is_explained_to_the_first_caller() -> None:
+    command = ["sh", "-c", "echo 'bad api key' >&2; exit 3"]
+    for _ in range(5):
+        async with open_process(command) as child, open_connection(child) as connection:
+            with pytest.raises(ConnectionClosed, match="status 3; its last words: bad api key"):
+                await connection.call("initialize")
 
 
 async def test_a_child_that_ignores_its_input_and_sigterm_is_killed_with_its_group(

@@ -7,8 +7,8 @@ on the side, in `Event.unknown` or as an `UnknownEvent`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -23,6 +23,7 @@ from quarterdeck.protocol.events import (
     HostEvent,
     SessionEvent,
     UnknownEvent,
+    UnknownKeys,
 )
 from quarterdeck.protocol.payloads import AcpEventExtensions
 
@@ -30,12 +31,16 @@ _decode: Final[Callable[[str | bytes], Event]] = msgspec.json.Decoder(AcpEvent).
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def decode_event(data: Mapping[str, Any] | str | bytes) -> Event:
+def decode_event(data: Mapping[str, Any] | str | bytes | bytearray | memoryview) -> Event:
     """Read an event from its JSON text or from the object that text stands for.
+
+    The event shares what is nested in an object with whoever gave it: do not change it afterwards.
 
     Raises:
         EventInvalid: if it is not an event at all.
     """
+    if isinstance(data, bytearray | memoryview):
+        data = bytes(data)
     if not isinstance(data, str | bytes):
         return _from_object(data)
     try:
@@ -155,7 +160,7 @@ def _session_event(kind: str, seq: int, rest: dict[str, Any]) -> SessionEvent:
         ts=ts,
         payload=payload,
         extensions=extensions,
-        unknown=MappingProxyType(rest) if rest else None,
+        unknown=UnknownKeys(rest) if rest else None,
     )
 
 
@@ -168,7 +173,7 @@ def _host_event(kind: str, seq: int, rest: dict[str, Any]) -> HostEvent:
         ts=ts,
         payload=payload,
         extensions=extensions,
-        unknown=MappingProxyType(rest) if rest else None,
+        unknown=UnknownKeys(rest) if rest else None,
     )
 
 
@@ -176,7 +181,7 @@ def _take_envelope(kind: str, rest: dict[str, Any]) -> tuple[Any, Any, Any]:
     """Remove what every class has from `rest`; the seq is known already."""
     del rest["type"], rest["seq"]
     ts, payload = rest.pop("ts", None), rest.pop("payload", None)
-    if not isinstance(ts, int | float) or isinstance(ts, bool):
+    if not isinstance(ts, int | float) or isinstance(ts, bool) or not math.isfinite(ts):
         raise EventInvalid(f"this {kind} has no ts")
     if not isinstance(payload, dict):
         raise EventInvalid(f"this {kind} has no payload")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Final
+
+from quarterdeck.protocol.persistent import override
 
 
 class AcpErrorCode(StrEnum):
@@ -45,13 +47,38 @@ class AcpRpcMethod(StrEnum):
     LOGOUT = "agents/logout"
 
 
-ERROR_CODES: Final = MappingProxyType({code.name.lower(): code.value for code in AcpErrorCode})
-"""`config_invalid` → "acpjs/config-invalid", and so on; cannot be changed."""
+class Names(Mapping[str, str]):
+    """Spellings by name; cannot be changed. Both a name and a spelling are `in` it."""
 
-HOST_RPC_METHODS: Final = MappingProxyType(
-    {method.name.lower(): method.value for method in AcpRpcMethod}
-)
-"""`spawn_agent` → "agents/spawn", and so on; cannot be changed."""
+    def __init__(self, members: type[StrEnum]) -> None:
+        self._spellings = {member.name.lower(): member.value for member in members}
+
+    @override
+    def __getitem__(self, name: str) -> str:
+        return self._spellings[name]
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._spellings)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._spellings)
+
+    @override
+    def __contains__(self, name: object) -> bool:
+        return name in self._spellings or name in self._spellings.values()
+
+    @override
+    def __repr__(self) -> str:
+        return repr(self._spellings)
+
+
+ERROR_CODES: Final = Names(AcpErrorCode)
+"""`config_invalid` → "acpjs/config-invalid", and so on."""
+
+HOST_RPC_METHODS: Final = Names(AcpRpcMethod)
+"""`spawn_agent` → "agents/spawn", and so on."""
 
 _CODES: Final = frozenset(ERROR_CODES.values())
 

@@ -10,10 +10,14 @@ as it went in. Its type is known to type checkers only (`payloads`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 from msgspec import Struct
+
+
+class UnknownKeys(dict[str, Any]):
+    """Keys of an event's envelope that this version does not know; JSON is not read into it."""
+
 
 if TYPE_CHECKING:
     from quarterdeck.protocol.payloads import (
@@ -45,14 +49,14 @@ if TYPE_CHECKING:
 
     _AgentId: TypeAlias = str | None
     _Extensions: TypeAlias = AcpEventExtensions | None
-    _UnknownKeys: TypeAlias = Mapping[str, Any] | None
+    _UnknownKeys: TypeAlias = "UnknownKeys | None"
 else:
     # What msgspec sees. `dict`: it would drop the unknown keys of a typed payload. Never None,
     # although that is the default, and nothing JSON has for unknown keys: what is refused here
     # goes through the slow path of `codec`, which can give it back as it was.
     _AgentId = str
     _Extensions = dict
-    _UnknownKeys = MappingProxyType
+    _UnknownKeys = UnknownKeys
     AgentRemovedPayload = dict
     AgentUpdatedPayload = dict
     AvailableCommandsUpdatePayload = dict

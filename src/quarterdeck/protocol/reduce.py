@@ -159,7 +159,10 @@ def _with_chunk(
     newest, position = messages.newest, -1
     # A message without an id is never looked up; its position makes a key that is its own.
     key: object = len(messages)
-    if newest is not None and newest.kind == kind and newest.message_id == message_id:
+    if not isinstance(message_id, str | None):
+        key = _message_key(kind, message_id)
+        position = messages.position(key)
+    elif newest is not None and newest.kind == kind and newest.message_id == message_id:
         position = len(messages) - 1
     elif message_id is not None:
         key = _message_key(kind, message_id)

@@ -41,7 +41,9 @@ def _plain(value: Any) -> Any:
             return str(value)  # an error code is a member of an enumeration
         case TailBuffer(text=text):
             return text
-        case list() | tuple() | KeyedSequence():
+        case dict() | list():  # verbatim JSON, however deep
+            return msgspec.to_builtins(value)
+        case tuple() | KeyedSequence():
             return [_plain(element) for element in value]
         case Mapping():
             return {key: _plain(element) for key, element in value.items()}

@@ -1,5 +1,6 @@
 """JSON-RPC 2.0 over byte streams: framing, messages, one connection class, transports."""
 
+from quarterdeck.wire.calls import OnAnswer
 from quarterdeck.wire.connection import Connection, open_connection
 from quarterdeck.wire.framing import Framing
 from quarterdeck.wire.messages import (
@@ -10,7 +11,10 @@ from quarterdeck.wire.messages import (
     METHOD_NOT_FOUND,
     PARSE_ERROR,
     REQUEST_CANCELLED,
+    Failure,
+    Result,
     method_not_found,
+    read_error,
     rpc_error,
 )
 from quarterdeck.wire.options import ConnectionOptions
@@ -38,12 +42,15 @@ __all__ = [
     "ByteTransport",
     "Connection",
     "ConnectionOptions",
+    "Failure",
     "FdTransport",
     "Framing",
     "MemoryTransport",
+    "OnAnswer",
     "ProcessTransport",
     "Report",
     "ReportKind",
+    "Result",
     "Vocabulary",
     "background_tasks",
     "log_report",
@@ -51,6 +58,7 @@ __all__ = [
     "method_not_found",
     "open_connection",
     "open_process",
+    "read_error",
     "rpc_error",
     "stdio_transport",
 ]

@@ -192,7 +192,7 @@ class Connection:
         try:
             written = self._transport.send_now(data)
         except ConnectionClosed as error:
-            self._stop_writing(error)
+            self._outbox.fail(error)  # which wakes the writer, and that tells why
             return
         if written < len(data):
             self._outbox.put_back(data[written:])
@@ -208,13 +208,13 @@ class Connection:
                 self._is_writing = False
                 self._seen_by_peer = last_in_data
         except ConnectionClosed as error:
-            self._stop_writing(error)
+            self._outbox.fail(error)
         finally:
             self._flushed.set()  # also if cancelled: nobody must wait for what is not written
-
-    def _stop_writing(self, error: ConnectionClosed) -> None:
-        self._outbox.fail(error)
-        self._calls.fail_after(self._seen_by_peer, str(error))
+        if self._outbox.failure is not None:
+            reason = await self._transport.explain_refusal()
+            self._outbox.fail(ConnectionClosed(reason))
+            self._calls.fail_after(self._seen_by_peer, reason)
 
     async def _read(self, tasks: TaskGroup) -> None:
         def on_bytes(data: bytes) -> anyio.Event | None:
@@ -239,16 +239,24 @@ class Connection:
     def _dispatch_all(self, frames: Sequence[Frame], tasks: TaskGroup) -> None:
         self._outbox.framing = self._frames.peer_framing or self._outbox.framing
         for frame in frames:
-            match frame:
-                case Lines(data):
-                    self._on_lines(data, tasks)
-                case Payload(data):
-                    self._on_payload(data, tasks)
-                case Fault():
-                    self._on_fault(frame)
-                case RefusedEnd(reason, head, tail):
-                    if (found := owner_by_end(head, tail)) is not None:
-                        self._on_malformed(msgspec.structs.replace(found, reason=reason))
+            try:
+                self._dispatch(frame, tasks)
+            except foreign_errors() as error:  # the last resort: one frame is not the connection
+                logger.exception("a frame could not be handled")
+                reason = f"could not be handled: {type(error).__name__}"
+                self._report(Report(ReportKind.MALFORMED, reason))
+
+    def _dispatch(self, frame: Frame, tasks: TaskGroup) -> None:
+        match frame:
+            case Lines(data):
+                self._on_lines(data, tasks)
+            case Payload(data):
+                self._on_payload(data, tasks)
+            case Fault():
+                self._on_fault(frame)
+            case RefusedEnd(reason, head, tail):
+                if (found := owner_by_end(head, tail)) is not None:
+                    self._on_malformed(msgspec.structs.replace(found, reason=reason))
 
     def _on_lines(self, block: bytes, tasks: TaskGroup) -> None:
         messages = self._vocabulary.read_lines(block)
@@ -286,10 +294,10 @@ class Connection:
                 self._on_answer(answer, payload)
             case Malformed() as malformed:
                 self._on_illegal(malformed, payload)
-            case Noise():
+            case Noise(code):
                 reason = "text that is no message"
                 self._report(Report(ReportKind.NOISE, reason, payload[:SHOWN]))
-                self._on_malformed(Malformed(PARSE_ERROR, reason))
+                self._on_malformed(Malformed(code, reason))
 
     def _on_plain_notification(self, method: str, params: bytes, payload: bytes) -> None:
         try:
@@ -312,7 +320,7 @@ class Connection:
         try:
             value = self._vocabulary.read_params(method, params)
         except RpcError as error:
-            self._requests.answer_now(request_id, error)
+            self._requests.fail(tasks, request_id, method, error)
         else:
             self._requests.start(tasks, request_id, method, value)
 
@@ -329,6 +337,8 @@ class Connection:
         self._on_malformed(malformed)
 
     def _on_malformed(self, malformed: Malformed) -> None:
+        if malformed.is_notification:
+            return  # reported, and nobody waits
         if malformed.is_answer:
             call, _ = self._calls.find(malformed.id)
             if call is not None:

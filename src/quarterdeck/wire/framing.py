@@ -24,6 +24,7 @@ from enum import Enum
 
 MAX_MESSAGE = 64 * 1024 * 1024  # an agent may send a whole file, base64-encoded, in one message
 MAX_HEADER = 64 * 1024
+_LENGTHS_KEPT = 10  # of a header block beyond its limit
 HEAD = 512  # bytes of a refused message that are kept to find its id and to show to people
 TAIL = 256  # the same at its end: JSON-RPC's own examples put the id last
 
@@ -33,7 +34,7 @@ _LENGTH = re.compile(rb"[0-9]{1,18}")  # no sign: "+5" is a typing error, not a 
 _GLUED_HEADER = re.compile(rb"content-length[ \t]*:[ \t]*[0-9]+[ \t\r]*$", re.IGNORECASE)
 _ID_IN_HEAD = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]*"\s*,\s*)*"id"')
 _BOM = b"\xef\xbb\xbf"
-_BLANK = b" \t\r\n\v\f"
+_BLANK = b" \t\r\n"  # what JSON calls white space, and nothing else
 
 
 class Framing(Enum):
@@ -45,7 +46,7 @@ class Framing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """One or more whole lines, each starting with a brace and ending with a newline."""
+    """One or more whole lines, each starting with a brace and ending with one and a newline."""
 
     data: bytes
 
@@ -109,6 +110,8 @@ class FrameReader:
         self._refused: str | None = None  # why a body is skipped, until its head is known
         self._fault: Fault | None = None  # of the message being skipped, if its end is of use
         self._tail = b""  # of the message being skipped
+        self._claim: list[bytes] | None = None  # headers of a peer that spoke in lines before
+        self._drops_headers = False  # up to the end of a block that is beyond its limit
         self._resyncing = False  # after a bad header block a body may be glued to the next header
 
     def feed(self, data: bytes) -> list[Frame]:
@@ -146,15 +149,17 @@ class FrameReader:
         return frames
 
     def _between_messages(self) -> bool:
-        return (
-            self._missing is None and self._skip is None and not self._held and not self._resyncing
-        )
+        is_in_message = self._missing is not None or self._skip is not None
+        is_in_headers = self._held or self._drops_headers or self._resyncing
+        return not is_in_message and not is_in_headers
 
     def _is_plain(self, block: bytes) -> bool:
         """Tell whether every line of `block` starts with a brace and none is beyond the limit."""
         if not block.startswith(b"{") or len(block) > self._max_message:
             return False
-        return block.count(b"\n{") + 1 == block.count(b"\n")
+        # Ending in a brace too, a line is a whole message or none: between "}" and "{" JSON has a
+        # comma, so no message can go on from one such line to the next.
+        return block.endswith(b"}\n") and block.count(b"}\n{") + 1 == block.count(b"\n")
 
     def _step(self, data: bytes, position: int, frames: list[Frame]) -> int:
         """Consume one line or one piece of a body or skipped message; return where it ended."""
@@ -241,7 +246,10 @@ class FrameReader:
         taken = min(self._missing, len(data) - position)
         self._parts.append(data[position : position + taken])
         self._missing -= taken
-        if self._missing == 0:
+        if self._claim and b"\n" in self._parts[-1] and self._was_no_header():
+            self._disbelieve(frames)
+        elif self._missing == 0:
+            self._claim = None
             body = b"".join(self._parts).strip(_BLANK)
             self._parts.clear()
             self._missing = None
@@ -249,10 +257,27 @@ class FrameReader:
                 frames.append(Payload(body.removeprefix(_BOM)))
         return position + taken
 
+    def _was_no_header(self) -> bool:
+        """Tell whether a peer that speaks in lines goes on in lines where a body should be."""
+        first, _, rest = b"".join(self._parts).lstrip(_BLANK).partition(b"\n")
+        is_line = first.startswith(b"{") and first.rstrip(_BLANK).endswith(b"}")
+        is_body = first.startswith(b"{") and not is_line
+        return not is_body and bool(self._missing or rest.strip(_BLANK))
+
+    def _disbelieve(self, frames: list[Frame]) -> None:
+        """Take a header for the noise that it was, and read again what follows it."""
+        body = b"".join(self._parts)
+        frames.extend(Payload(line) for line in self._claim or ())
+        self._claim, self._missing = None, None
+        self._parts.clear()
+        frames.extend(self.feed(body))
+
     def _line(self, line: bytes, frames: list[Frame]) -> None:
         text = line.strip(_BLANK).removeprefix(_BOM)
         if not text:
-            if self._held:
+            if self._drops_headers:
+                self._end_dropped_headers()
+            elif self._held:
                 self._end_headers(frames)
             return
         if self._resyncing and not text.startswith(b"{"):
@@ -260,6 +285,9 @@ class FrameReader:
         if _HEADER_LINE.fullmatch(text):
             self._hold(text, frames)
             return
+        if self._drops_headers:  # no blank line: what comes now is no body
+            self._drops_headers = False
+            self._held.clear()
         self._release_held(frames)
         if self._resyncing and (glued := _GLUED_HEADER.search(text)):
             self._payload(text[: glued.start()].rstrip(_BLANK), frames)
@@ -274,15 +302,19 @@ class FrameReader:
         frames.append(Payload(text))
 
     def _hold(self, text: bytes, frames: list[Frame]) -> None:
+        if self._drops_headers and len(self._held) >= _LENGTHS_KEPT:
+            return
         self._held.append(text)
         self._held_size += len(text)
-        if self._held_size > self._max_header:
+        if not self._drops_headers and self._held_size > self._max_header:
             head = b"\n".join(self._held)[:HEAD]
-            self._held.clear()
-            self._held_size = 0
             reason = f"a header block exceeds the limit of {self._max_header} bytes"
             frames.append(Fault(FaultKind.BAD_HEADER, reason, head))
-            self._resyncing = True
+            self._drops_headers = True
+        if self._drops_headers:
+            # Only a length matters now: it tells how much of what follows belongs to the block.
+            self._held = [each[:HEAD] for each in self._held if _content_lengths([each])]
+            self._held_size = 0
 
     def _release_held(self, frames: list[Frame]) -> None:
         """What looked like headers was not followed by a body: it was noise."""
@@ -290,17 +322,30 @@ class FrameReader:
         self._held.clear()
         self._held_size = 0
 
+    def _end_dropped_headers(self) -> None:
+        """Skip the body of a block that was refused, if it told how long that is."""
+        lengths = _content_lengths(self._held)
+        self._held.clear()
+        self._drops_headers = False
+        if lengths and _LENGTH.fullmatch(lengths[0]) and len(set(lengths)) == 1:
+            self._skip = int(lengths[0]) or None
+        else:
+            self._resyncing = True
+
     def _end_headers(self, frames: list[Frame]) -> None:
         lengths = _content_lengths(self._held)
         if not lengths:
             self._release_held(frames)
             return
         head = b"\n".join(self._held)[:HEAD]
+        speaks_lines = self.peer_framing is Framing.LINES
+        self._claim = list(self._held) if speaks_lines else None
         self._held.clear()
         self._held_size = 0
-        if len(set(lengths)) > 1 or not _LENGTH.fullmatch(lengths[0]):
+        is_whole = len(set(lengths)) == 1 and _LENGTH.fullmatch(lengths[0]) is not None
+        if not is_whole or (speaks_lines and int(lengths[0]) > self._max_message):
             shown = b", ".join(lengths).decode("ascii", "replace")
-            reason = f"Content-Length is not one whole number: {shown!r}"
+            reason = f"Content-Length is not one whole number within the limit: {shown!r}"
             frames.append(Fault(FaultKind.BAD_HEADER, reason, head))
             self._resyncing = True
             return

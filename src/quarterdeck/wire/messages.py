@@ -13,8 +13,9 @@ asks.
     "jsonrpc" other than "2.0"                   Malformed -32600; absent is forgiven
     params neither object nor null               Malformed -32602: no method of ACP takes positions
     an array                                     Malformed -32600: batches are refused
-    other JSON, or no JSON starting with a brace Malformed -32600, -32700
-    anything else                                Noise
+    broken JSON that starts with a brace         Malformed -32700
+    any other JSON value                         Noise -32600
+    anything else                                Noise -32700
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ TITLES = {
 CANCEL_REQUEST = "$/cancel_request"
 
 NULL_ID = b"null"
+_HEAD = 512  # bytes of a message that cannot be read in which its id is looked for
 ILLEGAL_ID = "the id of a message must be a string, a number or null"
 
 
@@ -79,10 +81,14 @@ class Malformed(Struct, frozen=True, gc=False):
     id: bytes = NULL_ID
     is_answer: bool = False
     """It has no method, so it answers something; answering an answer would never end."""
+    is_notification: bool = False
+    """Nobody waits for an answer to it."""
 
 
 class Noise(Struct, frozen=True, gc=False):
-    """A line that was not meant for us: a greeting, a warning, a progress bar."""
+    """A line that was not meant for us: a greeting, a warning, a progress bar, a stray value."""
+
+    code: int
 
 
 Message = Request | Notification | Result | Failure | Malformed | Noise
@@ -118,16 +124,27 @@ def _parse_slowly(payload: bytes) -> Message:
     except JsonInvalid as error:
         if payload.startswith((b"{", b"[")):
             # An answer whose head is whole still tells whose it was: nobody waits for what is lost.
-            found = owner(payload)
+            found = owner(payload[:_HEAD])
             request_id = found.id if found.is_answer else NULL_ID
             return Malformed(PARSE_ERROR, error.reason, request_id, is_answer=found.is_answer)
-        return Noise()
+        return Noise(PARSE_ERROR)
     if isinstance(value, list):
         return Malformed(INVALID_REQUEST, "batches are not supported; send one message at a time")
     if not isinstance(value, dict):
-        return Noise()
-    known = {name: Raw(encode_json(value[name])) for name in _FIELDS if name in value}
+        return Noise(INVALID_REQUEST)
+    try:
+        known = {name: Raw(encode_json(value[name])) for name in _FIELDS if name in value}
+    except JsonInvalid as error:
+        return Malformed(PARSE_ERROR, error.reason)
+    if "id" in known:
+        known["id"] = Raw(_as_spelled(bytes(known["id"]), payload))
     return _classify(_Envelope(**known))
+
+
+def _as_spelled(request_id: bytes, payload: bytes) -> bytes:
+    """Return an id as the peer spelled it, where that can be told: 1.10 is not to become 1.1."""
+    spelled = owner(payload[:_HEAD]).id
+    return spelled if decode_json(spelled) == decode_json(request_id) else request_id
 
 
 _FIELDS = _Envelope.__struct_fields__
@@ -156,7 +173,9 @@ def _classify_call(request_id: bytes | None, name: bytes, envelope: _Envelope) -
     if params == b"null":
         params = b"{}"
     if not params.startswith(b"{"):
-        return Malformed(INVALID_PARAMS, "params must be an object", reply_to)
+        is_notification = request_id is None
+        reason = "params must be an object"
+        return Malformed(INVALID_PARAMS, reason, reply_to, is_notification=is_notification)
     try:
         method: str = decode_json(name)
     except JsonInvalid as error:
@@ -236,6 +255,9 @@ class ErrorBody(Struct, omit_defaults=True, gc=False):
     data: Any = None
 
 
+_START = b'{"jsonrpc":"2.0",'
+
+
 class Writer:
     """Write messages as bytes; `enc_hook` tells msgspec about types it does not know."""
 
@@ -262,12 +284,16 @@ class Writer:
         try:
             return self._encode(message)
         except UnicodeEncodeError:  # a lone surrogate: only an escape can carry it
-            if isinstance(message.id, Raw):
-                message.id = decode_json(bytes(message.id))
-            return encode_json(msgspec.to_builtins(message, enc_hook=self._enc_hook))
+            request_id, message.id = message.id, UNSET
+            text = encode_json(msgspec.to_builtins(message, enc_hook=self._enc_hook))
+            if request_id is UNSET:
+                return text
+            spelled = bytes(request_id) if isinstance(request_id, Raw) else b"%d" % request_id
+            return b'{"jsonrpc":"2.0","id":%b,%b' % (spelled, text.removeprefix(_START))
 
 
-_HEAD_ID = rb'"id"\s*:\s*(?P<id>-?[0-9][0-9.eE+-]*|"(?:[^"\\]|\\.)*"|null)'
+# `*+` never goes back: an id of megabytes would cost a hundred times its size in places to go to.
+_HEAD_ID = rb'"id"\s*:\s*(?P<id>-?[0-9][0-9.eE+-]*+|"[^"\\]*+(?:\\.[^"\\]*+)*+"|null)'
 _HEAD_VERSION = rb'(?:\s*,\s*"jsonrpc"\s*:\s*"2\.0")?'  # behind the id where keys are sorted
 _HEAD_START = rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?'
 _HEAD_ID_FIRST = re.compile(

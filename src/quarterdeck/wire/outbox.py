@@ -85,7 +85,7 @@ class Outbox:
 
     def fail(self, failure: Exception) -> None:
         """The peer takes no more: drop what waits and tell everyone."""
-        self._failure = self._failure or failure
+        self._failure = failure  # a later one knows more
         self._messages.clear()
         self._size = 0
         self._filled.set()

@@ -54,6 +54,6 @@ def guarded(on_report: OnReport) -> OnReport:
 def log_report(report: Report) -> None:
     """Write a report to the log: what a connection does unless it is told otherwise."""
     logger.warning(
-        "peer misbehaved",
+        "met on a connection",
         extra={"kind": report.kind.value, "reason": report.reason, "text": report.text},
     )

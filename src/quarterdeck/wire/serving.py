@@ -60,17 +60,28 @@ class Requests:
 
     def start(self, tasks: TaskGroup, request_id: bytes, method: str, params: Any) -> None:
         """Call the handler now, in the order of the wire, and await what it returns in a task."""
-        if len(self._running) >= self._limit:
-            text = f"more than {self._limit} requests at once; wait for answers"
-            self._report(Report(ReportKind.OVERLOADED, text))
-            self.answer_now(request_id, rpc_error(INTERNAL_ERROR, text))
+        if self._is_at_limit(request_id):
             return
         try:
             work = self._on_request(method, params)
         except foreign_errors() as error:
-            self.answer_now(request_id, self._to_rpc_error(method, error))
-            return
-        running = _Running(request_id, method, work)
+            work = _raise(self._to_rpc_error(method, error))
+        self._run(tasks, _Running(request_id, method, work))
+
+    def fail(self, tasks: TaskGroup, request_id: bytes, method: str, error: RpcError) -> None:
+        """Answer a request that no handler can take by an error, as soon as the peer reads."""
+        if not self._is_at_limit(request_id):
+            self._run(tasks, _Running(request_id, method, _raise(error)))
+
+    def _is_at_limit(self, request_id: bytes) -> bool:
+        if len(self._running) < self._limit:
+            return False
+        text = f"more than {self._limit} requests at once; wait for answers"
+        self._report(Report(ReportKind.OVERLOADED, text))
+        self.answer_now(request_id, rpc_error(INTERNAL_ERROR, text))
+        return True
+
+    def _run(self, tasks: TaskGroup, running: _Running) -> None:
         if running.key in self._running:
             running.key += b"#%d" % id(running)  # a peer that uses an id twice gets both answers
         self._running[running.key] = running
@@ -156,6 +167,10 @@ class Requests:
         reason = f"the handler of {method} failed: {type(error).__name__}"
         self._report(Report(ReportKind.HANDLER_FAILED, reason))
         return rpc_error(INTERNAL_ERROR)
+
+
+async def _raise(error: RpcError) -> Any:
+    raise error
 
 
 def _key(request_id: bytes) -> bytes:

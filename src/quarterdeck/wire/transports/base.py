@@ -43,6 +43,10 @@ class ByteTransport(Protocol):
         """Close both directions; safe to call twice and under cancellation."""
         ...
 
+    async def explain_refusal(self) -> str:
+        """Say in a few words why the other side takes no more, waiting a moment for the facts."""
+        ...
+
     async def explain_end(self) -> str:
         """Say in a few words how the other side ended, waiting a moment for the facts."""
         ...

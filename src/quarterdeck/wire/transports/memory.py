@@ -82,6 +82,9 @@ class MemoryTransport:
         self._incoming.wake()
         self._outgoing.wake()
 
+    async def explain_refusal(self) -> str:
+        return "the other side no longer reads"
+
     async def explain_end(self) -> str:
         return "the other side closed the connection"
 

@@ -26,6 +26,7 @@ from quarterdeck.wire.transports.stdio import FdTransport
 _READ_SIZE = 64 * 1024  # what a pipe of Linux holds; a larger buffer costs a mapping per read
 _STDERR_LINES = 100  # kept to explain how the child ended
 _STDERR_LINE = 2000  # characters of one line that are kept; a longer one goes on as the next
+_REFUSAL_SECONDS = 0.2  # from closing its input to its exit, if it exits
 _EXIT_SECONDS = 1.0  # between its exit, the end of its output and its last words
 
 logger = logging.getLogger(__name__)
@@ -94,6 +95,14 @@ class ProcessTransport:
 
     async def aclose(self) -> None:
         await self._pipes.aclose()
+
+    async def explain_refusal(self) -> str:
+        # A child that fails at its start is found out by the first thing we write to it.
+        with anyio.move_on_after(_REFUSAL_SECONDS):
+            await self.process.wait()
+        if self.process.returncode is None:
+            return f"{self._program} no longer reads its input"
+        return await self.explain_end()
 
     async def explain_end(self) -> str:
         with anyio.move_on_after(_EXIT_SECONDS):

@@ -4,9 +4,9 @@ Pipes, sockets and terminals are watched by the event loop; what it cannot watch
 /dev/null) is read and written in a thread. Only pipes and sockets are made non-blocking: the mode
 of a terminal is shared with the shell that started us.
 
-This is the one module below `server` that speaks to asyncio itself. anyio can only wait for a
-descriptor in a task, once per read: registering, waking that task and unregistering cost more than
-a third of a short call (docs/adr/0002-reading-by-callback.md has the figures).
+This module and `calls` speak to asyncio itself, which is otherwise reserved to `server`. anyio can
+only wait for a descriptor in a task, once per read: registering, waking that task and unregistering
+cost more than a third of a short call (docs/adr/0002-reading-by-callback.md has the figures).
 """
 
 from __future__ import annotations
@@ -95,6 +95,9 @@ class FdTransport:
             anyio.notify_closing(fd)
         os.close(fd)
 
+    async def explain_refusal(self) -> str:
+        return "the other side no longer reads"
+
     async def explain_end(self) -> str:
         return "the other side closed the connection"
 
@@ -134,7 +137,7 @@ class _Watcher:
         self._woken = anyio.Event()
         self._hold: anyio.Event | None = None
         self._holding = anyio.CancelScope()
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
 
     async def watch(self) -> None:
         """Return at the end of the stream or after `stop`; raise what `on_bytes` raised."""
@@ -171,7 +174,7 @@ class _Watcher:
             return
         try:
             self._hold = self._on_bytes(data)
-        except Exception as error:  # noqa: BLE001 - a callback has no caller: hand it to the task
+        except BaseException as error:  # noqa: BLE001 - a callback has no caller: tell the task
             self._failure = error
             self.stop()
         if self._hold is not None:
@@ -209,7 +212,9 @@ def stdio_transport() -> FdTransport:
     """Take over standard input and output for messages; from now on `print` goes to standard error.
 
     The descriptors are duplicated and 0 and 1 are replaced, so that neither a stray `print` nor a
-    child process that inherits them can mix noise into the messages or eat them.
+    child process that inherits them can mix noise into the messages or eat them. A server that is
+    fed from a file or a pipe sees the end of its input before it has answered: give its connection
+    some `grace_seconds`.
     """
     sys.stdout.flush()
     read_fd, write_fd = os.dup(0), os.dup(1)
