@@ -1,0 +1,34 @@
+"""The host: agents, sessions, permissions, files and terminals, and a log that loses nothing."""
+
+from quarterdeck.host.confine import resolve_roots
+from quarterdeck.host.files import DefaultFsHandler
+from quarterdeck.host.guard import guarded_command, kill_tree
+from quarterdeck.host.handlers import FsHandler, TerminalHandler, derive_client_capabilities
+from quarterdeck.host.host import Host
+from quarterdeck.host.options import (
+    HostOptions,
+    ResolvedHostOptions,
+    RestartBackoff,
+    resolve_agent_definition,
+    resolve_host_options,
+)
+from quarterdeck.host.terminals import DefaultTerminalHandler
+from quarterdeck.protocol import AgentDefinition
+
+__all__ = [
+    "AgentDefinition",
+    "DefaultFsHandler",
+    "DefaultTerminalHandler",
+    "FsHandler",
+    "Host",
+    "HostOptions",
+    "ResolvedHostOptions",
+    "RestartBackoff",
+    "TerminalHandler",
+    "derive_client_capabilities",
+    "guarded_command",
+    "kill_tree",
+    "resolve_agent_definition",
+    "resolve_host_options",
+    "resolve_roots",
+]

@@ -1,0 +1,378 @@
+"""An agent: its process, its connection, its restarts.
+
+    spawning → initializing → ready → (exit) → restarting → spawning …
+                                            → exited
+
+Every way down is one way: the calls that wait fail, its permission requests are superseded, its
+sessions become `disconnected`, then either a restart is scheduled or the agent is `exited`. A clean
+exit of an agent that nobody asked to leave is a crash like any other.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import anyio
+import msgspec
+from msgspec import UNSET
+
+from quarterdeck._version import __version__
+from quarterdeck.acp import PROTOCOL_VERSION
+from quarterdeck.errors import AcpError, AgentNotFound, ConnectionFailed, RpcError
+from quarterdeck.host.emitter import Emitter
+from quarterdeck.host.guard import guarded_command, kill_tree
+from quarterdeck.host.handlers import derive_client_capabilities
+from quarterdeck.host.options import ResolvedHostOptions
+from quarterdeck.host.sessions import agent_exited
+from quarterdeck.protocol import (
+    AgentCapabilitiesWire,
+    AgentDefinition,
+    AgentExitReason,
+    AgentSnapshotWire,
+    AgentStatus,
+    DiagnosticLevel,
+    to_json,
+)
+from quarterdeck.wire import (
+    Connection,
+    ConnectionOptions,
+    ProcessTransport,
+    Report,
+    Vocabulary,
+    open_connection,
+    open_process,
+)
+
+INITIALIZE_SECONDS = 120.0  # the slowest agent measured needs ten
+CLIENT_INFO = {"name": "quarterdeck", "version": __version__}
+
+_CAPABILITIES = {
+    "loadSession": "load_session",
+    "mcpCapabilities": "mcp_capabilities",
+    "nes": "nes",
+    "positionEncoding": "position_encoding",
+    "promptCapabilities": "prompt_capabilities",
+    "sessionCapabilities": "session_capabilities",
+}
+
+
+class _UpdateParams(msgspec.Struct, rename="camel", gc=False):
+    """The params of `session/update`; the update itself stays the JSON it came as (INV-4)."""
+
+    session_id: str
+    update: dict[str, Any]
+
+
+_VOCABULARY = Vocabulary({"session/update": _UpdateParams})
+
+
+class AgentOwner(Protocol):
+    """What an agent needs of its host."""
+
+    def on_update(self, agent: Agent, params: Any) -> None: ...
+    def on_request(self, agent: Agent, method: str, params: Any) -> Any: ...
+    def on_down(self, agent: Agent) -> None: ...
+    def on_ready(self, agent: Agent) -> None: ...
+
+
+class Agent:
+    """One agent under one id, through all its restarts."""
+
+    def __init__(
+        self,
+        agent_id: str,
+        definition: AgentDefinition,
+        options: ResolvedHostOptions,
+        emitter: Emitter,
+        owner: AgentOwner,
+    ) -> None:
+        self.id = agent_id
+        self.definition = definition
+        self.status: AgentStatus = "spawning"
+        self.restart_count = 0
+        self.early: dict[str, list[Any]] = {}
+        """Updates of sessions whose `session/new` has not been answered yet."""
+        self.expects_session = 0
+        """How many `session/new` are under way."""
+        self._options = options
+        self._emitter = emitter
+        self._owner = owner
+        self._reason: AgentExitReason | None = None
+        self._exit: dict[str, Any] | None = None
+        self._answer: dict[str, Any] | None = None  # of `initialize`
+        self._connection: Connection | None = None
+        self._disposal = anyio.Event()
+        self._started = anyio.Event()
+        self._gone = anyio.Event()
+        self._first_failure: AcpError | None = None
+
+    # ---- what others see -----------------------------------------------------------------
+
+    def snapshot(self) -> AgentSnapshotWire:
+        answer = self._answer
+        return AgentSnapshotWire(
+            agent_id=self.id,
+            status=self.status,
+            restart_count=self.restart_count,
+            reason=UNSET if self._reason is None else self._reason,
+            exit=UNSET if self._exit is None else self._exit,  # type: ignore[arg-type]  # JSON
+            capabilities=UNSET if answer is None else _projection(self.capabilities),
+            auth_methods=UNSET if answer is None else tuple(answer.get("authMethods") or ()),
+        )
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        declared = (self._answer or {}).get("agentCapabilities")
+        return declared if isinstance(declared, dict) else {}
+
+    def can(self, capability: str) -> bool:
+        """Tell whether `sessionCapabilities` declare something; false and null do not count."""
+        declared = self.capabilities.get("sessionCapabilities")
+        value = declared.get(capability) if isinstance(declared, dict) else None
+        return value is not None and value is not False
+
+    def connection(self) -> Connection:
+        """Return the way to talk to it.
+
+        Raises:
+            AcpError: `acpjs/agent-exited` if it is not ready.
+        """
+        if self.status != "ready" or self._connection is None:
+            raise agent_exited(f"agent {self.id} is not ready")
+        return self._connection
+
+    # ---- its life ------------------------------------------------------------------------
+
+    async def started(self) -> None:
+        """Wait for the first start.
+
+        Raises:
+            AcpError: `acpjs/agent-exited` if it failed.
+        """
+        await self._started.wait()
+        if self._first_failure is not None:
+            raise self._first_failure
+
+    async def run(self) -> None:
+        """Live until nothing restarts it any more."""
+        try:
+            while True:
+                cause = await self._live_once()
+                delay = self._after(cause)
+                if delay is None:
+                    return
+                with anyio.move_on_after(delay):
+                    await self._disposal.wait()
+                if self._disposal.is_set():
+                    self._exited("disposed")
+                    return
+        finally:
+            self._gone.set()
+
+    async def dispose(self) -> None:
+        """End it and wait until it is gone."""
+        self._disposal.set()
+        await self._gone.wait()
+
+    async def _live_once(self) -> AgentExitReason:
+        self._move("spawning")
+        env = {**os.environ, **(self.definition.env or {})}
+        command = (self.definition.command, *self.definition.args)
+        cwd = self.definition.cwd
+        try:
+            guarded = guarded_command(command, env=env, cwd=cwd)
+            async with open_process(
+                guarded, cwd=cwd, env=env, on_stderr=self._on_stderr, stop_seconds=1
+            ) as process:
+                return await self._converse(process)
+        except AgentNotFound as error:
+            self._diagnose("error", "agent/spawn-failed", str(error))
+            self._fail_start(f"agent {self.id} could not be started: {error}")
+            return "spawn-failed"
+
+    async def _converse(self, process: ProcessTransport) -> AgentExitReason:
+        self._exit = None
+        facts = {"pid": process.process.pid, "envKeys": sorted(self.definition.env or {})}
+        self._diagnose("info", "agent/spawn", f"spawned {self.definition.command}", facts)
+        self._move("initializing")
+        options = ConnectionOptions(
+            vocabulary=_VOCABULARY,
+            on_report=self._on_report,
+            answers_garbage=False,
+            hold=self._emitter.journal.pressure,
+        )
+        async with open_connection(
+            process,
+            on_notification=self._on_notification,
+            on_request=self._on_request,
+            options=options,
+        ) as connection:
+            self._connection = connection
+            failure = await self._initialize(connection)
+            if failure is not None and not self._disposal.is_set():
+                self._fail_initialize(failure)
+            elif failure is None:
+                await self._until_it_ends(connection)
+            await self._end(process)
+        self._note_exit(process)
+        self._go_down()
+        self._fail_start(f"agent {self.id} ended before it was ready")
+        return "crashed" if failure is None else "initialize-failed"
+
+    def _fail_initialize(self, failure: str) -> None:
+        """Tell at once; the exit of the process, which may take a while, is told when it comes."""
+        self._diagnose("error", "agent/initialize-failed", failure)
+        if not self._may_restart("initialize-failed"):
+            self._exited("initialize-failed")
+        self._fail_start(f"agent {self.id} failed to initialize: {failure}")
+
+    async def _initialize(self, connection: Connection) -> str | None:
+        """Shake hands; return what went wrong, if anything."""
+        params = {
+            "protocolVersion": PROTOCOL_VERSION,
+            "clientInfo": CLIENT_INFO,
+            "clientCapabilities": derive_client_capabilities(
+                self._options.fs, self._options.terminal
+            ),
+        }
+        answer: Any = None
+        failure: str | None = None
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._cancel_on_disposal, scope)
+                try:
+                    answer = await connection.call(
+                        "initialize", params, timeout_seconds=INITIALIZE_SECONDS
+                    )
+                except (RpcError, ConnectionFailed) as error:
+                    failure = str(error)
+                tasks.cancel_scope.cancel()
+        if scope.cancelled_caught:
+            return "it was disposed"
+        if failure is None and not isinstance(answer, dict):
+            failure = "its answer is not an object"
+        elif failure is None and answer.get("protocolVersion") != PROTOCOL_VERSION:
+            spoken = answer.get("protocolVersion")
+            failure = f"it speaks protocol version {spoken!r} and we speak {PROTOCOL_VERSION}"
+        if failure is not None:
+            return failure
+        self._answer = answer
+        self._diagnose("info", "agent/initialized", "initialize handshake complete")
+        self.restart_count = 0
+        self._move("ready")
+        self._started.set()
+        self._owner.on_ready(self)
+        return None
+
+    async def _cancel_on_disposal(self, scope: anyio.CancelScope) -> None:
+        await self._disposal.wait()
+        scope.cancel()
+
+    async def _until_it_ends(self, connection: Connection) -> None:
+        """Wait for its end, or for somebody to end it."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._cancel_on_disposal, tasks.cancel_scope)
+            await connection.wait_closed()
+            tasks.cancel_scope.cancel()
+
+    async def _end(self, process: ProcessTransport) -> None:
+        """Close its input, give it time, then kill it with all it started."""
+        process.close_input()
+        with anyio.move_on_after(self._options.kill_timeout_ms / 1000):
+            await process.process.wait()
+            return
+        message = f"agent {self.id} did not end within {self._options.kill_timeout_ms:g} ms"
+        self._diagnose("warn", "agent/kill", message)
+        kill_tree(process.process.pid)
+        with anyio.move_on_after(self._options.kill_timeout_ms / 1000):
+            await process.process.wait()
+
+    # ---- going down ----------------------------------------------------------------------
+
+    def _note_exit(self, process: ProcessTransport) -> None:
+        self._exit = _exit_record(process.exit_status)
+        self._diagnose("info", "agent/exit", "agent process exited", self._exit)
+
+    def _go_down(self) -> None:
+        self._connection = None
+        self.early.clear()
+        self._owner.on_down(self)
+
+    def _may_restart(self, cause: AgentExitReason) -> bool:
+        is_cycle = cause == "crashed" or self.restart_count > 0
+        return self._options.restart == "on-crash" and is_cycle and not self._disposal.is_set()
+
+    def _after(self, cause: AgentExitReason) -> float | None:
+        """Decide what follows; return the seconds until the next start, or None for the end."""
+        if self._disposal.is_set():
+            self._exited("disposed")
+            return None
+        if not self._may_restart(cause):
+            if cause == "crashed":
+                self._diagnose("info", "agent/restart-suppressed", "the restart policy is never")
+            self._exited(cause)
+            return None
+        if self.restart_count >= self._options.restart_limit:
+            message = f"gave up after {self.restart_count} restarts"
+            self._diagnose("warn", "agent/restart-exhausted", message)
+            self._exited("restart-exhausted")
+            return None
+        delay_ms = self._options.restart_backoff.delay_ms(self.restart_count)
+        self.restart_count += 1
+        facts = {"attempt": self.restart_count, "delayMs": delay_ms}
+        message = f"restart attempt {self.restart_count} in {delay_ms:g}ms"
+        self._diagnose("info", "agent/restart-scheduled", message, facts)
+        self._move("restarting")
+        return delay_ms / 1000
+
+    def _exited(self, reason: AgentExitReason) -> None:
+        if self.status != "exited":
+            self._reason = reason
+            self._move("exited")
+
+    def _fail_start(self, message: str) -> None:
+        if not self._started.is_set():
+            self._first_failure = agent_exited(message)
+            self._started.set()
+
+    # ---- telling -------------------------------------------------------------------------
+
+    def _move(self, status: AgentStatus) -> None:
+        self.status = status
+        self._emitter.host_event("agent-updated", to_json(self.snapshot()), self.id)
+
+    def _diagnose(self, level: DiagnosticLevel, code: str, message: str, data: Any = None) -> None:
+        self._emitter.diagnostic(level, code, message, agent_id=self.id, data=data)
+
+    def _on_stderr(self, line: str) -> None:
+        self._diagnose("info", "agent/stderr", line)
+
+    def _on_report(self, report: Report) -> None:
+        data = {"kind": report.kind.value, "text": report.text.decode("utf-8", "replace")}
+        self._diagnose("warn", "agent/misbehaved", report.reason, data)
+
+    def _on_notification(self, method: str, params: Any) -> None:
+        if method == "session/update":
+            self._owner.on_update(self, params)
+
+    def _on_request(self, method: str, params: Any) -> Any:
+        return self._owner.on_request(self, method, params)
+
+
+def _projection(declared: Mapping[str, Any]) -> AgentCapabilitiesWire:
+    known = {ours: declared[theirs] for theirs, ours in _CAPABILITIES.items() if theirs in declared}
+    return AgentCapabilitiesWire(**known)
+
+
+def _exit_record(status: int | None) -> dict[str, Any]:
+    if status is None:
+        return {}
+    if status >= 0:
+        return {"code": status}
+    try:
+        return {"signal": signal.Signals(-status).name}
+    except ValueError:
+        return {"signal": str(-status)}

@@ -1,0 +1,160 @@
+"""Where events are made: numbered, timed, encoded once, and handed to the journal."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from quarterdeck.errors import JsonInvalid, StorageFailed
+from quarterdeck.host.journal import Entry, Journal
+from quarterdeck.host.sessions import Session
+from quarterdeck.host.streams import Stream
+from quarterdeck.protocol import (
+    DiagnosticLevel,
+    Event,
+    Normalized,
+    SessionStatus,
+    encode_event,
+    make_host_event,
+    make_session_event,
+    to_json,
+)
+from quarterdeck.storage import MemoryStorage, Storage, Stored
+
+logger = logging.getLogger(__name__)
+
+
+def now_ms() -> int:
+    """Return the time of an event; order never depends on it, since clocks are set back."""
+    return time.time_ns() // 1_000_000
+
+
+class Emitter:
+    """Makes all events of a host."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self.journal = Journal(storage, self._on_storage_failed)
+        self.host_stream = Stream(None, self._on_callback_failed)
+
+    def new_stream(self, session_id: str, *, last_seq: int = 0) -> Stream:
+        """Make the stream of a session whose log has `last_seq` events."""
+
+        async def read_page(after: int, limit: int) -> Sequence[bytes]:
+            return await self._storage.read(session_id, after, limit)
+
+        def read_now(after: int, limit: int) -> Sequence[bytes]:
+            assert isinstance(self._storage, MemoryStorage)
+            return self._storage.read_now(session_id, after, limit)
+
+        is_memory = isinstance(self._storage, MemoryStorage)
+        return Stream(
+            read_page,
+            self._on_callback_failed,
+            read_now=read_now if is_memory else None,
+            last_seq=last_seq,
+        )
+
+    def session_event(
+        self,
+        session: Session,
+        kind: str,
+        payload: dict[str, Any],
+        extensions: dict[str, Any] | None = None,
+    ) -> int | None:
+        """Emit an event of a session and return its number; None if it cannot be written."""
+        stream = session.stream
+        event = make_session_event(
+            kind,
+            session.id,
+            seq=stream.last_seq + 1,
+            ts=now_ms(),
+            payload=payload,
+            extensions=extensions,
+        )
+        try:
+            data = encode_event(event)
+        except (TypeError, ValueError, NotImplementedError, JsonInvalid) as error:
+            self.diagnostic(
+                "error",
+                "event/unserializable",
+                f"an event could not be written as JSON: {error}",
+                session_id=session.id,
+                data={"type": kind},
+            )
+            return None
+        seq = stream.number()
+        self.journal.add(Entry(Stored(session.id, seq, data), stream.publish, event))
+        return seq
+
+    def update(self, session: Session, normalized: Normalized) -> None:
+        self.session_event(session, normalized.type, normalized.payload, normalized.extensions)
+
+    def status(
+        self, session: Session, status: SessionStatus, *, resumed: bool | None = None
+    ) -> None:
+        """Move a session to a status and tell both streams."""
+        session.status = status
+        payload: dict[str, Any] = {"status": status}
+        if resumed is not None:
+            payload["resumed"] = resumed
+        with self.journal.together():
+            self.session_event(session, "session-status-change", payload)
+            self.session_updated(session)
+
+    def session_updated(self, session: Session) -> None:
+        self.host_event("session-updated", to_json(session.snapshot()))
+
+    def host_event(self, kind: str, payload: dict[str, Any], agent_id: str | None = None) -> None:
+        """Emit an event of the host; it gets its number when it is published."""
+        self.journal.add(Entry(None, self._publish_host_event, (kind, payload, agent_id)))
+
+    def diagnostic(
+        self,
+        level: DiagnosticLevel,
+        code: str,
+        message: str,
+        *,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+        data: Any = None,
+    ) -> None:
+        payload = _diagnostic(level, code, message, session_id, data)
+        self.host_event("diagnostic", payload, agent_id)
+
+    def _publish_host_event(self, draft: tuple[str, dict[str, Any], str | None]) -> None:
+        kind, payload, agent_id = draft
+        event = make_host_event(
+            kind, agent_id, seq=self.host_stream.number(), ts=now_ms(), payload=payload
+        )
+        self.host_stream.publish(event)
+
+    def _on_storage_failed(self, error: StorageFailed) -> None:
+        payload = _diagnostic("error", "storage/write-failed", str(error), None, None)
+        draft = ("diagnostic", payload, None)
+        self.journal.publish_now(Entry(None, self._publish_host_event, draft))
+
+    def _on_callback_failed(self, event: Event, error: Exception) -> None:
+        logger.error("subscriber failed", extra={"event": event.type}, exc_info=error)
+        if event.type == "diagnostic" and event.payload.get("code") == "subscriber/error":
+            return  # telling of it would go round in circles
+        self.diagnostic(
+            "error",
+            "subscriber/error",
+            f"a subscriber failed with {type(error).__name__}: {error}",
+            session_id=event.session_id,
+            data={"type": event.type, "seq": event.seq},
+        )
+
+
+def _diagnostic(
+    level: DiagnosticLevel, code: str, message: str, session_id: str | None, data: Any
+) -> dict[str, Any]:
+    payload: dict[str, Any] = {"level": level, "code": code, "message": message}
+    if session_id is not None:
+        payload["sessionId"] = session_id
+    if data is not None:
+        payload["data"] = data
+    return payload

@@ -1,0 +1,308 @@
+"""The guard: a program that runs another one and lets nothing of it outlive its owner.
+
+    python -I -S guard_program.py OWNER_PID GRACE_SECONDS COMMAND [ARGUMENT ...]
+
+`guard.guarded_command` writes that line. Standard library only, and as little of it as possible (no
+`contextlib`, no `pathlib`), because every agent and every terminal waits for the guard to start.
+
+Two processes, one forked from the other, watch over the command:
+
+    owner ── outer ── inner ── command ── whatever it starts
+                               (session of its own, the very same stdin, stdout and stderr)
+
+| what happens | who notices | what follows |
+| --- | --- | --- |
+| the owner dies, by whatever means | outer (pidfd) | outer exits |
+| outer dies and the owner is gone | inner (pidfd) | all below: SIGTERM, grace, SIGKILL |
+| outer dies and the owner lives (it killed us) | inner | all below: SIGKILL at once |
+| inner dies (somebody killed it) | outer | all below, now its own: SIGKILL at once |
+| the command ends | inner | what it left: SIGTERM, grace, SIGKILL; same exit status or signal |
+| SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 | outer, then inner | handed on, once |
+
+Both are child subreapers: a process that is re-parented, also one with a session of its own, comes
+to the nearest of them, never to init, so "all below" is found by going through /proc until nothing
+is left. Beyond our reach are processes of another user (sudo), what a daemon starts for the command
+(docker), and a command that kills or stops both guards in the same moment: that takes a cgroup.
+
+Without Linux there is no subreaper: the owner is watched by polling, and only the command's process
+group is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+
+TYPE_CHECKING = False  # `typing` is expensive to import
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Iterable, Iterator
+    from typing import NoReturn
+else:
+    try:
+        import _signal as signal  # `signal` without the enumerations: a quarter of our start-up
+    except ImportError:
+        import signal
+
+_FORWARDED = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+_CANNOT_RUN, _NOT_FOUND = 126, 127  # the exit statuses shells use
+_KILL_SECONDS = 5.0  # for the kernel to end what was killed; what takes longer hangs in a driver
+_POLL_MILLISECONDS = 200  # between looks at an owner that has no pidfd
+_TICK_SECONDS = 0.005  # between looks at what is dying
+_PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
+
+
+class _Watched:
+    """Our parent, of which we want to know when it dies."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        try:
+            self.fd = os.pidfd_open(pid)
+        except (AttributeError, OSError):  # not Linux, an old kernel, a strict sandbox, or gone
+            self.fd = -1
+        self._was_parent = os.getppid() == pid
+
+    def is_alive(self) -> bool:
+        """Tell whether it lives; also for one that is no longer our parent, if it has a pidfd."""
+        if not self._was_parent:
+            return False
+        if self.fd < 0:
+            return os.getppid() == self._pid
+        return not select.select([self.fd], [], [], 0)[0]
+
+
+class _Signals:
+    """Signals as bytes in a pipe, so that one `poll` waits for them and for the parent."""
+
+    def __init__(self) -> None:
+        self.fds = self.fd, write_fd = os.pipe()
+        os.set_blocking(self.fd, False)
+        os.set_blocking(write_fd, False)
+        signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
+        for number in (*_FORWARDED, signal.SIGCHLD):
+            signal.signal(number, lambda _number, _frame: None)
+
+    def arrived(self) -> bytes:
+        try:
+            return os.read(self.fd, 512)
+        except BlockingIOError:
+            return b""
+
+
+def living_descendants(ancestor: int) -> list[int]:
+    """Return every process below `ancestor` that is not a zombie; nothing without /proc."""
+    children: dict[int, list[int]] = {}
+    zombies = set()
+    for pid, parent, state in _processes():
+        children.setdefault(parent, []).append(pid)
+        if state in "ZX":
+            zombies.add(pid)
+    found, todo = [], [ancestor]
+    while todo:
+        below = children.pop(todo.pop(), [])
+        found += below
+        todo += below
+    return [pid for pid in found if pid not in zombies]
+
+
+def _processes() -> Iterator[tuple[int, int, str]]:
+    """Yield (pid, parent's pid, state) of every process."""
+    try:
+        names = os.listdir("/proc")  # noqa: PTH208 - see the top
+    except OSError:
+        return
+    for name in names:
+        if name.isdigit():
+            try:
+                fd = os.open(f"/proc/{name}/stat", os.O_RDONLY)
+                line = os.read(fd, 1024)
+                os.close(fd)
+            except OSError:  # it has ended meanwhile
+                continue
+            # The name of the program is in parentheses and may contain anything.
+            state, parent = line[line.rindex(b")") + 1 :].split(None, 2)[:2]
+            yield int(name), int(parent), state.decode()
+
+
+def send_signal(pid: int, number: int) -> None:
+    try:  # noqa: SIM105 - see the top
+        os.kill(pid, number)
+    except OSError:  # gone already, or not ours to signal
+        pass
+
+
+def _reap(child: int) -> int | None:
+    """Collect everyone who has ended; return the status of `child` if it is among them."""
+    found = None
+    try:
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return found
+            if pid == child:
+                found = status
+    except ChildProcessError:
+        return found
+
+
+def _has_children() -> bool:
+    """Tell whether anything is left; for a subreaper, no child means no descendant."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _supervise(parent: _Watched, child: int, signals: _Signals) -> int | None:
+    """Hand signals on to `child` until it ends; return its status, or None if `parent` died."""
+    poll = select.poll()
+    poll.register(signals.fd, select.POLLIN)
+    timeout = _POLL_MILLISECONDS
+    if parent.fd >= 0:
+        poll.register(parent.fd, select.POLLIN)
+        timeout = -1
+    while True:
+        for number in signals.arrived():
+            if number in _FORWARDED:
+                send_signal(child, number)  # not reaped yet: the number is still its own
+        status = _reap(child)
+        if status is not None or not parent.is_alive():
+            return status
+        poll.poll(timeout)
+
+
+def _end_descendants(group: int, grace_seconds: float) -> None:
+    """Ask everything below us to end, then kill it until nothing is left."""
+    me = os.getpid()
+    if grace_seconds > 0 and _has_children():
+        for pid in living_descendants(me):
+            send_signal(pid, signal.SIGTERM)
+            send_signal(pid, signal.SIGCONT)  # a stopped process would not hear it
+        deadline = time.monotonic() + grace_seconds
+        while _has_children() and time.monotonic() < deadline:
+            time.sleep(_TICK_SECONDS)
+    if sys.platform != "linux":
+        send_signal(-group, signal.SIGKILL)
+    deadline = time.monotonic() + _KILL_SECONDS
+    while _has_children() and time.monotonic() < deadline:
+        for pid in living_descendants(me):
+            send_signal(pid, signal.SIGKILL)
+        time.sleep(_TICK_SECONDS)
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        import ctypes  # noqa: PLC0415 - elsewhere there is no prctl, and ctypes is expensive
+
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def _let_go(*keep: int) -> None:
+    """Close what we inherited: a pipe must end when the command closes it, not when we do."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    folder = "/proc/self/fd" if sys.platform == "linux" else "/dev/fd"
+    for name in os.listdir(folder):  # noqa: PTH208 - see the top
+        if int(name) > 2 and int(name) not in keep:
+            try:  # noqa: SIM105 - see the top
+                os.close(int(name))
+            except OSError:  # the one that `listdir` used
+                pass
+    os.chdir("/")  # a guard must not keep a file system busy
+
+
+def _end_like(status: int) -> NoReturn:
+    """End the way the child did, so that whoever waits for us sees what happened to it."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        _prctl(_PR_SET_DUMPABLE, 0)  # the child has dumped its core already, if it wanted to
+        try:  # noqa: SIM105 - see the top
+            signal.signal(number, signal.SIG_DFL)
+        except OSError:  # SIGKILL has nothing else
+            pass
+        os.kill(os.getpid(), number)
+        os._exit(128 + number)
+    os._exit(os.WEXITSTATUS(status))
+
+
+def _restore_locale() -> None:
+    """Undo the one change Python makes to its environment: LC_CTYPE in the C locale (PEP 538)."""
+    if sys.platform == "linux" and "LC_CTYPE" in os.environ:
+        del os.environ["LC_CTYPE"]
+        with open("/proc/self/environ", "rb") as original:  # noqa: PTH123 - see the top
+            for variable in original.read().split(b"\0"):
+                if variable.startswith(b"LC_CTYPE="):
+                    os.environ["LC_CTYPE"] = os.fsdecode(variable[9:])
+
+
+def _become(command: list[str], mask: Iterable[int]) -> NoReturn:
+    """Replace this process by the command, with the signals as we got them."""
+    os.setsid()
+    if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    _restore_locale()
+    try:
+        os.execvp(command[0], command)  # noqa: S606 - the command is what we are here for
+    except OSError as error:
+        os.write(2, f"cannot start {command[0]!r}: {error.strerror}\n".encode(errors="replace"))
+        os._exit(_NOT_FOUND if isinstance(error, FileNotFoundError) else _CANNOT_RUN)
+
+
+def _guard_inside(
+    command: list[str], mask: Iterable[int], grace_seconds: float, outer: int, owner: _Watched
+) -> NoReturn:
+    os.setsid()  # a signal to the group of the outer guard is for it alone
+    parent = _Watched(outer)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    child = os.fork()
+    if child == 0:
+        _become(command, mask)
+    signals = _Signals()
+    _let_go(*signals.fds, parent.fd, owner.fd)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    status = _supervise(parent, child, signals)
+    owner_killed_us = status is None and owner.is_alive()
+    _end_descendants(child, 0 if owner_killed_us else grace_seconds)
+    _end_like(status or 0)
+
+
+def main(arguments: list[str]) -> NoReturn:
+    owner_pid, grace_seconds, command = int(arguments[0]), float(arguments[1]), arguments[2:]
+    outer, owner = os.getpid(), _Watched(owner_pid)
+    if not owner.is_alive():
+        os._exit(0)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    # No signal may be lost, or end us, between a fork and the handlers behind it.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
+    inner = os.fork()
+    if inner == 0:
+        _guard_inside(command, mask, grace_seconds, outer, owner)
+    signals = _Signals()
+    _let_go(*signals.fds, owner.fd)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    status = _supervise(owner, inner, signals)
+    if status is None:
+        send_signal(inner, signal.SIGCONT)  # it may have been stopped; the rest is its task
+        os._exit(0)
+    _end_descendants(inner, 0)
+    _end_like(status)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,395 @@
+"""The host: what a program holds in its hands.
+
+async with Host() as host:
+    agent = await host.spawn_agent(AgentDefinition(id="mine", command="my-agent"))
+    session = await host.create_session(agent.agent_id, cwd="/project")
+    host.subscribe(session.session_id, 0, print)
+    await host.prompt(session.session_id, "hello")
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+from anyio.abc import TaskGroup
+
+from quarterdeck.errors import ConnectionFailed
+from quarterdeck.host.agents import Agent
+from quarterdeck.host.emitter import Emitter
+from quarterdeck.host.endings import Endings, Work
+from quarterdeck.host.inbound import Inbound
+from quarterdeck.host.lifecycle import Lifecycles
+from quarterdeck.host.options import (
+    HostOptions,
+    config_invalid,
+    resolve_agent_definition,
+    resolve_host_options,
+)
+from quarterdeck.host.permissions import Permissions
+from quarterdeck.host.prompting import Prompt, Turns, check_can_prompt, check_prompt
+from quarterdeck.host.restoring import Restorer
+from quarterdeck.host.sessions import Session, agent_exited, session_closed, unsupported
+from quarterdeck.host.streams import OnEvent, Stream, Subscriber
+from quarterdeck.host.table import Sessions, check_place
+from quarterdeck.protocol import (
+    AgentDefinition,
+    AgentSnapshotWire,
+    Event,
+    SessionConfigValue,
+    SessionSnapshotWire,
+    to_json,
+)
+from quarterdeck.wire import background_tasks
+
+McpServers = Sequence[Mapping[str, Any]]
+ConfigValue = SessionConfigValue | Mapping[str, Any] | str | bool
+
+
+class Done:
+    """The end of something that was done at once; awaiting it waits until that is stored."""
+
+    def __init__(self, wait: Callable[[], Awaitable[None]]) -> None:
+        self._wait = wait
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self._wait().__await__()
+
+
+class Host:
+    """Runs agents and their sessions; an async context manager, leaving it disposes."""
+
+    def __init__(self, options: HostOptions | Mapping[str, Any] | None = None) -> None:
+        self.options = resolve_host_options(options)
+        self._emitter = Emitter(self.options.storage)
+        self._journal = self._emitter.journal
+        self._sessions = Sessions(self._emitter)
+        self._permissions = Permissions(self._emitter)
+        self._turns = Turns(self._emitter, self._permissions, self._in_background)
+        self._lifecycles = Lifecycles(self._emitter, self._sessions)
+        self._restorer = Restorer(
+            self.options.storage, self._emitter, self._sessions, self._lifecycles
+        )
+        self._endings = Endings(
+            self._emitter,
+            self._sessions,
+            self._permissions,
+            self.options.terminal,
+            self._in_background,
+        )
+        self._inbound = Inbound(self.options, self._permissions, self._sessions.asked_for)
+        self._agents: dict[str, Agent] = {}
+        self._last_agent = 0
+        self._stack = AsyncExitStack()
+        self._tasks: TaskGroup | None = None
+        self._is_disposed = False
+        self._disposed = anyio.Event()
+
+    async def __aenter__(self) -> Self:
+        await self.options.storage.open()
+        for meta in await self.options.storage.sessions():
+            self._lifecycles.stored[meta.session_id] = meta.last_seq
+        terminal: Any = self.options.terminal
+        if hasattr(terminal, "emit"):
+            terminal.emit = self._on_terminal_output
+        if hasattr(terminal, "__aenter__"):
+            await self._stack.enter_async_context(terminal)
+        self._tasks = await self._stack.enter_async_context(background_tasks())
+        self._tasks.start_soon(self._journal.run)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        with anyio.CancelScope(shield=True):
+            await self.dispose()
+        return await self._stack.__aexit__(kind, error, traceback)
+
+    # ---- agents --------------------------------------------------------------------------
+
+    async def spawn_agent(
+        self, definition: AgentDefinition | Mapping[str, Any]
+    ) -> AgentSnapshotWire:
+        """Start an agent and wait until it is ready.
+
+        Raises:
+            AcpError: `acpjs/config-invalid`, or `acpjs/agent-exited` if it could not be started.
+        """
+        resolved = resolve_agent_definition(definition)
+        if self._is_disposed or self._tasks is None:
+            raise agent_exited("host disposed" if self._is_disposed else "host not entered")
+        self._last_agent += 1
+        agent = Agent(f"agent-{self._last_agent}", resolved, self.options, self._emitter, self)
+        self._agents[agent.id] = agent
+        self._tasks.start_soon(agent.run)
+        await agent.started()
+        await self._journal.settled()
+        return agent.snapshot()
+
+    def get_agent(self, agent_id: str) -> AgentSnapshotWire | None:
+        agent = self._agents.get(agent_id)
+        return None if agent is None else agent.snapshot()
+
+    def get_agents(self) -> list[AgentSnapshotWire]:
+        return [agent.snapshot() for agent in self._agents.values()]
+
+    async def dispose_agent(self, agent_id: str) -> None:
+        """End an agent and forget it; its sessions stay, disconnected. Unknown ones are fine."""
+        agent = self._agents.pop(agent_id, None)
+        if agent is None:
+            return
+        await agent.dispose()
+        self._emitter.host_event("agent-removed", {"agentId": agent_id}, agent_id)
+        await self._journal.settled()
+
+    async def authenticate(self, agent_id: str, method_id: str) -> None:
+        """Sign in with one of the methods that the agent offers."""
+        await self._call_agent(self._agent(agent_id), "authenticate", {"methodId": method_id})
+
+    async def logout(self, agent_id: str) -> None:
+        agent = self._agent(agent_id)
+        declared = agent.capabilities.get("auth")
+        if not isinstance(declared, dict) or declared.get("logout") in (None, False):
+            raise unsupported(f"agent {agent_id} cannot log out")
+        await self._call_agent(agent, "logout", {})
+
+    # ---- sessions ------------------------------------------------------------------------
+
+    async def create_session(
+        self,
+        agent_id: str,
+        *,
+        cwd: str,
+        mcp_servers: McpServers = (),
+        additional_directories: Sequence[str] = (),
+    ) -> SessionSnapshotWire:
+        place = check_place(cwd, mcp_servers, additional_directories, needs_servers=True)
+        session = await self._lifecycles.create(self._agent(agent_id), place)
+        return session.snapshot()
+
+    async def load_session(
+        self,
+        agent_id: str,
+        session_id: str,
+        *,
+        cwd: str,
+        mcp_servers: McpServers = (),
+        additional_directories: Sequence[str] = (),
+    ) -> None:
+        place = check_place(cwd, mcp_servers, additional_directories, needs_servers=True)
+        await self._settle(session_id)
+        await self._lifecycles.load(self._agent(agent_id), session_id, place)
+
+    async def resume_session(
+        self,
+        agent_id: str,
+        session_id: str,
+        *,
+        cwd: str,
+        mcp_servers: McpServers | None = None,
+        additional_directories: Sequence[str] = (),
+    ) -> None:
+        place = check_place(cwd, mcp_servers, additional_directories, needs_servers=False)
+        await self._settle(session_id)
+        await self._lifecycles.resume(self._agent(agent_id), session_id, place)
+
+    async def list_sessions(
+        self, agent_id: str, *, cursor: str | None = None, cwd: str | None = None
+    ) -> Any:
+        agent = self._agent(agent_id)
+        agent.connection()
+        if not agent.can("list"):
+            raise unsupported(f"agent {agent_id} cannot list sessions")
+        given = {"cursor": cursor, "cwd": cwd}
+        params = {name: value for name, value in given.items() if value is not None}
+        return await self._call_agent(agent, "session/list", params)
+
+    async def close_session(self, session_id: str) -> None:
+        session = self._sessions.live(session_id)
+        await self._settle(session_id)
+        await self._endings.close(self._agents.get(session.agent_id or ""), session)
+
+    async def delete_session(self, agent_id: str, session_id: str) -> None:
+        session = self._sessions.known.get(session_id) or self._sessions.staged.get(session_id)
+        if session is None:
+            await self._endings.delete_unknown(self._agent(agent_id), session_id)
+            return
+        if session.agent_id not in (None, agent_id):
+            raise config_invalid(f"session {session_id} belongs to another agent")
+        await self._settle(session_id)
+        await self._endings.delete(self._agents.get(agent_id), session)
+
+    async def prompt(self, session_id: str, prompt: Prompt) -> dict[str, Any]:
+        """Run one turn; return its stop reason, usage and error as the log has them."""
+        blocks = check_prompt(prompt)
+        session = self._sessions.live(session_id)
+        check_can_prompt(session)
+        return await self._turns.prompt(self._agent_of(session), session, blocks)
+
+    async def cancel(self, session_id: str) -> None:
+        session = self._sessions.live(session_id)
+        if session.operation is not None:
+            raise config_invalid(f"session {session_id} is busy: {session.operation}")
+        await self._turns.cancel(self._agent_of(session), session)
+        await self._journal.settled()
+
+    async def set_mode(self, session_id: str, mode_id: str) -> None:
+        session = self._sessions.live(session_id)
+        await self._turns.set_mode(self._agent_of(session), session, mode_id)
+
+    async def set_config_option(
+        self, session_id: str, config_id: str, value: ConfigValue
+    ) -> list[Any]:
+        session = self._sessions.live(session_id)
+        wire = _config_value(value)
+        return await self._turns.set_config_option(
+            self._agent_of(session), session, config_id, wire
+        )
+
+    def get_session(self, session_id: str) -> SessionSnapshotWire | None:
+        session = self._sessions.known.get(session_id)
+        return None if session is None else session.snapshot()
+
+    def get_sessions(self) -> list[SessionSnapshotWire]:
+        return [session.snapshot() for session in self._sessions.known.values()]
+
+    async def restore_sessions(self) -> list[SessionSnapshotWire]:
+        """Bring back the sessions that storage has, disconnected; return the new ones."""
+        return [session.snapshot() for session in await self._restorer.restore()]
+
+    def respond_permission(self, request_id: str, outcome: Mapping[str, Any]) -> Done:
+        """Answer a permission request, at once; await the result to know that it is stored.
+
+        Raises:
+            AcpError: `acpjs/already-answered`.
+        """
+        self._permissions.respond(request_id, dict(outcome))
+        return Done(self._journal.settled)
+
+    # ---- events --------------------------------------------------------------------------
+
+    def subscribe(
+        self, session_id: str | None, from_seq: int, callback: OnEvent
+    ) -> Callable[[], None]:
+        """Call `callback` with every event after `from_seq`, and with those to come.
+
+        Raises:
+            AcpError: `acpjs/session-closed` if there is no such session.
+        """
+        stream = self._stream(session_id)
+        subscriber = stream.add(callback, from_seq)
+        session = None if session_id is None else self._sessions.known[session_id]
+        is_settled = session is None or self._restorer.is_settled(session)
+        if not (is_settled and stream.join(subscriber)):
+            self._in_background(lambda: self._catch_up(stream, subscriber, session))
+        return lambda: stream.remove(subscriber)
+
+    async def events(self, session_id: str | None, from_seq: int = 0) -> AsyncIterator[Event]:
+        """Iterate over every event after `from_seq`, and over those to come until `dispose`."""
+        stream = self._stream(session_id)
+        if session_id is not None:
+            await self._settle(session_id)
+        async for event in stream.events(from_seq):
+            yield event
+
+    async def dispose(self) -> None:
+        """End all agents and store what is left; may be called twice."""
+        if self._is_disposed:
+            await self._disposed.wait()
+            return
+        self._is_disposed = True
+        async with anyio.create_task_group() as tasks:
+            for agent in list(self._agents.values()):
+                tasks.start_soon(agent.dispose)
+        await self._journal.settled()
+        self._journal.end()
+        self._emitter.host_stream.end()
+        for session in self._sessions.known.values():
+            session.stream.end()
+        await self.options.storage.close()
+        self._disposed.set()
+
+    # ---- what agents need ----------------------------------------------------------------
+
+    def on_update(self, agent: Agent, params: Any) -> None:
+        self._sessions.on_update(agent, params.session_id, params.update)
+
+    def on_request(self, agent: Agent, method: str, params: Any) -> Awaitable[Any]:
+        return self._inbound.serve(agent.id, method, params)
+
+    def on_down(self, agent: Agent) -> None:
+        self._permissions.supersede(lambda pending: pending.agent_id == agent.id)
+        for session in self._sessions.of_agent(agent.id):
+            self._endings.disconnect(session)
+        self._inbound.forget(agent.id)
+
+    def on_ready(self, agent: Agent) -> None:
+        self._in_background(lambda: self._restorer.recover(agent))
+
+    # ---- inside --------------------------------------------------------------------------
+
+    def _agent(self, agent_id: str) -> Agent:
+        agent = self._agents.get(agent_id)
+        if agent is None:
+            raise agent_exited(f"agent {agent_id} is unknown")
+        return agent
+
+    def _agent_of(self, session: Session) -> Agent:
+        agent = self._agents.get(session.agent_id or "")
+        if agent is None:
+            raise session_closed(f"session {session.id} is not active")
+        return agent
+
+    async def _call_agent(self, agent: Agent, method: str, params: dict[str, Any]) -> Any:
+        try:
+            return await agent.connection().call(method, params)
+        except ConnectionFailed as error:
+            raise agent_exited(f"agent {agent.id} exited: {error}") from error
+
+    def _stream(self, session_id: str | None) -> Stream:
+        if session_id is None:
+            return self._emitter.host_stream
+        session = self._sessions.known.get(session_id)
+        if session is None:
+            raise session_closed(f"session {session_id} is closed or unknown")
+        return session.stream
+
+    async def _settle(self, session_id: str) -> None:
+        session = self._sessions.known.get(session_id)
+        if session is not None:
+            await self._restorer.settle(session)
+
+    async def _catch_up(
+        self, stream: Stream, subscriber: Subscriber, session: Session | None
+    ) -> None:
+        if session is not None:
+            await self._restorer.settle(session)
+        await stream.replay(subscriber)
+
+    def _on_terminal_output(self, session_id: str, payload: dict[str, Any]) -> None:
+        session = self._sessions.known.get(session_id)
+        if session is not None and session.is_live:
+            self._emitter.session_event(session, "terminal-output", payload)
+
+    def _in_background(self, work: Work) -> None:
+        if self._tasks is None:
+            raise agent_exited("the host is not running")
+        self._tasks.start_soon(work)
+
+
+def _config_value(value: Any) -> dict[str, Any]:
+    if isinstance(value, SessionConfigValue):
+        return to_json(value)
+    if isinstance(value, bool):
+        return {"type": "boolean", "value": value}
+    if isinstance(value, str):
+        return {"value": value}
+    if isinstance(value, Mapping) and "value" in value:
+        return dict(value)
+    raise config_invalid("a config value is a text, a boolean or {type?, value}")

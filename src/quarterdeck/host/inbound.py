@@ -1,0 +1,136 @@
+"""What agents ask of us: permission, files, terminals.
+
+Every request names a session. It must be one of the asking agent's, live, and not in the middle of
+a load, resume, close or delete; otherwise the request is refused before any handler sees it. A
+terminal answers to the session that made it and to no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from quarterdeck.acp import decode, schema
+from quarterdeck.errors import ProtocolError
+from quarterdeck.host.options import ResolvedHostOptions
+from quarterdeck.host.permissions import Permissions
+from quarterdeck.host.sessions import Session
+from quarterdeck.wire import INVALID_PARAMS, method_not_found, rpc_error
+
+FindSession = Callable[[str, Any], Session]
+"""Find the live session of an agent that a request names, or raise `RpcError`."""
+
+
+class Inbound:
+    """Serves the requests of all agents of a host."""
+
+    def __init__(
+        self, options: ResolvedHostOptions, permissions: Permissions, find: FindSession
+    ) -> None:
+        self._fs = options.fs
+        self._terminal: Any = options.terminal
+        self._permissions = permissions
+        self._find = find
+        self._owners: dict[tuple[str, str], str] = {}  # (agent, terminal) → session
+        self._served: dict[str, Callable[[str, Session, Any], Awaitable[Any]]] = {
+            "session/request_permission": self._request_permission,
+            **self._served_files(),
+            **self._served_terminals(),
+        }
+
+    def serve(self, agent_id: str, method: str, params: Any) -> Awaitable[Any]:
+        """Start to answer a request, in the order of the wire.
+
+        Raises:
+            RpcError: if nobody here answers that, or not for this session.
+        """
+        handler = self._served.get(method)
+        if handler is None:
+            raise method_not_found(method)
+        session_id = params.get("sessionId") if isinstance(params, dict) else None
+        return handler(agent_id, self._find(agent_id, session_id), params)
+
+    def forget(self, agent_id: str) -> None:
+        """The agent is gone, and so are its terminals' names."""
+        for key in [key for key in self._owners if key[0] == agent_id]:
+            del self._owners[key]
+
+    def _served_files(self) -> dict[str, Any]:
+        served: dict[str, Any] = {}
+        if callable(getattr(self._fs, "read_text_file", None)):
+            served["fs/read_text_file"] = self._read_text_file
+        if callable(getattr(self._fs, "write_text_file", None)):
+            served["fs/write_text_file"] = self._write_text_file
+        return served
+
+    def _served_terminals(self) -> dict[str, Any]:
+        if self._terminal is None:
+            return {}
+        return {
+            "terminal/create": self._create_terminal,
+            "terminal/output": self._owned("terminal_output"),
+            "terminal/wait_for_exit": self._owned("wait_for_terminal_exit"),
+            "terminal/kill": self._owned("kill_terminal"),
+            "terminal/release": self._owned("release_terminal"),
+        }
+
+    def _request_permission(self, _agent_id: str, session: Session, params: Any) -> Awaitable[Any]:
+        # A plain function: the request is pending, and told, before the next message is read.
+        pending = self._permissions.open(session, params)
+
+        async def answer() -> dict[str, Any]:
+            try:
+                return {"outcome": await pending.outcome()}
+            finally:
+                # The agent withdrew its question: nobody needs to answer it any more.
+                self._permissions.supersede(lambda each: each is pending)
+
+        return answer()
+
+    async def _read_text_file(self, _agent: str, session: Session, params: Any) -> Any:
+        request = _read(schema.ReadTextFileRequest, params)
+        text = await self._fs.read_text_file(
+            session.id,
+            request.path,
+            line=request.line or None,
+            limit=request.limit if isinstance(request.limit, int) else None,
+            roots=session.place.roots,
+        )
+        return {"content": text}
+
+    async def _write_text_file(self, _agent: str, session: Session, params: Any) -> Any:
+        request = _read(schema.WriteTextFileRequest, params)
+        await self._fs.write_text_file(
+            session.id, request.path, request.content, roots=session.place.roots
+        )
+        return {}
+
+    async def _create_terminal(self, agent_id: str, session: Session, params: Any) -> Any:
+        request = _read(schema.CreateTerminalRequest, params)
+        terminal_id = await self._terminal.create_terminal(session.id, request)
+        self._owners[agent_id, terminal_id] = session.id
+        return {"terminalId": terminal_id}
+
+    def _owned(self, name: str) -> Callable[[str, Session, Any], Awaitable[Any]]:
+        """Wrap a method of the terminal handler: only the owner of a terminal reaches it."""
+
+        async def serve(agent_id: str, session: Session, params: Any) -> Any:
+            terminal_id = params.get("terminalId")
+            owner = self._owners.get((agent_id, terminal_id))
+            if owner is None:
+                raise rpc_error(INVALID_PARAMS, f"unknown terminal {terminal_id}")
+            if owner != session.id:
+                raise rpc_error(INVALID_PARAMS, "terminal belongs to another session")
+            result = await getattr(self._terminal, name)(session.id, terminal_id)
+            if name == "release_terminal":
+                self._owners.pop((agent_id, terminal_id), None)
+            return {} if result is None else result
+
+        return serve
+
+
+def _read(expected: Any, params: Any) -> Any:
+    try:
+        return decode(expected, params)
+    except ProtocolError as error:
+        raise rpc_error(INVALID_PARAMS, str(error)) from error

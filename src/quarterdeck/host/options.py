@@ -1,0 +1,257 @@
+"""What a host and an agent are configured with, validated before anything runs.
+
+`resolve_*` take plain objects (JSON, keyword dicts) or the classes here, and return the frozen,
+complete product or raise `AcpError` with `acpjs/config-invalid`. Nothing else checks options again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from quarterdeck.errors import AcpError
+from quarterdeck.host.files import DefaultFsHandler
+from quarterdeck.host.handlers import FsHandler, TerminalHandler, check_terminal
+from quarterdeck.protocol import ERROR_CODES, AgentDefinition
+from quarterdeck.storage import MemoryStorage, Storage
+
+RestartPolicy = Literal["never", "on-crash"]
+STORAGE_METHODS = ("open", "append", "read", "sessions", "delete_events", "close")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestartBackoff:
+    """Wait `initial_ms`, then `factor` times as long after each failure, at most `max_ms`."""
+
+    initial_ms: float = 1000
+    factor: float = 2
+    max_ms: float = 30_000
+
+    def delay_ms(self, restarts: int) -> float:
+        """Return how long to wait before restart number `restarts` + 1."""
+        try:
+            return min(self.initial_ms * self.factor**restarts, self.max_ms)
+        except OverflowError:
+            return self.max_ms
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostOptions:
+    """How a host runs its agents; immutable, build another host to change it."""
+
+    restart: RestartPolicy | None = None
+    restart_limit: int | None = None
+    restart_backoff: RestartBackoff | Mapping[str, Any] | None = None
+    storage: Storage | None = None
+    fs: FsHandler | None = None
+    terminal: TerminalHandler | None = None
+    kill_timeout_ms: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedHostOptions:
+    """`HostOptions` with every default filled in."""
+
+    restart: RestartPolicy = "never"
+    restart_limit: int = 3
+    restart_backoff: RestartBackoff = field(default_factory=RestartBackoff)
+    storage: Storage = field(default_factory=MemoryStorage)
+    fs: FsHandler = field(default_factory=DefaultFsHandler)
+    terminal: TerminalHandler | None = None
+    kill_timeout_ms: float = 5000
+
+
+def config_invalid(message: str) -> AcpError:
+    return AcpError(ERROR_CODES["config_invalid"], message)
+
+
+def resolve_host_options(
+    options: HostOptions | Mapping[str, Any] | None = None,
+) -> ResolvedHostOptions:
+    """Check options and fill in the defaults; None means the default everywhere.
+
+    Raises:
+        AcpError: `acpjs/config-invalid`, naming the first option that is wrong.
+    """
+    given = _as_mapping(options)
+    chosen: dict[str, Any] = {}
+    for name, check in _CHECKS.items():
+        value = given.get(name)
+        if value is not None:
+            chosen[name] = check(value)
+    return ResolvedHostOptions(**chosen)
+
+
+def _as_mapping(options: HostOptions | Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if options is None:
+        return {}
+    if isinstance(options, HostOptions):
+        return {each.name: getattr(options, each.name) for each in fields(options)}
+    if not isinstance(options, Mapping):
+        raise config_invalid("host options must be an object")
+    return {_SNAKE.get(name, name): value for name, value in options.items()}
+
+
+_SNAKE = {
+    "restartLimit": "restart_limit",
+    "restartBackoff": "restart_backoff",
+    "killTimeoutMs": "kill_timeout_ms",
+}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _check_restart(value: Any) -> RestartPolicy:
+    if value not in ("never", "on-crash"):
+        raise config_invalid("invalid restart mode: it is 'never' or 'on-crash'")
+    return "never" if value == "never" else "on-crash"
+
+
+def _check_restart_limit(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise config_invalid("invalid restartLimit: it is a whole number, 0 or more")
+    return value
+
+
+def _check_backoff(value: Any) -> RestartBackoff:
+    if isinstance(value, RestartBackoff):
+        parts: Any = (value.initial_ms, value.factor, value.max_ms)
+    elif isinstance(value, Mapping):
+        parts = tuple(
+            value.get(camel, value.get(snake))
+            for camel, snake in (
+                ("initialMs", "initial_ms"),
+                ("factor", "factor"),
+                ("maxMs", "max_ms"),
+            )
+        )
+    else:
+        parts = (None,)
+    if not all(map(_is_number, parts)) or parts[0] <= 0 or parts[1] < 1 or parts[2] <= 0:
+        raise config_invalid(
+            "invalid restartBackoff: initialMs and maxMs are above 0, the factor is at least 1"
+        )
+    initial_ms, factor, max_ms = parts
+    return RestartBackoff(initial_ms=initial_ms, factor=factor, max_ms=max_ms)
+
+
+def _check_kill_timeout(value: Any) -> float:
+    if not _is_number(value) or value <= 0:
+        raise config_invalid("invalid killTimeoutMs: it is a number of milliseconds above 0")
+    return float(value)
+
+
+def _check_storage(value: Any) -> Storage:
+    missing = [name for name in STORAGE_METHODS if not callable(getattr(value, name, None))]
+    if missing:
+        raise config_invalid(f"storage has no method {missing[0]}")
+    storage: Storage = value
+    return storage
+
+
+def _check_fs(value: Any) -> FsHandler:
+    handler: FsHandler = value
+    return handler
+
+
+def _check_terminal(value: Any) -> TerminalHandler | None:
+    check_terminal(value)
+    handler: TerminalHandler = value
+    return handler
+
+
+_CHECKS: dict[str, Any] = {
+    "restart": _check_restart,
+    "restart_limit": _check_restart_limit,
+    "restart_backoff": _check_backoff,
+    "kill_timeout_ms": _check_kill_timeout,
+    "storage": _check_storage,
+    "fs": _check_fs,
+    "terminal": _check_terminal,
+}
+
+
+def resolve_agent_definition(
+    definition: AgentDefinition | Mapping[str, Any], *, host_cwd: Path | None = None
+) -> AgentDefinition:
+    """Check how to start an agent and make its directory absolute.
+
+    Raises:
+        AcpError: `acpjs/config-invalid`, naming what is wrong.
+    """
+    given = _definition_mapping(definition)
+    for name in ("id", "command"):
+        value = given.get(name)
+        if not isinstance(value, str) or not value.strip():
+            raise config_invalid(f"agent definition {name} must be a non-empty string")
+    cwd = given.get("cwd", "")
+    if not isinstance(cwd, str):
+        raise config_invalid("agent definition cwd must be a string")
+    return AgentDefinition(
+        id=given["id"],
+        command=given["command"],
+        args=_args(given.get("args")),
+        env=_env(given),
+        cwd=_absolute(host_cwd or Path.cwd(), cwd),
+        meta=_meta(given),
+    )
+
+
+def _definition_mapping(definition: Any) -> Mapping[str, Any]:
+    if isinstance(definition, AgentDefinition):
+        return {
+            name: value
+            for name in definition.__struct_fields__
+            if (value := getattr(definition, name)) is not None
+        }
+    if not isinstance(definition, Mapping):
+        raise config_invalid("agent definition must be an object")
+    return definition
+
+
+def _absolute(base: Path, path: str) -> str:
+    """Resolve as node's path.resolve does: dots are folded, links are not followed."""
+    parts: list[str] = []
+    for part in (base / path).parts[1:]:
+        if part == "..":
+            parts = parts[:-1]
+        elif part != ".":
+            parts.append(part)
+    return "/" + "/".join(parts)
+
+
+def absolute_path(path: str) -> str:
+    """Make a path absolute against the directory the host runs in."""
+    return _absolute(Path.cwd(), path)
+
+
+def _args(value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
+        raise config_invalid("agent definition args must be a string array")
+    return tuple(value)
+
+
+def _env(given: Mapping[str, Any]) -> dict[str, str] | None:
+    if "env" not in given:
+        return None
+    env = given["env"]
+    if not isinstance(env, Mapping) or not all(
+        isinstance(name, str) and isinstance(value, str) for name, value in env.items()
+    ):
+        raise config_invalid("agent definition env must be a string map")
+    return dict(env)
+
+
+def _meta(given: Mapping[str, Any]) -> dict[str, Any] | None:
+    if "meta" not in given:
+        return None
+    if not isinstance(given["meta"], Mapping):
+        raise config_invalid("agent definition meta must be an object")
+    return dict(given["meta"])

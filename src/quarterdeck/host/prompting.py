@@ -1,0 +1,196 @@
+"""Turns: prompt, cancel, and the settings of a session."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import anyio
+
+from quarterdeck.errors import AcpError, ConnectionClosed, ConnectionFailed, RpcError
+from quarterdeck.host.agents import Agent
+from quarterdeck.host.emitter import Emitter
+from quarterdeck.host.endings import InBackground
+from quarterdeck.host.options import config_invalid
+from quarterdeck.host.permissions import Permissions
+from quarterdeck.host.repair import mark
+from quarterdeck.host.sessions import Session, agent_exited, session_closed, unsupported
+from quarterdeck.jsontext import decode_json
+from quarterdeck.protocol import ERROR_CODES
+from quarterdeck.wire import Connection, Failure, Result, read_error
+
+Prompt = str | Sequence[Mapping[str, Any]]
+
+
+def check_prompt(prompt: Prompt) -> list[dict[str, Any]]:
+    """Return the content blocks of a prompt; a text is one block.
+
+    Raises:
+        AcpError: `acpjs/config-invalid`.
+    """
+    if isinstance(prompt, str):
+        return [{"type": "text", "text": prompt}]
+    blocks: Any = prompt
+    if isinstance(blocks, Sequence) and all(isinstance(block, Mapping) for block in blocks):
+        return [dict(block) for block in blocks]
+    raise config_invalid("a prompt is a text or a list of content blocks")
+
+
+class _Turn:
+    """A prompt that runs, and what came of it."""
+
+    def __init__(self) -> None:
+        self.ended = anyio.Event()
+        self.finished: dict[str, Any] = {}
+        self.failure = ""
+
+
+class Turns:
+    """Runs prompts; one per session at a time."""
+
+    def __init__(
+        self, emitter: Emitter, permissions: Permissions, in_background: InBackground
+    ) -> None:
+        self._emitter = emitter
+        self._permissions = permissions
+        self._in_background = in_background
+
+    async def prompt(
+        self, agent: Agent, session: Session, blocks: list[dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Run one turn and return what its `prompt-finished` event carries."""
+        connection = agent.connection()
+        turn = _Turn()
+        session.status = "prompting"  # at once, so that no second prompt comes in between
+        # In a task of the host: a caller that goes away does not take the turn along unfinished.
+        self._in_background(lambda: self._run(connection, session, blocks, turn))
+        try:
+            await turn.ended.wait()
+        except BaseException:
+            if not turn.ended.is_set():
+                self._in_background(lambda: self._cancel_quietly(connection, session))
+            raise
+        if not turn.finished:
+            raise agent_exited(f"agent {agent.id} exited: {turn.failure}")
+        await self._emitter.journal.settled()
+        return turn.finished
+
+    async def _run(
+        self,
+        connection: Connection,
+        session: Session,
+        blocks: list[dict[str, Any]],
+        turn: _Turn,
+    ) -> None:
+        generation, finished = session.generation, turn.finished
+        # Recorded and sent in one step: whoever sees the prompt in the log and cancels it sends
+        # that after the prompt.
+        self._emitter.status(session, "prompting")
+        self._record_prompt(session, blocks)
+
+        def on_answer(answer: Result | Failure) -> None:
+            # In the order of the wire: updates that follow the answer come after its event.
+            finished.update(_finished(answer))
+            session.echoes.clear()
+            if session.generation == generation:
+                self._emitter.session_event(session, "prompt-finished", dict(finished))
+                self._emitter.status(session, "active")
+
+        try:
+            params = {"sessionId": session.id, "prompt": blocks}
+            await connection.call("session/prompt", params, on_answer=on_answer)
+        except RpcError:
+            pass  # the agent's error is in what it finished with
+        except ConnectionFailed as error:
+            turn.failure = str(error)
+        finally:
+            turn.ended.set()
+
+    async def _cancel_quietly(self, connection: Connection, session: Session) -> None:
+        self._permissions.supersede(lambda pending: pending.session is session)
+        with suppress(ConnectionClosed):  # an agent that is gone has stopped
+            await connection.notify("session/cancel", {"sessionId": session.id})
+
+    async def cancel(self, agent: Agent, session: Session) -> None:
+        """Ask the agent to stop, and withdraw what it asked."""
+        connection = agent.connection()
+        self._permissions.supersede(lambda pending: pending.session is session)
+        await connection.notify("session/cancel", {"sessionId": session.id})
+
+    async def set_mode(self, agent: Agent, session: Session, mode_id: str) -> None:
+        if not session.has_modes:
+            raise unsupported(f"session {session.id} has no modes")
+        params = {"sessionId": session.id, "modeId": mode_id}
+
+        def on_answer(answer: Result | Failure) -> None:
+            if isinstance(answer, Result):
+                payload = {"currentModeId": mode_id}
+                self._emitter.session_event(session, "current-mode-update", payload)
+
+        await self._ask(agent, "session/set_mode", params, on_answer)
+
+    async def set_config_option(
+        self, agent: Agent, session: Session, config_id: str, value: Mapping[str, Any]
+    ) -> list[Any]:
+        if not session.has_config_options:
+            raise unsupported(f"session {session.id} has no config options")
+        params = {"sessionId": session.id, "configId": config_id, **value}
+        options: list[Any] = []
+
+        def on_answer(answer: Result | Failure) -> None:
+            if isinstance(answer, Result):
+                result = decode_json(answer.value)
+                listed = result.get("configOptions") if isinstance(result, dict) else None
+                options.extend(listed if isinstance(listed, list) else [])
+                payload = {"configOptions": list(options)}
+                self._emitter.session_event(session, "config-options-update", payload)
+
+        await self._ask(agent, "session/set_config_option", params, on_answer)
+        return options
+
+    async def _ask(self, agent: Agent, method: str, params: dict[str, Any], on_answer: Any) -> None:
+        try:
+            await agent.connection().call(method, params, on_answer=on_answer)
+        except ConnectionFailed as error:
+            raise agent_exited(f"agent {agent.id} exited: {error}") from error
+        await self._emitter.journal.settled()
+
+    def _record_prompt(self, session: Session, blocks: list[dict[str, Any]]) -> None:
+        session.echoes = deque(blocks)
+        message_id = f"quarterdeck-prompt-{session.stream.last_seq + 1}"
+        for block in blocks:
+            payload = {"content": block, "messageId": message_id}
+            self._emitter.session_event(session, "user-message-chunk", payload, mark("the prompt"))
+
+
+def check_can_prompt(session: Session) -> None:
+    """Refuse what cannot be prompted now.
+
+    Raises:
+        AcpError: with the code that says why.
+    """
+    if session.status == "prompting":
+        message = f"session {session.id} has a prompt in flight"
+        raise AcpError(ERROR_CODES["prompt_in_flight"], message)
+    if session.operation is not None:
+        raise config_invalid(f"session {session.id} is busy: {session.operation}")
+    if session.status != "active":
+        raise session_closed(f"session {session.id} is not active")
+
+
+def _finished(answer: Result | Failure) -> dict[str, Any]:
+    """Return the payload of `prompt-finished`; a failure is an ended turn with its error."""
+    if isinstance(answer, Failure):
+        error = read_error(answer.error)
+        facts: dict[str, Any] = {"code": error.code, "message": error.message}
+        if error.data is not None:
+            facts["data"] = error.data
+        return {"stopReason": "end_turn", "error": facts}
+    result = decode_json(answer.value)
+    answered = result if isinstance(result, dict) else {}
+    payload: dict[str, Any] = {"stopReason": answered.get("stopReason", "end_turn")}
+    if answered.get("usage") is not None:
+        payload["usage"] = answered["usage"]
+    return payload

@@ -1,0 +1,131 @@
+"""Sessions of an earlier host, and of an agent that was restarted.
+
+Restoring reads what is known *about* sessions, not their events: ten thousand of them take a
+fraction of a second. What a crash left open in a log (a permission request that nobody will answer,
+a status that is not true any more) is settled when somebody first asks for that log.
+"""
+
+from __future__ import annotations
+
+from quarterdeck.errors import AcpError, QuarterdeckError
+from quarterdeck.host.agents import Agent
+from quarterdeck.host.emitter import Emitter
+from quarterdeck.host.lifecycle import Lifecycles
+from quarterdeck.host.sessions import Place, Session
+from quarterdeck.host.streams import PAGE
+from quarterdeck.host.table import Sessions
+from quarterdeck.protocol import Event, Normalized, decode_event
+from quarterdeck.storage import SessionMeta, Storage
+
+
+class Restorer:
+    """Brings back what was there before."""
+
+    def __init__(
+        self, storage: Storage, emitter: Emitter, sessions: Sessions, lifecycles: Lifecycles
+    ) -> None:
+        self._storage = storage
+        self._emitter = emitter
+        self._sessions = sessions
+        self._lifecycles = lifecycles
+        self._unsettled: set[str] = set()
+
+    async def restore(self) -> list[Session]:
+        """Add the sessions that storage has and we do not; return those."""
+        restored: list[Session] = []
+        for meta in await self._storage.sessions():
+            if meta.lifecycle != "open":
+                self._sessions.tombstones.setdefault(meta.session_id, meta.lifecycle)
+            elif meta.session_id not in self._sessions.known:
+                restored.append(self._restored(meta))
+        await self._emitter.journal.settled()
+        return restored
+
+    def _restored(self, meta: SessionMeta) -> Session:
+        stream = self._emitter.new_stream(meta.session_id, last_seq=meta.last_seq)
+        place = Place(
+            cwd=meta.cwd,
+            mcp_servers=meta.mcp_servers,
+            additional_directories=meta.additional_directories,
+        )
+        session = Session(
+            meta.session_id,
+            stream,
+            place,
+            definition_id=meta.agent_definition_id,
+            status="disconnected",
+            title=meta.title,
+            updated_at=meta.updated_at,
+        )
+        self._sessions.known[session.id] = session
+        self._unsettled.add(session.id)
+        self._emitter.session_updated(session)
+        return session
+
+    def is_settled(self, session: Session) -> bool:
+        return session.id not in self._unsettled
+
+    async def settle(self, session: Session) -> None:
+        """Close what a crash left open in the log of a restored session; once."""
+        if session.id not in self._unsettled:
+            return
+        pending: dict[str, None] = {}
+        status: str | None = None
+        after = 0
+        while page := await self._storage.read(session.id, after, PAGE):
+            for event in map(decode_event, page):
+                after = event.seq
+                status = _follow(session, event, pending, status)
+        if session.id not in self._unsettled:
+            return  # somebody else was faster
+        self._unsettled.discard(session.id)
+        for request_id in pending:
+            payload = {"requestId": request_id, "status": "superseded"}
+            self._emitter.session_event(session, "permission-request-resolved", payload)
+        if status != "disconnected" and session.status == "disconnected":
+            payload = {"status": "disconnected"}
+            self._emitter.session_event(session, "session-status-change", payload)
+        await self._emitter.journal.settled()
+
+    async def recover(self, agent: Agent) -> None:
+        """Resume what an agent had before it was restarted."""
+        for session in self._sessions.of_agent(agent.id):
+            if session.status != "disconnected" or not session.stream.last_seq:
+                continue
+            if not agent.can("resume"):
+                self._skip(agent, session, "agent does not support session/resume")
+                continue
+            try:
+                await self._lifecycles.resume(agent, session.id, session.place)
+            except (AcpError, QuarterdeckError):
+                continue  # told by a diagnostic already
+
+    def _skip(self, agent: Agent, session: Session, reason: str) -> None:
+        self._emitter.diagnostic(
+            "info",
+            "session/recovery-skipped",
+            reason,
+            agent_id=agent.id,
+            session_id=session.id,
+        )
+
+
+def _follow(
+    session: Session, event: Event, pending: dict[str, None], status: str | None
+) -> str | None:
+    """Take one stored event in; return the last status so far."""
+    match event.type:
+        case "permission-request-created":
+            pending[event.payload.get("requestId")] = None
+        case "permission-request-resolved":
+            pending.pop(event.payload.get("requestId"), None)
+        case "session-status-change":
+            return str(event.payload.get("status"))
+        case "session-reset":
+            session.tool_calls.forget()
+            pending.clear()
+        case "tool-call" | "tool-call-update":
+            session.tool_calls.learn(Normalized(event.type, event.payload))
+        case _:
+            pass
+    return status

@@ -1,0 +1,108 @@
+"""A session as the host knows it: where it stands, what is under way, and its stream."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from msgspec import UNSET, UnsetType
+
+from quarterdeck.errors import AcpError
+from quarterdeck.host.repair import ToolCalls
+from quarterdeck.host.streams import Stream
+from quarterdeck.protocol import ERROR_CODES, Normalized, SessionSnapshotWire, SessionStatus
+from quarterdeck.storage import SessionMeta
+
+Operation = Literal["create", "load", "resume", "close", "delete"]
+LIVE: frozenset[str] = frozenset({"creating", "active", "prompting", "resuming", "disconnected"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a session works and with what."""
+
+    cwd: str
+    mcp_servers: tuple[dict[str, Any], ...] | None
+    additional_directories: tuple[str, ...]
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        return (self.cwd, *self.additional_directories)
+
+
+@dataclass(eq=False)
+class Session:
+    """One session. Only the host changes it, always from the event loop's own thread."""
+
+    id: str
+    stream: Stream
+    place: Place
+    agent_id: str | None = None
+    definition_id: str | None = None
+    status: SessionStatus = "creating"
+    title: str | UnsetType | None = UNSET
+    updated_at: str | UnsetType | None = UNSET
+    has_modes: bool = False
+    has_config_options: bool = False
+    operation: Operation | None = None
+    generation: int = 0
+    """Counts up when something ends what is under way; a late answer to that is then void."""
+    replay: list[Normalized] | None = None
+    """What the agent replays while a load is under way."""
+    echoes: deque[Any] = field(default_factory=deque)
+    """Blocks of the running prompt that the agent has not repeated yet."""
+    tool_calls: ToolCalls = field(default_factory=ToolCalls)
+
+    @property
+    def is_live(self) -> bool:
+        return self.status in LIVE
+
+    def snapshot(self) -> SessionSnapshotWire:
+        return SessionSnapshotWire(
+            session_id=self.id,
+            status=self.status,
+            agent_id=UNSET if self.agent_id is None else self.agent_id,
+            cwd=self.place.cwd,
+            mcp_servers=UNSET if self.place.mcp_servers is None else self.place.mcp_servers,
+            additional_directories=self.place.additional_directories,
+            agent_definition_id=UNSET if self.definition_id is None else self.definition_id,
+            title=self.title,
+            updated_at=self.updated_at,
+        )
+
+    def meta(self, lifecycle: Literal["open", "closed", "deleted"] = "open") -> SessionMeta:
+        return SessionMeta(
+            session_id=self.id,
+            agent_definition_id=self.definition_id,
+            cwd=self.place.cwd,
+            mcp_servers=self.place.mcp_servers,
+            additional_directories=self.place.additional_directories,
+            title=self.title,
+            updated_at=self.updated_at,
+            lifecycle=lifecycle,
+        )
+
+    def take_info(self, payload: dict[str, Any]) -> None:
+        """Follow an agent's `session-info-update`: absent keeps, null clears."""
+        self.title = payload.get("title", self.title)
+        self.updated_at = payload.get("updatedAt", self.updated_at)
+
+    def void(self) -> None:
+        """End what is under way: its late answer no longer counts."""
+        self.generation += 1
+        self.operation = None
+        self.replay = None
+        self.echoes.clear()
+
+
+def session_closed(message: str) -> AcpError:
+    return AcpError(ERROR_CODES["session_closed"], message)
+
+
+def agent_exited(message: str) -> AcpError:
+    return AcpError(ERROR_CODES["agent_exited"], message)
+
+
+def unsupported(message: str) -> AcpError:
+    return AcpError(ERROR_CODES["capability_unsupported"], message)

@@ -1,0 +1,165 @@
+"""A numbered stream of events and everybody who follows it.
+
+A follower is a cursor, not a queue: it has seen everything up to a number. What it has not seen is
+in the stream's tail (the newest events, in memory) or, further back, in storage. So a follower that
+is slow or late costs nothing but its own time (INV-8), and joining is one synchronous step: once
+its cursor has reached the newest published event, it is live, and the next event is handed to it
+when it is published. Nothing can come in between (INV-2).
+
+    REPLAYING  gets what it has not seen, from the tail or page by page from storage
+    LIVE       has seen everything that was published
+    GONE       unsubscribed; gets nothing more
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+import anyio
+
+from quarterdeck.protocol import Event, decode_event
+
+OnEvent = Callable[[Event], None]
+ReadPage = Callable[[int, int], Awaitable[Sequence[bytes]]]
+"""Read at most so many stored events after a number."""
+ReadNow = Callable[[int, int], Sequence[bytes]]
+"""The same in the same step: for a storage in memory."""
+OnCallbackFailed = Callable[[Event, Exception], None]
+
+TAIL = 1000  # events of a stream that are kept in memory
+PAGE = 1000  # events that are read from storage at a time
+
+
+class Subscriber:
+    """Somebody whose callback is called with each event."""
+
+    __slots__ = ("callback", "cursor", "is_gone", "is_live")
+
+    def __init__(self, callback: OnEvent, cursor: int) -> None:
+        self.callback = callback
+        self.cursor = cursor
+        self.is_live = False
+        self.is_gone = False
+
+
+class Stream:
+    """One numbered sequence: that of a session, or the host's own."""
+
+    def __init__(
+        self,
+        read_page: ReadPage | None,
+        on_callback_failed: OnCallbackFailed,
+        *,
+        read_now: ReadNow | None = None,
+        last_seq: int = 0,
+    ) -> None:
+        """Without `read_page` nothing is stored: what has left the tail is gone."""
+        self.last_seq = last_seq  # the last number given away
+        self.published = last_seq  # the last number that followers may see
+        self._read_page = read_page
+        self._read_now = read_now
+        self._on_callback_failed = on_callback_failed
+        self._tail: deque[Event] = deque(maxlen=TAIL)
+        self._subscribers: list[Subscriber] = []
+        self._changed: anyio.Event | None = None  # exists while an iterator waits
+        self._has_ended = False
+
+    def number(self) -> int:
+        """Give away the next number."""
+        self.last_seq += 1
+        return self.last_seq
+
+    def publish(self, event: Event) -> None:
+        """Hand an event to everybody who is live; it is stored by now, if it is stored at all."""
+        self._tail.append(event)
+        self.published = event.seq
+        for subscriber in tuple(self._subscribers):
+            if subscriber.is_live:
+                self._deliver(subscriber, event)
+        self._wake()
+
+    def end(self) -> None:
+        """Let iterators stop after the last event."""
+        self._has_ended = True
+        self._wake()
+
+    def add(self, callback: OnEvent, from_seq: int) -> Subscriber:
+        subscriber = Subscriber(callback, from_seq)
+        self._subscribers.append(subscriber)
+        return subscriber
+
+    def remove(self, subscriber: Subscriber) -> None:
+        subscriber.is_gone = True
+        if subscriber in self._subscribers:
+            self._subscribers.remove(subscriber)
+
+    def join(self, subscriber: Subscriber) -> bool:
+        """Replay and go live, in one step; False if older events have to be read first."""
+        # By number, not by iterator: a callback may publish while it is called.
+        while subscriber.cursor < self.published and not subscriber.is_gone:
+            if self._tail_covers(subscriber.cursor):
+                self._deliver(subscriber, self._in_tail(subscriber.cursor + 1))
+            elif self._read_now is not None:
+                for event in self._visible(self._read_now(subscriber.cursor, PAGE)):
+                    self._deliver(subscriber, event)
+            elif self._read_page is None:
+                subscriber.cursor = self._tail[0].seq - 1
+            else:
+                return False
+        subscriber.is_live = not subscriber.is_gone
+        return True
+
+    async def replay(self, subscriber: Subscriber) -> None:
+        """Bring a subscriber that is far behind up to date, page by page."""
+        while not self.join(subscriber):
+            for event in await self._page(subscriber.cursor):
+                self._deliver(subscriber, event)
+
+    async def events(self, from_seq: int) -> AsyncIterator[Event]:
+        """Iterate over all events after `from_seq`, then over those to come."""
+        cursor = from_seq
+        while True:
+            while cursor < self.published:
+                for event in await self._page(cursor):
+                    cursor = event.seq
+                    yield event
+            if self._has_ended:
+                return
+            if self._changed is None:
+                self._changed = anyio.Event()
+            await self._changed.wait()
+
+    async def _page(self, after: int) -> Sequence[Event]:
+        if self._tail_covers(after):
+            first = self._tail[0].seq
+            start = max(0, after + 1 - first)
+            return [self._tail[index] for index in range(start, min(len(self._tail), start + PAGE))]
+        if self._read_page is None:
+            return list(self._tail)[:PAGE]
+        return self._visible(await self._read_page(after, PAGE))
+
+    def _visible(self, page: Sequence[bytes]) -> list[Event]:
+        """Decode stored events; what is not published yet is not for anybody's eyes."""
+        events = [decode_event(data) for data in page]
+        return [event for event in events if event.seq <= self.published]
+
+    def _tail_covers(self, cursor: int) -> bool:
+        return bool(self._tail) and self._tail[0].seq <= cursor + 1
+
+    def _in_tail(self, seq: int) -> Event:
+        return self._tail[seq - self._tail[0].seq]
+
+    def _deliver(self, subscriber: Subscriber, event: Event) -> None:
+        if subscriber.is_gone or event.seq <= subscriber.cursor:
+            return
+        subscriber.cursor = event.seq
+        try:
+            subscriber.callback(event)
+        except Exception as error:  # noqa: BLE001 - a callback is foreign code
+            self._on_callback_failed(event, error)
+
+    def _wake(self) -> None:
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None

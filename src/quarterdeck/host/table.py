@@ -1,0 +1,158 @@
+"""All sessions of a host: finding them, checking what may be done, feeding them updates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from quarterdeck.host.agents import Agent
+from quarterdeck.host.emitter import Emitter
+from quarterdeck.host.options import absolute_path, config_invalid
+from quarterdeck.host.sessions import Place, Session, session_closed
+from quarterdeck.protocol import Normalized, normalize_session_update
+from quarterdeck.storage import Lifecycle
+from quarterdeck.wire import INVALID_PARAMS, rpc_error
+
+EARLY_SESSIONS = 100  # sessions that an agent may speak of before it has told us their id
+EARLY_UPDATES = 10_000  # updates that are kept for such a session
+
+
+class Sessions:
+    """The sessions of a host, those in staging, and the tombstones of those that ended."""
+
+    def __init__(self, emitter: Emitter) -> None:
+        self._emitter = emitter
+        self.known: dict[str, Session] = {}
+        self.staged: dict[str, Session] = {}
+        self.tombstones: dict[str, Lifecycle] = {}
+
+    def live(self, session_id: str) -> Session:
+        """Return a session that can be worked with.
+
+        Raises:
+            AcpError: `acpjs/session-closed` if it is closed, deleted or was never here.
+        """
+        session = self.known.get(session_id)
+        if session is None or not session.is_live:
+            raise session_closed(f"session {session_id} is closed or unknown")
+        return session
+
+    def of_agent(self, agent_id: str) -> list[Session]:
+        everybody = (*self.known.values(), *self.staged.values())
+        return [session for session in everybody if session.agent_id == agent_id]
+
+    def asked_for(self, agent_id: str, session_id: Any) -> Session:
+        """Return the session that a request of an agent is about.
+
+        Raises:
+            RpcError: if the agent has no business with it now.
+        """
+        session = self.known.get(session_id) if isinstance(session_id, str) else None
+        if session is None or session.agent_id != agent_id or not session.is_live:
+            raise rpc_error(INVALID_PARAMS, f"session {session_id} is not yours or not open")
+        if session.operation is not None:
+            raise rpc_error(INVALID_PARAMS, f"session {session_id} is busy: {session.operation}")
+        return session
+
+    # ---- updates -------------------------------------------------------------------------
+
+    def on_update(self, agent: Agent, session_id: str, update: dict[str, Any]) -> None:
+        """Take an update in; called in the read loop, so what it does is in order."""
+        session = self.known.get(session_id) or self.staged.get(session_id)
+        if session is None:
+            self._keep_early(agent, session_id, update)
+        elif session.agent_id != agent.id:
+            self._complain(
+                agent,
+                session_id,
+                "error",
+                "session/update-cross-agent",
+                "agent sent update for a session it does not own",
+            )
+        else:
+            self._take(agent, session, normalize_session_update(update))
+
+    def _keep_early(self, agent: Agent, session_id: str, update: dict[str, Any]) -> None:
+        """Keep what an agent says of a session before it has answered `session/new`."""
+        if not agent.expects_session or session_id in self.tombstones:
+            return
+        if session_id not in agent.early and len(agent.early) >= EARLY_SESSIONS:
+            return
+        kept = agent.early.setdefault(session_id, [])
+        if len(kept) < EARLY_UPDATES:
+            kept.append(update)
+
+    def _take(self, agent: Agent, session: Session, normalized: Normalized) -> None:
+        if session.operation == "load" and session.replay is not None:
+            session.replay.append(normalized)
+        elif session.operation == "resume":
+            self._complain(
+                agent,
+                session.id,
+                "error",
+                "session/resume-replayed-history",
+                "agent replayed history while resuming; it was dropped",
+            )
+        elif session.operation in ("close", "delete"):
+            self._complain(
+                agent,
+                session.id,
+                "warn",
+                "session/update-during-terminal-lifecycle",
+                "agent sent update while the session was being ended",
+            )
+        elif session.is_live and not self._is_echo(session, normalized):
+            self.record(session, normalized)
+
+    def record(self, session: Session, normalized: Normalized) -> None:
+        """Put what an agent said into the log, with what has to be added to it."""
+        if normalized.type == "session-info-update":
+            session.take_info(normalized.payload)
+        for event in session.tool_calls.repaired(normalized):
+            self._emitter.update(session, event)
+        if normalized.type == "session-info-update":
+            self._emitter.session_updated(session)
+            self._emitter.journal.add_record(session.meta())
+
+    def _is_echo(self, session: Session, normalized: Normalized) -> bool:
+        """Tell whether an agent repeats the prompt that we have recorded ourselves."""
+        if normalized.type != "user-message-chunk" or not session.echoes:
+            return False
+        if normalized.payload.get("content") != session.echoes[0]:
+            return False
+        session.echoes.popleft()
+        return True
+
+    def _complain(self, agent: Agent, session_id: str, level: Any, code: str, message: str) -> None:
+        self._emitter.diagnostic(level, code, message, agent_id=agent.id, session_id=session_id)
+
+
+def check_place(
+    cwd: Any, mcp_servers: Any, additional_directories: Any, *, needs_servers: bool
+) -> Place:
+    """Check where a session is to work.
+
+    Raises:
+        AcpError: `acpjs/config-invalid`.
+    """
+    if not isinstance(cwd, str) or not cwd:
+        raise config_invalid("cwd must be a non-empty string")
+    if mcp_servers is None and needs_servers:
+        raise config_invalid("mcpServers must be a list")
+    if mcp_servers is not None and not _is_list(mcp_servers, Mapping):
+        raise config_invalid("mcpServers must be a list")
+    if not _is_list(additional_directories, str):
+        raise config_invalid("additionalDirectories must be a list of strings")
+    return Place(
+        cwd=absolute_path(cwd),
+        mcp_servers=None if mcp_servers is None else tuple(dict(each) for each in mcp_servers),
+        additional_directories=tuple(absolute_path(each) for each in additional_directories),
+    )
+
+
+def _is_list(value: Any, of: type) -> bool:
+    return (
+        isinstance(value, Sequence)
+        and not isinstance(value, str | bytes)
+        and all(isinstance(each, of) for each in value)
+    )

@@ -1,0 +1,159 @@
+"""Where everything is in a JSONL log, in memory that does not grow with the events.
+
+Three kinds of line, told apart by shape, as acpjs writes them:
+
+1. `{"kind":"session-meta","sessionId":…,"cwd":…,"additionalDirectories":…,"lifecycle":…}`: the last
+   one of a session counts. `lastSeq` in it is ours: events up to it are deleted.
+2. an event of a session: a `sessionId`, no `kind`.
+3. an event of the host: neither. It is kept and not read.
+
+Anything else is malformed: skipped, counted and kept.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Final, NamedTuple, TypeAlias
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from quarterdeck.errors import JsonInvalid
+from quarterdeck.jsontext import decode_json
+from quarterdeck.storage.records import META_KIND, SessionMeta, decode_meta
+
+RUN_BYTES: Final = 128 << 10
+"""How far the events of one run may lie apart: what a page reads in vain at most."""
+
+
+class EventLine(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """The part of an event that says whose it is; of the host, if `session_id` is unset."""
+
+    type: str
+    seq: int
+    session_id: str | UnsetType = UNSET
+    kind: UnsetType | str = UNSET
+
+
+Line: TypeAlias = EventLine | SessionMeta | None
+_decode_event: Final = msgspec.json.Decoder(EventLine).decode
+
+
+def read_line(line: bytes) -> Line:
+    """Say what a line is; None if it is malformed."""
+    try:
+        if not line.isascii():
+            line.decode()  # msgspec does not look into what it skips
+        event = _decode_event(line)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return _read_slowly(line)
+    return event if event.kind is UNSET else None
+
+
+def _read_slowly(line: bytes) -> Line:
+    """Read what is not an event at first sight: metas, and events with lone surrogates."""
+    try:
+        value = decode_json(line)
+        if not isinstance(value, dict):
+            return None
+        if value.get("kind") == META_KIND:
+            return decode_meta(line)
+        return None if "kind" in value else msgspec.convert(value, EventLine)
+    except (JsonInvalid, msgspec.ValidationError):
+        return None
+
+
+class Run(NamedTuple):
+    """A stretch of the file that holds events of a session, perhaps among others."""
+
+    first_seq: int
+    start: int
+    end: int
+
+
+class SessionIndex:
+    """What is known of a session without reading the file."""
+
+    def __init__(self) -> None:
+        self.meta: bytes | None = None
+        self.last_seq = 0
+        self.freed_seq = 0
+        self.event_bytes = 0
+        self._runs: list[Run] = []
+
+    def add_event(self, seq: int, start: int, end: int) -> None:
+        self.last_seq = seq
+        self.event_bytes += end - start
+        last = self._runs[-1] if self._runs else None
+        if last is not None and end - last.start <= RUN_BYTES:
+            self._runs[-1] = Run(last.first_seq, last.start, end)
+        else:
+            self._runs.append(Run(seq, start, end))
+
+    def free_events(self, seq: int) -> int:
+        """Forget the events up to `seq`, the last one; return how many bytes they took."""
+        freed, self.event_bytes = self.event_bytes, 0
+        self.freed_seq = seq
+        self.last_seq = max(self.last_seq, seq)
+        self._runs = []
+        return freed
+
+    def runs_after(self, seq: int) -> list[Run]:
+        """Return where the events above `seq` are; the first run may begin before them.
+
+        A copy, made in one step: the writer may be extending the last run, and a reader that went
+        on to the run after it would miss what was added.
+        """
+        first = bisect_right(self._runs, seq + 1, key=lambda run: run.first_seq) - 1
+        return self._runs[max(first, 0) :]
+
+
+class Index:
+    """All sessions of a file, in order of first appearance, and what in it is of no use."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[str, SessionIndex] = {}
+        self.understood = 0
+        self.skipped = 0
+        self.garbage_bytes = 0
+        """Metas that were replaced, and events that were deleted."""
+        self.freed_bytes = 0
+        """The events among them."""
+
+    def session(self, session_id: str) -> SessionIndex:
+        known = self.sessions.get(session_id)
+        if known is None:
+            known = self.sessions[session_id] = SessionIndex()
+        return known
+
+    def add_line(self, line: bytes, start: int) -> None:
+        """Take note of a line of the file, with its newline."""
+        if not line.strip():
+            return
+        content = read_line(line)
+        understood = True
+        if isinstance(content, SessionMeta):
+            self.add_meta(content.session_id, line.rstrip(b"\n"), freed_seq=content.last_seq)
+        elif isinstance(content, EventLine) and content.session_id is not UNSET:
+            understood = self._add_event(content.session_id, content.seq, start, line)
+        else:
+            understood = content is not None
+        self.understood += understood
+        self.skipped += not understood
+
+    def add_meta(self, session_id: str, line: bytes, *, freed_seq: int) -> None:
+        session = self.session(session_id)
+        if session.meta is not None:
+            self.garbage_bytes += len(session.meta) + 1
+        session.meta = line
+        if freed_seq > session.freed_seq:
+            freed = session.free_events(freed_seq)
+            self.freed_bytes += freed
+            self.garbage_bytes += freed
+
+    def _add_event(self, session_id: str, seq: int, start: int, line: bytes) -> bool:
+        session = self.session(session_id)
+        if seq <= session.last_seq:  # numbers never go back: a repeated line is not an event
+            return False
+        session.add_event(seq, start, start + len(line))
+        return True

@@ -1,0 +1,95 @@
+"""A log that ends with its process: the default of the library, and what tests use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from quarterdeck.errors import StorageFailed
+from quarterdeck.storage.numbering import Group
+from quarterdeck.storage.records import SessionMeta, Stored
+
+
+class _Session:
+    def __init__(self, session_id: str) -> None:
+        self.meta = SessionMeta(session_id=session_id, cwd="")
+        self.events: list[bytes] = []
+        self.freed_seq = 0
+        """The seq of the event before `events[0]`."""
+
+    @property
+    def last_seq(self) -> int:
+        return self.freed_seq + len(self.events)
+
+
+class MemoryStorage:
+    """Keeps everything until it is thrown away; closing and opening it again loses nothing."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, _Session] = {}
+        self._is_open = False
+
+    @property
+    def is_durable(self) -> bool:
+        return False
+
+    async def open(self) -> None:
+        self._is_open = True
+
+    async def append(self, batch: Sequence[Stored | SessionMeta]) -> None:
+        self.append_now(batch)
+
+    def append_now(self, batch: Sequence[Stored | SessionMeta]) -> None:
+        """Do what `append` does, for a host that publishes in the same step."""
+        self._check_open()
+        group = Group(self._last_seq)
+        gap = group.offer(batch)
+        if gap is not None:
+            raise gap
+        for record in group.records:
+            session = self._sessions.get(record.session_id)
+            if session is None:
+                session = self._sessions[record.session_id] = _Session(record.session_id)
+            if isinstance(record, Stored):
+                session.events.append(record.data)
+            else:
+                session.meta = record
+
+    async def read(self, session_id: str, after: int, limit: int) -> list[bytes]:
+        return self.read_now(session_id, after, limit)
+
+    def read_now(self, session_id: str, after: int, limit: int) -> list[bytes]:
+        """Do what `read` does, for a host that replays in the same step."""
+        self._check_open()
+        session = self._sessions.get(session_id)
+        if session is None:
+            return []
+        # The log has no gaps, so the position is the number: no search.
+        start = max(after - session.freed_seq, 0)
+        return session.events[start : start + limit]
+
+    async def sessions(self) -> list[SessionMeta]:
+        self._check_open()
+        return [
+            msgspec.structs.replace(session.meta, last_seq=session.last_seq)
+            for session in self._sessions.values()
+        ]
+
+    async def delete_events(self, session_id: str) -> None:
+        self._check_open()
+        session = self._sessions.get(session_id)
+        if session is not None:
+            session.freed_seq = session.last_seq
+            session.events = []
+
+    async def close(self) -> None:
+        self._is_open = False
+
+    def _last_seq(self, session_id: str) -> int:
+        session = self._sessions.get(session_id)
+        return 0 if session is None else session.last_seq
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise StorageFailed("in memory", "it is not open", "open it first")

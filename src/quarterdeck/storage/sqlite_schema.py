@@ -1,0 +1,206 @@
+"""What a SQLite log looks like, how older ones are brought up to date, and which are not touched.
+
+PRAGMAs, and why:
+
+| | |
+| --- | --- |
+| `application_id` | marks the file as ours; anything else is refused, never written |
+| `user_version` | the number of migrations the file has seen |
+| `page_size` 8192 | an event of 1.5 KB stays in its page: 2.7 times as fast as 4096, 1/3 the size |
+| `journal_mode` WAL | commits append to one file, and readers never wait for the writer |
+| `synchronous` NORMAL | a commit is with the kernel: it survives `kill -9`; FULL: a power cut too |
+| `fullfsync` with FULL | macOS: an fsync that reaches the disk and not only its cache |
+| `wal_autocheckpoint` 0 | we checkpoint after callers were answered, so none of them waits for it |
+| `journal_size_limit` | the WAL file is cut back after a burst |
+| `busy_timeout` | somebody may look into the file with the `sqlite3` tool for a moment |
+| `cache_size` | 8 MB for the writer, 2 MB for the reader, whatever the size of the log |
+| `mmap_size` 0 | a bad disk is an error here; with a memory map it would be a signal |
+| `secure_delete` | the text of a deleted session is overwritten, not just unlinked |
+| `cell_size_check`, `trusted_schema` | a damaged or malicious file is an error, early |
+| `locking_mode` NORMAL | EXCLUSIVE would shut out our reader; other writers meet our lock file |
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+from urllib.parse import quote
+
+from quarterdeck.errors import StorageRefused
+
+Synchronous: TypeAlias = Literal["normal", "full"]
+Migration: TypeAlias = Callable[[sqlite3.Connection], None]
+
+APPLICATION_ID: Final = 0x51646C67  # "Qdlg"
+DAMAGED: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_MAGIC: Final = b"SQLite format 3\x00"
+_TABLES: Final = {"sessions", "events"}
+_WAL_KEPT_BYTES: Final = 64 << 20
+_BUSY_MS: Final = 5_000
+_SALVAGE: Final = (
+    "copy it and salvage the copy with `sqlite3 FILE .recover`, restore a backup,"
+    " or move it away to begin an empty log"
+)
+
+
+def _create_tables(connection: sqlite3.Connection) -> None:
+    # `id` is the order of first appearance and the short name of the session in `events`.
+    # Events up to `freed_seq` are deleted; those still there are waiting to be swept.
+    connection.execute(
+        "CREATE TABLE sessions ("
+        " id INTEGER PRIMARY KEY, session_id TEXT NOT NULL UNIQUE, meta BLOB,"
+        " last_seq INTEGER NOT NULL, freed_seq INTEGER NOT NULL DEFAULT 0)"
+    )
+    # Without rowid the primary key is the table: one tree to write, and pages in reading order.
+    connection.execute(
+        "CREATE TABLE events ("
+        " session INTEGER NOT NULL, seq INTEGER NOT NULL, data BLOB NOT NULL,"
+        " PRIMARY KEY (session, seq)) WITHOUT ROWID"
+    )
+
+
+MIGRATIONS: Final[tuple[Migration, ...]] = (_create_tables,)
+"""Append only: a released migration is never changed."""
+
+
+def connect_writer(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
+    """Open the one connection that writes and checkpoints."""
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    with _closed_on_failure(connection):
+        _set_up_writer(path, connection, synchronous)
+    return connection
+
+
+def _set_up_writer(path: Path, connection: sqlite3.Connection, synchronous: Synchronous) -> None:
+    connection.execute("PRAGMA page_size=8192")
+    mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+    if mode != "wal":
+        reason = f"its file system allows only the journal mode {mode!r}"
+        raise StorageRefused(path, reason, "keep the log on a local disk")
+    for setting in (
+        f"synchronous={synchronous}",
+        f"fullfsync={int(synchronous == 'full')}",
+        f"checkpoint_fullfsync={int(synchronous == 'full')}",
+        "wal_autocheckpoint=0",
+        f"journal_size_limit={_WAL_KEPT_BYTES}",
+        "secure_delete=ON",
+        "cache_size=-8192",
+    ):
+        connection.execute(f"PRAGMA {setting}")
+    _protect(connection)
+
+
+def connect_reader(path: Path) -> sqlite3.Connection:
+    """Open a connection that can neither write nor checkpoint."""
+    connection = sqlite3.connect(
+        f"file:{quote(str(path.absolute()))}?mode=ro",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    with _closed_on_failure(connection):
+        connection.execute("PRAGMA cache_size=-2048")
+        _protect(connection)
+    return connection
+
+
+@contextmanager
+def _closed_on_failure(connection: sqlite3.Connection) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _protect(connection: sqlite3.Connection) -> None:
+    for setting in (
+        f"busy_timeout={_BUSY_MS}",
+        "mmap_size=0",
+        "cell_size_check=ON",
+        "trusted_schema=OFF",
+    ):
+        connection.execute(f"PRAGMA {setting}")
+
+
+def refuse_strangers(path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+    """Look at what is at `path` without changing it.
+
+    Raises:
+        StorageRefused: if it is there and not a log that this version can write.
+    """
+    with path.open("rb") as file:
+        start = file.read(len(_MAGIC))
+    if not start:
+        return
+    if start != _MAGIC:
+        raise StorageRefused(path, "it is not a SQLite database", "choose another path")
+    try:
+        with closing(connect_reader(path)) as connection:
+            owner, version = _pragma(connection, "application_id"), _version(connection)
+            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    except sqlite3.DatabaseError as error:
+        raise unusable(path, error) from error
+    if owner == 0 and version == 0 and not tables:
+        return  # created, but the first migration was interrupted
+    if owner != APPLICATION_ID:
+        raise StorageRefused(path, "it belongs to another program", "choose another path")
+    if version > len(migrations):
+        reason = (
+            f"a newer Quarterdeck wrote it (format {version}, this one knows {len(migrations)})"
+        )
+        raise StorageRefused(path, reason, "upgrade Quarterdeck, or choose another path")
+    if not tables >= _TABLES:
+        raise StorageRefused(path, "it is damaged (a table is missing)", _SALVAGE)
+
+
+def migrate(
+    path: Path, connection: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS
+) -> None:
+    """Bring a log up to date, one transaction for each step.
+
+    Raises:
+        StorageRefused: if a step fails; the steps before it are kept, this one is undone.
+    """
+    for number in range(_version(connection) + 1, len(migrations) + 1):
+        try:
+            with transaction(connection):
+                migrations[number - 1](connection)
+                connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+                connection.execute(f"PRAGMA user_version={number}")
+        except sqlite3.Error as error:
+            reason = f"it cannot be brought to format {number} ({error})"
+            remedy = "it was left as it is; make room or report this, and try again"
+            raise StorageRefused(path, reason, remedy) from error
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Commit when the block ends, undo everything when it fails."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:  # after some errors SQLite has rolled back by itself
+            connection.execute("ROLLBACK")
+        raise
+
+
+def unusable(path: Path, error: sqlite3.DatabaseError) -> StorageRefused:
+    """Say why SQLite cannot open it."""
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGED:
+        return StorageRefused(path, f"it is damaged ({error})", _SALVAGE)
+    remedy = "check the room on its disk, its permissions, and who else has it open"
+    return StorageRefused(path, str(error), remedy)
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return _pragma(connection, "user_version")
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])

@@ -1,0 +1,218 @@
+"""Group commit: one thread that writes, and callers who each wait for their own batch only.
+
+While a commit runs, batches pile up; the next commit takes them all. A lone caller pays one commit,
+a thousand callers share one. The thread sleeps in a queue, so nothing polls.
+
+The thread is our own and answers by `call_soon_threadsafe`, against the house rule of `to_thread`:
+one event stored and acknowledged costs 50 µs (60 µs of processor time) this way, 108 µs (120)
+with `to_thread.run_sync`. `from_thread.run_sync` (63 µs) would make the writer wait for the loop.
+
+When a commit fails, so does every batch that was handed over before its caller could know: a batch
+that follows a lost one would otherwise be told of a gap that is not its fault.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+import anyio
+from anyio.lowlevel import current_token
+
+from quarterdeck.errors import LogGap, StorageFailed
+from quarterdeck.storage.records import Batch
+
+logger = logging.getLogger(__name__)
+
+GROUP_RECORDS = 8_192
+"""A group that has this many takes no further batch: nobody waits long for the others."""
+STOP_SECONDS = 60.0
+"""How long a stop waits for the last commit; only a dead disk or network share needs longer."""
+
+_T = TypeVar("_T")
+
+
+class Commits(Protocol):
+    """What the thread does; every call comes from it, one at a time."""
+
+    def commit(self, batches: Sequence[Batch]) -> Sequence[LogGap | None]:
+        """Store all batches in one commit but those that leave a gap; raises StorageFailed."""
+        ...
+
+    def tidy(self) -> bool:
+        """Do a little housekeeping; return whether there is more to do."""
+        ...
+
+
+class _Loop(Protocol):
+    """What we need of asyncio's loop."""
+
+    def call_soon_threadsafe(self, callback: Callable[[Any], None], argument: Any) -> object: ...
+
+
+class _Job(Generic[_T]):
+    """Something the thread is to do and somebody waits for."""
+
+    def __init__(self) -> None:
+        self.is_done = anyio.Event()
+        self.is_awaited = True
+        self.failure: Exception | None = None
+        self.result: _T
+
+    async def wait(self) -> _T:
+        try:
+            await self.is_done.wait()
+        except anyio.get_cancelled_exc_class():
+            self.is_awaited = False
+            raise
+        if self.failure is not None:
+            raise self.failure
+        return self.result
+
+
+class _Append(_Job[None]):
+    def __init__(self, batch: Batch, failures_known: int) -> None:
+        super().__init__()
+        self.batch = tuple(batch)  # the caller may go on using its list
+        self.failures_known = failures_known
+        self.result = None
+
+
+class _Errand(_Job[_T]):
+    def __init__(self, run: Callable[[], _T]) -> None:
+        super().__init__()
+        self.run = run
+
+
+class Writer:
+    """The thread, its queue and the way back to the event loop."""
+
+    def __init__(self, commits: Commits, name: str) -> None:
+        self._commits = commits
+        self._jobs: queue.SimpleQueue[_Append | _Errand[Any] | None] = queue.SimpleQueue()
+        self._loop = cast(_Loop, current_token().native_token)
+        self._put_back: list[_Errand[Any] | None] = []
+        self._has_untidy = True  # whoever had the log before may have left some
+        self._failures = 0  # the thread's
+        self._failures_known = 0  # the loop's: how many it has heard of
+        self._last_failure: Exception | None = None
+        self._has_stopped = anyio.Event()
+        # A daemon: a program that forgets to close its storage must still be able to end.
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    async def append(self, batch: Batch) -> None:
+        job = _Append(batch, self._failures_known)
+        self._jobs.put(job)
+        await job.wait()
+
+    async def run(self, errand: Callable[[], _T]) -> _T:
+        """Run something on the thread, after all that was handed over before."""
+        job = _Errand(errand)
+        self._jobs.put(job)
+        return await job.wait()
+
+    async def stop(self) -> bool:
+        """Store what was handed over and end the thread; return whether it ended in time."""
+        self._jobs.put(None)
+        with anyio.move_on_after(STOP_SECONDS, shield=True):
+            await self._has_stopped.wait()
+            self._thread.join()  # it has nothing left to do but to return
+            return True
+        return False
+
+    def _work(self) -> None:
+        while self._take_turn():
+            pass  # nothing is held here: a batch must not outlive its commit
+        self._call_loop(lambda _: self._has_stopped.set(), None)
+
+    def _take_turn(self) -> bool:
+        """Do what is next; return whether there may be more to come."""
+        job = self._next_job()
+        if job is None:
+            return False
+        if isinstance(job, _Append):
+            self._commit(self._group(job))
+        else:
+            self._do(job)
+        self._has_untidy = self._tidy()
+        return True
+
+    def _next_job(self) -> _Append | _Errand[Any] | None:
+        """Wait for work; tidy up as long as there is none."""
+        if self._put_back:
+            return self._put_back.pop()
+        while self._has_untidy and self._jobs.empty():
+            self._has_untidy = self._tidy()
+        return self._jobs.get()
+
+    def _group(self, first: _Append) -> list[_Append]:
+        """Take what can be committed together with `first`."""
+        group, records = [first], len(first.batch)
+        while records < GROUP_RECORDS and not self._jobs.empty():
+            job = self._jobs.get()
+            if not isinstance(job, _Append):
+                self._put_back.append(job)
+                break
+            group.append(job)
+            records += len(job.batch)
+        return group
+
+    def _commit(self, group: list[_Append]) -> None:
+        current = [job for job in group if job.failures_known == self._failures]
+        for job in group:
+            if job.failures_known != self._failures:
+                assert self._last_failure is not None
+                job.failure = _again(self._last_failure)
+        try:
+            gaps = self._commits.commit([job.batch for job in current]) if current else ()
+        except Exception as error:  # noqa: BLE001  # the edge of a thread: the callers get it
+            self._failures += 1
+            self._last_failure = _again(error)
+            for job in current:
+                job.failure = error
+        else:
+            for job, gap in zip(current, gaps, strict=True):
+                job.failure = gap
+        self._call_loop(self._settle, (group, self._failures))
+
+    def _do(self, job: _Errand[Any]) -> None:
+        try:
+            job.result = job.run()
+        except Exception as error:  # noqa: BLE001  # the edge of a thread: the caller gets it
+            job.failure = error
+        self._call_loop(self._settle, ([job], None))
+
+    def _tidy(self) -> bool:
+        try:
+            return self._commits.tidy()
+        except StorageFailed as error:
+            # Nothing is lost by it, and the next commit meets the same disk.
+            logger.warning("housekeeping of the log failed", extra={"reason": str(error)})
+        except Exception:  # the edge of a thread: whoever waits for it must not wait for ever
+            logger.exception("housekeeping of the log failed")
+        return False
+
+    def _call_loop(self, callback: Callable[[Any], None], argument: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(callback, argument)
+        except RuntimeError:  # the loop was closed without closing the storage
+            logger.error("nobody is left to hear what the log has stored")  # noqa: TRY400
+
+    def _settle(self, outcome: tuple[list[_Job[Any]], int | None]) -> None:
+        """Tell the callers; runs on the loop."""
+        jobs, failures = outcome
+        if failures is not None:
+            self._failures_known = failures
+        for job in jobs:
+            job.is_done.set()
+            if job.failure is not None and not job.is_awaited:
+                reason = {"reason": str(job.failure)}
+                logger.error("a batch that nobody waits for was not stored", extra=reason)
+
+
+def _again(error: Exception) -> Exception:
+    return error.again() if isinstance(error, StorageFailed) else error
