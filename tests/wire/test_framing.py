@@ -90,7 +90,7 @@ def test_one_byte_at_a_time_gives_every_message() -> None:
 
 def test_a_block_of_plain_lines_is_one_frame() -> None:
     block = b"".join(message + b"\n" for message in MESSAGES)
-    assert FrameReader().feed(block) == [Lines(block)]
+    assert FrameReader().feed(block) == [Lines(block, len(MESSAGES))]
 
 
 @pytest.mark.parametrize("way", list(Framing))

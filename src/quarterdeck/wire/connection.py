@@ -248,8 +248,8 @@ class Connection:
 
     def _dispatch(self, frame: Frame, tasks: TaskGroup) -> None:
         match frame:
-            case Lines(data):
-                self._on_lines(data, tasks)
+            case Lines(data, count):
+                self._on_lines(data, count, tasks)
             case Payload(data):
                 self._on_payload(data, tasks)
             case Fault():
@@ -258,8 +258,8 @@ class Connection:
                 if (found := owner_by_end(head, tail)) is not None:
                     self._on_malformed(msgspec.structs.replace(found, reason=reason))
 
-    def _on_lines(self, block: bytes, tasks: TaskGroup) -> None:
-        messages = self._vocabulary.read_lines(block)
+    def _on_lines(self, block: bytes, count: int, tasks: TaskGroup) -> None:
+        messages = self._vocabulary.read_lines(block, count)
         if messages is not None:
             self._on_known(messages, tasks)
             return

@@ -49,6 +49,7 @@ class Lines:
     """One or more whole lines, each starting with a brace and ending with one and a newline."""
 
     data: bytes
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +120,8 @@ class FrameReader:
         frames: list[Frame] = []
         if self._between_messages() and (end := data.rfind(b"\n") + 1):
             block = b"".join((*self._parts, data[:end])) if self._parts else data[:end]
-            if self._is_plain(block):
-                frames.append(Lines(block))
+            if count := self._count_plain(block):
+                frames.append(Lines(block, count))
                 self.peer_framing = self.peer_framing or Framing.LINES
                 self._parts.clear()
                 self._size = 0
@@ -153,13 +154,14 @@ class FrameReader:
         is_in_headers = self._held or self._drops_headers or self._resyncing
         return not is_in_message and not is_in_headers
 
-    def _is_plain(self, block: bytes) -> bool:
-        """Tell whether every line of `block` starts with a brace and none is beyond the limit."""
-        if not block.startswith(b"{") or len(block) > self._max_message:
-            return False
-        # Ending in a brace too, a line is a whole message or none: between "}" and "{" JSON has a
+    def _count_plain(self, block: bytes) -> int:
+        """Return how many lines `block` has if each is one in braces; 0 if one is not."""
+        if len(block) > self._max_message or not (block[:1] == b"{" and block.endswith(b"}\n")):
+            return 0
+        # In braces on both ends, a line is a whole message or none: between "}" and "{" JSON has a
         # comma, so no message can go on from one such line to the next.
-        return block.endswith(b"}\n") and block.count(b"}\n{") + 1 == block.count(b"\n")
+        count = block.count(b"}\n{") + 1
+        return count if count == block.count(b"\n") else 0
 
     def _step(self, data: bytes, position: int, frames: list[Frame]) -> int:
         """Consume one line or one piece of a body or skipped message; return where it ended."""

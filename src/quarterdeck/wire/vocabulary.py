@@ -59,16 +59,16 @@ class Vocabulary:
         if known:
             self._known = msgspec.json.Decoder(reduce(or_, known), dec_hook=dec_hook)
 
-    def read_lines(self, block: bytes) -> Sequence[Known] | None:
-        """Read whole lines at once; None if any of them needs a closer look."""
+    def read_lines(self, block: bytes, count: int) -> Sequence[Known] | None:
+        """Read `count` whole lines at once; None if any of them needs a closer look."""
         if self._known is None:
             return None
         try:
             messages = cast("list[Known]", self._known.decode_lines(block))
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             return None
-        # The decoder would also accept one message on two lines; that must not depend on the cut.
-        return messages if len(messages) == block.count(b"\n") else None
+        # The decoder would also accept two messages on one line; that must not depend on the cut.
+        return messages if len(messages) == count else None
 
     def read_line(self, line: bytes) -> Known | None:
         """Read one message; None if it needs a closer look."""
