@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
+
 from quarterdeck.acp import decode, schema
 from quarterdeck.errors import ProtocolError
 from quarterdeck.host.options import ResolvedHostOptions
@@ -107,6 +109,8 @@ class Inbound:
 
     async def _create_terminal(self, agent_id: str, session: Session, params: Any) -> Any:
         request = _read(schema.CreateTerminalRequest, params)
+        if not request.cwd:
+            request = msgspec.structs.replace(request, cwd=session.place.cwd)
         terminal_id = await self._terminal.create_terminal(session.id, request)
         self._owners[agent_id, terminal_id] = session.id
         return {"terminalId": terminal_id}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any, Literal, Self
 
 from msgspec import UNSET, UnsetType
 
 from quarterdeck.errors import AcpError
+from quarterdeck.host.confine import resolve_roots
 from quarterdeck.host.repair import ToolCalls
 from quarterdeck.host.streams import Stream
 from quarterdeck.protocol import ERROR_CODES, Normalized, SessionSnapshotWire, SessionStatus
@@ -26,9 +28,15 @@ class Place:
     mcp_servers: tuple[dict[str, Any], ...] | None
     additional_directories: tuple[str, ...]
 
-    @property
+    @cached_property
     def roots(self) -> tuple[str, ...]:
-        return (self.cwd, *self.additional_directories)
+        """Where its files may be."""
+        return resolve_roots((self.cwd, *self.additional_directories))
+
+    def resolved(self) -> Self:
+        """Find the roots now, before an agent is at work: no link made later moves them."""
+        assert self.roots is not None
+        return self
 
 
 @dataclass(eq=False)

@@ -147,7 +147,7 @@ def check_place(
         cwd=absolute_path(cwd),
         mcp_servers=None if mcp_servers is None else tuple(dict(each) for each in mcp_servers),
         additional_directories=tuple(absolute_path(each) for each in additional_directories),
-    )
+    ).resolved()
 
 
 def _is_list(value: Any, of: type) -> bool:
