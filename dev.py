@@ -17,6 +17,7 @@ import concurrent.futures
 import difflib
 import hashlib
 import importlib.util
+import io
 import os
 import re
 import shlex
@@ -26,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
@@ -40,6 +41,7 @@ if os.name != "posix":
     sys.exit("dev.py: this needs Linux or macOS; on Windows run it inside WSL")
 
 import fcntl  # absent on Windows, which has been sent away above
+import tomllib  # absent before 3.11
 
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
@@ -83,29 +85,42 @@ def stop(text: str, status: int = FAILED) -> NoReturn:
 
 def environment() -> dict[str, str]:
     """Return our environment with the programs of .venv first and the pins of constraints.txt."""
+    pins = CONSTRAINTS.as_uri()  # a path may have a space, where pip would cut it in two
     leaks = ("PYTHONHOME", "PYTHONPATH", "PIP_TARGET", "PIP_PREFIX")
     inherited = {name: value for name, value in os.environ.items() if name not in leaks}
+    # Python reads and writes our path in files of .venv, in an encoding that may not have it.
+    spelling = {} if str(ROOT).isascii() else {"PYTHONUTF8": "1"}
     return {
         **inherited,
+        **spelling,
         "PATH": f"{BIN}{os.pathsep}{inherited.get('PATH', os.defpath)}",
         "VIRTUAL_ENV": str(VENV),
-        "PIP_CONSTRAINT": str(CONSTRAINTS),
-        "PIP_BUILD_CONSTRAINT": str(CONSTRAINTS),  # where pip 25.3 looks for build requirements
+        "PIP_CONSTRAINT": pins,
+        "PIP_BUILD_CONSTRAINT": pins,  # where pip 25.3 looks for build requirements
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "PIP_USER": "0",
     }
 
 
 def start(
-    command: tuple[str, ...], stdout: int | None = None, **variables: str
+    command: tuple[str, ...],
+    stdout: int | None = None,
+    stderr: int | None = None,
+    variables: Mapping[str, str] = {},
 ) -> "subprocess.Popen[str]":
-    env = {**environment(), **variables}
-    program = shutil.which(command[0], path=env["PATH"])
+    """Start a program of .venv, or one that is named by its whole path."""
+    # Never through PATH: the user's own Python would be found there, and installed into.
+    program = shutil.which(command[0], path=str(BIN))
     if program is None:
-        stop(f"cannot find {command[0]}; run python3 dev.py clean and try again")
+        stop(f"cannot find {command[0]} in {BIN}; run python3 dev.py clean and try again")
     sys.stdout.flush()
     return subprocess.Popen(
-        [program, *command[1:]], cwd=ROOT, env=env, stdout=stdout, errors="replace"
+        [program, *command[1:]],
+        cwd=ROOT,
+        env={**environment(), **variables},
+        stdout=stdout,
+        stderr=stderr,
+        errors="replace",
     )
 
 
@@ -142,6 +157,22 @@ def status_of(command: tuple[str, ...]) -> int:
     return 128 - status if status < 0 else status
 
 
+def complaints_of(command: tuple[str, ...]) -> str | None:
+    """Run a program to its end; return what it said on stderr if it failed.
+
+    It is said only then: a program that Ctrl-C ends has a traceback that interests nobody.
+    """
+    process = start(command, stderr=subprocess.PIPE)
+    with process, owned(process):
+        _, complaints = process.communicate()
+    if process.returncode in (INTERRUPTED, -signal.SIGINT):
+        raise KeyboardInterrupt
+    if process.returncode == 0:
+        return None
+    print(complaints, end="", file=sys.stderr, flush=True)
+    return complaints
+
+
 def run(command: tuple[str, ...], advice: str) -> None:
     """Run a program of .venv; if it fails, say so in one line and stop with its status."""
     status = status_of(command)
@@ -154,7 +185,8 @@ def run(command: tuple[str, ...], advice: str) -> None:
 def digest(*parts: str) -> str:
     """Return what a stamp says: everything that decides what is installed, in one word."""
     everything = "\0".join((sys.version, str(ROOT), *parts))
-    return hashlib.sha256(everything.encode()).hexdigest()
+    # ROOT may hold bytes of a name that the locale cannot read.
+    return hashlib.sha256(everything.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def is_stamped(folder: Path, stamp: str) -> bool:
@@ -206,22 +238,34 @@ def is_usable_venv() -> bool:
     """Whether .venv belongs to this Python and this folder, and was not left half made."""
     try:
         # The script, not the module: in a copied folder it starts the Python of the original.
-        version = subprocess.check_output(
-            [str(BIN / "pip"), "--version"], text=True, stderr=subprocess.DEVNULL
-        )
+        told = subprocess.check_output([str(BIN / "pip"), "--version"], stderr=subprocess.DEVNULL)
     except (OSError, subprocess.CalledProcessError):
         return False
-    python = "(python %d.%d)" % sys.version_info[:2]
-    return f" from {VENV}{os.sep}" in version and version.rstrip().endswith(python)
+    version, python = os.fsdecode(told), "(python %d.%d)" % sys.version_info[:2]
+    is_ours = f" from {VENV}{os.sep}" in version and version.rstrip().endswith(python)
+    # The script may name another link to Python than the one that we start.
+    return is_ours and os.access(BIN / "python", os.X_OK)
 
 
 def install_packages(stamp: str) -> None:
+    try:
+        tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))
+    except ValueError as error:
+        stop(f"{PYPROJECT} is not TOML: {error}; mend it and run it again")
     if not is_usable_venv():
         create_venv()
     command = ("python", "-m", "pip", "install", "-qq", "--editable", ".[dev]")
-    if status_of(command):
-        stop("pip could not install the packages; check the network and `pip config list`")
+    complaints = complaints_of(command)
+    if complaints is not None:
+        stop(f"pip could not install the packages; {pip_advice(complaints)}")
     write_stamp(VENV, stamp)
+
+
+def pip_advice(complaints: str) -> str:
+    """Tell a package that cannot be had from one that cannot be built, which may be our own."""
+    if re.search(r"No matching distribution|onnection|[Tt]imed? ?out|SSL|Proxy", complaints):
+        return "check the network and `pip config list`"
+    return "mend what it names above and run it again"
 
 
 def create_venv() -> None:
@@ -230,13 +274,15 @@ def create_venv() -> None:
             "this Python cannot create environments; install its venv package "
             "(Debian, Ubuntu: sudo apt install python%d.%d-venv)" % sys.version_info[:2]
         )
-    if status_of((sys.executable, "-m", "venv", "--clear", str(VENV))):
+    if VENV.exists() and not VENV.is_dir():
+        stop(f"{VENV} is not a folder; remove it, or let python3 dev.py clean do that")
+    if complaints_of((sys.executable, "-m", "venv", "--clear", str(VENV))) is not None:
         stop(f"cannot create {VENV}; is the disk full or the folder read-only?")
 
 
 def install_peers(stamp: str) -> None:
     npm, env = find_npm()
-    shutil.rmtree(PEERS, ignore_errors=True)
+    remove(PEERS)
     PEERS.mkdir()
     # A package.json of its own keeps npm from looking for one in the folders above.
     (PEERS / "package.json").write_text('{"private": true}\n', encoding="utf-8")
@@ -244,7 +290,11 @@ def install_peers(stamp: str) -> None:
     only = ("--no-package-lock", "--no-save", "--ignore-scripts")
     soon = ("--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=5000")  # not minutes
     command = [npm, "install", *quietly, *only, *soon, *PEER_PACKAGES]
-    if subprocess.call(command, cwd=PEERS, env=env, stdout=subprocess.DEVNULL):
+    done = subprocess.run(
+        command, cwd=PEERS, env=env, capture_output=True, errors="replace", check=False
+    )
+    if done.returncode:
+        print(done.stderr, end="", file=sys.stderr, flush=True)
         stop("npm could not install its packages; check the network and `npm config list`")
     write_stamp(PEERS, stamp)
 
@@ -329,7 +379,7 @@ def run_tests() -> tuple[bool, str]:
     closing_line = "pytest printed no closing line"
     # Python starts coverage by itself when this names a configuration, in every process of .venv.
     measured = {"COVERAGE_PROCESS_START": str(PYPROJECT), "COVERAGE_FILE": str(ROOT / ".coverage")}
-    process = start(tuple(shlex.split(TEST_COMMAND)), stdout=subprocess.PIPE, **measured)
+    process = start(tuple(shlex.split(TEST_COMMAND)), stdout=subprocess.PIPE, variables=measured)
     with process, owned(process):
         for line in process.stdout or ():
             print(line, end="", flush=True)
@@ -363,12 +413,21 @@ def wheel_works() -> bool:
 def clean() -> None:
     with only_one():
         for folder in (VENV, PEERS, BUILD, *(ROOT / name for name in CACHES)):
-            shutil.rmtree(folder, ignore_errors=True)
+            remove(folder)
         for code in ("src", "tests", "tools", "benchmarks"):
             for folder in list((ROOT / code).rglob("__pycache__")):
-                shutil.rmtree(folder, ignore_errors=True)
-        for data in ROOT.glob(".coverage*"):
-            data.unlink()
+                remove(folder)
+        for data in (ROOT / ".coverage", *ROOT.glob(".coverage.*")):
+            if data.is_file():  # a folder of such a name is none of ours
+                data.unlink()
+
+
+def remove(path: Path) -> None:
+    """Take a folder away, or the file or link that stands in its place."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 WITH_ARGUMENTS = {"demo": demo, "test": test, "bench": bench}
@@ -390,11 +449,25 @@ def main(name: str = "help", *arguments: str) -> None:
         WITHOUT_ARGUMENTS[name]()
 
 
+def leave_stdout() -> None:
+    """Point stdout at nothing, or Python's last flush would complain once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    if sys.stdout is None:
+        stop("standard output is closed; give it a place to go, such as /dev/null")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # what we print may be anybody's words
     try:
         main(*sys.argv[1:])
+        sys.stdout.flush()
     except KeyboardInterrupt:
         stop("interrupted; run it again to carry on", INTERRUPTED)
+    except BrokenPipeError:  # whoever read our output has seen enough
+        leave_stdout()
+        sys.exit(FAILED)
     except OSError as error:  # a disk that is full, a folder that is read-only
+        leave_stdout()
         stop(f"{error}; mend that and run it again")

@@ -114,6 +114,18 @@ def test_constraints_are_names_and_versions_only() -> None:
         assert line.startswith("#") or pin.fullmatch(line), line
 
 
+def test_constraints_are_sorted_and_say_each_name_once() -> None:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = [line.partition("==")[0] for line in lines if not line.startswith("#")]
+    names = [re.sub(r"[-_.]+", "-", name).lower() for name in pinned]
+    assert names == sorted(set(names))
+
+
+def test_what_the_tests_import_is_in_the_source_distribution() -> None:
+    included = PYPROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    assert {"/src", "/tests", "/tools"} <= set(included)
+
+
 def test_no_lock_file_is_kept() -> None:
     locks = {"uv.lock", "poetry.lock", "package-lock.json", "yarn.lock", "pnpm-lock.yaml"}
     assert not [path for path in repository_files() if path.name in locks]
@@ -162,6 +174,7 @@ def test_a_question_about_the_command_imports_no_dependency_and_no_verb(option: 
         "quarterdeck",
         "quarterdeck._version",
         "quarterdeck.cli",
+        "quarterdeck.cli.command",
         "quarterdeck.cli.main",
         "quarterdeck.errors",
     }

@@ -63,8 +63,13 @@ class Terminal:
         while words not in self._text:
             assert self._read(), f"{words!r} did not come: {self._text}"
 
-    def interrupt(self) -> None:
-        self.process.send_signal(signal.SIGINT)
+    def interrupt(self, number: int = signal.SIGINT) -> None:
+        self.process.send_signal(number)
+
+    def hang_up(self) -> None:
+        """Close the window: the terminal is gone, and its program is told."""
+        os.close(self._keyboard)
+        self.interrupt(signal.SIGHUP)
 
     def end(self) -> tuple[int, str]:
         """Wait for the end; return the exit status and all that was shown."""
@@ -300,6 +305,30 @@ def test_updates_that_come_before_the_session_has_an_id_are_recorded(tmp_path: P
     assert types[:3] == ["session-config-init", "session-status-change", "session-info-update"]
 
 
+def test_a_question_in_the_same_breath_as_the_answer_to_the_prompt_is_withdrawn(
+    tmp_path: Path,
+) -> None:
+    scenario = tmp_path / "late.toml"
+    scenario.write_text('[[turns]]\nsteps = [{late = [{ask = "x"}]}]\n', encoding="utf-8")
+    done = demo("--scenario", str(scenario))
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+    assert "permissions  perm-1 " in done.stdout
+
+
+def test_a_folder_that_is_gone_is_one_line_and_status_1(tmp_path: Path) -> None:
+    script = 'mkdir gone && cd gone && rmdir ../gone && exec "$0" -P -m quarterdeck demo'
+    done = subprocess.run(
+        ["sh", "-c", script, sys.executable],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "quarterdeck: the folder you are in is gone; change to another\n"
+
+
 def test_a_question_of_an_agent_that_dies_is_withdrawn(tmp_path: Path) -> None:
     scenario = tmp_path / "dies.toml"
     params = '{toolCall = {toolCallId = "t"}, options = []}'.replace(
@@ -354,6 +383,38 @@ def test_an_interrupt_cancels_the_turn_and_leaves_no_child(
     assert status == 130
     assert outcome in text
     assert "prompt-finished       cancelled" in text
+    assert is_gone(agent)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds children in /proc")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_a_stubborn_agent_does_not_survive_any_signal_that_ends_us(
+    number: int, tmp_path: Path
+) -> None:
+    scenario = tmp_path / "stubborn.toml"
+    ignored = '["eof", "HUP", "QUIT"]'
+    steps = '[{say = "begun"}, {stall = true}]'
+    scenario.write_text(f"ignore = {ignored}\n[[turns]]\nsteps = {steps}\n", encoding="utf-8")
+    terminal = Terminal("--scenario", str(scenario), NO_COLOR="1")
+    terminal.wait_for("begun")
+    (agent,) = agents_of(terminal.process.pid)
+    terminal.interrupt(number)
+    status, text = terminal.end()
+    assert status == 130
+    assert "Traceback" not in text
+    assert is_gone(agent)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds children in /proc")
+def test_a_terminal_that_is_closed_leaves_no_agent(tmp_path: Path) -> None:
+    scenario = tmp_path / "stubborn.toml"
+    steps = '[{say = "begun"}, {stall = true}]'
+    scenario.write_text(f'ignore = ["eof", "HUP"]\n[[turns]]\nsteps = {steps}\n', encoding="utf-8")
+    terminal = Terminal("--scenario", str(scenario), NO_COLOR="1")
+    terminal.wait_for("begun")
+    (agent,) = agents_of(terminal.process.pid)
+    terminal.hang_up()
+    assert terminal.process.wait(10) != 0
     assert is_gone(agent)
 
 

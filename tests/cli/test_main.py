@@ -1,12 +1,14 @@
 import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from quarterdeck import __version__
-from quarterdeck.cli.main import VERBS, Verb, main
+from quarterdeck.cli.main import VERBS, main
 from quarterdeck.errors import QuarterdeckError
 
 
@@ -15,7 +17,7 @@ def verb(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """A verb called `sail`, whose `run` each test fills in."""
     module = ModuleType("quarterdeck_test_verb")
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(VERBS, "sail", Verb(module.__name__, "go"))
+    monkeypatch.setitem(VERBS, "sail", (module.__name__, "go"))
     return module
 
 
@@ -27,8 +29,8 @@ def test_the_version_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_help_names_every_verb_with_its_summary(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    for name, verb in VERBS.items():
-        assert any(line.split() == [name, *verb.summary.split()] for line in lines)
+    for name, (_module, summary) in VERBS.items():
+        assert any(line.split() == [name, *summary.split()] for line in lines)
 
 
 def test_no_verb_is_misuse_and_prints_the_help_on_stderr(
@@ -84,6 +86,75 @@ def test_an_interrupt_exits_130(verb: ModuleType) -> None:
 
     vars(verb)["run"] = run
     assert main(["sail"]) == 130
+
+
+@pytest.mark.parametrize("arguments", [["sail"], ["--version"]])
+def test_ctrl_c_has_its_usual_handler_afterwards(verb: ModuleType, arguments: list[str]) -> None:
+    vars(verb)["run"] = lambda _arguments: 0
+    before = signal.getsignal(signal.SIGINT)
+    main(arguments)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_ctrl_c_while_a_verb_is_imported_waits_for_the_import_and_exits_130(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "slow.py").write_text(
+        "import os, signal\n"
+        "os.kill(os.getpid(), signal.SIGINT)\n"
+        "print('imported', flush=True)\n"
+        "def run(arguments): print('run')\n",
+        encoding="utf-8",
+    )
+    code = (
+        "import sys; from quarterdeck.cli.main import VERBS, main;"
+        f"sys.path.insert(0, {str(tmp_path)!r}); VERBS['slow'] = ('slow', '');"
+        "sys.exit(main(['slow']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (130, "imported\n")
+    assert done.stderr == "quarterdeck: interrupted\n"
+
+
+def test_nothing_but_signals_is_imported_before_ctrl_c_is_held() -> None:
+    code = "import signal, sys; before = set(sys.modules); import quarterdeck.cli.main as main"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; print(*(sys.modules.keys() - before))"],
+        env={name: text for name, text in os.environ.items() if name != "COVERAGE_PROCESS_START"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    ours = {"quarterdeck", "quarterdeck._version", "quarterdeck.cli", "quarterdeck.cli.main"}
+    assert set(done.stdout.split()) == ours
+
+
+FULL = "quarterdeck: No space left on device; mend that and run it again\n"
+CLOSED = "quarterdeck: standard output is closed; give it a place to go, such as /dev/null\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full")
+@pytest.mark.parametrize("arguments", ["--version", "demo --list", "demo", "demo --json"])
+@pytest.mark.parametrize(("target", "message"), [("/dev/full", FULL), ("&-", CLOSED)])
+def test_an_output_that_takes_nothing_is_one_line(
+    arguments: str, target: str, message: str
+) -> None:
+    command = f'exec "$0" -m quarterdeck {arguments} >{target}'
+    done = subprocess.run(
+        ["sh", "-c", command, sys.executable], stderr=subprocess.PIPE, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (1, message)
+
+
+def test_where_nothing_can_be_said_the_answer_is_still_given_alone() -> None:
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$0" -m quarterdeck demo --fast --json <&- 2>&-', sys.executable],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert all(line.startswith("{") for line in done.stdout.splitlines())
 
 
 def test_a_reader_who_left_is_not_worth_a_word() -> None:

@@ -52,7 +52,7 @@ def test_ci_checks_and_runs_the_test_command_and_ends_with_pytests_closing_line(
     started: list[str] = []
     output = "==== 2 failed, 1 passed in 0.12s ====\ndev.py: pytest ended with status 1"
 
-    def start(command: tuple[str, ...], stdout: int | None = None, **_variables: str) -> object:
+    def start(command: tuple[str, ...], stdout: int | None = None, **_options: object) -> object:
         started.append(shlex.join(command))
         status = int(command[0] == "python3")
         code = f"import sys; print({output!r}); sys.exit({status})"

@@ -46,7 +46,13 @@ def test_a_scenario_comes_by_name_as_text_or_from_the_environment(
     ("arguments", "message"),
     [
         ([], "quarterdeck: no scenario; usage: python -m quarterdeck.testing.agent"),
-        (["--pace", "x"], "quarterdeck: --pace takes a number; 0 leaves out all pauses"),
+        *(
+            (["--pace", pace, "fix-a-bug"], "quarterdeck: --pace takes a number from 0 to 1000000;")
+            for pace in ("x", "nan", "-1", "inf", "1e300")
+        ),
+        (["\udcff.toml"], "quarterdeck: cannot play \\udcff.toml: there is no such file"),
+        (["/dev/zero"], "quarterdeck: cannot play /dev/zero: it is no regular file; copy it"),
+        (["/dev/stdin"], "quarterdeck: cannot play /dev/stdin: it is no regular file; copy it"),
         (["--json", "{"], "quarterdeck: cannot play --json: "),
         (["nowhere.toml"], "quarterdeck: cannot play nowhere.toml: there is no such file"),
     ],
@@ -56,6 +62,20 @@ def test_misuse_is_one_line_and_status_2(arguments: list[str], message: str) -> 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(message)
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-"])
+def test_a_stream_that_is_closed_is_one_line_and_status_2(closed: str) -> None:
+    command = f'exec "$0" -m quarterdeck.testing.agent fix-a-bug {closed}'
+    done = subprocess.run(
+        ["sh", "-c", command, sys.executable],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    message = "quarterdeck: standard input or output is closed; connect both\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
 
 
 async def test_our_client_opens_a_session_answers_a_question_and_gets_its_updates() -> None:

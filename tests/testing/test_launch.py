@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,20 @@ def test_a_bad_scenario_is_refused_before_a_process_is_started(tmp_path: Path) -
         scripted_agent(tmp_path / "none.toml")
     with pytest.raises(ScenarioInvalid, match="turn 1, step 1: no verb"):
         scripted_agent({"turns": [{"steps": [{"sing": "x"}]}]})
+
+
+def test_what_can_be_read_only_once_is_refused_without_waiting_for_a_writer(
+    tmp_path: Path,
+) -> None:
+    os.mkfifo(tmp_path / "x.toml")
+    for source in (tmp_path / "x.toml", tmp_path):
+        with pytest.raises(ScenarioInvalid, match="no regular file; copy it into one"):
+            scripted_agent(source)
+
+
+def test_a_name_with_a_nul_is_refused() -> None:
+    with pytest.raises(ScenarioInvalid, match="embedded null"):
+        load_scenario("a\0b")
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:

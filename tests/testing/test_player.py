@@ -457,6 +457,54 @@ def test_a_flood_on_stderr_is_not_mixed_into_the_messages() -> None:
     assert texts(messages) == ["clear"]
 
 
+def test_half_of_a_surrogate_pair_is_written_with_a_backslash() -> None:
+    half = "\ud83d"
+    steps = ({"stderr": half}, {"garbage": half}, {"crash": 0, "partial": half})
+    with driving(turn(*steps)) as agent:
+        agent.prompt(agent.open_session())
+        assert (agent.read_line(), agent.read_line()) == (b"\\ud83d", b"\\ud83d")
+        assert agent.process.stderr is not None
+        assert agent.process.stderr.read() == b"\\ud83d\n"
+
+
+def test_an_answer_of_any_kind_fits_wherever_a_placeholder_may_stand() -> None:
+    steps = (
+        {"request": "x"},
+        {"plan": ["{last}"]},
+        {"commands": ["{last}"]},
+        {"stderr": "{last}"},
+        {"garbage": "{last}"},
+        {"ask": "t", "options": ["{last}"]},
+    )
+    with driving(turn(*steps)) as agent:
+        prompt = agent.prompt(agent.open_session())
+        agent.answer(agent.read(), [1])
+        assert agent.read()["params"]["update"]["entries"][0]["content"] == "[1]"
+        assert agent.read()["params"]["update"]["availableCommands"][0]["name"] == "[1]"
+        assert agent.read_line() == b"[1]"
+        question = agent.read()
+        assert question["params"]["options"][0]["optionId"] == "[1]"
+        agent.answer(question, {"outcome": {"outcome": "selected", "optionId": [1]}})
+        assert agent.read()["id"] == prompt
+
+
+def test_a_complaint_that_nobody_reads_any_more_is_not_the_end() -> None:
+    with driving(turn({"stderr": "help"}, {"say": "on"})) as agent:
+        assert agent.process.stderr is not None
+        agent.process.stderr.close()
+        messages, _answer = agent.play()
+    assert texts(messages) == ["on"]
+
+
+@pytest.mark.parametrize("seconds", [1e10, 1e300, 10**14])
+def test_a_pause_of_centuries_is_one_that_can_be_cancelled(seconds: float) -> None:
+    with driving(turn({"say": "begun"}, {"pause": seconds})) as agent:
+        prompt = agent.prompt(agent.open_session())
+        agent.read()
+        cancel(agent)
+        assert agent.read() == {"jsonrpc": "2.0", "id": prompt, "result": CANCELLED}
+
+
 def test_a_client_that_reads_slowly_gets_everything_and_can_still_cancel() -> None:
     size, times = 10_000, 100  # far more than a pipe holds
     steps = ({"repeat": times, "steps": [{"say": "x" * size}]}, {"stall": True})
@@ -492,6 +540,42 @@ def test_headers_are_spoken_if_the_scenario_says_so_and_always_understood() -> N
         assert agent.read_framed()["result"]["sessionId"] == "sess-1"
         assert texts([agent.read_framed()]) == ["hällo"]
         assert agent.read_framed()["id"] == 1
+
+
+CALL = b'{"jsonrpc":"2.0","id":1,"method":"no/such"}'
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"Content-Length: %d\r\n\r\n",
+        b"content-length:%d\n\n",
+        b"Content-Type: application/json; charset=utf-8\r\nContent-Length: %d\r\n\r\n",
+        b"Content-Length: %d\nX-Other: 1\nContent-Type: text/plain\n\n",
+    ],
+)
+def test_headers_may_come_in_any_order_with_either_end_of_line(headers: bytes) -> None:
+    with driving({}) as agent:
+        for byte in headers % len(CALL) + CALL:
+            agent.write(bytes([byte]))
+        assert agent.read()["error"]["code"] == -32601
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"Content-Length: 1e22\r\n\r\n",
+        b"Content-Length: 10000000000000000000000\r\n\r\n",
+        b"Content-Type: text/plain\n\n",
+        b"Content-Length: 12\n",  # and no empty line
+    ],
+)
+def test_headers_without_a_length_that_can_be_are_refused_and_the_next_line_is_read(
+    headers: bytes,
+) -> None:
+    with driving({}) as agent:
+        agent.write(headers + CALL + b"\n")
+        assert [agent.read()["error"]["code"] for _ in range(2)] == [-32700, -32601]
 
 
 # Children

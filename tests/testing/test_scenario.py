@@ -22,6 +22,9 @@ steps = [{tool = "t", title = "T"}, {repeat = 2, steps = [{say = "{n}", pause = 
 """
 
 
+ODD_MODES: list[Any] = [[1], [{}], 5, {"availableModes": 5}, {"availableModes": [1]}]
+
+
 def reason(table: Any) -> str:
     """Return why a scenario is refused."""
     text = table if isinstance(table, str) else json.dumps(table)
@@ -30,6 +33,13 @@ def reason(table: Any) -> str:
     assert refused.value.source == "x.toml"
     assert str(refused.value) == f"cannot play x.toml: {refused.value.reason}"
     return refused.value.reason
+
+
+def nested(depth: int) -> Any:
+    value: Any = []
+    for _ in range(depth):
+        value = [value]
+    return value
 
 
 def steps(*tables: Any) -> dict[str, Any]:
@@ -54,6 +64,10 @@ def test_a_scenario_is_read_into_frozen_values() -> None:
             ),
         ),
     )
+
+
+def test_the_mark_that_some_editors_write_first_is_no_part_of_the_text() -> None:
+    assert parse_scenario("\ufeff" + TOML, "x") == parse_scenario(TOML, "x")
 
 
 def test_an_empty_scenario_is_one() -> None:
@@ -92,6 +106,34 @@ def test_one_list_of_steps_is_for_every_call_of_a_method() -> None:
             steps({"say": "a", "pieces": 0}),
             "turn 1, step 1: pieces is 0; write a whole number of at least 1",
         ),
+        *(
+            (
+                steps({verb: value, count: 1_000_001, **options}),
+                f"turn 1, step 1: {count} is 1000001;"
+                " write a whole number of at least 1 and at most 1000000",
+            )
+            for verb, value, count, options in (
+                ("say", "a", "pieces", {}),
+                ("stderr", "a", "times", {}),
+                ("repeat", 1, "repeat", {"steps": []}),
+            )
+        ),
+        (
+            steps({"pause": 10**400}),
+            f"turn 1, step 1: pause is {10**400}; write a number of at least 0",
+        ),
+        (steps({"pause": float("nan")}), "turn 1, step 1: pause is nan; write a number"),
+        ({"ignore": ["KILL"]}, "ignore is ['KILL']; write a list of \"eof\" and names of signals"),
+        (
+            {"ignore": ["SIGSTOP"]},
+            "ignore is ['SIGSTOP']; write a list of \"eof\" and names of signals, without KILL",
+        ),
+        *(
+            ({"sessions": {"modes": modes}}, f"sessions: modes is {modes!r}; write a list of names")
+            for modes in ODD_MODES
+        ),
+        ("[1]", "it is a list; write a table"),
+        (steps({"raw": nested(120)}), "tables and lists 100 deep; make it flatter"),
         (steps({"usage": 5}), "turn 1, step 1: usage needs size; add it"),
         (steps("say"), 'turn 1, step 1: a step is a table; write {say = "..."}'),
         (

@@ -37,7 +37,8 @@ async def test_a_peer_that_exits_fails_its_calls_with_status_and_last_words() ->
             with pytest.raises(ConnectionClosed) as again:
                 await peer.connection.call("echo")
     assert str(caught.value) == (
-        "do was not answered: python exited with status 3; its last words: licence expired"
+        f"do was not answered: {Path(sys.executable).name} exited with status 3; "
+        "its last words: licence expired"
     )
     assert "exited with status 3" in str(again.value)
 

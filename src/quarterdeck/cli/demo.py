@@ -8,19 +8,20 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
+from anyio.lowlevel import checkpoint
 
 from quarterdeck._version import __version__
 from quarterdeck.acp import PROTOCOL_VERSION, Handlers, Peer, methods, open_peer, schema, to_dict
 from quarterdeck.cli import demo_log as facts
 from quarterdeck.cli.demo_view import JsonView, TextView, View, WatchedView, spare_encoding
 from quarterdeck.errors import ConnectionClosed, ConnectionFailed, RpcError
-from quarterdeck.protocol import Normalized, normalize_session_update
+from quarterdeck.protocol import Normalized
 from quarterdeck.testing import Scenario, load_scenario, scenario_names, scripted_agent
 from quarterdeck.wire import ConnectionOptions, Report, background_tasks, open_process
 
@@ -77,7 +78,7 @@ class Desk:
         self.log: facts.Log | None = None
         self._view = view
         self._asks_person = asks_person
-        self._early: list[Mapping[str, Any]] = []
+        self._early: list[Any] = []
         self._questions: dict[str, anyio.CancelScope] = {}
         self._asked = 0
 
@@ -92,7 +93,7 @@ class Desk:
         self.log = facts.Log(session_id)
         self.record(*facts.session_opened(answer))
         for update in self._early:
-            self.record(normalize_session_update(update))
+            self.record(facts.update_sent(update))
 
     def record(self, *happened: Normalized) -> None:
         assert self.log is not None
@@ -114,7 +115,7 @@ class Desk:
         if self.log is None:
             self._early.append(update)
         elif params.get("sessionId") == self.log.state.session_id:
-            self.record(normalize_session_update(update))
+            self.record(facts.update_sent(update))
 
     def _on_permission_request(
         self, request: schema.RequestPermissionRequest
@@ -123,14 +124,15 @@ class Desk:
         self._asked += 1
         request_id, params = f"perm-{self._asked}", to_dict(request)
         self.record(facts.permission_asked(request_id, params))
-        self._questions[request_id] = anyio.CancelScope()
-        return self._answer(request_id, params["options"])
+        scope = self._questions[request_id] = anyio.CancelScope()
+        return self._answer(request_id, params["options"], scope)
 
     async def _answer(
-        self, request_id: str, options: Sequence[Option]
+        self, request_id: str, options: Sequence[Option], scope: anyio.CancelScope
     ) -> schema.RequestPermissionResponse:
         option = None
-        with self._questions[request_id]:
+        with scope:
+            await checkpoint()  # it may have been withdrawn before this began
             option = await self._choose(request_id, options)
         outcome: schema.RequestPermissionOutcome = schema.DeniedOutcome()
         if option is not None:
@@ -153,7 +155,10 @@ class Desk:
             self._view.question(options)
             # A thread in `input()` could not be called back when the turn is cancelled.
             await anyio.wait_readable(sys.stdin.fileno())
-            typed = os.read(sys.stdin.fileno(), 1024)
+            try:
+                typed = os.read(sys.stdin.fileno(), 1024)
+            except OSError:  # the terminal is gone
+                return None
             if not typed:
                 return None
             option = option_for(typed.decode(errors="replace"), options)
@@ -163,30 +168,35 @@ class Desk:
 class _Performance:
     """One session from the start of the agent to its end."""
 
-    def __init__(self, scenario: Scenario, view: View, *, asks_person: bool) -> None:
+    def __init__(self, scenario: Scenario, view: View, cwd: str, *, asks_person: bool) -> None:
         self._scenario = scenario
+        self._cwd = cwd
         self._turn = anyio.CancelScope()
-        self._view = WatchedView(view, on_left=self._turn.cancel)
+        self._view = WatchedView(view, on_failure=self._turn.cancel)
         self._desk = Desk(self._view, asks_person=asks_person)
         self._is_interrupted = False
 
     async def run(self, command: Sequence[str]) -> int:
         """Play it and return the exit status; the agent is gone when this returns."""
         options = ConnectionOptions(on_report=self._on_report, answers_garbage=False)
-        async with (
-            background_tasks() as tasks,  # first: Ctrl-C must not disturb the end of the process
-            open_process(command, on_stderr=self._on_stderr, stop_seconds=_STOP_SECONDS) as process,
-            open_peer(process, self._desk.handlers(), options) as agent,
-        ):
-            tasks.start_soon(self._watch_for_interrupts, agent)
-            status = FAILED
-            with self._turn:
-                status = await self._session(agent)
+        status = FAILED
+        # First the signals, last to go: none may disturb the start of the process, nor its end.
+        with anyio.open_signal_receiver(*_ending_signals()) as interrupts:
+            async with (
+                background_tasks() as tasks,
+                open_process(
+                    command, on_stderr=self._on_stderr, stop_seconds=_STOP_SECONDS
+                ) as process,
+                open_peer(process, self._desk.handlers(), options) as agent,
+            ):
+                tasks.start_soon(self._watch_for_interrupts, interrupts, agent)
+                with self._turn:
+                    status = await self._session(agent)
         log = self._desk.log
         if log is not None:
             self._view.state(log.state, log.last_seq)
-        if not self._view.has_reader:
-            raise BrokenPipeError  # `main` knows what becomes of it
+        if self._view.failure is not None:
+            raise self._view.failure  # `command` knows what becomes of it
         if self._is_interrupted:
             self._view.note("interrupted; the agent is gone and nothing was kept")
             return INTERRUPTED
@@ -204,7 +214,7 @@ class _Performance:
         client = schema.Implementation(name="quarterdeck-demo", version=__version__)
         hello = schema.InitializeRequest(protocol_version=PROTOCOL_VERSION, client_info=client)
         await agent.call(methods.INITIALIZE, hello, timeout_seconds=_START_SECONDS)
-        request = schema.NewSessionRequest(cwd=str(Path.cwd()), mcp_servers=())
+        request = schema.NewSessionRequest(cwd=self._cwd, mcp_servers=())
         created = await agent.call(methods.SESSION_NEW, request, timeout_seconds=_START_SECONDS)
         self._desk.open(created.session_id, to_dict(created))
         return created.session_id
@@ -231,19 +241,20 @@ class _Performance:
         self._desk.record(*facts.prompt_answered(to_dict(answer)))
         return DONE
 
-    async def _watch_for_interrupts(self, agent: Peer) -> None:
+    async def _watch_for_interrupts(
+        self, interrupts: AsyncIterator[signal.Signals], agent: Peer
+    ) -> None:
         """At the first Ctrl-C ask the agent to stop and give it a moment; at the second, leave."""
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as interrupts:
-            async for _ in interrupts:
-                if self._is_interrupted or self._desk.log is None:
-                    self._turn.cancel()
-                self._turn.deadline = anyio.current_time() + _CANCEL_SECONDS
-                if not self._is_interrupted and self._desk.log is not None:
-                    self._desk.withdraw_questions()
-                    cancel = schema.CancelNotification(session_id=self._desk.log.state.session_id)
-                    with suppress(ConnectionClosed):  # it is gone already, which is what we want
-                        await agent.notify(methods.SESSION_CANCEL, cancel)
-                self._is_interrupted = True
+        async for _ in interrupts:
+            if self._is_interrupted or self._desk.log is None:
+                self._turn.cancel()
+            self._turn.deadline = anyio.current_time() + _CANCEL_SECONDS
+            if not self._is_interrupted and self._desk.log is not None:
+                self._desk.withdraw_questions()
+                cancel = schema.CancelNotification(session_id=self._desk.log.state.session_id)
+                with suppress(ConnectionClosed):  # it is gone already, which is what we want
+                    await agent.notify(methods.SESSION_CANCEL, cancel)
+            self._is_interrupted = True
 
     def _on_report(self, report: Report) -> None:
         shown = report.text.decode(errors="replace")
@@ -253,25 +264,35 @@ class _Performance:
         self._view.note(f"the agent says on stderr: {line}")
 
 
+def _ending_signals() -> list[signal.Signals]:
+    """Return the signals that end a session: all that usually do, unless we are to ignore them."""
+    ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+    return [each for each in ending if signal.getsignal(each) is not signal.SIG_IGN]
+
+
 def _play(chosen: argparse.Namespace) -> int:
+    try:
+        cwd = str(Path.cwd())
+    except FileNotFoundError:
+        return _failed("the folder you are in is gone; change to another")
     scenario = load_scenario(chosen.scenario)
     command = scripted_agent(chosen.scenario, pace=0 if chosen.fast else 1)
     for stream in (sys.stdout, sys.stderr):
         spare_encoding(stream)
     is_terminal = sys.stdout.isatty()
-    view: View = JsonView() if chosen.json else _text_view(is_terminal=is_terminal)
+    view: View = JsonView() if chosen.json else _text_view(cwd, is_terminal=is_terminal)
     asks_person = is_terminal and sys.stdin.isatty() and not (chosen.yes or chosen.json)
 
     async def perform() -> int:
-        return await _Performance(scenario, view, asks_person=asks_person).run(command)
+        return await _Performance(scenario, view, cwd, asks_person=asks_person).run(command)
 
     return anyio.run(perform)
 
 
-def _text_view(*, is_terminal: bool) -> TextView:
+def _text_view(cwd: str, *, is_terminal: bool) -> TextView:
     # https://no-color.org: set to anything but nothing.
     coloured = is_terminal and not os.environ.get("NO_COLOR")
-    return TextView(coloured=coloured, cwd=str(Path.cwd()))
+    return TextView(coloured=coloured, cwd=cwd)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -311,6 +332,11 @@ def _unknown_option(word: str, parser: argparse.ArgumentParser) -> str:
     near = difflib.get_close_matches(word, options, n=1)
     hint = f"did you mean {near[0]}?" if near else "quarterdeck demo --help lists what there is"
     return f"demo has no argument {word!r}; {hint}"
+
+
+def _failed(message: str) -> int:
+    print(f"quarterdeck: {message}", file=sys.stderr)
+    return FAILED
 
 
 def _misused(message: str) -> int:

@@ -17,6 +17,7 @@ from quarterdeck.protocol import (
     SessionStatus,
     initial_state,
     make_session_event,
+    normalize_session_update,
     reduce,
 )
 
@@ -41,6 +42,13 @@ class Log:
         )
         self.state = reduce(self.state, event)
         return event
+
+
+def update_sent(update: object) -> Normalized:
+    """Return what an agent's update says, whatever it is."""
+    if isinstance(update, Mapping):
+        return normalize_session_update(update)
+    return Normalized("unrecognized-update", {"update": update})
 
 
 def session_opened(answer: Mapping[str, Any]) -> list[Normalized]:

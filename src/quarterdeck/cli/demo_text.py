@@ -52,11 +52,7 @@ def chunk_text(event: Event) -> str | None:
     """Return the text of a message chunk, a placeholder for other content; None for all else."""
     if not event.type.endswith("-message-chunk") and event.type != "agent-thought-chunk":
         return None
-    block = event.payload.get("content")
-    if isinstance(block, Mapping) and block.get("type") == "text":
-        return clean(block.get("text", ""))
-    kind = block.get("type") if isinstance(block, Mapping) else "unreadable"
-    return f"[{clean(kind)}]"
+    return _block_text(event.payload.get("content"))
 
 
 def summary(event: Event, state: SessionState, marks: Marks) -> str:
@@ -84,14 +80,14 @@ def body(event: Event, marks: Marks, cwd: str) -> list[Line]:
 def final_lines(state: SessionState, marks: Marks) -> list[tuple[str, list[str]]]:
     """Return the folded state as rows: a title and the lines beside it. Empty ones are left out."""
     plain = to_json(state)
-    modes, plan, usage = plain["modes"], plain["plan"], plain["usage"]
+    modes, plan, usage = _table(plain["modes"]), _table(plain["plan"]), _table(plain["usage"])
     rows: list[tuple[str, list[str]]] = [
         ("status", [state.connection.status]),
         ("title", [state.info.title] if state.info.title else []),
-        ("mode", [modes["currentModeId"]] if modes else []),
+        ("mode", [str(modes.get("currentModeId"))] if modes else []),
         ("messages", [_message_line(message) for message in plain["messages"]]),
         ("tool calls", [_call_line(call, marks) for call in plain["toolCalls"].values()]),
-        ("plan", [_plan_line(each, marks).text for each in plan["entries"]] if plan else []),
+        ("plan", [_plan_line(each, marks).text for each in _tables(plan.get("entries"))]),
         ("permissions", list(_permission_lines(plain))),
         ("usage", [_usage(usage)] if usage else []),
         ("stopped", [_stopped(plain)] if state.last_stop_reason else []),
@@ -147,42 +143,59 @@ def _tables(value: object) -> Iterator[Mapping[str, Any]]:
         yield from (each for each in value if isinstance(each, Mapping))
 
 
+def _table(value: object) -> Mapping[str, Any]:
+    """Return what should be a table; an agent may have sent anything in its place."""
+    return value if isinstance(value, Mapping) else {}
+
+
 def _compact(value: Any) -> str:
     return clean(json.dumps(value, ensure_ascii=False, default=str))
 
 
 def _message_line(message: Mapping[str, Any]) -> str:
-    texts = (str(block.get("text", f"[{block.get('type')}]")) for block in message["content"])
+    texts = (_block_text(block) for block in message["content"])
     return f"{message['kind']:8} {' '.join(''.join(texts).split())}"
+
+
+def _block_text(block: object) -> str:
+    """Return the text of a block, a placeholder for other content."""
+    match block:
+        case {"type": "text", **rest}:
+            return clean(rest.get("text", ""))
+        case {"type": kind}:
+            return f"[{clean(kind)}]"
+        case _:
+            return "[unreadable]"
 
 
 def _call_line(call: Mapping[str, Any], marks: Marks) -> str:
     status = call["status"]
-    return f"{marks.of(status)} {call['kind'] or 'other':8} {call['title']} ({status})"
+    return f"{marks.of(status)} {call['kind'] or 'other'!s:8} {call['title']} ({status})"
 
 
 def _permission_lines(state: Mapping[str, Any]) -> Iterator[str]:
     for pending in state["pendingPermissionRequests"]:
         yield f"{pending['requestId']} pending"
     for resolved in state["resolvedPermissionRequests"]:
-        outcome = resolved.get("outcome") or {}
+        outcome = _table(resolved.get("outcome"))
         chosen = outcome.get("optionId") or outcome.get("outcome")
         yield f"{resolved['requestId']} {resolved['status']}" + (f": {chosen}" if chosen else "")
 
 
 def _usage(usage: Mapping[str, Any]) -> str:
     words = f"{_number(usage.get('used'))} of {_number(usage.get('size'))} tokens"
-    cost = usage.get("cost")
+    cost = _table(usage.get("cost"))
     return f"{words}, {cost.get('amount')} {cost.get('currency')}" if cost else words
 
 
 def _stopped(state: Mapping[str, Any]) -> str:
     words = f"{state['lastStopReason']}{_turn_usage(state['lastTurnUsage'])}"
-    error = state["lastPromptError"]
-    return f"error {error['code']}: {error['message']}" if error else words
+    error = _table(state["lastPromptError"])
+    return f"error {error.get('code')}: {error.get('message')}" if error else words
 
 
-def _turn_usage(usage: Mapping[str, Any] | None) -> str:
+def _turn_usage(told: object) -> str:
+    usage = _table(told)
     if not usage:
         return ""
     used, written = _number(usage.get("inputTokens")), _number(usage.get("outputTokens"))

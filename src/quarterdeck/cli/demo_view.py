@@ -76,16 +76,16 @@ def spare_encoding(stream: TextIO) -> None:
 
 
 class WatchedView:
-    """A view until its reader leaves (`| head`); after that nothing is shown, and nothing fails.
+    """A view until its reader leaves (`| head`) or its disk is full; after that nothing is shown.
 
-    Most of what is shown is shown by handlers of the connection, where an exception would be
-    taken for a mistake of theirs.
+    And nothing fails, but `failure` has what happened: most of what is shown is shown by handlers
+    of the connection, where an exception would be taken for a mistake of theirs.
     """
 
-    def __init__(self, view: View, on_left: Callable[[], None]) -> None:
+    def __init__(self, view: View, on_failure: Callable[[], None]) -> None:
         self._view = view
-        self._on_left = on_left
-        self.has_reader = True
+        self._on_failure = on_failure
+        self.failure: OSError | None = None
 
     def event(self, event: Event, state: SessionState) -> None:
         self._show(lambda: self._view.event(event, state))
@@ -100,13 +100,13 @@ class WatchedView:
         self._show(lambda: self._view.state(state, last_seq))
 
     def _show(self, show: Callable[[], None]) -> None:
-        if not self.has_reader:
+        if self.failure is not None:
             return
         try:
             show()
-        except BrokenPipeError:
-            self.has_reader = False
-            self._on_left()
+        except OSError as error:
+            self.failure = error
+            self._on_failure()
 
 
 class JsonView:

@@ -13,8 +13,8 @@ from quarterdeck.errors import ScenarioInvalid
 from quarterdeck.testing.launch import ENVIRONMENT_VARIABLE, load_scenario
 from quarterdeck.testing.pipes import STDERR, STDIN, STDOUT, Pipes, write_all
 from quarterdeck.testing.player import Player
-from quarterdeck.testing.scenario import Scenario, parse_scenario
-from quarterdeck.testing.verbs import signal_number
+from quarterdeck.testing.scenario import Scenario, as_bytes, parse_scenario
+from quarterdeck.testing.verbs import LARGEST, signal_number
 
 MISUSED, INTERRUPTED = 2, 130
 
@@ -30,7 +30,9 @@ def _read_command_line(arguments: list[str]) -> tuple[Scenario, float]:
         try:
             pace = float(rest[1])
         except (IndexError, ValueError):
-            raise _Misuse("--pace takes a number; 0 leaves out all pauses") from None
+            pace = -1
+        if not 0 <= pace <= LARGEST:  # nor is this true of nan
+            raise _Misuse(f"--pace takes a number from 0 to {LARGEST}; with 0 there are no pauses")
         del rest[:2]
     match rest:
         case ["--json", text]:
@@ -46,16 +48,21 @@ def _read_command_line(arguments: list[str]) -> tuple[Scenario, float]:
             )
 
 
+def _open_pipes(scenario: Scenario) -> Pipes:
+    if sys.stdin is None or sys.stdout is None:
+        raise _Misuse("standard input or output is closed; connect both")
+    return Pipes(STDIN, STDOUT, with_headers=scenario.framing == "headers")
+
+
 def main(arguments: list[str]) -> int:
     try:
         scenario, pace = _read_command_line(arguments)
         for name in scenario.ignore - {"eof"}:
             # A handler, not SIG_IGN: that one would be inherited by what we spawn.
             signal.signal(signal_number(name) or 0, lambda *_: None)
-        pipes = Pipes(STDIN, STDOUT, with_headers=scenario.framing == "headers")
-        Player(scenario, pipes, pace=pace).run()
+        Player(scenario, _open_pipes(scenario), pace=pace).run()
     except (ScenarioInvalid, _Misuse) as error:
-        write_all(STDERR, f"quarterdeck: {error}\n".encode())
+        write_all(STDERR, as_bytes(f"quarterdeck: {error}\n"))
         return MISUSED
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -39,14 +40,18 @@ def load_scenario(scenario: str | Path | Mapping[str, Any]) -> Scenario:
     if isinstance(scenario, Mapping):
         return read_scenario(scenario, "the scenario")
     try:
-        with open(_path(scenario), encoding="utf-8") as file:  # noqa: PTH123  # see above
+        path = _path(scenario)
+        # The agent will read it again, so it has to be there twice, and to have an end.
+        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116  # see above
+            raise ScenarioInvalid(str(scenario), "it is no regular file; copy it into one")
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123  # see above
             text = file.read()
     except FileNotFoundError as error:
         names = ", ".join(scenario_names())
         raise ScenarioInvalid(
             str(scenario), f"there is no such file; shipped are {names}"
         ) from error
-    except (OSError, UnicodeError) as error:
+    except (OSError, ValueError) as error:  # a text that is not UTF-8, a name with a NUL
         raise ScenarioInvalid(str(scenario), f"{error}; is it a text file?") from error
     return parse_scenario(text, str(scenario))
 

@@ -9,12 +9,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 STDIN, STDOUT, STDERR = 0, 1, 2
-_READ_SIZE = 65536
+_READ_SIZE: Final = 65536
+_LONGEST_WAIT: Final = 3_600_000  # milliseconds; poll takes no more than a C int
+
+# No line of JSON begins like this, and no other line shall make us wait for an empty one.
+_HEADERS_BEGIN: Final = re.compile(rb"content-(?:length|type)[ \t]*:", re.IGNORECASE)
+_HEADERS: Final = re.compile(rb"(?:[\w-]+[ \t]*:[^\n]*\n)+")
+_EMPTY_LINE: Final = re.compile(rb"\r?\n")
+_LENGTH: Final = re.compile(  # up to a gigabyte: no client waits for us to read more than that
+    rb"^content-length[ \t]*:[ \t]*([0-9]{1,9})[ \t]*\r?$", re.IGNORECASE | re.MULTILINE
+)
 
 
 class NotJson(NamedTuple):
@@ -58,14 +68,20 @@ class Pipes:
             poll.register(self._reads, select.POLLIN)
         if self._unsent:
             poll.register(self._writes, select.POLLOUT)
-        ready = dict(poll.poll(None if seconds is None else max(0.0, seconds * 1000)))
+        limit = None if seconds is None else min(max(0.0, seconds * 1000), _LONGEST_WAIT)
+        ready = dict(poll.poll(limit))
         if self._unsent and self._writes in ready:
             self._write_some()
         return self._reads in ready
 
     def read(self) -> list[Any] | None:
         """Return the messages that have arrived; None at the end of the input."""
-        received = os.read(self._reads, _READ_SIZE)
+        try:
+            received = os.read(self._reads, _READ_SIZE)
+        except BlockingIOError:
+            return []  # somebody else made it non-blocking and was faster
+        except OSError:  # a terminal that is gone, or nothing one can read
+            received = b""
         self._received += received
         if not received:
             self.close_input()
@@ -109,25 +125,36 @@ class Pipes:
                     yield NotJson(str(error))
 
     def _next_payload(self) -> bytes | None:
-        """Take one message off what was received, by a header before it or the newline after."""
-        end = self._received.find(b"\n")
-        if end < 0:
+        """Take one message off what was received, by headers before it or the newline after."""
+        line_end = self._received.find(b"\n") + 1
+        headers = _HEADERS.match(self._received)
+        if headers is None or not _HEADERS_BEGIN.match(self._received):
+            return self._take(0, line_end) if line_end else None
+        if b"\n" not in self._received[headers.end() :]:
             return None
-        line = bytes(self._received[:end])
-        name, colon, length = line.partition(b":")
-        if not (colon and name.strip().lower() == b"content-length" and length.strip().isdigit()):
-            del self._received[: end + 1]
-            return line
-        start = self._received.find(b"\r\n\r\n") + 4
-        if start < 4 or len(self._received) < start + int(length):
-            return None
-        payload = bytes(self._received[start : start + int(length)])
-        del self._received[: start + int(length)]
-        return payload
+        empty = _EMPTY_LINE.match(self._received, headers.end())
+        if empty is None:
+            return self._take(0, line_end)
+        length = _LENGTH.search(headers[0])
+        if length is None:
+            return self._take(0, empty.end())  # refused like any other text that is no message
+        end = empty.end() + int(length[1])
+        return self._take(empty.end(), end) if len(self._received) >= end else None
+
+    def _take(self, start: int, end: int) -> bytes:
+        taken = bytes(self._received[start:end])
+        del self._received[:end]
+        return taken
 
 
 def write_all(descriptor: int, content: bytes) -> None:
-    """Write and wait: an agent whose standard error nobody reads stands still, as real ones do."""
+    """Write and wait: an agent whose standard error nobody reads stands still, as real ones do.
+
+    One that has none, or whose reader has left, says nothing.
+    """
     view = memoryview(content)
-    while view:
-        view = view[os.write(descriptor, view) :]
+    try:
+        while view:
+            view = view[os.write(descriptor, view) :]
+    except OSError:
+        return

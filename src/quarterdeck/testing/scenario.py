@@ -15,14 +15,15 @@ from typing import Any, Final, NamedTuple, NoReturn
 from quarterdeck.errors import ScenarioInvalid
 from quarterdeck.testing.verbs import (
     ANY,
+    IGNORABLE,
     LIST,
+    MODES,
     STEPS,
     TABLE,
     TEXT,
     VERBS,
     Kind,
     Verb,
-    signal_number,
 )
 
 
@@ -66,20 +67,14 @@ class Scenario(NamedTuple):
     """Steps for each call of a method, the last for all further calls."""
 
 
+_DEEPEST: Final = 100  # more than anyone writes, less than Python's recursion can bear
 _STEPS_KEYS: Final = ("before_new", "new", "load")
 _KEYS: Final[Mapping[str, Kind]] = {
     "name": TEXT,
     "about": TEXT,
     "prompt": TEXT,
     "framing": Kind('"lines" or "headers"', lambda value: value in ("lines", "headers")),
-    "ignore": Kind(
-        'a list of "eof" and names of signals',
-        lambda value: (
-            isinstance(value, list)
-            and all(isinstance(each, str) for each in value)
-            and all(each == "eof" or signal_number(each) is not None for each in value)
-        ),
-    ),
+    "ignore": IGNORABLE,
     "initialize": TABLE,
     "capabilities": TABLE,
     "sessions": TABLE,
@@ -94,7 +89,7 @@ _KEYS: Final[Mapping[str, Kind]] = {
 }
 _SESSION_KEYS: Final[Mapping[str, Kind]] = {
     "id": TEXT,
-    "modes": Kind("a list of names, or ACP's table", lambda value: isinstance(value, list | dict)),
+    "modes": MODES,
     "configOptions": LIST,
 }
 _TURN_KEYS: Final[Mapping[str, Kind]] = {"when": TEXT, "steps": STEPS}
@@ -106,6 +101,9 @@ def parse_scenario(text: str, source: str) -> Scenario:
     Raises:
         ScenarioInvalid: if it cannot be played; the message says where and why.
     """
+    text = text.removeprefix("\ufeff")  # what some editors begin every file with
+    if _is_json_list(text):  # some of them would be TOML too, and refused for a strange reason
+        raise ScenarioInvalid(source, "it is a list; write a table")
     try:
         table = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # both decoders' errors are ValueErrors
@@ -123,6 +121,8 @@ def read_scenario(table: Mapping[str, Any], source: str) -> Scenario:
         json.dumps(table)
     except (TypeError, ValueError, RecursionError) as error:
         raise ScenarioInvalid(source, f"{error}; write dates as texts") from error
+    if _is_deeper_than(_DEEPEST, table):
+        raise ScenarioInvalid(source, f"tables and lists {_DEEPEST} deep; make it flatter")
     reader = _Reader(source)
     reader.check_keys(table, _KEYS, "")
     reader.check_keys(table.get("sessions", {}), _SESSION_KEYS, "sessions")
@@ -227,6 +227,11 @@ class _Reader:
         raise ScenarioInvalid(self._source, f"{place}: {reason}" if place else reason)
 
 
+def as_bytes(text: str) -> bytes:
+    """Return a text as UTF-8; half of a surrogate pair, which has none, with a backslash."""
+    return text.encode("utf-8", "backslashreplace")
+
+
 def garbage_bytes(text: str, encoding: str) -> bytes:
     """Return the bytes that a `garbage` step stands for.
 
@@ -237,7 +242,22 @@ def garbage_bytes(text: str, encoding: str) -> bytes:
         return bytes.fromhex(text)
     if encoding == "base64":
         return binascii.a2b_base64(text, strict_mode=True)
-    return text.encode()
+    return as_bytes(text)
+
+
+def _is_json_list(text: str) -> bool:
+    try:
+        return text.lstrip().startswith("[") and isinstance(json.loads(text), list)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _is_deeper_than(limit: int, value: Any) -> bool:
+    level = [value]
+    for _ in range(limit):
+        inner = [each.values() if isinstance(each, dict) else each for each in level]
+        level = [each for some in inner for each in some if isinstance(each, dict | list)]
+    return bool(level)
 
 
 def _suggestion(word: str, known: Iterable[str]) -> str | None:

@@ -12,11 +12,12 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from quarterdeck.testing.scenario import Scenario, Step, Steps, garbage_bytes
+from quarterdeck.testing.scenario import Scenario, Step, Steps, as_bytes, garbage_bytes
 from quarterdeck.testing.updates import (
     MESSAGE_VERBS,
     UPDATE_VERBS,
     Json,
+    as_text,
     chunks,
     fill,
     permission_of,
@@ -26,6 +27,7 @@ from quarterdeck.testing.verbs import signal_number
 
 INTERNAL_ERROR: Final = -32603
 FOREVER: Final = float("inf")
+_COMPLAINT_SIZE: Final = 64 * 1024  # bytes of repeated lines that are written at once
 
 
 class Send(NamedTuple):
@@ -190,8 +192,9 @@ def _chosen_kind(answer: Json, options: list[Json]) -> str | None:
     outcome = result.get("outcome") if isinstance(result, dict) else None
     if not isinstance(outcome, dict) or outcome.get("outcome") != "selected":
         return None
-    kinds = {each.get("optionId"): str(each.get("kind")) for each in options}
-    return kinds.get(outcome.get("optionId"), "reject_once")
+    chosen = outcome.get("optionId")
+    kinds = (str(each.get("kind")) for each in options if each.get("optionId") == chosen)
+    return next(kinds, "reject_once")
 
 
 def _request(step: Step, scene: Scene) -> _Playing:
@@ -216,12 +219,16 @@ def _raw(step: Step, _scene: Scene) -> _Playing:
 
 def _garbage(step: Step, _scene: Scene) -> _Playing:
     newline = b"\n" if step.options.get("newline", True) else b""
-    yield Write(garbage_bytes(step.value, step.options.get("encoding", "text")) + newline)
+    encoding = step.options.get("encoding", "text")
+    yield Write(garbage_bytes(as_text(step.value), encoding) + newline)
     return None
 
 
 def _stderr(step: Step, _scene: Scene) -> _Playing:
-    yield Complain(f"{step.value}\n".encode() * step.options.get("times", 1))
+    line, times = as_bytes(f"{as_text(step.value)}\n"), step.options.get("times", 1)
+    at_once = _COMPLAINT_SIZE // len(line) + 1
+    for done in range(0, times, at_once):
+        yield Complain(line * min(at_once, times - done))
     return None
 
 
@@ -275,7 +282,7 @@ def _result(step: Step, _scene: Scene) -> Answer | None:
 
 def _crash(step: Step, _scene: Scene) -> _Playing:
     if "partial" in step.options:
-        yield Write(step.options["partial"].encode())
+        yield Write(as_bytes(as_text(step.options["partial"])))
     number = signal_number(step.value) if isinstance(step.value, str) else None
     yield Crash(step.value if number is None else -number)
     return None

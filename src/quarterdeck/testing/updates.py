@@ -91,10 +91,11 @@ def permission_of(step: Step) -> Json:
     }
 
 
-def _permission_option(option: Any) -> Any:
-    if not isinstance(option, str):
+def _permission_option(option: Any) -> Json:
+    if isinstance(option, dict):
         return option
-    return {"optionId": option, "name": _OPTION_NAMES.get(option, option), "kind": option}
+    kind = as_text(option)  # a placeholder may have become any value
+    return {"optionId": kind, "name": _OPTION_NAMES.get(kind, kind), "kind": kind}
 
 
 def _call_fields(step: Step) -> Json:
@@ -138,16 +139,17 @@ def _plan(step: Step) -> Json:
 
 
 def _plan_entry(entry: Any) -> Json:
-    if not isinstance(entry, str):
+    if isinstance(entry, dict):
         return {"priority": "medium", "status": "pending", **entry}
-    mark = next((mark for mark in _MARKS if entry.startswith(mark)), "")
+    text = as_text(entry)
+    mark = next((mark for mark in _MARKS if text.startswith(mark)), "")
     status = _MARKS.get(mark, "pending")
-    return {"content": entry.removeprefix(mark), "priority": "medium", "status": status}
+    return {"content": text.removeprefix(mark), "priority": "medium", "status": status}
 
 
 def _commands(step: Step) -> Json:
     commands = [
-        {"name": each, "description": ""} if isinstance(each, str) else {"description": "", **each}
+        {"description": "", **(each if isinstance(each, dict) else {"name": as_text(each)})}
         for each in step.value
     ]
     return {"sessionUpdate": "available_commands_update", "availableCommands": commands}

@@ -28,8 +28,14 @@ class Verb(NamedTuple):
     required: tuple[str, ...] = ()
 
 
+LARGEST: Final = 1_000_000
+"""Of what is counted: more would fill the memory or take longer than anyone waits."""
+
+
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+    # A float may be of any size; Python cannot make one of every int.
+    is_number = isinstance(value, float) or (_is_whole(value) and value < 10**15)
+    return is_number and value >= 0
 
 
 def _is_whole(value: Any) -> bool:
@@ -61,6 +67,18 @@ def _text_or_table_with(key: str) -> Accepts:
     return lambda value: _is_text(value) or is_table(value)
 
 
+def _is_mode_state(value: Any) -> bool:
+    modes = value.get("availableModes", []) if isinstance(value, dict) else None
+    return isinstance(modes, list) and all(isinstance(mode, dict) for mode in modes)
+
+
+def _can_be_ignored(value: Any) -> bool:
+    return value == "eof" or (_is_signal(value) and signal_number(value) not in _UNSTOPPABLE)
+
+
+_UNSTOPPABLE: Final = (signal.SIGKILL, signal.SIGSTOP)
+
+
 def signal_number(name: str) -> int | None:
     """Return the number of `KILL` or `SIGKILL`; None if there is no such signal."""
     found = signal.Signals.__members__.get("SIG" + name.removeprefix("SIG"))
@@ -69,13 +87,23 @@ def signal_number(name: str) -> int | None:
 
 TEXT = Kind("a text", _is_text)
 NUMBER = Kind("a number of at least 0", _is_number)
-COUNT = Kind("a whole number of at least 1", lambda value: _is_whole(value) and value >= 1)
+COUNT = Kind(
+    f"a whole number of at least 1 and at most {LARGEST}",
+    lambda value: _is_whole(value) and 1 <= value <= LARGEST,
+)
 WHOLE = Kind("a whole number", _is_whole)
 FLAG = Kind("true or false", lambda value: isinstance(value, bool))
 TRUE = Kind("true", lambda value: value is True)
 TABLE = Kind("a table", lambda value: isinstance(value, dict))
 LIST = Kind("a list of tables", _is_list_of(lambda value: isinstance(value, dict)))
 ANY = Kind("any value", lambda _value: True)
+IGNORABLE = Kind(
+    'a list of "eof" and names of signals, without KILL and STOP', _is_list_of(_can_be_ignored)
+)
+MODES = Kind(
+    "a list of names or of tables with an id, or ACP's table",
+    lambda value: _is_list_of(_text_or_table_with("id"))(value) or _is_mode_state(value),
+)
 STEPS = Kind("a list of steps", lambda value: isinstance(value, list))
 """Steps inside steps: the parser reads them as it reads those of a turn."""
 
