@@ -6,8 +6,10 @@ import errno
 import os
 import socket
 import stat
+import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -401,12 +403,36 @@ async def test_a_full_disk_leaves_the_old_file_and_no_other(
     assert names(fs.root) == ["f"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
-async def test_a_file_that_may_not_be_written_is_not_replaced(fs: Files) -> None:
-    path = fs.root / "f"
+@contextmanager
+def without_the_rights_of_root() -> Iterator[None]:
+    """Root may write everything; nobody may not."""
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that everybody may write to; pytest's own are for their owner only."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder).resolve()
+        root.chmod(0o777)
+        yield root
+
+
+async def test_a_file_that_may_not_be_written_is_not_replaced(open_folder: Path) -> None:
+    path = open_folder / "f"
     path.write_text("old")
     path.chmod(0o444)
-    assert await fs.write_refusal(path, "new") == (-32603, f"{path}: Permission denied")
+    with without_the_rights_of_root(), pytest.raises(RpcError) as caught:
+        await DefaultFsHandler().write_text_file("s", str(path), "new", roots=[str(open_folder)])
+    assert (caught.value.code, caught.value.data) == (-32603, f"{path}: Permission denied")
+    assert path.read_text() == "old"
 
 
 async def test_a_cancelled_write_changes_nothing(

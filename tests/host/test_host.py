@@ -29,6 +29,7 @@ ASK = {
     "allowed": [{"say": "done"}],
     "rejected": [{"say": "fine"}],
 }
+CANCELLED = {"outcome": "cancelled"}
 CAN = {"loadSession": True, "sessionCapabilities": {"resume": {}, "close": {}, "list": {}}}
 
 
@@ -174,7 +175,8 @@ async def test_answering_from_a_callback_keeps_the_order_of_events(tmp_path: Pat
 
         def answer(event: Event) -> None:
             if event.type == "permission-request-created":
-                host.respond_permission(event.payload["requestId"], {"outcome": "cancelled"})
+                answered = host.respond_permission(event.payload["requestId"], CANCELLED)
+                assert answered is not None
 
         host.subscribe(session.session_id, 0, answer)
         seen = Seen()
@@ -397,7 +399,7 @@ async def test_what_an_agent_forgot_is_added_and_marked(tmp_path: Path) -> None:
 
 async def test_an_agent_reads_files_of_its_session_and_no_others(tmp_path: Path) -> None:
     (tmp_path / "inside.txt").write_text("hello")
-    steps = [
+    steps: list[dict[str, Any]] = [
         {"request": "fs/read_text_file", "params": {"path": str(tmp_path / "inside.txt")}},
         {"say": "{last}"},
         {"request": "fs/read_text_file", "params": {"path": "/etc/passwd"}},

@@ -1,6 +1,7 @@
 """The host: agents, sessions, permissions, files and terminals, and a log that loses nothing."""
 
 from quarterdeck.host.confine import resolve_roots
+from quarterdeck.host.endpoint import HostEndpoint
 from quarterdeck.host.files import DefaultFsHandler
 from quarterdeck.host.guard import guarded_command, kill_tree
 from quarterdeck.host.handlers import FsHandler, TerminalHandler, derive_client_capabilities
@@ -21,6 +22,7 @@ __all__ = [
     "DefaultTerminalHandler",
     "FsHandler",
     "Host",
+    "HostEndpoint",
     "HostOptions",
     "ResolvedHostOptions",
     "RestartBackoff",

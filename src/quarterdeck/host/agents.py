@@ -21,12 +21,13 @@ from msgspec import UNSET
 
 from quarterdeck._version import __version__
 from quarterdeck.acp import PROTOCOL_VERSION
-from quarterdeck.errors import AcpError, AgentNotFound, ConnectionFailed, RpcError
+from quarterdeck.errors import AcpError, AgentNotFound, ConnectionClosed, ConnectionFailed, RpcError
 from quarterdeck.host.emitter import Emitter
 from quarterdeck.host.guard import guarded_command, kill_tree
+from quarterdeck.host.guard_program import send_signal
 from quarterdeck.host.handlers import derive_client_capabilities
 from quarterdeck.host.options import ResolvedHostOptions
-from quarterdeck.host.sessions import agent_exited
+from quarterdeck.host.sessions import agent_exited, agent_misbehaved
 from quarterdeck.protocol import (
     AgentCapabilitiesWire,
     AgentDefinition,
@@ -47,16 +48,8 @@ from quarterdeck.wire import (
 )
 
 INITIALIZE_SECONDS = 120.0  # the slowest agent measured needs ten
+DOWN_SECONDS = 2.0  # that a failed call waits for its agent to be told as gone
 CLIENT_INFO = {"name": "quarterdeck", "version": __version__}
-
-_CAPABILITIES = {
-    "loadSession": "load_session",
-    "mcpCapabilities": "mcp_capabilities",
-    "nes": "nes",
-    "positionEncoding": "position_encoding",
-    "promptCapabilities": "prompt_capabilities",
-    "sessionCapabilities": "session_capabilities",
-}
 
 
 class _UpdateParams(msgspec.Struct, rename="camel", gc=False):
@@ -107,6 +100,7 @@ class Agent:
         self._disposal = anyio.Event()
         self._started = anyio.Event()
         self._gone = anyio.Event()
+        self._down = anyio.Event()  # set when its process has ended and that was told
         self._first_failure: AcpError | None = None
 
     # ---- what others see -----------------------------------------------------------------
@@ -134,6 +128,10 @@ class Agent:
         value = declared.get(capability) if isinstance(declared, dict) else None
         return value is not None and value is not False
 
+    @property
+    def is_connected(self) -> bool:
+        return self._connection is not None and self._connection.is_open
+
     def connection(self) -> Connection:
         """Return the way to talk to it.
 
@@ -143,6 +141,17 @@ class Agent:
         if self.status != "ready" or self._connection is None:
             raise agent_exited(f"agent {self.id} is not ready")
         return self._connection
+
+    async def failure(self, error: Exception) -> AcpError:
+        """Return what to raise for a call that got no answer, or none that can be read.
+
+        If that is because the agent has ended, then by now its status and its sessions say so.
+        """
+        if not isinstance(error, ConnectionClosed):
+            return agent_misbehaved(f"agent {self.id} misbehaved: {error}")
+        with anyio.move_on_after(DOWN_SECONDS):
+            await self._down.wait()
+        return agent_exited(f"agent {self.id} exited: {error}")
 
     # ---- its life ------------------------------------------------------------------------
 
@@ -162,6 +171,7 @@ class Agent:
             while True:
                 cause = await self._live_once()
                 delay = self._after(cause)
+                self._down.set()
                 if delay is None:
                     return
                 with anyio.move_on_after(delay):
@@ -170,6 +180,7 @@ class Agent:
                     self._exited("disposed")
                     return
         finally:
+            self._down.set()
             self._gone.set()
 
     async def dispose(self) -> None:
@@ -195,6 +206,7 @@ class Agent:
 
     async def _converse(self, process: ProcessTransport) -> AgentExitReason:
         self._exit = None
+        self._down = anyio.Event()
         facts = {"pid": process.process.pid, "envKeys": sorted(self.definition.env or {})}
         self._diagnose("info", "agent/spawn", f"spawned {self.definition.command}", facts)
         self._move("initializing")
@@ -214,8 +226,12 @@ class Agent:
             failure = await self._initialize(connection)
             if failure is not None and not self._disposal.is_set():
                 self._fail_initialize(failure)
-            elif failure is None:
-                await self._until_it_ends(connection)
+                if process.exit_status is None:
+                    send_signal(process.process.pid, signal.SIGTERM)
+            else:
+                if failure is None:
+                    await self._until_it_ends(connection)
+                process.close_input()
             await self._end(process)
         self._note_exit(process)
         self._go_down()
@@ -279,8 +295,7 @@ class Agent:
             tasks.cancel_scope.cancel()
 
     async def _end(self, process: ProcessTransport) -> None:
-        """Close its input, give it time, then kill it with all it started."""
-        process.close_input()
+        """Give it time to follow what it was told, then kill it with all it started."""
         with anyio.move_on_after(self._options.kill_timeout_ms / 1000):
             await process.process.wait()
             return
@@ -363,8 +378,9 @@ class Agent:
 
 
 def _projection(declared: Mapping[str, Any]) -> AgentCapabilitiesWire:
-    known = {ours: declared[theirs] for theirs, ours in _CAPABILITIES.items() if theirs in declared}
-    return AgentCapabilitiesWire(**known)
+    shape = AgentCapabilitiesWire
+    names = zip(shape.__struct_encode_fields__, shape.__struct_fields__, strict=True)
+    return shape(**{ours: declared[theirs] for theirs, ours in names if theirs in declared})
 
 
 def _exit_record(status: int | None) -> dict[str, Any]:

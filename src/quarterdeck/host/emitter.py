@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from quarterdeck.errors import JsonInvalid, StorageFailed
-from quarterdeck.host.journal import Entry, Journal
+from quarterdeck.host.journal import Journal
 from quarterdeck.host.sessions import Session
 from quarterdeck.host.streams import Stream
 from quarterdeck.protocol import (
@@ -65,11 +65,12 @@ class Emitter:
         extensions: dict[str, Any] | None = None,
     ) -> int | None:
         """Emit an event of a session and return its number; None if it cannot be written."""
-        stream = session.stream
+        stream, session_id = session.stream, session.id
+        seq = stream.last_seq + 1
         event = make_session_event(
             kind,
-            session.id,
-            seq=stream.last_seq + 1,
+            session_id,
+            seq=seq,
             ts=now_ms(),
             payload=payload,
             extensions=extensions,
@@ -81,12 +82,12 @@ class Emitter:
                 "error",
                 "event/unserializable",
                 f"an event could not be written as JSON: {error}",
-                session_id=session.id,
+                session_id=session_id,
                 data={"type": kind},
             )
             return None
-        seq = stream.number()
-        self.journal.add(Entry(Stored(session.id, seq, data), stream.publish, event))
+        stream.last_seq = seq
+        self.journal.add((Stored(session_id, seq, data), stream.publish, event))
         return seq
 
     def update(self, session: Session, normalized: Normalized) -> None:
@@ -109,7 +110,7 @@ class Emitter:
 
     def host_event(self, kind: str, payload: dict[str, Any], agent_id: str | None = None) -> None:
         """Emit an event of the host; it gets its number when it is published."""
-        self.journal.add(Entry(None, self._publish_host_event, (kind, payload, agent_id)))
+        self.journal.add((None, self._publish_host_event, (kind, payload, agent_id)))
 
     def diagnostic(
         self,
@@ -134,7 +135,7 @@ class Emitter:
     def _on_storage_failed(self, error: StorageFailed) -> None:
         payload = _diagnostic("error", "storage/write-failed", str(error), None, None)
         draft = ("diagnostic", payload, None)
-        self.journal.publish_now(Entry(None, self._publish_host_event, draft))
+        self.journal.publish_now((None, self._publish_host_event, draft))
 
     def _on_callback_failed(self, event: Event, error: Exception) -> None:
         logger.error("subscriber failed", extra={"event": event.type}, exc_info=error)

@@ -5,18 +5,41 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal
 
+import anyio
+import anyio.lowlevel
+
 from quarterdeck.errors import ConnectionFailed, QuarterdeckError, RpcError
 from quarterdeck.host.agents import Agent
 from quarterdeck.host.emitter import Emitter
 from quarterdeck.host.options import config_invalid
 from quarterdeck.host.permissions import Permissions
-from quarterdeck.host.sessions import Session
+from quarterdeck.host.sessions import Session, session_closed
 from quarterdeck.host.table import Sessions
 from quarterdeck.storage import SessionMeta
 
 Ending = Literal["close", "delete"]
 Work = Callable[[], Coroutine[Any, Any, None]]
 InBackground = Callable[[Work], None]
+
+
+async def see_through(in_background: InBackground, work: Work) -> None:
+    """Do some work in a task of the host: a caller that goes away does not leave it half done."""
+    ended = anyio.Event()
+    failure: list[Exception] = [session_closed("the host was disposed")]
+
+    async def run() -> None:
+        try:
+            await work()
+            failure.clear()
+        except Exception as error:  # noqa: BLE001 - it is the caller's, and raised there
+            failure[0] = error
+        finally:
+            ended.set()
+
+    in_background(run)
+    await ended.wait()
+    if failure:
+        raise failure[0]
 
 
 class Endings:
@@ -37,18 +60,21 @@ class Endings:
         self._in_background = in_background
 
     async def close(self, agent: Agent | None, session: Session) -> None:
-        await self._end("close", agent, session)
+        await see_through(self._in_background, lambda: self._end("close", agent, session))
 
     async def delete(self, agent: Agent | None, session: Session) -> None:
-        await self._end("delete", agent, session)
-        self._sessions.known.pop(session.id, None)
+        if self._sessions.staged.pop(session.id, None) is not None:
+            session.void()
+            await self.delete_unknown(agent, session.id)  # nobody has seen it
+            return
+        await see_through(self._in_background, lambda: self._end("delete", agent, session))
 
-    async def delete_unknown(self, agent: Agent, session_id: str) -> None:
+    async def delete_unknown(self, agent: Agent | None, session_id: str) -> None:
         """Delete a session we never had: remember it, so that it does not come back."""
         meta = SessionMeta(session_id=session_id, cwd="", lifecycle="deleted")
         await self._emitter.journal.commit(meta)
         self._sessions.tombstones[session_id] = "deleted"
-        self._tell("delete", agent, session_id)
+        await self._tell("delete", agent, session_id)
 
     def disconnect(self, session: Session) -> None:
         """The agent of a session is gone."""
@@ -79,7 +105,9 @@ class Endings:
             session.operation = None
         self._sessions.tombstones[session.id] = lifecycle
         self._emitter.status(session, lifecycle)
-        self._tell(ending, agent, session.id)
+        if lifecycle == "deleted":
+            self._sessions.known.pop(session.id, None)
+        await self._tell(ending, agent, session.id)
         await self._emitter.journal.settled()
 
     async def _cancel_first(self, agent: Agent, session: Session) -> None:
@@ -104,7 +132,7 @@ class Endings:
 
         self._in_background(clean)
 
-    def _tell(self, ending: Ending, agent: Agent | None, session_id: str) -> None:
+    async def _tell(self, ending: Ending, agent: Agent | None, session_id: str) -> None:
         """Let the agent know, if it cares; what it answers changes nothing here."""
         if agent is None or not agent.can(ending):
             return
@@ -124,6 +152,9 @@ class Endings:
                 self._complain(agent, session_id, f"session/{ending}-failed", str(error))
 
         self._in_background(tell)
+        # The task writes in its first step: what our caller sends next, which may be a load of this
+        # very session, does not overtake it.
+        await anyio.lowlevel.checkpoint()
 
     def _complain(self, agent: Agent, session_id: str, code: str, message: str) -> None:
         self._emitter.diagnostic("warn", code, message, agent_id=agent.id, session_id=session_id)

@@ -69,7 +69,7 @@ class Host:
         self._sessions = Sessions(self._emitter)
         self._permissions = Permissions(self._emitter)
         self._turns = Turns(self._emitter, self._permissions, self._in_background)
-        self._lifecycles = Lifecycles(self._emitter, self._sessions)
+        self._lifecycles = Lifecycles(self._emitter, self._sessions, self._in_background)
         self._restorer = Restorer(
             self.options.storage, self._emitter, self._sessions, self._lifecycles
         )
@@ -109,7 +109,10 @@ class Host:
     ) -> bool | None:
         with anyio.CancelScope(shield=True):
             await self.dispose()
-        return await self._stack.__aexit__(kind, error, traceback)
+        try:
+            return await self._stack.__aexit__(kind, error, traceback)
+        finally:
+            self._tasks = None
 
     # ---- agents --------------------------------------------------------------------------
 
@@ -321,7 +324,7 @@ class Host:
         self._sessions.on_update(agent, params.session_id, params.update)
 
     def on_request(self, agent: Agent, method: str, params: Any) -> Awaitable[Any]:
-        return self._inbound.serve(agent.id, method, params)
+        return self._inbound.serve(agent, method, params)
 
     def on_down(self, agent: Agent) -> None:
         self._permissions.supersede(lambda pending: pending.agent_id == agent.id)
@@ -350,7 +353,7 @@ class Host:
         try:
             return await agent.connection().call(method, params)
         except ConnectionFailed as error:
-            raise agent_exited(f"agent {agent.id} exited: {error}") from error
+            raise await agent.failure(error) from error
 
     def _stream(self, session_id: str | None) -> Stream:
         if session_id is None:

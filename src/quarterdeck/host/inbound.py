@@ -14,6 +14,7 @@ import msgspec
 
 from quarterdeck.acp import decode, schema
 from quarterdeck.errors import ProtocolError
+from quarterdeck.host.agents import Agent
 from quarterdeck.host.options import ResolvedHostOptions
 from quarterdeck.host.permissions import Permissions
 from quarterdeck.host.sessions import Session
@@ -34,13 +35,13 @@ class Inbound:
         self._permissions = permissions
         self._find = find
         self._owners: dict[tuple[str, str], str] = {}  # (agent, terminal) → session
-        self._served: dict[str, Callable[[str, Session, Any], Awaitable[Any]]] = {
+        self._served: dict[str, Callable[[Agent, Session, Any], Awaitable[Any]]] = {
             "session/request_permission": self._request_permission,
             **self._served_files(),
             **self._served_terminals(),
         }
 
-    def serve(self, agent_id: str, method: str, params: Any) -> Awaitable[Any]:
+    def serve(self, agent: Agent, method: str, params: Any) -> Awaitable[Any]:
         """Start to answer a request, in the order of the wire.
 
         Raises:
@@ -50,7 +51,7 @@ class Inbound:
         if handler is None:
             raise method_not_found(method)
         session_id = params.get("sessionId") if isinstance(params, dict) else None
-        return handler(agent_id, self._find(agent_id, session_id), params)
+        return handler(agent, self._find(agent.id, session_id), params)
 
     def forget(self, agent_id: str) -> None:
         """The agent is gone, and so are its terminals' names."""
@@ -76,7 +77,7 @@ class Inbound:
             "terminal/release": self._owned("release_terminal"),
         }
 
-    def _request_permission(self, _agent_id: str, session: Session, params: Any) -> Awaitable[Any]:
+    def _request_permission(self, agent: Agent, session: Session, params: Any) -> Awaitable[Any]:
         # A plain function: the request is pending, and told, before the next message is read.
         pending = self._permissions.open(session, params)
 
@@ -84,12 +85,14 @@ class Inbound:
             try:
                 return {"outcome": await pending.outcome()}
             finally:
-                # The agent withdrew its question: nobody needs to answer it any more.
-                self._permissions.supersede(lambda each: each is pending)
+                # The agent withdrew its question: nobody needs to answer it any more. If instead
+                # the agent itself is gone, that is told first, and takes its questions along.
+                if agent.is_connected:
+                    self._permissions.supersede(lambda each: each is pending)
 
         return answer()
 
-    async def _read_text_file(self, _agent: str, session: Session, params: Any) -> Any:
+    async def _read_text_file(self, _agent: Agent, session: Session, params: Any) -> Any:
         request = _read(schema.ReadTextFileRequest, params)
         text = await self._fs.read_text_file(
             session.id,
@@ -100,34 +103,34 @@ class Inbound:
         )
         return {"content": text}
 
-    async def _write_text_file(self, _agent: str, session: Session, params: Any) -> Any:
+    async def _write_text_file(self, _agent: Agent, session: Session, params: Any) -> Any:
         request = _read(schema.WriteTextFileRequest, params)
         await self._fs.write_text_file(
             session.id, request.path, request.content, roots=session.place.roots
         )
         return {}
 
-    async def _create_terminal(self, agent_id: str, session: Session, params: Any) -> Any:
+    async def _create_terminal(self, agent: Agent, session: Session, params: Any) -> Any:
         request = _read(schema.CreateTerminalRequest, params)
         if not request.cwd:
             request = msgspec.structs.replace(request, cwd=session.place.cwd)
         terminal_id = await self._terminal.create_terminal(session.id, request)
-        self._owners[agent_id, terminal_id] = session.id
+        self._owners[agent.id, terminal_id] = session.id
         return {"terminalId": terminal_id}
 
-    def _owned(self, name: str) -> Callable[[str, Session, Any], Awaitable[Any]]:
+    def _owned(self, name: str) -> Callable[[Agent, Session, Any], Awaitable[Any]]:
         """Wrap a method of the terminal handler: only the owner of a terminal reaches it."""
 
-        async def serve(agent_id: str, session: Session, params: Any) -> Any:
+        async def serve(agent: Agent, session: Session, params: Any) -> Any:
             terminal_id = params.get("terminalId")
-            owner = self._owners.get((agent_id, terminal_id))
+            owner = self._owners.get((agent.id, terminal_id))
             if owner is None:
                 raise rpc_error(INVALID_PARAMS, f"unknown terminal {terminal_id}")
             if owner != session.id:
                 raise rpc_error(INVALID_PARAMS, "terminal belongs to another session")
             result = await getattr(self._terminal, name)(session.id, terminal_id)
             if name == "release_terminal":
-                self._owners.pop((agent_id, terminal_id), None)
+                self._owners.pop((agent.id, terminal_id), None)
             return {} if result is None else result
 
         return serve

@@ -18,15 +18,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-from quarterdeck.errors import AcpError, ConnectionFailed, RpcError, StorageFailed
+from quarterdeck.errors import (
+    AcpError,
+    ConnectionClosed,
+    ConnectionFailed,
+    ProtocolError,
+    RpcError,
+    StorageFailed,
+)
 from quarterdeck.host.agents import Agent
 from quarterdeck.host.emitter import Emitter
+from quarterdeck.host.endings import InBackground, see_through
 from quarterdeck.host.options import config_invalid
 from quarterdeck.host.sessions import (
     Operation,
     Place,
     Session,
-    agent_exited,
     session_closed,
     unsupported,
 )
@@ -45,14 +52,21 @@ class _Opening(NamedTuple):
     before: SessionStatus | None
     """What to go back to if it fails; None for a session that nobody has seen."""
     place: Place
+    generation: int
+    """That of the session; when it has another one, somebody has ended this."""
+
+    @property
+    def is_void(self) -> bool:
+        return self.session.generation != self.generation
 
 
 class Lifecycles:
     """Opens sessions, new and old."""
 
-    def __init__(self, emitter: Emitter, sessions: Sessions) -> None:
+    def __init__(self, emitter: Emitter, sessions: Sessions, in_background: InBackground) -> None:
         self._emitter = emitter
         self._sessions = sessions
+        self._in_background = in_background
         self.stored: dict[str, int] = {}
         """The last number of every session in storage that is not known here (yet)."""
 
@@ -73,8 +87,8 @@ class Lifecycles:
         agent.expects_session += 1
         try:
             await connection.call("session/new", _params(agent, place), on_answer=on_answer)
-        except ConnectionFailed as error:
-            raise agent_exited(f"agent {agent.id} exited: {error}") from error
+        except (ConnectionFailed, ProtocolError) as error:
+            raise await agent.failure(error) from error
         finally:
             agent.expects_session -= 1
             if not agent.expects_session:
@@ -125,6 +139,9 @@ class Lifecycles:
 
     async def load(self, agent: Agent, session_id: str, place: Place) -> None:
         """Load a session from its agent, or load it again."""
+        await see_through(self._in_background, lambda: self._load(agent, session_id, place))
+
+    async def _load(self, agent: Agent, session_id: str, place: Place) -> None:
         if self._sessions.tombstones.get(session_id) == "deleted":
             raise session_closed(f"session {session_id} is deleted")
         agent.connection()
@@ -133,7 +150,7 @@ class Lifecycles:
         _check_directories(agent, place)
         session, before = self._begin("load", agent, session_id, place)
         session.replay = []
-        opening = _Opening("load", agent, session, before, place)
+        opening = _Opening("load", agent, session, before, place, session.generation)
         answer = await self._ask_agent(opening)
         try:
             await self._emitter.journal.commit(session.meta())
@@ -158,6 +175,9 @@ class Lifecycles:
 
     async def resume(self, agent: Agent, session_id: str, place: Place) -> None:
         """Go on with a session without its history."""
+        await see_through(self._in_background, lambda: self._resume(agent, session_id, place))
+
+    async def _resume(self, agent: Agent, session_id: str, place: Place) -> None:
         if session_id in self._sessions.tombstones:
             raise session_closed(f"session {session_id} is closed or deleted")
         agent.connection()
@@ -172,7 +192,8 @@ class Lifecycles:
             self._configure(session, answer, always=False)
             self._emitter.status(session, "active", resumed=True)
 
-        await self._ask_agent(_Opening("resume", agent, session, before, place), on_success)
+        opening = _Opening("resume", agent, session, before, place, session.generation)
+        await self._ask_agent(opening, on_success)
         self._emitter.journal.add_record(session.meta())
         await self._emitter.journal.settled()
 
@@ -212,11 +233,10 @@ class Lifecycles:
         self, opening: _Opening, on_success: Callable[[dict[str, Any]], None] | None = None
     ) -> dict[str, Any]:
         session, agent = opening.session, opening.agent
-        generation = session.generation
         taken: dict[str, Any] = {}
 
         def on_answer(answer: Result | Failure) -> None:
-            if session.generation != generation:
+            if opening.is_void:
                 raise session_closed(f"session {session.id} was ended meanwhile")
             if isinstance(answer, Result):
                 taken.update(_object(answer.value))
@@ -231,17 +251,21 @@ class Lifecycles:
         try:
             await agent.connection().call(method, params, on_answer=on_answer)
         except RpcError as error:
-            if session.generation == generation:
-                self._give_up(opening, error.message)
+            self._give_up(opening, error.message)
             raise
-        except ConnectionFailed as error:
+        except ConnectionClosed as error:
             self._sessions.staged.pop(session.id, None)
-            raise agent_exited(f"agent {agent.id} exited: {error}") from error
-        if session.generation != generation:
+            raise await agent.failure(error) from error
+        except (ConnectionFailed, ProtocolError) as error:
+            self._give_up(opening, str(error))
+            raise await agent.failure(error) from error
+        if opening.is_void:
             raise session_closed(f"session {session.id} was ended meanwhile")
         return taken
 
     def _give_up(self, opening: _Opening, reason: str) -> None:
+        if opening.is_void:
+            return
         session = opening.session
         code = f"session/{opening.operation}-failed"
         agent_id = opening.agent.id

@@ -252,6 +252,9 @@ def _env(given: Mapping[str, Any]) -> dict[str, str] | None:
 def _meta(given: Mapping[str, Any]) -> dict[str, Any] | None:
     if "meta" not in given:
         return None
-    if not isinstance(given["meta"], Mapping):
+    meta = given["meta"]
+    if isinstance(meta, list | tuple):  # an object too, where definitions like this one come from
+        return {str(index): value for index, value in enumerate(meta)}
+    if not isinstance(meta, Mapping):
         raise config_invalid("agent definition meta must be an object")
-    return dict(given["meta"])
+    return dict(meta)

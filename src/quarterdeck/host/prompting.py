@@ -9,17 +9,23 @@ from typing import Any
 
 import anyio
 
-from quarterdeck.errors import AcpError, ConnectionClosed, ConnectionFailed, RpcError
+from quarterdeck.errors import (
+    AcpError,
+    ConnectionClosed,
+    ConnectionFailed,
+    ProtocolError,
+    RpcError,
+)
 from quarterdeck.host.agents import Agent
 from quarterdeck.host.emitter import Emitter
 from quarterdeck.host.endings import InBackground
 from quarterdeck.host.options import config_invalid
 from quarterdeck.host.permissions import Permissions
 from quarterdeck.host.repair import mark
-from quarterdeck.host.sessions import Session, agent_exited, session_closed, unsupported
+from quarterdeck.host.sessions import Session, session_closed, unsupported
 from quarterdeck.jsontext import decode_json
 from quarterdeck.protocol import ERROR_CODES
-from quarterdeck.wire import Connection, Failure, Result, read_error
+from quarterdeck.wire import INTERNAL_ERROR, Connection, Failure, Result, read_error
 
 Prompt = str | Sequence[Mapping[str, Any]]
 
@@ -44,7 +50,7 @@ class _Turn:
     def __init__(self) -> None:
         self.ended = anyio.Event()
         self.finished: dict[str, Any] = {}
-        self.failure = ""
+        self.failure: ConnectionClosed | None = None
 
 
 class Turns:
@@ -72,8 +78,8 @@ class Turns:
             if not turn.ended.is_set():
                 self._in_background(lambda: self._cancel_quietly(connection, session))
             raise
-        if not turn.finished:
-            raise agent_exited(f"agent {agent.id} exited: {turn.failure}")
+        if turn.failure is not None:
+            raise await agent.failure(turn.failure)
         await self._emitter.journal.settled()
         return turn.finished
 
@@ -90,21 +96,28 @@ class Turns:
         self._emitter.status(session, "prompting")
         self._record_prompt(session, blocks)
 
-        def on_answer(answer: Result | Failure) -> None:
-            # In the order of the wire: updates that follow the answer come after its event.
-            finished.update(_finished(answer))
+        def finish(payload: dict[str, Any]) -> None:
+            finished.update(payload)
             session.echoes.clear()
             if session.generation == generation:
                 self._emitter.session_event(session, "prompt-finished", dict(finished))
                 self._emitter.status(session, "active")
+
+        def on_answer(answer: Result | Failure) -> None:
+            # In the order of the wire: updates that follow the answer come after its event.
+            finish(_finished(answer))
 
         try:
             params = {"sessionId": session.id, "prompt": blocks}
             await connection.call("session/prompt", params, on_answer=on_answer)
         except RpcError:
             pass  # the agent's error is in what it finished with
-        except ConnectionFailed as error:
-            turn.failure = str(error)
+        except ConnectionClosed as error:
+            turn.failure = error
+        except (ConnectionFailed, ProtocolError) as error:
+            # An answer that cannot be read ends the turn like any other.
+            facts = {"code": INTERNAL_ERROR, "message": str(error)}
+            finish({"stopReason": "end_turn", "error": facts})
         finally:
             turn.ended.set()
 
@@ -153,8 +166,8 @@ class Turns:
     async def _ask(self, agent: Agent, method: str, params: dict[str, Any], on_answer: Any) -> None:
         try:
             await agent.connection().call(method, params, on_answer=on_answer)
-        except ConnectionFailed as error:
-            raise agent_exited(f"agent {agent.id} exited: {error}") from error
+        except (ConnectionFailed, ProtocolError) as error:
+            raise await agent.failure(error) from error
         await self._emitter.journal.settled()
 
     def _record_prompt(self, session: Session, blocks: list[dict[str, Any]]) -> None:

@@ -22,8 +22,9 @@ from quarterdeck.protocol import Normalized
 REMEMBERED: Final = (
     1000  # calls whose fields are kept to restore them; an older one is only known by id
 )
-_FIELDS: Final = ("title", "kind", "status", "content", "locations", "rawInput", "rawOutput")
+TOOL_CALL_TYPES: Final = frozenset({"tool-call", "tool-call-update"})
 _ERASED: Final = ("kind", "status", "content", "locations", "rawInput", "rawOutput")
+_FIELDS: Final = frozenset({"title", *_ERASED})
 
 
 def mark(reason: str) -> dict[str, Any]:
@@ -45,30 +46,29 @@ class ToolCalls:
 
     def learn(self, normalized: Normalized) -> None:
         """Take in what the log already has."""
-        if normalized.type in ("tool-call", "tool-call-update"):
+        if normalized.type in TOOL_CALL_TYPES:
             call_id = normalized.payload.get("toolCallId")
             if isinstance(call_id, str):
                 self._remember(call_id, normalized)
 
     def repaired(self, normalized: Normalized) -> list[Normalized]:
         """Return the events for what an agent sent, with what has to be added."""
-        if normalized.type not in ("tool-call", "tool-call-update"):
+        if normalized.type not in TOOL_CALL_TYPES:
             return [normalized]
         call_id = normalized.payload.get("toolCallId")
         if not isinstance(call_id, str):
             return [normalized]
-        before = self._fields.get(call_id, {})
-        is_known = call_id in self._known
+        if call_id not in self._known:
+            self._remember(call_id, normalized)
+            is_announced = normalized.type == "tool-call"
+            return [normalized] if is_announced else [announcement(normalized.payload), normalized]
+        lost = _lost(self._fields.get(call_id, {}), normalized)
         self._remember(call_id, normalized)
-        if normalized.type == "tool-call":
-            lost = _erased(before, normalized.payload)
-            return [normalized, _update(call_id, lost)] if is_known and lost else [normalized]
-        if not is_known:
-            return [announcement(normalized.payload), normalized]
-        if normalized.payload.get("rawInput") == {} and before.get("rawInput"):
-            self._fields[call_id]["rawInput"] = before["rawInput"]
-            return [normalized, _update(call_id, {"rawInput": before["rawInput"]})]
-        return [normalized]
+        if not lost:
+            return [normalized]
+        restored = _update(call_id, lost)
+        self._remember(call_id, restored)
+        return [normalized, restored]
 
     def announced_for(self, tool_call: dict[str, Any]) -> list[Normalized]:
         """Return what has to come before a permission request for `tool_call`."""
@@ -80,13 +80,16 @@ class ToolCalls:
         return [added]
 
     def _remember(self, call_id: str, normalized: Normalized) -> None:
-        payload = normalized.payload
-        fields = {name: payload[name] for name in _FIELDS if payload.get(name) is not None}
         self._known.add(call_id)
-        self._fields[call_id] = {**self._fields.get(call_id, {}), **fields}
-        self._fields.move_to_end(call_id)
-        if len(self._fields) > REMEMBERED:
-            self._fields.popitem(last=False)
+        fields = self._fields.pop(call_id, None)
+        if fields is None:
+            fields = {}
+            if len(self._fields) >= REMEMBERED:
+                self._fields.popitem(last=False)
+        self._fields[call_id] = fields  # the newest from now on
+        for name, value in normalized.payload.items():
+            if name in _FIELDS and value is not None:
+                fields[name] = value
 
 
 def announcement(tool_call: dict[str, Any]) -> Normalized:
@@ -97,6 +100,14 @@ def announcement(tool_call: dict[str, Any]) -> Normalized:
     payload["title"] = title if isinstance(title, str) else tool_call["toolCallId"]
     payload["status"] = "pending"
     return Normalized("tool-call", payload, mark("the agent did not announce this call"))
+
+
+def _lost(before: dict[str, Any], normalized: Normalized) -> dict[str, Any]:
+    """Return what was known of a call and is not true any more after what an agent sent."""
+    if normalized.type == "tool-call":
+        return _erased(before, normalized.payload)
+    is_reset = normalized.payload.get("rawInput") == {} and before.get("rawInput")
+    return {"rawInput": before["rawInput"]} if is_reset else {}
 
 
 def _erased(before: dict[str, Any], repeated: dict[str, Any]) -> dict[str, Any]:

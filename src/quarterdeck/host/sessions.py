@@ -112,5 +112,9 @@ def agent_exited(message: str) -> AcpError:
     return AcpError(ERROR_CODES["agent_exited"], message)
 
 
+def agent_misbehaved(message: str) -> AcpError:
+    return AcpError(ERROR_CODES["agent_error"], message)
+
+
 def unsupported(message: str) -> AcpError:
     return AcpError(ERROR_CODES["capability_unsupported"], message)

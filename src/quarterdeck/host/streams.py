@@ -13,12 +13,16 @@ when it is published. Nothing can come in between (INV-2).
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import anyio
 
+from quarterdeck.errors import StorageFailed
 from quarterdeck.protocol import Event, decode_event
+
+logger = logging.getLogger(__name__)
 
 OnEvent = Callable[[Event], None]
 ReadPage = Callable[[int, int], Awaitable[Sequence[bytes]]]
@@ -28,18 +32,18 @@ ReadNow = Callable[[int, int], Sequence[bytes]]
 OnCallbackFailed = Callable[[Event, Exception], None]
 
 TAIL = 1000  # events of a stream that are kept in memory
+RETRY_SECONDS = 1.0  # until a subscriber's page is read again, if storage failed
 PAGE = 1000  # events that are read from storage at a time
 
 
 class Subscriber:
     """Somebody whose callback is called with each event."""
 
-    __slots__ = ("callback", "cursor", "is_gone", "is_live")
+    __slots__ = ("callback", "cursor", "is_gone")
 
     def __init__(self, callback: OnEvent, cursor: int) -> None:
         self.callback = callback
-        self.cursor = cursor
-        self.is_live = False
+        self.cursor = cursor  # kept up while it replays; a live one has seen all
         self.is_gone = False
 
 
@@ -61,7 +65,8 @@ class Stream:
         self._read_now = read_now
         self._on_callback_failed = on_callback_failed
         self._tail: deque[Event] = deque(maxlen=TAIL)
-        self._subscribers: list[Subscriber] = []
+        self._live: tuple[Subscriber, ...] = ()
+        self._ahead: tuple[Subscriber, ...] = ()  # live, but only for numbers yet to come
         self._changed: anyio.Event | None = None  # exists while an iterator waits
         self._has_ended = False
 
@@ -74,10 +79,17 @@ class Stream:
         """Hand an event to everybody who is live; it is stored by now, if it is stored at all."""
         self._tail.append(event)
         self.published = event.seq
-        for subscriber in tuple(self._subscribers):
-            if subscriber.is_live:
-                self._deliver(subscriber, event)
-        self._wake()
+        if self._ahead:
+            self._admit(event.seq)
+        # Whoever joins meanwhile has this event already and is in another tuple.
+        for subscriber in self._live:
+            if not subscriber.is_gone:
+                try:
+                    subscriber.callback(event)
+                except Exception as error:  # noqa: BLE001 - a callback is foreign code
+                    self._on_callback_failed(event, error)
+        if self._changed is not None:
+            self._wake()
 
     def end(self) -> None:
         """Let iterators stop after the last event."""
@@ -85,43 +97,66 @@ class Stream:
         self._wake()
 
     def add(self, callback: OnEvent, from_seq: int) -> Subscriber:
-        subscriber = Subscriber(callback, from_seq)
-        self._subscribers.append(subscriber)
-        return subscriber
+        return Subscriber(callback, from_seq)
 
     def remove(self, subscriber: Subscriber) -> None:
         subscriber.is_gone = True
-        if subscriber in self._subscribers:
-            self._subscribers.remove(subscriber)
+        self._live = tuple(each for each in self._live if each is not subscriber)
+        self._ahead = tuple(each for each in self._ahead if each is not subscriber)
 
     def join(self, subscriber: Subscriber) -> bool:
         """Replay and go live, in one step; False if older events have to be read first."""
         # By number, not by iterator: a callback may publish while it is called.
         while subscriber.cursor < self.published and not subscriber.is_gone:
             if self._tail_covers(subscriber.cursor):
-                self._deliver(subscriber, self._in_tail(subscriber.cursor + 1))
+                self._deliver(subscriber, (self._in_tail(subscriber.cursor + 1),))
             elif self._read_now is not None:
-                for event in self._visible(self._read_now(subscriber.cursor, PAGE)):
-                    self._deliver(subscriber, event)
+                page = self._read_now(subscriber.cursor, PAGE)
+                self._deliver(subscriber, self._visible(page))
             elif self._read_page is None:
                 subscriber.cursor = self._tail[0].seq - 1
             else:
                 return False
-        subscriber.is_live = not subscriber.is_gone
+        if not subscriber.is_gone:
+            self._ahead = (*self._ahead, subscriber)
+            self._admit(self.published + 1)
         return True
+
+    def _admit(self, seq: int) -> None:
+        """Make live for the event `seq` whoever asked for it."""
+        admitted = tuple(each for each in self._ahead if each.cursor < seq)
+        self._ahead = tuple(each for each in self._ahead if each.cursor >= seq)
+        self._live = (*self._live, *admitted)
 
     async def replay(self, subscriber: Subscriber) -> None:
         """Bring a subscriber that is far behind up to date, page by page."""
         while not self.join(subscriber):
-            for event in await self._page(subscriber.cursor):
-                self._deliver(subscriber, event)
+            try:
+                page = await self._page(subscriber.cursor)
+            except StorageFailed as error:
+                if self._has_ended:
+                    return  # the log is closed: who has not seen it all by now will not
+                logger.error("events cannot be read", extra={"reason": str(error)})  # noqa: TRY400
+                await anyio.sleep(RETRY_SECONDS)
+            else:
+                self._deliver(subscriber, page)
 
     async def events(self, from_seq: int) -> AsyncIterator[Event]:
-        """Iterate over all events after `from_seq`, then over those to come."""
+        """Iterate over all events after `from_seq`, then over those to come.
+
+        Raises:
+            StorageFailed: if older events cannot be read.
+        """
         cursor = from_seq
         while True:
             while cursor < self.published:
-                for event in await self._page(cursor):
+                try:
+                    page = await self._page(cursor)
+                except StorageFailed:
+                    if self._has_ended:
+                        return
+                    raise
+                for event in page:
                     cursor = event.seq
                     yield event
             if self._has_ended:
@@ -142,7 +177,9 @@ class Stream:
     def _visible(self, page: Sequence[bytes]) -> list[Event]:
         """Decode stored events; what is not published yet is not for anybody's eyes."""
         events = [decode_event(data) for data in page]
-        return [event for event in events if event.seq <= self.published]
+        while events and events[-1].seq > self.published:
+            events.pop()
+        return events
 
     def _tail_covers(self, cursor: int) -> bool:
         return bool(self._tail) and self._tail[0].seq <= cursor + 1
@@ -150,14 +187,16 @@ class Stream:
     def _in_tail(self, seq: int) -> Event:
         return self._tail[seq - self._tail[0].seq]
 
-    def _deliver(self, subscriber: Subscriber, event: Event) -> None:
-        if subscriber.is_gone or event.seq <= subscriber.cursor:
-            return
-        subscriber.cursor = event.seq
-        try:
-            subscriber.callback(event)
-        except Exception as error:  # noqa: BLE001 - a callback is foreign code
-            self._on_callback_failed(event, error)
+    def _deliver(self, subscriber: Subscriber, following: Sequence[Event]) -> None:
+        """Hand what follows its cursor to a subscriber that replays."""
+        for event in following:
+            if subscriber.is_gone:
+                return
+            subscriber.cursor = event.seq
+            try:
+                subscriber.callback(event)
+            except Exception as error:  # noqa: BLE001 - a callback is foreign code
+                self._on_callback_failed(event, error)
 
     def _wake(self) -> None:
         if self._changed is not None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from quarterdeck.errors import RpcError
 from quarterdeck.host.agents import Agent
 from quarterdeck.host.emitter import Emitter
 from quarterdeck.host.options import absolute_path, config_invalid
+from quarterdeck.host.repair import TOOL_CALL_TYPES
 from quarterdeck.host.sessions import Place, Session, session_closed
 from quarterdeck.protocol import Normalized, normalize_session_update
 from quarterdeck.storage import Lifecycle
-from quarterdeck.wire import INVALID_PARAMS, rpc_error
+from quarterdeck.wire import INVALID_PARAMS
 
 EARLY_SESSIONS = 100  # sessions that an agent may speak of before it has told us their id
 EARLY_UPDATES = 10_000  # updates that are kept for such a session
@@ -49,9 +51,12 @@ class Sessions:
         """
         session = self.known.get(session_id) if isinstance(session_id, str) else None
         if session is None or session.agent_id != agent_id or not session.is_live:
-            raise rpc_error(INVALID_PARAMS, f"session {session_id} is not yours or not open")
+            message = "Invalid params: unknown or closed session"
+            raise RpcError(INVALID_PARAMS, message, {"sessionId": session_id})
         if session.operation is not None:
-            raise rpc_error(INVALID_PARAMS, f"session {session_id} is busy: {session.operation}")
+            message = "Invalid params: session lifecycle operation in progress"
+            facts = {"sessionId": session_id, "operation": session.operation}
+            raise RpcError(INVALID_PARAMS, message, facts)
         return session
 
     # ---- updates -------------------------------------------------------------------------
@@ -83,7 +88,11 @@ class Sessions:
             kept.append(update)
 
     def _take(self, agent: Agent, session: Session, normalized: Normalized) -> None:
-        if session.operation == "load" and session.replay is not None:
+        if session.operation is None:  # first, as it is so for nearly every update
+            is_echo = normalized.type == "user-message-chunk" and self._is_echo(session, normalized)
+            if session.is_live and not is_echo:
+                self.record(session, normalized)
+        elif session.operation == "load" and session.replay is not None:
             session.replay.append(normalized)
         elif session.operation == "resume":
             self._complain(
@@ -106,19 +115,21 @@ class Sessions:
 
     def record(self, session: Session, normalized: Normalized) -> None:
         """Put what an agent said into the log, with what has to be added to it."""
-        if normalized.type == "session-info-update":
-            session.take_info(normalized.payload)
-        for event in session.tool_calls.repaired(normalized):
-            self._emitter.update(session, event)
-        if normalized.type == "session-info-update":
-            self._emitter.session_updated(session)
-            self._emitter.journal.add_record(session.meta())
+        if normalized.type in TOOL_CALL_TYPES:
+            for event in session.tool_calls.repaired(normalized):
+                self._emitter.update(session, event)
+            return
+        if normalized.type != "session-info-update":
+            self._emitter.update(session, normalized)
+            return
+        session.take_info(normalized.payload)
+        self._emitter.update(session, normalized)
+        self._emitter.session_updated(session)
+        self._emitter.journal.add_record(session.meta())
 
     def _is_echo(self, session: Session, normalized: Normalized) -> bool:
         """Tell whether an agent repeats the prompt that we have recorded ourselves."""
-        if normalized.type != "user-message-chunk" or not session.echoes:
-            return False
-        if normalized.payload.get("content") != session.echoes[0]:
+        if not session.echoes or normalized.payload.get("content") != session.echoes[0]:
             return False
         session.echoes.popleft()
         return True

@@ -1,0 +1,169 @@
+"""The client: everything a surface needs, over any transport.
+
+async with Client(transport) as client:
+    agent = await client.agents.spawn({"id": "mine", "command": "my-agent"})
+    session = await client.sessions.create(agent.agent_id, cwd="/project")
+    session.store.subscribe(lambda: show(session.store.state))
+    await session.prompt("hello")
+
+It knows envelopes and nothing of the host behind them. Its listeners are plain
+functions, called by whoever delivers the event; what they raise is logged and stops nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from types import TracebackType
+from typing import Self
+
+import anyio
+from msgspec import UNSET
+
+from quarterdeck.client.agents import Agents
+from quarterdeck.client.link import Link
+from quarterdeck.client.listeners import Listener, Listeners, Unsubscribe
+from quarterdeck.client.permissions import Permissions
+from quarterdeck.client.sessions import Sessions
+from quarterdeck.client.snapshots import read_agent, read_session
+from quarterdeck.errors import AcpError
+from quarterdeck.protocol import (
+    AgentRemovedEvent,
+    AgentUpdatedEvent,
+    DiagnosticEvent,
+    ErrorObject,
+    Event,
+    InboundRequest,
+    PermissionUpdatedEvent,
+    SessionUpdatedEvent,
+    Transport,
+    TransportHandlers,
+    TransportSubscribeParams,
+)
+
+DIAGNOSTICS = 200  # kept, the newest
+CLOSE_SECONDS = 5.0  # for the transport to close
+
+logger = logging.getLogger(__name__)
+
+
+class Diagnostics:
+    """What the host reported lately."""
+
+    def __init__(self) -> None:
+        self._ring: deque[DiagnosticEvent] = deque(maxlen=DIAGNOSTICS)
+        self._listeners = Listeners()
+
+    def all(self) -> tuple[DiagnosticEvent, ...]:
+        return tuple(self._ring)
+
+    def subscribe(self, listener: Listener) -> Unsubscribe:
+        return self._listeners.add(listener)
+
+    def add(self, event: DiagnosticEvent) -> None:
+        self._ring.append(event)
+        self._listeners.notify()
+
+    def clear(self) -> None:
+        if self._ring:
+            self._ring.clear()
+            self._listeners.notify()
+
+
+class Client:
+    """One connection to a host; an async context manager, for one use."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.connection = Link(transport)
+        """Its `status`, its `error`, and `subscribe` for changes of them."""
+        self.agents = Agents(self.connection)
+        self.sessions = Sessions(self.connection)
+        self.permissions = Permissions(self.connection)
+        self.diagnostics = Diagnostics()
+        self.connection.subscribe(self._on_status)
+
+    async def __aenter__(self) -> Self:
+        """Connect, and know all agents, sessions and pending permissions.
+
+        Raises:
+            AcpError: if that fails; the transport is closed then.
+        """
+        handlers = TransportHandlers(
+            on_inbound_request=self._on_inbound_request,
+            on_lifecycle=self.connection.on_lifecycle,
+            on_subscription_error=self._on_subscription_error,
+        )
+        try:
+            # History is replayed here: whoever listens already hears of its end only.
+            with (
+                self.agents.mirror.held(),
+                self.sessions.mirror.held(),
+                self.permissions.mirror.held(),
+            ):
+                await self.connection.open(handlers)
+                self.connection.follow(None, 0, self._on_host_event)
+                await self.agents.list()
+                await self.sessions.refresh()
+        except BaseException:
+            await self._close()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.sessions.end()
+        await self._close()
+        self.permissions.clear()
+        self.diagnostics.clear()
+
+    async def _close(self) -> None:
+        with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+            try:
+                await self.connection.close()
+            except AcpError as error:  # nothing is left to be done with it
+                logger.warning("transport did not close", extra={"reason": error.message})
+
+    # ---- what the transport calls --------------------------------------------------------
+
+    def _on_host_event(self, event: Event) -> None:
+        try:
+            self._mirror(event)
+        except AcpError as error:
+            logger.warning("snapshot cannot be read", extra={"reason": error.message})
+
+    def _mirror(self, event: Event) -> None:
+        match event:
+            case AgentUpdatedEvent():
+                agent = read_agent(event.payload)
+                self.agents.mirror.put(agent.agent_id, agent)
+            case AgentRemovedEvent():
+                self.agents.mirror.remove(event.payload["agentId"])
+            case SessionUpdatedEvent():
+                self.sessions.tell(read_session(event.payload))
+            case PermissionUpdatedEvent():
+                self.permissions.tell(dict(event.payload))
+            case DiagnosticEvent():
+                self.diagnostics.add(event)
+            case _:
+                pass  # from a newer host, or not for us
+
+    def _on_inbound_request(self, request: InboundRequest) -> None:
+        if request.kind != "permission" or not isinstance(request.payload, dict):
+            logger.warning("unknown inbound request", extra={"kind": request.kind})
+            return
+        self.permissions.tell({**request.payload, "requestId": request.id})
+
+    def _on_subscription_error(self, params: TransportSubscribeParams, error: ErrorObject) -> None:
+        logger.warning("subscription failed", extra={"code": error.code})
+        if params.session_id is UNSET:
+            self.connection.fail(error)  # deaf to the host, all we show would be wrong soon
+        else:
+            self.sessions.lose_stream(params.session_id)
+
+    def _on_status(self) -> None:
+        if self.connection.status == "closed":
+            self.permissions.clear()  # nobody can answer them through us any more

@@ -1,0 +1,156 @@
+"""A client's one connection: calls, streams, its status. One place turns wire errors into ours.
+
+    connecting → connected → closed
+
+There is no way back from closed: another client with another transport asks for what it missed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from msgspec import UNSET
+
+from quarterdeck.client.listeners import Listener, Listeners, Unsubscribe
+from quarterdeck.errors import AcpError
+from quarterdeck.protocol import (
+    ERROR_CODES,
+    AcpRpcMethod,
+    ErrorObject,
+    Event,
+    InboundResponse,
+    RpcRequest,
+    Transport,
+    TransportConnectionStatus,
+    TransportHandlers,
+    TransportLifecycleEvent,
+    TransportSubscribeParams,
+    is_error_code,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class Link:
+    """The connection of one client."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.status: TransportConnectionStatus = "connecting"
+        self._transport = transport
+        self._listeners = Listeners()
+        self._error: ErrorObject | None = None
+        self._last_id = 0
+        self._has_begun = False
+
+    @property
+    def error(self) -> AcpError | None:
+        """Why the connection closed, if it was not by itself or by us."""
+        return None if self._error is None else acp_error(self._error)
+
+    def subscribe(self, listener: Listener) -> Unsubscribe:
+        """Call `listener` after each change of `status`."""
+        return self._listeners.add(listener)
+
+    async def open(self, handlers: TransportHandlers) -> None:
+        """Connect.
+
+        Raises:
+            AcpError: as the transport has it, or `acpjs/config-invalid` if tried twice.
+        """
+        if self._has_begun:
+            raise AcpError(ERROR_CODES["config_invalid"], "this client has been connected before")
+        self._has_begun = True
+        try:
+            with _errors_of_transport():
+                await self._transport.connect(handlers)
+        except AcpError as error:
+            self.fail(error_object(error))
+            raise
+        self._move("connected")
+
+    async def call(self, method: AcpRpcMethod, params: Mapping[str, Any]) -> Any:
+        """Ask the host for something and return the result.
+
+        Raises:
+            AcpError: what the host answered, or why it could not be asked.
+        """
+        self._check()
+        self._last_id += 1
+        request = RpcRequest(id=f"host-{self._last_id}", method=method.value, params=dict(params))
+        with _errors_of_transport():
+            response = await self._transport.request(request)
+        if response.error is not UNSET:
+            raise acp_error(response.error)
+        return response.result
+
+    def follow(
+        self, session_id: str | None, from_seq: int, on_event: Callable[[Event], None]
+    ) -> Unsubscribe:
+        """Follow a session's stream after `from_seq`, or without a session the host's."""
+        self._check()
+        params = TransportSubscribeParams(
+            session_id=UNSET if session_id is None else session_id, from_seq=from_seq
+        )
+        with _errors_of_transport():
+            return self._transport.subscribe(params, on_event)
+
+    async def respond(self, request_id: str, result: Any) -> None:
+        self._check()
+        with _errors_of_transport():
+            await self._transport.respond_inbound(InboundResponse(id=request_id, result=result))
+
+    async def close(self) -> None:
+        try:
+            with _errors_of_transport():
+                await self._transport.close()
+        finally:
+            self._move("closed")
+
+    def on_lifecycle(self, event: TransportLifecycleEvent) -> None:
+        if event.error is not UNSET and self._error is None:
+            self._error = event.error
+        self._move(event.status)
+
+    def fail(self, error: ErrorObject) -> None:
+        """Take the connection for closed; the transport still has to be."""
+        if self._error is None:
+            self._error = error
+        self._move("closed")
+
+    def _check(self) -> None:
+        if self.status == "connected":
+            return
+        closed = AcpError(ERROR_CODES["transport_closed"], f"the connection is {self.status}")
+        raise self.error or closed
+
+    def _move(self, status: TransportConnectionStatus) -> None:
+        if self.status not in (status, "closed"):
+            self.status = status
+            self._listeners.notify()
+
+
+def acp_error(error: ErrorObject) -> AcpError:
+    """Return the exception for a wire error; a code we do not know is an error of the agent."""
+    code = error.code if is_error_code(error.code) else ERROR_CODES["agent_error"]
+    data = None if error.data is UNSET else error.data
+    return AcpError(code, error.message, data=data, retryable=error.retryable)
+
+
+def error_object(error: AcpError) -> ErrorObject:
+    data = UNSET if error.data is None else error.data
+    return ErrorObject(code=error.code, message=error.message, data=data, retryable=error.retryable)
+
+
+@contextmanager
+def _errors_of_transport() -> Iterator[None]:
+    try:
+        yield
+    except AcpError:
+        raise
+    except Exception as error:
+        logger.exception("transport failed")
+        message = f"the transport failed with {type(error).__name__}: {error}"
+        raise AcpError(ERROR_CODES["agent_error"], message) from error

@@ -1,0 +1,295 @@
+"""The host as envelopes: what a transport speaks to. One place turns exceptions into wire errors.
+
+Nothing here decides anything: a request becomes the host's method of the same meaning, and its
+snapshots become JSON. Permission requests go out as inbound requests, each once to each handler;
+one that was answered or superseded meanwhile is not given to handlers that come later.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from msgspec import UNSET
+
+from quarterdeck.errors import AcpError, RpcError
+from quarterdeck.host.host import Host
+from quarterdeck.host.options import config_invalid
+from quarterdeck.protocol import (
+    ERROR_CODES,
+    AcpRpcMethod,
+    ErrorObject,
+    Event,
+    InboundRequest,
+    InboundResponse,
+    RpcRequest,
+    RpcResponse,
+    TransportSubscribeParams,
+    TransportUnsubscribe,
+    to_json,
+)
+
+logger = logging.getLogger(__name__)
+
+OnInbound = Callable[[InboundRequest], None]
+
+
+class HostEndpoint:
+    """An `EnvelopeEndpoint`; one per host serves any number of transports."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._methods = _methods(host)
+        self._pending: dict[str, InboundRequest] = {}
+        self._handlers: list[_Handler] = []
+        # For as long as the host lives, not only while somebody listens: the host's stream forgets
+        # its oldest events, and whoever comes late must still hear of what is pending.
+        host.subscribe(None, 0, self._on_host_event)
+
+    async def request(self, request: RpcRequest) -> RpcResponse:
+        """Do what is asked; whatever goes wrong is in the response."""
+        try:
+            result = await self._perform(request)
+        except Exception as error:  # noqa: BLE001 - the edge: everything becomes an answer
+            return RpcResponse(id=request.id, ok=False, error=_error_object(error, request.method))
+        return RpcResponse(id=request.id, ok=True, result=result)
+
+    def subscribe(
+        self, params: TransportSubscribeParams, on_event: Callable[[Event], None]
+    ) -> TransportUnsubscribe:
+        """Follow a stream, as `Host.subscribe`.
+
+        Raises:
+            AcpError: `acpjs/session-closed` if there is no such session.
+        """
+        session_id = None if params.session_id is UNSET else params.session_id
+        return self._host.subscribe(session_id, params.from_seq, on_event)
+
+    def on_inbound_request(self, handler: OnInbound) -> TransportUnsubscribe:
+        """Call `handler` with each question: those pending now before this returns, then others."""
+        added = _Handler(handler)
+        self._handlers.append(added)
+        for request in tuple(self._pending.values()):
+            if request.id in self._pending:  # not answered by a handler in this very loop
+                self._deliver(added, request)
+
+        def remove() -> None:
+            added.is_gone = True
+            if added in self._handlers:
+                self._handlers.remove(added)
+
+        return remove
+
+    async def respond_inbound(self, response: InboundResponse) -> None:
+        """Answer a question.
+
+        Raises:
+            AcpError: `acpjs/already-answered`, or `acpjs/config-invalid` if it is no outcome.
+        """
+        if not isinstance(response.result, Mapping):
+            raise config_invalid("the answer to a permission request is an outcome object")
+        await self._host.respond_permission(response.id, response.result)
+
+    async def _perform(self, request: RpcRequest) -> Any:
+        method = self._methods.get(request.method)
+        if method is None:
+            raise config_invalid(f"unknown method {request.method}")
+        if not isinstance(request.params, Mapping):
+            raise config_invalid(f"the params of {request.method} must be an object")
+        return await method(_Params(request.method, request.params))
+
+    def _on_host_event(self, event: Event) -> None:
+        if event.type != "permission-updated":
+            return
+        request_id = event.payload["requestId"]
+        if event.payload["status"] != "pending":
+            self._pending.pop(request_id, None)
+            return
+        request = InboundRequest(id=request_id, kind="permission", payload=event.payload)
+        self._pending[request_id] = request
+        # Whoever registers while this loop runs finds it among the pending ones, so nobody gets it
+        # twice: the loop is over those who were there before.
+        for handler in tuple(self._handlers):
+            self._deliver(handler, request)
+
+    def _deliver(self, handler: _Handler, request: InboundRequest) -> None:
+        if handler.is_gone:  # unsubscribed by another handler in the same loop
+            return
+        try:
+            handler.call(request)
+        except Exception as error:
+            logger.exception("handler of inbound requests failed", extra={"request": request.id})
+            self._report(request, error)
+
+    def _report(self, request: InboundRequest, error: Exception) -> None:
+        # Of this package, and not for users: they get diagnostics, they do not make them.
+        self._host._emitter.diagnostic(  # noqa: SLF001
+            "error",
+            "subscriber/error",
+            f"a handler of inbound requests failed with {type(error).__name__}: {error}",
+            session_id=request.payload.get("sessionId"),
+            data={"requestId": request.id},
+        )
+
+
+class _Handler:
+    """One registration; the same function may be registered twice."""
+
+    def __init__(self, call: OnInbound) -> None:
+        self.call = call
+        self.is_gone = False
+
+
+class _Params:
+    """The params of one request, checked as they are taken."""
+
+    def __init__(self, method: str, given: Mapping[str, Any]) -> None:
+        self._method = method
+        self._given = given
+
+    def any(self, name: str) -> Any:
+        """Return what must be there; whether it may be what it is, the host knows."""
+        if name not in self._given:
+            raise config_invalid(f"{self._method} needs {name}")
+        return self._given[name]
+
+    def text(self, name: str) -> str:
+        value = self.any(name)
+        if not isinstance(value, str):
+            raise config_invalid(f"{name} of {self._method} must be a string")
+        return value
+
+    def optional_text(self, name: str) -> str | None:
+        return None if self._given.get(name) is None else self.text(name)
+
+    def place(self) -> dict[str, Any]:
+        """Return where a session is to work, as keywords of the host's methods."""
+        return {
+            "cwd": self.any("cwd"),
+            "mcp_servers": self.any("mcpServers"),
+            "additional_directories": self.any("additionalDirectories"),
+        }
+
+    def place_to_resume(self) -> dict[str, Any]:
+        """Return the same for a session that may keep the servers it has."""
+        return {
+            "cwd": self.any("cwd"),
+            "mcp_servers": self._given.get("mcpServers"),
+            "additional_directories": self.any("additionalDirectories"),
+        }
+
+
+_Method = Callable[[_Params], Awaitable[Any]]
+
+
+def _methods(host: Host) -> dict[str, _Method]:
+    """Return what a client may ask for, by its name on the wire."""
+    return {**_agent_methods(host), **_opening_methods(host), **_session_methods(host)}
+
+
+def _agent_methods(host: Host) -> dict[str, _Method]:
+    async def spawn(params: _Params) -> Any:
+        return to_json(await host.spawn_agent(params.any("definition")))
+
+    async def list_agents(_params: _Params) -> Any:
+        return [to_json(agent) for agent in host.get_agents()]
+
+    async def dispose(params: _Params) -> None:
+        await host.dispose_agent(params.text("agentId"))
+
+    async def authenticate(params: _Params) -> None:
+        await host.authenticate(params.text("agentId"), params.text("methodId"))
+
+    async def logout(params: _Params) -> None:
+        await host.logout(params.text("agentId"))
+
+    return {
+        AcpRpcMethod.SPAWN_AGENT: spawn,
+        AcpRpcMethod.LIST_AGENTS: list_agents,
+        AcpRpcMethod.DISPOSE_AGENT: dispose,
+        AcpRpcMethod.AUTHENTICATE: authenticate,
+        AcpRpcMethod.LOGOUT: logout,
+    }
+
+
+def _opening_methods(host: Host) -> dict[str, _Method]:
+    async def create(params: _Params) -> Any:
+        return to_json(await host.create_session(params.text("agentId"), **params.place()))
+
+    async def load(params: _Params) -> None:
+        ids = params.text("agentId"), params.text("sessionId")
+        await host.load_session(*ids, **params.place())
+
+    async def resume(params: _Params) -> None:
+        ids = params.text("agentId"), params.text("sessionId")
+        await host.resume_session(*ids, **params.place_to_resume())
+
+    async def list_sessions(params: _Params) -> Any:
+        return await host.list_sessions(
+            params.text("agentId"),
+            cursor=params.optional_text("cursor"),
+            cwd=params.optional_text("cwd"),
+        )
+
+    async def get_all(_params: _Params) -> Any:
+        return [to_json(session) for session in host.get_sessions()]
+
+    async def restore(_params: _Params) -> Any:
+        return [to_json(session) for session in await host.restore_sessions()]
+
+    return {
+        AcpRpcMethod.CREATE_SESSION: create,
+        AcpRpcMethod.LOAD_SESSION: load,
+        AcpRpcMethod.RESUME_SESSION: resume,
+        AcpRpcMethod.LIST_SESSIONS: list_sessions,
+        AcpRpcMethod.GET_ALL_SESSIONS: get_all,
+        AcpRpcMethod.RESTORE_SESSIONS: restore,
+    }
+
+
+def _session_methods(host: Host) -> dict[str, _Method]:
+    async def prompt(params: _Params) -> Any:
+        return await host.prompt(params.text("sessionId"), params.any("prompt"))
+
+    async def cancel(params: _Params) -> None:
+        await host.cancel(params.text("sessionId"))
+
+    async def close(params: _Params) -> None:
+        await host.close_session(params.text("sessionId"))
+
+    async def delete(params: _Params) -> None:
+        await host.delete_session(params.text("agentId"), params.text("sessionId"))
+
+    async def set_mode(params: _Params) -> None:
+        await host.set_mode(params.text("sessionId"), params.text("modeId"))
+
+    async def set_config_option(params: _Params) -> Any:
+        return await host.set_config_option(
+            params.text("sessionId"), params.text("configId"), params.any("value")
+        )
+
+    return {
+        AcpRpcMethod.PROMPT: prompt,
+        AcpRpcMethod.CANCEL: cancel,
+        AcpRpcMethod.CLOSE_SESSION: close,
+        AcpRpcMethod.DELETE_SESSION: delete,
+        AcpRpcMethod.SET_MODE: set_mode,
+        AcpRpcMethod.SET_CONFIG_OPTION: set_config_option,
+    }
+
+
+def _error_object(error: Exception, method: str) -> ErrorObject:
+    if isinstance(error, AcpError):
+        data = UNSET if error.data is None else error.data
+        return ErrorObject(
+            code=error.code, message=error.message, data=data, retryable=error.retryable
+        )
+    if isinstance(error, RpcError):
+        facts = {"code": error.code, "message": error.message}
+        if error.data is not None:
+            facts["data"] = error.data
+        return ErrorObject(code=ERROR_CODES["agent_error"], message=error.message, data=facts)
+    logger.error("request failed", extra={"method": method}, exc_info=error)
+    message = str(error) or type(error).__name__
+    return ErrorObject(code=ERROR_CODES["agent_error"], message=message)

@@ -1,0 +1,52 @@
+"""Answers that events have overtaken."""
+
+from __future__ import annotations
+
+from quarterdeck.client.mirror import Mirror
+
+
+def test_an_answer_does_not_undo_what_events_told_meanwhile() -> None:
+    mirror: Mirror[str] = Mirror()
+    mirror.put("gone", "old")
+    mirror.put("kept", "old")
+    mirror.put("unnamed", "old")
+    with mirror.question() as told:
+        mirror.put("changed", "by an event")
+        mirror.put("came", "later")
+        mirror.remove("gone")
+        answer = {"changed": "older", "gone": "older", "kept": "answered"}
+        mirror.replace_answer(answer, told)
+    assert mirror.all() == ("answered", "by an event", "later")
+
+
+def test_two_questions_at_once_are_told_the_same() -> None:
+    mirror: Mirror[str] = Mirror()
+    with mirror.question() as first:
+        with mirror.question() as second:
+            mirror.put("a", "new")
+        mirror.put("b", "new")
+    assert (first, second) == ({"a", "b"}, {"a"})
+
+
+def test_what_does_not_change_is_the_same_object_and_no_news() -> None:
+    mirror: Mirror[str] = Mirror()
+    calls: list[int] = []
+    mirror.subscribe(lambda: calls.append(1))
+    mirror.put("a", "x")
+    listed = mirror.all()
+    mirror.put("a", "x")
+    mirror.remove("b")
+    assert mirror.all() is listed
+    assert len(calls) == 1
+
+
+def test_changes_that_are_held_are_told_once() -> None:
+    mirror: Mirror[str] = Mirror()
+    calls: list[tuple[str, ...]] = []
+    mirror.subscribe(lambda: calls.append(mirror.all()))
+    with mirror.held():
+        mirror.put("a", "x")
+        mirror.put("a", "y")
+    with mirror.held():
+        mirror.put("a", "y")
+    assert calls == [("y",)]

@@ -1,0 +1,203 @@
+"""Whole stories, as the originals lived them: what was returned, raised, said, sent and stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from quarterdeck.errors import AcpError, RpcError
+from quarterdeck.host import Host
+from quarterdeck.protocol import Event, to_json
+from quarterdeck.storage import JsonlStorage, MemoryStorage, SqliteStorage, Storage
+from quarterdeck.testing import scripted_agent
+from tests.host.stories import Changes, Json, Played, sent_lines, stories, story, without_ours
+from tests.testing.stories import story_scenario
+
+pytestmark = pytest.mark.anyio
+
+EARLIER = {"restore-part2": "restore-part1"}
+"""Stories that go on with the storage of another one."""
+ANSWERED_AT_ONCE = {"permission-superseded-by-close"}
+"""Stories in which the agent gets an answer at once, and `session/close` when that is stored.
+
+The originals were recorded with a storage in memory, where it was the other way round by a hair; an
+agent that waits for an answer is better off with it before its session is closed.
+"""
+ERRORS = {"AcpError": AcpError, "RequestError": RpcError}
+
+
+STORAGES: dict[str, Callable[[Path], Storage]] = {
+    "memory": lambda _folder: MemoryStorage(),
+    "jsonl": lambda folder: JsonlStorage(folder / "log.jsonl"),
+    "sqlite": lambda folder: SqliteStorage(folder / "log.db"),
+}
+
+
+@pytest.fixture(params=STORAGES)
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    return STORAGES[request.param](tmp_path)
+
+
+@pytest.mark.parametrize("name", stories())
+async def test_a_story_goes_as_it_went_with_the_original(
+    name: str, storage: Storage, tmp_path: Path
+) -> None:
+    with anyio.fail_after(25):
+        if name in EARLIER:
+            await Played(story(EARLIER[name]), storage, tmp_path).play()
+        played = Played(story(name), storage, tmp_path)
+        await played.play()
+    told = played.story
+    for call, outcome in zip(told["calls"], played.outcomes, strict=True):
+        _check_outcome(call, outcome)
+    _check_wire(played)
+    _check_session_events(played)
+    _check_host_events(played)
+    assert played.snapshots == told["snapshotsBeforeDispose"]
+    assert _metas(played.metas) == _metas(told["storedMetasAfterDispose"])
+
+
+async def test_when_the_end_of_an_agent_fails_a_prompt_its_session_is_disconnected_by_then(
+    storage: Storage, tmp_path: Path
+) -> None:
+    played = Played(story("crash-restart-no-resume"), storage, tmp_path)
+    with anyio.fail_after(25):
+        await played.play()
+    assert played.statuses[-1] == {"agent-1": "restarting", "sess-1": "disconnected"}
+
+
+@pytest.mark.parametrize(
+    ("method", "outcome"),
+    [("session/prompt", "returns"), ("session/load", "throws")],
+)
+async def test_a_session_goes_on_after_an_answer_that_cannot_be_read(
+    method: str, outcome: str, tmp_path: Path
+) -> None:
+    neither_result_nor_error = {"raw": {"jsonrpc": "2.0", "id": 2}}
+    told = story("load-existing")
+    told["agentScript"][method] = [neither_result_nor_error, {"result": {}}]
+    del told["calls"][3 if method == "session/prompt" else 2]
+    told |= {"wire": {"lines": []}, "hostEvents": []}
+    played = Played(told, MemoryStorage(), tmp_path)
+    with anyio.fail_after(25):
+        await played.play()
+    assert list(played.outcomes[2]) == [outcome]
+    assert played.statuses[2] == {"agent-1": "ready", "sess-1": "active"}
+
+
+@pytest.mark.parametrize("name", ["load_session", "resume_session"])
+async def test_a_session_is_opened_also_if_its_caller_goes_away(name: str, tmp_path: Path) -> None:
+    slowly = [{"sleep": 100}, {"result": {}}]
+    capabilities = {"loadSession": True, "sessionCapabilities": {"resume": {}}}
+    script = {"caps": capabilities, "session/load": slowly, "session/resume": slowly}
+    command, *arguments = scripted_agent(story_scenario(script))
+    seen = Changes()
+    statuses: list[str] = []
+
+    def watch(event: Event) -> None:
+        statuses.append(event.payload.get("status", ""))
+        seen.tell()
+
+    async with Host() as host:
+        agent = await host.spawn_agent({"id": "a", "command": command, "args": arguments})
+        session = await host.create_session(agent.agent_id, cwd=str(tmp_path))
+        host.subscribe(session.session_id, 0, watch)
+        open_session = partial(getattr(host, name), agent.agent_id, session.session_id)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(open_session, cwd=str(tmp_path)))
+            await seen.until(lambda: "resuming" in statuses)
+            tasks.cancel_scope.cancel()
+        assert statuses[-1] == "resuming"
+        await seen.until(lambda: statuses[-1] == "active")
+        assert statuses[-1] == "active"
+
+
+def _check_outcome(call: Json, outcome: Json) -> None:
+    if "throws" not in call:
+        assert outcome == {"returns": call["returns"]}
+        return
+    error, expected = outcome["throws"], call["throws"]
+    assert (type(error), error.code) == (ERRORS[expected["name"]], expected["code"])
+    assert error.data == expected.get("data")
+
+
+def _check_wire(played: Played) -> None:
+    sent, told = _wire(played.wire.messages), _wire(sent_lines(played.story))
+    if played.story["name"] in ANSWERED_AT_ONCE:
+        sent, told = sorted(sent, key=_is_answer), sorted(told, key=_is_answer)
+    assert sent == told
+
+
+def _is_answer(message: Json) -> bool:
+    return "method" not in message
+
+
+def _check_session_events(played: Played) -> None:
+    told = _logs(played.story["sessionEvents"])
+    assert list(played.session_events) == list(told)
+    for session_id, events in played.session_events.items():
+        # Numbers go on after a load, and what we say on top of the originals has numbers too.
+        assert [event.seq for event in events] == list(range(1, len(events) + 1))
+        assert all(event.session_id == session_id for event in events)
+        expected = [(event["type"], event["payload"]) for event in told[session_id]]
+        assert [(event.type, event.payload) for event in without_ours(events)] == expected
+
+
+def _logs(told: Json) -> Json:
+    """Put together what the originals had in two logs: a session that is reopened keeps its own."""
+    logs: Json = {}
+    for name, events in told.items():
+        logs.setdefault(name.removesuffix(" (before reopen)"), []).extend(events)
+    return logs
+
+
+def _check_host_events(played: Played) -> None:
+    told, count = played.story, played.before_dispose
+    events = [to_json(event) for event in played.host_events]
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert _facts(events[:count]) == _facts(told["hostEvents"])
+    # Agents are disposed at the same time: each has its order, two of them have none.
+    dispose = sorted(_facts(events[count:]), key=_agent)
+    assert dispose == sorted(_facts(told["hostEventsDuringDispose"]), key=_agent)
+
+
+def _facts(events: Iterable[Json]) -> list[Any]:
+    return [(each["type"], each.get("agentId"), _payload(each)) for each in events]
+
+
+def _payload(event: Json) -> Json:
+    payload = dict(event["payload"])
+    if event["type"] == "diagnostic":
+        del payload["message"]
+        if payload["code"] == "agent/spawn":
+            assert "envKeys" in payload.pop("data")
+    return payload
+
+
+def _agent(facts: Any) -> str:
+    _, agent_id, payload = facts
+    return str(agent_id or payload["agentId"])
+
+
+def _wire(messages: Iterable[Json]) -> list[Json]:
+    """Leave out what may differ: ids, our name, the texts of errors."""
+    facts = []
+    for message in messages:
+        fact: Json = {key: message[key] for key in ("method", "params", "result") if key in message}
+        if message.get("method") == "initialize":
+            fact["params"] = {**message["params"], "clientInfo": None}
+        if "error" in message:
+            fact["error"] = {key: message["error"].get(key) for key in ("code", "data")}
+        facts.append(fact)
+    return facts
+
+
+def _metas(metas: Iterable[Json]) -> list[Json]:
+    """Leave out how many events are stored, which the originals did not say, and defaults."""
+    defaults = {"lifecycle": "open", "additionalDirectories": []}
+    return [{**defaults, **{k: v for k, v in meta.items() if k != "lastSeq"}} for meta in metas]
