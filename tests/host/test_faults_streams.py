@@ -1,0 +1,80 @@
+"""Subscribers that misbehave: what one does is nobody else's trouble."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from quarterdeck.host.streams import Stream, Subscriber
+from quarterdeck.protocol import Event, make_session_event
+
+
+def event(seq: int) -> Event:
+    payload = {"content": {"type": "text", "text": str(seq)}}
+    return make_session_event("agent-message-chunk", "s", seq=seq, ts=0, payload=payload)
+
+
+def publish(stream: Stream, count: int) -> None:
+    for _ in range(count):
+        stream.publish(event(stream.number()))
+
+
+def joined(stream: Stream, callback: Callable[[Event], None], from_seq: int = 0) -> Subscriber:
+    subscriber = stream.add(callback, from_seq)
+    assert stream.join(subscriber)
+    return subscriber
+
+
+def quiet_stream(failures: list[str] | None = None) -> Stream:
+    told = [] if failures is None else failures
+    return Stream(None, lambda failed, error: told.append(f"{failed.seq}: {error}"))
+
+
+def test_a_subscriber_ahead_of_the_stream_gets_what_follows_its_number() -> None:
+    stream, ahead, live = quiet_stream(), list[int](), list[int]()
+    joined(stream, lambda each: ahead.append(each.seq), from_seq=3)
+    joined(stream, lambda each: live.append(each.seq))
+    publish(stream, 5)
+    assert (ahead, live) == ([4, 5], [1, 2, 3, 4, 5])
+
+
+def test_a_subscriber_ahead_of_the_stream_can_leave_before_it_got_anything() -> None:
+    stream, ahead = quiet_stream(), list[int]()
+    subscriber = joined(stream, lambda each: ahead.append(each.seq), from_seq=3)
+    stream.remove(subscriber)
+    publish(stream, 5)
+    assert ahead == []
+
+
+def test_whoever_is_unsubscribed_by_another_callback_does_not_get_that_event() -> None:
+    stream, others = quiet_stream(), list[Subscriber]()
+    seen: list[int] = []
+    joined(stream, lambda _each: stream.remove(others[0]))
+    others.append(joined(stream, lambda each: seen.append(each.seq)))
+    publish(stream, 2)
+    assert seen == []
+
+
+def test_whoever_joins_in_a_callback_gets_that_event_once() -> None:
+    stream, seen = quiet_stream(), list[int]()
+
+    def join_once(each: Event) -> None:
+        if each.seq == 2:
+            joined(stream, lambda other: seen.append(other.seq))
+
+    joined(stream, join_once)
+    publish(stream, 3)
+    assert seen == [1, 2, 3]
+
+
+def test_a_callback_that_raises_is_told_of_and_the_others_get_the_event() -> None:
+    failures: list[str] = []
+    stream, seen = quiet_stream(failures), list[int]()
+
+    def fail(_each: Event) -> None:
+        raise ValueError("broken")
+
+    joined(stream, fail)
+    joined(stream, lambda each: seen.append(each.seq))
+    publish(stream, 2)
+    assert failures == ["1: broken", "2: broken"]
+    assert seen == [1, 2]
