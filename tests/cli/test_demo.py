@@ -18,6 +18,8 @@ from quarterdeck.cli.demo import first_allowing, option_for
 from quarterdeck.protocol import decode_event, initial_state, reduce, to_json
 from quarterdeck.testing import scenario_names
 
+pytestmark = pytest.mark.slow
+
 COMMAND = (sys.executable, "-m", "quarterdeck", "demo")
 OPTIONS = [
     {"optionId": "no", "kind": "reject_once"},

@@ -30,7 +30,11 @@ from tests.host.faults.kit import (
     stored,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="uses /proc")]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="uses /proc"),
+]
 
 ASK: dict[str, Any] = {"ask": "edit-1", "title": "Edit", "allowed": [{"say": "done"}]}
 FLOOD = 40_000

@@ -20,7 +20,11 @@ from quarterdeck.storage import SqliteStorage
 from quarterdeck.testing import scripted_agent
 from tests.host.faults.kit import HERE, PATIENCE, Seen, flooding, gone, running, stored
 
-pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="uses /proc")]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="uses /proc"),
+]
 
 STREAM = 100_000
 

@@ -22,7 +22,7 @@ from tests.host.faults.kit import (
     stored,
 )
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 FLOOD = 20_000
 ONE_READ = 4_000  # updates that fit into what is read from an agent in one go

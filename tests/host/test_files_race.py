@@ -21,6 +21,7 @@ from quarterdeck.host.confine import Locate, locate_by_openat2, locate_by_walk
 from quarterdeck.host.files import DefaultFsHandler
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.anyio,
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="RENAME_EXCHANGE is Linux's"),

@@ -8,7 +8,7 @@ import pytest
 
 from tests.host.faults.replay import Recording, play
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 TRACES = Path(__file__).parents[1] / "vectors/traces"
 RECORDINGS = sorted(TRACES.glob("*.jsonl"))

@@ -18,7 +18,7 @@ from quarterdeck.testing import scripted_agent
 from tests.host.stories import Changes, Json, Played, sent_lines, stories, story, without_ours
 from tests.testing.stories import story_scenario
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 EARLIER = {"restore-part2": "restore-part1"}
 """Stories that go on with the storage of another one."""

@@ -26,7 +26,7 @@ from quarterdeck.errors import AgentNotFound, ConnectionClosed
 from quarterdeck.wire import ConnectionOptions, ReportKind, open_connection, open_process
 from tests.wire.awkward.helpers import PATIENCE, Step, awkward_peer, line, peer_command, update
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 async def test_a_peer_that_exits_fails_its_calls_with_status_and_last_words() -> None:

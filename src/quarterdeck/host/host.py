@@ -10,14 +10,14 @@ async with Host() as host:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from types import TracebackType
 from typing import Any, Self
 
 import anyio
 from anyio.abc import TaskGroup
 
-from quarterdeck.errors import ConnectionFailed
+from quarterdeck.errors import ConnectionFailed, StorageFailed
 from quarterdeck.host.agents import Agent
 from quarterdeck.host.emitter import Emitter
 from quarterdeck.host.endings import Endings, Work
@@ -30,7 +30,14 @@ from quarterdeck.host.options import (
     resolve_host_options,
 )
 from quarterdeck.host.permissions import Permissions
-from quarterdeck.host.prompting import Prompt, Turns, check_can_prompt, check_prompt
+from quarterdeck.host.prompting import (
+    ConfigValue,
+    Prompt,
+    Turns,
+    check_can_prompt,
+    check_config_value,
+    check_prompt,
+)
 from quarterdeck.host.restoring import Restorer
 from quarterdeck.host.sessions import Session, agent_exited, session_closed, unsupported
 from quarterdeck.host.streams import OnEvent, Stream, Subscriber
@@ -39,14 +46,13 @@ from quarterdeck.protocol import (
     AgentDefinition,
     AgentSnapshotWire,
     Event,
-    SessionConfigValue,
     SessionSnapshotWire,
-    to_json,
 )
 from quarterdeck.wire import background_tasks
 
+STORING_SECONDS = 10.0  # that `dispose` waits for a storage that fails
+
 McpServers = Sequence[Mapping[str, Any]]
-ConfigValue = SessionConfigValue | Mapping[str, Any] | str | bool
 
 
 class Done:
@@ -250,7 +256,7 @@ class Host:
         self, session_id: str, config_id: str, value: ConfigValue
     ) -> list[Any]:
         session = self._sessions.live(session_id)
-        wire = _config_value(value)
+        wire = check_config_value(value)
         return await self._turns.set_config_option(
             self._agent_of(session), session, config_id, wire
         )
@@ -310,7 +316,9 @@ class Host:
         async with anyio.create_task_group() as tasks:
             for agent in list(self._agents.values()):
                 tasks.start_soon(agent.dispose)
-        await self._journal.settled()
+        # A storage that keeps failing must not keep us here: `end` gives up, and says so.
+        with anyio.move_on_after(STORING_SECONDS):
+            await self._journal.settled()
         self._journal.end()
         self._emitter.host_stream.end()
         for session in self._sessions.known.values():
@@ -371,8 +379,9 @@ class Host:
     async def _catch_up(
         self, stream: Stream, subscriber: Subscriber, session: Session | None
     ) -> None:
-        if session is not None:
-            await self._restorer.settle(session)
+        with suppress(StorageFailed):  # told by the journal; the log is shown as it is
+            if session is not None:
+                await self._restorer.settle(session)
         await stream.replay(subscriber)
 
     def _on_terminal_output(self, session_id: str, payload: dict[str, Any]) -> None:
@@ -384,15 +393,3 @@ class Host:
         if self._tasks is None:
             raise agent_exited("the host is not running")
         self._tasks.start_soon(work)
-
-
-def _config_value(value: Any) -> dict[str, Any]:
-    if isinstance(value, SessionConfigValue):
-        return to_json(value)
-    if isinstance(value, bool):
-        return {"type": "boolean", "value": value}
-    if isinstance(value, str):
-        return {"value": value}
-    if isinstance(value, Mapping) and "value" in value:
-        return dict(value)
-    raise config_invalid("a config value is a text, a boolean or {type?, value}")

@@ -24,10 +24,11 @@ from quarterdeck.host.permissions import Permissions
 from quarterdeck.host.repair import mark
 from quarterdeck.host.sessions import Session, session_closed, unsupported
 from quarterdeck.jsontext import decode_json
-from quarterdeck.protocol import ERROR_CODES
+from quarterdeck.protocol import ERROR_CODES, SessionConfigValue, to_json
 from quarterdeck.wire import INTERNAL_ERROR, Connection, Failure, Result, read_error
 
 Prompt = str | Sequence[Mapping[str, Any]]
+ConfigValue = SessionConfigValue | Mapping[str, Any] | str | bool
 
 
 def check_prompt(prompt: Prompt) -> list[dict[str, Any]]:
@@ -42,6 +43,23 @@ def check_prompt(prompt: Prompt) -> list[dict[str, Any]]:
     if isinstance(blocks, Sequence) and all(isinstance(block, Mapping) for block in blocks):
         return [dict(block) for block in blocks]
     raise config_invalid("a prompt is a text or a list of content blocks")
+
+
+def check_config_value(value: ConfigValue) -> dict[str, Any]:
+    """Return what is sent as the new value of a config option.
+
+    Raises:
+        AcpError: `acpjs/config-invalid`.
+    """
+    if isinstance(value, SessionConfigValue):
+        return to_json(value)
+    if isinstance(value, bool):
+        return {"type": "boolean", "value": value}
+    if isinstance(value, str):
+        return {"value": value}
+    if "value" in value:
+        return dict(value)
+    raise config_invalid("a config value is a text, a boolean or {type?, value}")
 
 
 class _Turn:
