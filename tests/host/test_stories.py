@@ -23,10 +23,10 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 EARLIER = {"restore-part2": "restore-part1"}
 """Stories that go on with the storage of another one."""
 ANSWERED_AT_ONCE = {"permission-superseded-by-close"}
-"""Stories in which the agent gets an answer at once, and `session/close` when that is stored.
+"""Stories whose answers and requests are compared apart from each other: a known difference.
 
-The originals were recorded with a storage in memory, where it was the other way round by a hair; an
-agent that waits for an answer is better off with it before its session is closed.
+In the original the agent gets `session/close` before the answer to its permission request; from us
+it gets the answer first. Each line is compared, the order of these two is not.
 """
 ERRORS = {"AcpError": AcpError, "RequestError": RpcError}
 

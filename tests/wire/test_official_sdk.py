@@ -15,6 +15,7 @@ from typing import Any, cast
 import acp
 import acp.schema
 import anyio
+import jsonschema
 import pytest
 from acp.connection import StreamDirection, StreamEvent
 from pydantic import BaseModel
@@ -53,14 +54,30 @@ RESULTS: dict[str, type[BaseModel]] = {
 }
 
 
+SCHEMA_FILE = ".peers/node_modules/@agentclientprotocol/sdk/schema/v1/schema.json"
+SCHEMA = json.loads((Path(__file__).resolve().parents[2] / SCHEMA_FILE).read_text())
+
+
+def check_schema(method: str, value: Any, *, is_answer: bool) -> None:
+    """Hold what we sent against the stable schema of ACP itself."""
+    (definition,) = [
+        each
+        for name, each in SCHEMA["$defs"].items()
+        if each.get("x-method") == method and name.endswith("Response") == is_answer
+    ]
+    jsonschema.validate(value, {**definition, "$defs": SCHEMA["$defs"]})
+
+
 def validate(sent: list[Any], asked: dict[Any, str]) -> set[str]:
     """Check messages of ours against the SDK's models; `asked` has the methods we answered."""
     for message in sent:
         assert message["jsonrpc"] == "2.0"
         if "method" in message:
             PARAMS[message["method"]].model_validate(message["params"])
+            check_schema(message["method"], message["params"], is_answer=False)
         else:
             RESULTS[asked[message["id"]]].model_validate(message["result"])
+            check_schema(asked[message["id"]], message["result"], is_answer=True)
     return {message.get("method") or asked[message["id"]] for message in sent}
 
 
