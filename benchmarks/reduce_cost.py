@@ -115,11 +115,21 @@ def fold(events: list[Event]) -> SessionState:
     return state
 
 
-def fold_cost(kind: Callable[[int], Event], size: int, repeats: int) -> float:
+def fold_costs(kind: Callable[[int], Event], repeats: int) -> dict[int, float]:
+    """Return the microseconds per event by size, the best of the repeats.
+
+    The sizes take turns, so that a slow spell of the machine does not hit one of them only.
+    """
     # Decoded from JSON, as a log is: every event has strings and objects of its own.
-    events = [decode_event(encode_event(kind(seq))) for seq in range(1, size + 1)]
-    more = SIZES[-1] // size  # a short fold is timed more often, so that all take about as long
-    return microseconds(lambda: fold(events), size, repeats * min(more, MOST_SHORT_FOLDS))
+    events = [decode_event(encode_event(kind(seq))) for seq in range(1, SIZES[-1] + 1)]
+    parts = {size: events[:size] for size in SIZES}
+    costs = dict.fromkeys(SIZES, float("inf"))
+    for _ in range(repeats):
+        for size, part in parts.items():
+            # A short fold is timed more often, so that all sizes take about as long.
+            more = min(SIZES[-1] // size, MOST_SHORT_FOLDS)
+            costs[size] = min(costs[size], microseconds(lambda part=part: fold(part), size, more))  # type: ignore[misc]
+    return costs
 
 
 def single_costs(repeats: int) -> dict[str, float]:
@@ -159,9 +169,9 @@ def single_costs(repeats: int) -> dict[str, float]:
 
 
 def main() -> None:
-    repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 9
     for kind in KINDS:
-        costs = {size: fold_cost(kind, size, repeats) for size in SIZES}
+        costs = fold_costs(kind, repeats)
         line = {f"{size}": round(cost, 2) for size, cost in costs.items()}
         ratio = round(costs[SIZES[-1]] / costs[SIZES[0]], 2)
         figures = {"kind": kind.__name__, "µs per event": line, "ratio": ratio}

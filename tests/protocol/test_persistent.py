@@ -105,12 +105,12 @@ def nodes(node: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
 
 def copied(old: OrderedMap[int], new: OrderedMap[int]) -> int:
     """Count the elements of the containers of `new` that `old` does not have."""
-    old_keys, old_positions, _, old_root, _, old_tail, _ = astuple(old)
-    keys, positions, length, root, _, tail, _ = astuple(new)
+    *old_index, _, old_root, _, old_tail, _ = astuple(old)
+    *index, length, root, _, tail, _ = astuple(new)
     shared = {id(node) for node in (*nodes(old_root), old_tail)}
     own = [node for node in (*nodes(root), tail) if id(node) not in shared]
-    own_keys = 0 if keys is old_keys and positions is old_positions else length
-    return own_keys + sum(map(len, own))
+    is_shared = all(ours is theirs for ours, theirs in zip(index, old_index, strict=True))
+    return (0 if is_shared else length) + sum(map(len, own))
 
 
 def most_copied(count: int, step: Callable[[OrderedMap[int], int], OrderedMap[int]]) -> int:
@@ -178,10 +178,25 @@ def test_a_lost_race_for_the_next_block_ends_in_a_branch() -> None:
 
 
 def test_a_lost_race_for_the_next_key_ends_in_a_branch() -> None:
-    ours = OrderedMap[int](Overtaken(), {}).appended("mine", 1)
+    ours = OrderedMap[int](Overtaken(), set(), {}).appended("mine", 1)
     assert dict(ours.items()) == {"mine": 1}
     assert ours["mine"] == 1
     assert "of another thread" not in ours
+
+
+class OvertakenByTheSame(list[Any]):
+    """A list to which another thread appends an equal key right behind ours."""
+
+    @override
+    def append(self, item: Any) -> None:
+        super().append(item)
+        super().append("".join(item))
+
+
+def test_an_equal_key_that_the_loser_of_a_race_left_behind_does_not_move_ours() -> None:
+    ours = OrderedMap[int](OvertakenByTheSame(), set(), {}).appended("mine", 1)
+    assert ours["mine"] == 1
+    assert dict(ours.with_entry("next", 2).items()) == {"mine": 1, "next": 2}
 
 
 def test_extending_one_version_in_many_threads_keeps_every_result_apart() -> None:
