@@ -1,17 +1,18 @@
 """What a host costs, from an agent's output to a subscriber's callback.
 
-    PYTHONPATH=src python benchmarks/host_cost.py [folder]
+    PYTHONPATH=src python benchmarks/host_cost.py WHAT STORAGE [TRAFFIC [SUBSCRIBERS]]
 
-Prints JSON lines, each measured in a process of its own: `stream` (100,000 updates of one kind to
-one or a hundred subscribers), `replay` (100,000 stored events to a late subscriber) and `latency`
-(one update at a time, from the agent's write to the callback). CPU time is that of the host's
-process, all threads; the agent's is not in it. The folder should be on the disk in question.
+Prints one JSON line. WHAT is `stream` (100,000 updates to one or a hundred subscribers), `replay`
+(100,000 stored events to a late subscriber), `latency` (one update at a time, from the agent's
+write to the callback), `idle` (memory of sessions that nobody uses) or `long` (memory after a
+million events). CPU time is that of the host's process, all threads; the agent's is not in it.
+The log is on the disk of this folder.
 """
 
 from __future__ import annotations
 
+import gc
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -58,6 +59,25 @@ for line in sys.stdin:
     result = results.get(request["method"], {"stopReason": "end_turn"})
     print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
 """.replace("SESSION", SESSION)
+
+
+IDLE_SESSIONS = 1000
+IDLE_AGENT = """
+import itertools, json, sys
+numbers = itertools.count(1)
+for line in sys.stdin:
+    request = json.loads(line)
+    result = {"protocolVersion": 1}
+    if request["method"] == "session/new":
+        result = {"sessionId": f"sess-{next(numbers)}"}
+    elif request["method"] == "session/prompt":
+        content = {"type": "text", "text": "a few words of an answer"}
+        update = {"sessionUpdate": "agent_message_chunk", "content": content}
+        params = {"sessionId": request["params"]["sessionId"], "update": update}
+        print(json.dumps({"jsonrpc": "2.0", "method": "session/update", "params": params}))
+        result = {"stopReason": "end_turn"}
+    print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
+"""
 
 
 class Counter:
@@ -126,35 +146,56 @@ async def latency(storage: Storage) -> None:
         watch.report(len(seconds), **percentiles(seconds))
 
 
+def memory_mb() -> float:
+    """Return what this process has in memory now, after what is free was given back."""
+    gc.collect()
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError("VmRSS")
+
+
+async def idle(storage: Storage) -> None:
+    """Sessions that nobody uses, after one turn of a chunk each."""
+    async with session(storage, sys.executable, "-c", IDLE_AGENT) as (host, _first):
+        agent_id = host.get_agents()[0].agent_id
+        for _ in range(100):  # so that what is needed once is there
+            await host.create_session(agent_id, cwd="/")
+        before = memory_mb()
+        for _ in range(IDLE_SESSIONS):
+            created = await host.create_session(agent_id, cwd="/")
+            await host.prompt(created.session_id, "go")
+        kilobytes = (memory_mb() - before) * 1024 / IDLE_SESSIONS
+        print(json.dumps({"sessions": IDLE_SESSIONS, "kb_per_session": round(kilobytes, 1)}))
+
+
+async def long_session(storage: Storage, kind: str) -> None:
+    """What a session of ten thousand events, then a million, leaves in memory."""
+    async with session(storage, *peer(kind)) as (host, session_id):
+        counter = Counter()
+        host.subscribe(session_id, 0, counter)
+        before, after = memory_mb(), []
+        for _ in range(10):
+            await host.prompt(session_id, "go")
+            after.append(memory_mb() - before)
+        print(json.dumps({"count": counter.count, "mb_after_first": round(after[0], 1),
+                          "mb_after_last": round(after[-1], 1)}))  # fmt: skip
+
+
 MEASURES: dict[str, Callable[..., Awaitable[None]]] = {
     "stream": stream,
     "replay": replay,
     "latency": latency,
+    "idle": idle,
+    "long": long_session,
 }
-RUNS: list[tuple[str, ...]] = [
-    *(("stream", s, kind, n) for s in STORAGES for kind in ("mix", "chunks") for n in ("1", "100")),
-    *(("replay", storage, "mix") for storage in STORAGES),
-    *(("latency", storage) for storage in STORAGES),
-]
-
-
-def run_all(folder: Path) -> None:
-    for run in RUNS:
-        with tempfile.TemporaryDirectory(dir=folder) as logs:
-            command = [sys.executable, __file__, logs, *run]
-            line = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
-        names = dict(zip(("run", "storage", "traffic", "subscribers"), run, strict=False))
-        print(json.dumps({**names, **json.loads(line)}), flush=True)
 
 
 def main() -> None:
-    folder, *run = sys.argv[1:] or [tempfile.gettempdir()]
+    what, storage, *arguments = sys.argv[1:]
     write_traffic(TRAFFIC)
-    if not run:
-        run_all(Path(folder))
-        return
-    what, storage, *arguments = run
-    anyio.run(MEASURES[what], STORAGES[storage](Path(folder)), *arguments)
+    with tempfile.TemporaryDirectory(dir=TRAFFIC) as folder:
+        anyio.run(MEASURES[what], STORAGES[storage](Path(folder)), *arguments)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +151,77 @@ def reduce(rounds: int) -> Table:
     return [title, "", *table(head, kinds), "", f"Single calls, µs: {calls}.", ""]
 
 
+STREAMS = {
+    "memory, mix": ("stream", "memory", "mix", "1"),
+    "memory, mix, 100 subscribers": ("stream", "memory", "mix", "100"),
+    "memory, chunks": ("stream", "memory", "chunks", "1"),
+    "memory, chunks, 100 subscribers": ("stream", "memory", "chunks", "100"),
+    "SQLite, mix": ("stream", "sqlite", "mix", "1"),
+    "SQLite, mix, 100 subscribers": ("stream", "sqlite", "mix", "100"),
+    "SQLite, chunks": ("stream", "sqlite", "chunks", "1"),
+    "SQLite, chunks, 100 subscribers": ("stream", "sqlite", "chunks", "100"),
+    "replay, memory": ("replay", "memory", "mix"),
+    "replay, SQLite": ("replay", "sqlite", "mix"),
+}
+COUNTING = f"{TYPESCRIPT}, counting only"
+LATENCIES = {"memory": ("latency", "memory"), "SQLite": ("latency", "sqlite")}
+
+
+def host_commands(runs: Mapping[str, tuple[str, ...]]) -> dict[str, list[str]]:
+    return {name: [sys.executable, str(HERE / "host_cost.py"), *run] for name, run in runs.items()}
+
+
+def host(rounds: int) -> Table:
+    write_traffic(TRAFFIC)
+    theirs = {
+        f"{COUNTING}, {kind}": [
+            *commands("receive")[TYPESCRIPT],
+            str(TRAFFIC / f"{kind}.ndjson"),
+        ]
+        for kind in KINDS
+    }
+    results = contest(host_commands(STREAMS) | theirs, rounds)
+    mix, chunks = (best(results[f"{COUNTING}, {kind}"], "cpu_us") for kind in ("mix", "chunks"))
+    rows = [
+        [
+            name,
+            f"{best(each, 'cpu_us'):.2f} ({middle(each, 'cpu_us'):.2f})",
+            f"{best(each, 'per_second', max):,.0f} ({middle(each, 'per_second'):,.0f})",
+            f"{(chunks if 'chunks' in name else mix) / best(each, 'cpu_us'):.1f}",
+        ]
+        for name, each in results.items()
+    ]
+    head = ["per event", "CPU µs", "per second", "fits into TypeScript's"]
+    return [
+        "**Host**, from the agent's output to a subscriber's callback (best, median)",
+        "",
+        *table(head, rows),
+        "",
+        *host_latency(rounds),
+        *host_memory(),
+    ]
+
+
+def host_latency(rounds: int) -> Table:
+    results = contest(host_commands(LATENCIES), rounds)
+    parts = [
+        f"{name} {best(each, 'p50_us') / 1000:.2f} ({middle(each, 'p50_us') / 1000:.2f}) ms"
+        for name, each in results.items()
+    ]
+    return [f"From an agent's write to the callback, p50, best (median): {'; '.join(parts)}.", ""]
+
+
+def host_memory() -> Table:
+    runs = {"idle": ("idle", "sqlite"), "long": ("long", "sqlite", "mix")}
+    figures = {name: run(command) for name, command in host_commands(runs).items()}
+    return [
+        f"Memory: {figures['idle']['kb_per_session']} KB for an idle session; a session of"
+        f" {figures['long']['count']:,} events adds {figures['long']['mb_after_last']} MB"
+        f" ({figures['long']['mb_after_first']} MB after its first tenth).",
+        "",
+    ]
+
+
 START_UP = {
     "bare Python": ["-c", "pass"],
     "import quarterdeck": ["-c", "import quarterdeck"],
@@ -179,6 +250,7 @@ BENCHMARKS: dict[str, Callable[[int], Table]] = {
     "roundtrip": roundtrip,
     "send": send,
     "reduce": reduce,
+    "host": host,
     "startup": startup,
 }
 

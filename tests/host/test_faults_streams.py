@@ -15,7 +15,7 @@ def event(seq: int) -> Event:
 
 def publish(stream: Stream, count: int) -> None:
     for _ in range(count):
-        stream.publish(event(stream.number()))
+        stream.publish([event(stream.number())])
 
 
 def joined(stream: Stream, callback: Callable[[Event], None], from_seq: int = 0) -> Subscriber:

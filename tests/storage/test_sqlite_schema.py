@@ -61,7 +61,7 @@ def test_every_released_format_is_brought_up_to_date(
 ) -> None:
     migrate(path, writer, MIGRATIONS[:version])
     writer.execute("INSERT INTO sessions (id, session_id, last_seq) VALUES (1, 's', 1)")
-    writer.execute("INSERT INTO events VALUES (1, 1, x'7b7d')")
+    writer.execute("INSERT INTO events VALUES (1, 1, 1, 1, x'7b7d')")
     newer: list[Migration] = [*MIGRATIONS, add_column]
     migrate(path, writer, newer)
     assert pragma(writer, "user_version") == len(newer)

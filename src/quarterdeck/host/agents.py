@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import anyio
@@ -62,10 +62,14 @@ class _UpdateParams(msgspec.Struct, rename="camel", gc=False):
 _VOCABULARY = Vocabulary({"session/update": _UpdateParams})
 
 
+OnUpdate = Callable[["Agent", str, dict[str, Any]], None]
+
+
 class AgentOwner(Protocol):
     """What an agent needs of its host."""
 
-    def on_update(self, agent: Agent, params: Any) -> None: ...
+    on_update: OnUpdate
+
     def on_request(self, agent: Agent, method: str, params: Any) -> Any: ...
     def on_down(self, agent: Agent) -> None: ...
     def on_ready(self, agent: Agent) -> None: ...
@@ -371,7 +375,7 @@ class Agent:
 
     def _on_notification(self, method: str, params: Any) -> None:
         if method == "session/update":
-            self._owner.on_update(self, params)
+            self._owner.on_update(self, params.session_id, params.update)
 
     def _on_request(self, method: str, params: Any) -> Any:
         return self._owner.on_request(self, method, params)

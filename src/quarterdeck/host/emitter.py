@@ -12,13 +12,13 @@ from quarterdeck.host.journal import Journal
 from quarterdeck.host.sessions import Session
 from quarterdeck.host.streams import Stream
 from quarterdeck.protocol import (
+    SESSION_EVENT_CLASSES,
     DiagnosticLevel,
     Event,
     Normalized,
     SessionStatus,
     encode_event,
     make_host_event,
-    make_session_event,
     to_json,
 )
 from quarterdeck.storage import MemoryStorage, Storage, Stored
@@ -31,6 +31,22 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+class _HostEvents:
+    """Gives the events of the host their numbers when they are published."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def publish(self, drafts: Sequence[tuple[str, dict[str, Any], str | None]]) -> None:
+        stream = self._stream
+        stream.publish(
+            [
+                make_host_event(kind, agent_id, seq=stream.number(), ts=now_ms(), payload=payload)
+                for kind, payload, agent_id in drafts
+            ]
+        )
+
+
 class Emitter:
     """Makes all events of a host."""
 
@@ -38,6 +54,7 @@ class Emitter:
         self._storage = storage
         self.journal = Journal(storage, self._on_storage_failed)
         self.host_stream = Stream(None, self._on_callback_failed)
+        self._host_events = _HostEvents(self.host_stream)
 
     def new_stream(self, session_id: str, *, last_seq: int = 0) -> Stream:
         """Make the stream of a session whose log has `last_seq` events."""
@@ -65,33 +82,38 @@ class Emitter:
         extensions: dict[str, Any] | None = None,
     ) -> int | None:
         """Emit an event of a session and return its number; None if it cannot be written."""
-        stream, session_id = session.stream, session.id
+        before = session.stream.last_seq
+        self.update(session, Normalized(kind, payload, extensions))
+        self.journal.flush()
+        return session.stream.last_seq if session.stream.last_seq > before else None
+
+    def update(self, session: Session, said: Normalized) -> None:
+        """Emit what an agent said; it is published at the end of what one read delivered."""
+        stream = session.stream
         seq = stream.last_seq + 1
-        event = make_session_event(
-            kind,
-            session_id,
+        event = SESSION_EVENT_CLASSES[said.type](
+            session_id=session.id,
             seq=seq,
             ts=now_ms(),
-            payload=payload,
-            extensions=extensions,
+            payload=said.payload,
+            extensions=said.extensions,
         )
         try:
             data = encode_event(event)
         except (TypeError, ValueError, NotImplementedError, JsonInvalid) as error:
-            self.diagnostic(
-                "error",
-                "event/unserializable",
-                f"an event could not be written as JSON: {error}",
-                session_id=session_id,
-                data={"type": kind},
-            )
-            return None
+            self._not_written(event, error)
+            return
         stream.last_seq = seq
-        self.journal.add((Stored(session_id, seq, data), stream.publish, event))
-        return seq
+        self.journal.gather((Stored(session.id, seq, data), stream, event))
 
-    def update(self, session: Session, normalized: Normalized) -> None:
-        self.session_event(session, normalized.type, normalized.payload, normalized.extensions)
+    def _not_written(self, event: Event, error: Exception) -> None:
+        self.diagnostic(
+            "error",
+            "event/unserializable",
+            f"an event could not be written as JSON: {error}",
+            session_id=event.session_id,
+            data={"type": event.type},
+        )
 
     def status(
         self, session: Session, status: SessionStatus, *, resumed: bool | None = None
@@ -110,7 +132,7 @@ class Emitter:
 
     def host_event(self, kind: str, payload: dict[str, Any], agent_id: str | None = None) -> None:
         """Emit an event of the host; it gets its number when it is published."""
-        self.journal.add((None, self._publish_host_event, (kind, payload, agent_id)))
+        self.journal.add((None, self._host_events, (kind, payload, agent_id)))
 
     def diagnostic(
         self,
@@ -125,17 +147,10 @@ class Emitter:
         payload = _diagnostic(level, code, message, session_id, data)
         self.host_event("diagnostic", payload, agent_id)
 
-    def _publish_host_event(self, draft: tuple[str, dict[str, Any], str | None]) -> None:
-        kind, payload, agent_id = draft
-        event = make_host_event(
-            kind, agent_id, seq=self.host_stream.number(), ts=now_ms(), payload=payload
-        )
-        self.host_stream.publish(event)
-
     def _on_storage_failed(self, error: StorageFailed) -> None:
         payload = _diagnostic("error", "storage/write-failed", str(error), None, None)
         draft = ("diagnostic", payload, None)
-        self.journal.publish_now((None, self._publish_host_event, draft))
+        self.journal.publish_now((None, self._host_events, draft))
 
     def _on_callback_failed(self, event: Event, error: Exception) -> None:
         logger.error("subscriber failed", extra={"event": event.type}, exc_info=error)

@@ -18,7 +18,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from quarterdeck.errors import ConnectionFailed, StorageFailed
-from quarterdeck.host.agents import Agent
+from quarterdeck.host.agents import Agent, OnUpdate
 from quarterdeck.host.emitter import Emitter
 from quarterdeck.host.endings import Endings, Work
 from quarterdeck.host.inbound import Inbound
@@ -73,6 +73,8 @@ class Host:
         self._emitter = Emitter(self.options.storage)
         self._journal = self._emitter.journal
         self._sessions = Sessions(self._emitter)
+        # Straight there: every update takes this way.
+        self.on_update: OnUpdate = self._sessions.on_update
         self._permissions = Permissions(self._emitter)
         self._turns = Turns(self._emitter, self._permissions, self._in_background)
         self._lifecycles = Lifecycles(self._emitter, self._sessions, self._in_background)
@@ -327,9 +329,6 @@ class Host:
         self._disposed.set()
 
     # ---- what agents need ----------------------------------------------------------------
-
-    def on_update(self, agent: Agent, params: Any) -> None:
-        self._sessions.on_update(agent, params.session_id, params.update)
 
     def on_request(self, agent: Agent, method: str, params: Any) -> Awaitable[Any]:
         return self._inbound.serve(agent, method, params)

@@ -3,8 +3,9 @@
     number → queue → commit → publish
 
 One queue for all streams: what was numbered first is published first, also across streams, so the
-session's event is seen before the host's event that tells of it. Publishing is never nested: what a
-callback emits waits until the event that it was called with has reached everybody.
+session's event is seen before the host's event that tells of it. Events of one stream that follow
+each other are published together. Publishing is never nested: what a callback emits waits until
+what it was called with has reached everybody.
 
 Stored before seen (INV-5): with a durable storage a batch is committed, then published. While one
 batch is being committed the next one gathers: the commit is shared by all that arrived meanwhile.
@@ -19,7 +20,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 
@@ -34,13 +35,22 @@ RETRY_SECONDS = (0.05, 0.2, 0.5, 1.0)  # after a failed commit; the last one rep
 OnStorageFailed = Callable[[StorageFailed], None]
 
 
+class Audience(Protocol):
+    """Somebody to whom things are published."""
+
+    def publish(self, things: Sequence[Any]) -> None: ...
+
+
+class _Nobody:
+    def publish(self, things: Sequence[Any]) -> None:
+        """Publish nothing: the entries were only to be stored."""
+
+
+_NOBODY = _Nobody()
+
 # A plain tuple: a named one costs six times as much to make, and there is one for every event.
-Entry = tuple[Stored | SessionMeta | None, Callable[[Any], None], Any]
+Entry = tuple[Stored | SessionMeta | None, Audience, Any]
 """What to store, if anything, and whom to give what after that."""
-
-
-def _nothing(_argument: Any) -> None:
-    """Publish nothing: the entry was only to be stored."""
 
 
 class Journal:
@@ -50,10 +60,12 @@ class Journal:
         self._storage = storage
         self._memory = storage if isinstance(storage, MemoryStorage) else None
         self._on_storage_failed = on_storage_failed
-        self._waiting: list[Entry] = []  # for their commit
-        self._ready: deque[Entry] = deque()  # for their publication
+        self._waiting: list[Entry] = []  # for their commit; always the same list
+        self.gather = self._waiting.append
+        """Take one of many entries; `flush` them soon. Straight into the list: each event does."""
+        self._ready: deque[tuple[Audience, list[Any]]] = deque()  # for their publication
         self._is_publishing = False
-        self._added = 0
+        self._taken = 0  # entries that have left `_waiting`
         self._done = 0
         # Each exists while somebody waits for it: making one costs more than a whole event.
         self._filled: anyio.Event | None = None
@@ -63,18 +75,19 @@ class Journal:
 
     def add(self, entry: Entry) -> None:
         """Take an entry; with a storage that keeps nothing over a crash it is published at once."""
-        self._added += 1
-        if self._memory is None:
-            self._waiting.append(entry)
-            if self._filled is not None:
-                self._filled.set()
-            return
-        record = entry[0]
-        if record is not None:
-            self._memory.append_now((record,))
-        self._ready.append(entry)
+        self.gather(entry)
+        self.flush()
+
+    def flush(self) -> None:
+        """Let go on their way the entries that were gathered."""
+        if self._filled is not None and self._waiting:
+            self._filled.set()
+            self._filled = None
         if not self._is_publishing:
-            self._publish_ready()
+            if self._memory is not None:
+                self._publish_waiting(self._memory)
+            elif self._ready:
+                self._publish_ready()
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -88,19 +101,20 @@ class Journal:
             yield
         finally:
             self._is_publishing = was_publishing
-            self._publish(())
+            self.flush()
 
     def add_record(self, record: SessionMeta) -> None:
         """Store a record in the order of events; nobody sees it."""
-        self.add((record, _nothing, None))
+        self.add((record, _NOBODY, None))
 
     def publish_now(self, entry: Entry) -> None:
         """Publish what is not stored ahead of all that waits: news of the storage itself."""
-        self._added += 1
+        self._taken += 1
         self._publish((entry,))
 
     def pressure(self) -> anyio.Event | None:
-        """Return what to wait for before producing more, if anything."""
+        """Flush, and return what to wait for before producing more, if anything."""
+        self.flush()
         if len(self._waiting) < HIGH_WATER:
             return None
         if self._relief is None:
@@ -109,7 +123,7 @@ class Journal:
 
     async def settled(self) -> None:
         """Wait until all that was added so far is stored and published."""
-        target = self._added
+        target = self._taken + len(self._waiting)
         while self._done < target:
             if self._progress is None:
                 self._progress = anyio.Event()
@@ -138,10 +152,9 @@ class Journal:
             while not self._waiting:
                 if self._ending.is_set():
                     return
-                self._filled = anyio.Event()
-                await self._filled.wait()
-                self._filled = None
-            batch, self._waiting = self._waiting, []
+                filled = self._filled = anyio.Event()
+                await filled.wait()
+            batch = self._take_waiting()
             records = [record for record, _publish, _argument in batch if record is not None]
             if not await self._store(records):
                 return
@@ -155,6 +168,7 @@ class Journal:
         self._ending.set()
         if self._filled is not None:
             self._filled.set()
+            self._filled = None
 
     async def _store(self, records: Sequence[Stored | SessionMeta]) -> bool:
         """Store until it works; False if it did not and there is no more time to try."""
@@ -176,8 +190,29 @@ class Journal:
                 return True
         return True
 
+    def _take_waiting(self) -> list[Entry]:
+        batch = self._waiting.copy()
+        self._waiting.clear()
+        self._taken += len(batch)
+        return batch
+
+    def _publish_waiting(self, memory: MemoryStorage) -> None:
+        while self._waiting:
+            batch = self._take_waiting()
+            records = [entry[0] for entry in batch if entry[0] is not None]
+            if records:
+                memory.append_now(records)
+            self._publish(batch)
+
     def _publish(self, batch: Sequence[Entry]) -> None:
-        self._ready.extend(batch)
+        """Publish a batch: one run of things for each audience in turn."""
+        audience: Audience | None = None
+        run: list[Any] = []
+        for _record, next_audience, thing in batch:
+            if next_audience is not audience:
+                audience, run = next_audience, []
+                self._ready.append((audience, run))
+            run.append(thing)
         if not self._is_publishing:
             self._publish_ready()
 
@@ -186,9 +221,9 @@ class Journal:
         ready = self._ready
         try:
             while ready:
-                _record, publish, argument = ready.popleft()
-                self._done += 1
-                publish(argument)
+                audience, things = ready.popleft()
+                self._done += len(things)
+                audience.publish(things)
         finally:
             self._is_publishing = False
         if self._progress is not None:

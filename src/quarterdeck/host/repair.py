@@ -15,13 +15,14 @@ the agent said:
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from quarterdeck.protocol import Normalized
 
-REMEMBERED: Final = (
-    1000  # calls whose fields are kept to restore them; an older one is only known by id
-)
+REMEMBERED: Final = 100  # calls whose fields are kept to restore them
+KNOWN: Final = 10_000  # calls that are known by id; with more, a missing call is no longer added
+UNMERGED: Final = 8  # payloads of a call that are kept before they are merged into one
 TOOL_CALL_TYPES: Final = frozenset({"tool-call", "tool-call-update"})
 _ERASED: Final = ("kind", "status", "content", "locations", "rawInput", "rawOutput")
 _FIELDS: Final = frozenset({"title", *_ERASED})
@@ -33,63 +34,74 @@ def mark(reason: str) -> dict[str, Any]:
 
 
 class ToolCalls:
-    """The tool calls of one session, as far as repairs need them."""
+    """The tool calls of one session, as far as repairs need them; its memory is bounded."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
-        self._fields: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._knows_all = True
+        self._said: OrderedDict[str, list[dict[str, Any]]] = OrderedDict()
 
     def forget(self) -> None:
         """Start over: the session was reset."""
         self._known.clear()
-        self._fields.clear()
+        self._knows_all = True
+        self._said.clear()
 
     def learn(self, normalized: Normalized) -> None:
         """Take in what the log already has."""
         if normalized.type in TOOL_CALL_TYPES:
             call_id = normalized.payload.get("toolCallId")
             if isinstance(call_id, str):
-                self._remember(call_id, normalized)
+                self._remember(call_id, normalized.payload)
 
-    def repaired(self, normalized: Normalized) -> list[Normalized]:
+    def repaired(self, normalized: Normalized) -> Sequence[Normalized]:
         """Return the events for what an agent sent, with what has to be added."""
-        if normalized.type not in TOOL_CALL_TYPES:
-            return [normalized]
-        call_id = normalized.payload.get("toolCallId")
+        payload = normalized.payload
+        call_id = payload.get("toolCallId") if normalized.type in TOOL_CALL_TYPES else None
         if not isinstance(call_id, str):
-            return [normalized]
+            return (normalized,)
+        is_announced = normalized.type == "tool-call"
         if call_id not in self._known:
-            self._remember(call_id, normalized)
-            is_announced = normalized.type == "tool-call"
-            return [normalized] if is_announced else [announcement(normalized.payload), normalized]
-        lost = _lost(self._fields.get(call_id, {}), normalized)
-        self._remember(call_id, normalized)
+            is_missing = not is_announced and self._knows_all
+            self._remember(call_id, payload)
+            return (announcement(payload), normalized) if is_missing else (normalized,)
+        lost = {}
+        if is_announced:
+            lost = _erased(_merged(self._said.get(call_id, ())), payload)
+        elif payload.get("rawInput") == {}:
+            raw_input = _merged(self._said.get(call_id, ())).get("rawInput")
+            lost = {"rawInput": raw_input} if raw_input else {}
+        self._remember(call_id, payload)
         if not lost:
-            return [normalized]
+            return (normalized,)
         restored = _update(call_id, lost)
-        self._remember(call_id, restored)
-        return [normalized, restored]
+        self._remember(call_id, restored.payload)
+        return normalized, restored
 
-    def announced_for(self, tool_call: dict[str, Any]) -> list[Normalized]:
+    def announced_for(self, tool_call: dict[str, Any]) -> Sequence[Normalized]:
         """Return what has to come before a permission request for `tool_call`."""
         call_id = tool_call.get("toolCallId")
-        if not isinstance(call_id, str) or call_id in self._known:
-            return []
+        if not isinstance(call_id, str) or call_id in self._known or not self._knows_all:
+            return ()
         added = announcement(tool_call)
-        self._remember(call_id, added)
-        return [added]
+        self._remember(call_id, added.payload)
+        return (added,)
 
-    def _remember(self, call_id: str, normalized: Normalized) -> None:
-        self._known.add(call_id)
-        fields = self._fields.pop(call_id, None)
-        if fields is None:
-            fields = {}
-            if len(self._fields) >= REMEMBERED:
-                self._fields.popitem(last=False)
-        self._fields[call_id] = fields  # the newest from now on
-        for name, value in normalized.payload.items():
-            if name in _FIELDS and value is not None:
-                fields[name] = value
+    def _remember(self, call_id: str, payload: dict[str, Any]) -> None:
+        said = self._said.get(call_id)
+        if said is None:
+            self._said[call_id] = [payload]
+            if len(self._said) > REMEMBERED:
+                self._said.popitem(last=False)
+            if len(self._known) < KNOWN:
+                self._known.add(call_id)
+            else:
+                self._knows_all = False
+            return
+        said.append(payload)
+        if len(said) > UNMERGED:
+            said[:] = [_merged(said)]
+        self._said.move_to_end(call_id)
 
 
 def announcement(tool_call: dict[str, Any]) -> Normalized:
@@ -102,12 +114,14 @@ def announcement(tool_call: dict[str, Any]) -> Normalized:
     return Normalized("tool-call", payload, mark("the agent did not announce this call"))
 
 
-def _lost(before: dict[str, Any], normalized: Normalized) -> dict[str, Any]:
-    """Return what was known of a call and is not true any more after what an agent sent."""
-    if normalized.type == "tool-call":
-        return _erased(before, normalized.payload)
-    is_reset = normalized.payload.get("rawInput") == {} and before.get("rawInput")
-    return {"rawInput": before["rawInput"]} if is_reset else {}
+def _merged(said: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return what is true of a call after all that was said of it."""
+    return {
+        name: value
+        for payload in said
+        for name, value in payload.items()
+        if name in _FIELDS and value is not None
+    }
 
 
 def _erased(before: dict[str, Any], repeated: dict[str, Any]) -> dict[str, Any]:

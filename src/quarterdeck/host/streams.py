@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from itertools import islice
 
 import anyio
 
@@ -31,7 +32,9 @@ ReadNow = Callable[[int, int], Sequence[bytes]]
 """The same in the same step: for a storage in memory."""
 OnCallbackFailed = Callable[[Event, Exception], None]
 
-TAIL = 1000  # events of a stream that are kept in memory
+TAIL = 256  # events of a session kept in memory; with 1,000 they leave the processor's cache, and
+# making and freeing each costs a tenth more
+HOST_TAIL = 1000  # events of the host that are kept: they are stored nowhere else
 RETRY_SECONDS = 1.0  # until a subscriber's page is read again, if storage failed
 PAGE = 1000  # events that are read from storage at a time
 
@@ -39,12 +42,13 @@ PAGE = 1000  # events that are read from storage at a time
 class Subscriber:
     """Somebody whose callback is called with each event."""
 
-    __slots__ = ("callback", "cursor", "is_gone")
+    __slots__ = ("callback", "cursor", "is_gone", "rest")
 
     def __init__(self, callback: OnEvent, cursor: int) -> None:
         self.callback = callback
         self.cursor = cursor  # kept up while it replays; a live one has seen all
         self.is_gone = False
+        self.rest: Iterator[Event] = iter(())  # of what is being handed to it
 
 
 class Stream:
@@ -64,7 +68,7 @@ class Stream:
         self._read_page = read_page
         self._read_now = read_now
         self._on_callback_failed = on_callback_failed
-        self._tail: deque[Event] = deque(maxlen=TAIL)
+        self._tail: deque[Event] = deque(maxlen=HOST_TAIL if read_page is None else TAIL)
         self._live: tuple[Subscriber, ...] = ()
         self._ahead: tuple[Subscriber, ...] = ()  # live, but only for numbers yet to come
         self._changed: anyio.Event | None = None  # exists while an iterator waits
@@ -75,19 +79,16 @@ class Stream:
         self.last_seq += 1
         return self.last_seq
 
-    def publish(self, event: Event) -> None:
-        """Hand an event to everybody who is live; it is stored by now, if it is stored at all."""
-        self._tail.append(event)
-        self.published = event.seq
+    def publish(self, events: Sequence[Event]) -> None:
+        """Hand events to everybody who is live; they are stored by now, if they are at all."""
+        self._tail.extend(events)
+        self.published = events[-1].seq
+        # Whoever joins meanwhile has these events already and is in another tuple.
+        live = self._live
         if self._ahead:
-            self._admit(event.seq)
-        # Whoever joins meanwhile has this event already and is in another tuple.
-        for subscriber in self._live:
-            if not subscriber.is_gone:
-                try:
-                    subscriber.callback(event)
-                except Exception as error:  # noqa: BLE001 - a callback is foreign code
-                    self._on_callback_failed(event, error)
+            self._admit(events)
+        for subscriber in live:
+            self._deliver(subscriber, events)
         if self._changed is not None:
             self._wake()
 
@@ -101,6 +102,7 @@ class Stream:
 
     def remove(self, subscriber: Subscriber) -> None:
         subscriber.is_gone = True
+        deque(subscriber.rest, maxlen=0)  # so that nothing more is handed to it
         self._live = tuple(each for each in self._live if each is not subscriber)
         self._ahead = tuple(each for each in self._ahead if each is not subscriber)
 
@@ -109,7 +111,7 @@ class Stream:
         # By number, not by iterator: a callback may publish while it is called.
         while subscriber.cursor < self.published and not subscriber.is_gone:
             if self._tail_covers(subscriber.cursor):
-                self._deliver(subscriber, (self._in_tail(subscriber.cursor + 1),))
+                self._deliver(subscriber, self._tail_after(subscriber.cursor))
             elif self._read_now is not None:
                 page = self._read_now(subscriber.cursor, PAGE)
                 self._deliver(subscriber, self._visible(page))
@@ -117,16 +119,22 @@ class Stream:
                 subscriber.cursor = self._tail[0].seq - 1
             else:
                 return False
-        if not subscriber.is_gone:
+        if subscriber.is_gone:
+            return True
+        if subscriber.cursor > self.published:
             self._ahead = (*self._ahead, subscriber)
-            self._admit(self.published + 1)
+        else:
+            self._live = (*self._live, subscriber)
         return True
 
-    def _admit(self, seq: int) -> None:
-        """Make live for the event `seq` whoever asked for it."""
-        admitted = tuple(each for each in self._ahead if each.cursor < seq)
-        self._ahead = tuple(each for each in self._ahead if each.cursor >= seq)
+    def _admit(self, events: Sequence[Event]) -> None:
+        """Make live whoever asked for one of these events first."""
+        last = events[-1].seq
+        admitted = [each for each in self._ahead if each.cursor < last]
+        self._ahead = tuple(each for each in self._ahead if each.cursor >= last)
         self._live = (*self._live, *admitted)
+        for subscriber in admitted:
+            self._deliver(subscriber, [each for each in events if each.seq > subscriber.cursor])
 
     async def replay(self, subscriber: Subscriber) -> None:
         """Bring a subscriber that is far behind up to date, page by page."""
@@ -167,9 +175,7 @@ class Stream:
 
     async def _page(self, after: int) -> Sequence[Event]:
         if self._tail_covers(after):
-            first = self._tail[0].seq
-            start = max(0, after + 1 - first)
-            return [self._tail[index] for index in range(start, min(len(self._tail), start + PAGE))]
+            return self._tail_after(after)
         if self._read_page is None:
             return list(self._tail)[:PAGE]
         return self._visible(await self._read_page(after, PAGE))
@@ -184,19 +190,24 @@ class Stream:
     def _tail_covers(self, cursor: int) -> bool:
         return bool(self._tail) and self._tail[0].seq <= cursor + 1
 
-    def _in_tail(self, seq: int) -> Event:
-        return self._tail[seq - self._tail[0].seq]
+    def _tail_after(self, cursor: int) -> list[Event]:
+        return list(islice(self._tail, max(0, cursor + 1 - self._tail[0].seq), None))
 
-    def _deliver(self, subscriber: Subscriber, following: Sequence[Event]) -> None:
-        """Hand what follows its cursor to a subscriber that replays."""
-        for event in following:
-            if subscriber.is_gone:
-                return
-            subscriber.cursor = event.seq
+    def _deliver(self, subscriber: Subscriber, events: Sequence[Event]) -> None:
+        """Hand to a subscriber what follows its cursor."""
+        if subscriber.is_gone or not events:
+            return
+        subscriber.cursor = events[-1].seq
+        subscriber.rest = rest = iter(events)
+        callback, event = subscriber.callback, events[0]
+        while True:
             try:
-                subscriber.callback(event)
+                for event in rest:
+                    callback(event)
             except Exception as error:  # noqa: BLE001 - a callback is foreign code
                 self._on_callback_failed(event, error)
+            else:
+                return
 
     def _wake(self) -> None:
         if self._changed is not None:

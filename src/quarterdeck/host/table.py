@@ -10,11 +10,12 @@ from quarterdeck.host.agents import Agent
 from quarterdeck.host.emitter import Emitter
 from quarterdeck.host.options import absolute_path, config_invalid
 from quarterdeck.host.repair import TOOL_CALL_TYPES
-from quarterdeck.host.sessions import Place, Session, session_closed
-from quarterdeck.protocol import Normalized, normalize_session_update
+from quarterdeck.host.sessions import LIVE, Place, Session, session_closed
+from quarterdeck.protocol import Normalized, normalize_own_update
 from quarterdeck.storage import Lifecycle
 from quarterdeck.wire import INVALID_PARAMS
 
+_PLAIN = frozenset({"agent-message-chunk", "agent-thought-chunk"})  # nothing to do but to log it
 EARLY_SESSIONS = 100  # sessions that an agent may speak of before it has told us their id
 EARLY_UPDATES = 10_000  # updates that are kept for such a session
 
@@ -74,8 +75,15 @@ class Sessions:
                 "session/update-cross-agent",
                 "agent sent update for a session it does not own",
             )
+        elif session.operation is None:  # as nearly always
+            if session.status in LIVE:
+                normalized = normalize_own_update(update)
+                if normalized.type in _PLAIN:
+                    self._emitter.update(session, normalized)
+                else:
+                    self._take(session, normalized)
         else:
-            self._take(agent, session, normalize_session_update(update))
+            self._take_meanwhile(agent, session, normalize_own_update(update))
 
     def _keep_early(self, agent: Agent, session_id: str, update: dict[str, Any]) -> None:
         """Keep what an agent says of a session before it has answered `session/new`."""
@@ -87,12 +95,13 @@ class Sessions:
         if len(kept) < EARLY_UPDATES:
             kept.append(update)
 
-    def _take(self, agent: Agent, session: Session, normalized: Normalized) -> None:
-        if session.operation is None:  # first, as it is so for nearly every update
-            is_echo = normalized.type == "user-message-chunk" and self._is_echo(session, normalized)
-            if session.is_live and not is_echo:
-                self.record(session, normalized)
-        elif session.operation == "load" and session.replay is not None:
+    def _take(self, session: Session, normalized: Normalized) -> None:
+        if normalized.type != "user-message-chunk" or not self._is_echo(session, normalized):
+            self.record(session, normalized)
+
+    def _take_meanwhile(self, agent: Agent, session: Session, normalized: Normalized) -> None:
+        """Take an update that comes while something else is under way."""
+        if session.operation == "load" and session.replay is not None:
             session.replay.append(normalized)
         elif session.operation == "resume":
             self._complain(
@@ -110,8 +119,8 @@ class Sessions:
                 "session/update-during-terminal-lifecycle",
                 "agent sent update while the session was being ended",
             )
-        elif session.is_live and not self._is_echo(session, normalized):
-            self.record(session, normalized)
+        elif session.is_live:
+            self._take(session, normalized)
 
     def record(self, session: Session, normalized: Normalized) -> None:
         """Put what an agent said into the log, with what has to be added to it."""
@@ -119,13 +128,11 @@ class Sessions:
             for event in session.tool_calls.repaired(normalized):
                 self._emitter.update(session, event)
             return
-        if normalized.type != "session-info-update":
-            self._emitter.update(session, normalized)
-            return
-        session.take_info(normalized.payload)
         self._emitter.update(session, normalized)
-        self._emitter.session_updated(session)
-        self._emitter.journal.add_record(session.meta())
+        if normalized.type == "session-info-update":
+            session.take_info(normalized.payload)
+            self._emitter.session_updated(session)
+            self._emitter.journal.add_record(session.meta())
 
     def _is_echo(self, session: Session, normalized: Normalized) -> bool:
         """Tell whether an agent repeats the prompt that we have recorded ourselves."""

@@ -29,6 +29,7 @@ from quarterdeck.protocol.envelopes import (
 )
 from quarterdeck.protocol.events import (
     HOST_EVENT_TYPES,
+    SESSION_EVENT_CLASSES,
     SESSION_EVENT_TYPES,
     AcpEvent,
     AcpHostEvent,
@@ -68,6 +69,7 @@ from quarterdeck.protocol.events import (
 )
 from quarterdeck.protocol.normalize import (
     Normalized,
+    normalize_own_update,
     normalize_session_update,
 )
 from quarterdeck.protocol.payloads import (
@@ -175,6 +177,7 @@ __all__ = [
     "HOST_EVENT_TYPES",
     "HOST_RPC_METHODS",
     "RESOLVED_PERMISSIONS_LIMIT",
+    "SESSION_EVENT_CLASSES",
     "SESSION_EVENT_TYPES",
     "TERMINAL_OUTPUT_LIMIT",
     "AcpErrorCode",
@@ -310,6 +313,7 @@ __all__ = [
     "is_error_code",
     "make_host_event",
     "make_session_event",
+    "normalize_own_update",
     "normalize_session_update",
     "reduce",
     "to_json",

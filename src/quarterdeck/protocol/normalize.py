@@ -66,19 +66,30 @@ def normalize_session_update(update: Mapping[str, Any] | str | bytes) -> Normali
     fields: Any = decode_json(update) if isinstance(update, str | bytes) else update
     if not isinstance(fields, Mapping):
         return Normalized("unrecognized-update", {"update": fields})
+    return normalize_own_update(dict(fields))
+
+
+def normalize_own_update(fields: dict[str, Any]) -> Normalized:
+    """Do the same with an object that nobody else holds: it becomes the payload, uncopied."""
     name = fields.get("sessionUpdate")
     variant = _VARIANTS.get(name) if isinstance(name, str) else None
     if variant is None:
-        return Normalized("unrecognized-update", dict(fields))
+        return Normalized("unrecognized-update", fields)
+    del fields["sessionUpdate"]
+    known = variant.keys
+    for key, value in fields.items():
+        if value is None or key not in known:
+            return _sorted_out(variant, fields)
+    return Normalized(variant.type, fields)
+
+
+def _sorted_out(variant: _Variant, fields: dict[str, Any]) -> Normalized:
     payload: dict[str, Any] = {}
     extensions: AcpEventExtensions = {}
     for key, value in fields.items():
         if key in variant.keys:
             if value is not None or key in variant.nullable:
                 payload[key] = value
-        elif key == "_meta":
-            if value is not None:
-                extensions[key] = value
-        elif key != "sessionUpdate":
+        elif key != "_meta" or value is not None:
             extensions[key] = value
     return Normalized(variant.type, payload, extensions or None)

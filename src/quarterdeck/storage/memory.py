@@ -13,6 +13,7 @@ from quarterdeck.storage.records import SessionMeta, Stored
 
 class _Session:
     def __init__(self, session_id: str) -> None:
+        self.id = session_id
         self.meta = SessionMeta(session_id=session_id, cwd="")
         self.events: list[bytes] = []
         self.freed_seq = 0
@@ -43,14 +44,14 @@ class MemoryStorage:
     def append_now(self, batch: Sequence[Stored | SessionMeta]) -> None:
         """Do what `append` does, for a host that publishes in the same step."""
         self._check_open()
-        group = Group(self._last_seq)
-        gap = group.offer(batch)
-        if gap is not None:
-            raise gap
-        for record in group.records:
-            session = self._sessions.get(record.session_id)
-            if session is None:
-                session = self._sessions[record.session_id] = _Session(record.session_id)
+        self._check_numbers(batch)
+        session: _Session | None = None
+        for record in batch:
+            session_id = record.session_id
+            if session is None or session.id != session_id:
+                session = self._sessions.get(session_id)
+                if session is None:
+                    session = self._sessions[session_id] = _Session(session_id)
             if isinstance(record, Stored):
                 session.events.append(record.data)
             else:
@@ -85,6 +86,12 @@ class MemoryStorage:
 
     async def close(self) -> None:
         self._is_open = False
+
+    def _check_numbers(self, batch: Sequence[Stored | SessionMeta]) -> None:
+        """Refuse a batch that would leave a gap, before anything of it is stored."""
+        gap = Group(self._last_seq).offer(batch)
+        if gap is not None:
+            raise gap
 
     def _last_seq(self, session_id: str) -> int:
         session = self._sessions.get(session_id)

@@ -20,16 +20,22 @@ class Group:
     def offer(self, batch: Batch) -> LogGap | None:
         """Take a batch whole, or say why not and leave the group as it was."""
         reached: dict[str, int] = {}
+        current, last = None, 0  # most records are of the same session as the one before
         for record in batch:
             session_id = record.session_id
-            last = reached.get(session_id)
-            if last is None:
-                last = self._last_seq(session_id)
+            if session_id != current:
+                if current is not None:
+                    reached[current] = last
+                current = session_id
+                last = reached.get(session_id, -1)
+                if last < 0:
+                    last = self._last_seq(session_id)
             if isinstance(record, Stored):
-                if record.seq != last + 1:
-                    return LogGap(session_id, expected=last + 1, seq=record.seq)
                 last += 1
-            reached[session_id] = last
+                if record.seq != last:
+                    return LogGap(session_id, expected=last, seq=record.seq)
+        if current is not None:
+            reached[current] = last
         self.last_seqs |= reached
         self.records += batch
         return None

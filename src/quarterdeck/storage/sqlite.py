@@ -37,25 +37,29 @@ _CHECKPOINT_BYTES: Final = 8 << 20
 """The WAL is copied into the log after about this much: longer would slow reads down."""
 _COMMIT_BYTES: Final = 2 * 8_192
 """What a commit adds to the WAL apart from its events: a page of events, one of sessions."""
-_SWEEP_EVENTS: Final = 2_000
-"""Deleted events freed in one go, about 10 ms: a commit never waits longer for housekeeping."""
+_SWEEP_ROWS: Final = 100
+"""Deleted rows freed in one go, about 10 ms: a commit never waits longer for housekeeping."""
+_ROW_BYTES: Final = 64 << 10
+"""A row that has this much takes no further event: reading one event reads its row."""
 
 _UPSERT: Final = (
     "INSERT INTO sessions (id, session_id, meta, last_seq) VALUES (?, ?, ?, ?)"
     " ON CONFLICT (id) DO UPDATE SET"
     " last_seq = excluded.last_seq, meta = coalesce(excluded.meta, meta)"
 )
+_INSERT: Final = "INSERT INTO events (session, last_seq, count, data) VALUES (?, ?, ?, ?)"
 _PAGE: Final = (
-    "SELECT data FROM sessions JOIN events ON session = id"
-    " WHERE session_id = ? AND seq > ? AND seq > freed_seq ORDER BY seq LIMIT ?"
+    "SELECT events.last_seq, count, data FROM sessions JOIN events ON session = sessions.id"
+    " WHERE session_id = ? AND events.last_seq > ? AND events.last_seq > freed_seq"
+    " ORDER BY events.last_seq"
 )
 _SWEEP: Final = (
-    "DELETE FROM events WHERE session = ?1 AND seq IN"
-    " (SELECT seq FROM events WHERE session = ?1 AND seq <= ?2 ORDER BY seq LIMIT ?3)"
+    "DELETE FROM events WHERE id IN"
+    " (SELECT id FROM events WHERE session = ? AND last_seq <= ? ORDER BY last_seq LIMIT ?)"
 )
 _UNSWEPT: Final = (
     "SELECT id, freed_seq FROM sessions WHERE freed_seq > 0 AND EXISTS"
-    " (SELECT 1 FROM events WHERE session = id AND seq <= freed_seq)"
+    " (SELECT 1 FROM events WHERE session = sessions.id AND events.last_seq <= freed_seq)"
 )
 _DISK_FULL: Final = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE}
 _NOT_SYNCED: Final = {sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC}
@@ -102,8 +106,13 @@ class _SqliteLog:
 
     def read(self, session_id: str, after: int, limit: int) -> list[bytes]:
         with self._failures():
-            rows = self._reader.execute(_PAGE, (_column(session_id), after, limit))
-            return [data for (data,) in rows]
+            events: list[bytes] = []
+            for last_seq, count, data in self._reader.execute(_PAGE, (_column(session_id), after)):
+                run = data.split(b"\n") if count > 1 else [data]
+                events += run[max(0, after - (last_seq - count)) :]
+                if len(events) >= limit:
+                    break
+            return events[:limit]
 
     def sessions(self) -> list[SessionMeta]:
         with self._failures():
@@ -183,16 +192,15 @@ class _SqliteLog:
                 heads[session_id] = (head[0], last_seq)
                 meta = self._encoded(metas.get(session_id), head[0])
                 sessions.append((head[0], _column(session_id), meta, last_seq))
-            events = [
-                (heads[event.session_id][0], event.seq, event.data)
-                for event in group.records
-                if isinstance(event, Stored)
+            rows = [
+                (heads[session_id][0], last_seq, count, data)
+                for session_id, last_seq, count, data in _rows(group.records)
             ]
             self._writer.executemany(_UPSERT, sessions)
-            self._writer.executemany("INSERT INTO events VALUES (?, ?, ?)", events)
+            self._writer.executemany(_INSERT, rows)
         self._heads |= heads
         self._next_id = next_id
-        self._wal_bytes += _COMMIT_BYTES + sum(len(data) for _, _, data in events)
+        self._wal_bytes += _COMMIT_BYTES + sum(len(data) for _, _, _, data in rows)
 
     def _encoded(self, meta: SessionMeta | None, id_: int) -> bytes | None:
         if meta is None:
@@ -216,9 +224,9 @@ class _SqliteLog:
     def _sweep(self) -> None:
         id_, freed_seq = self._unswept[0]
         with transaction(self._writer):
-            swept = self._writer.execute(_SWEEP, (id_, freed_seq, _SWEEP_EVENTS)).rowcount
-        self._wal_bytes += swept * 400  # about the size of an event
-        if swept < _SWEEP_EVENTS:
+            swept = self._writer.execute(_SWEEP, (id_, freed_seq, _SWEEP_ROWS)).rowcount
+        self._wal_bytes += swept * 2 * 8_192  # the pages of a small row; of a large one, some
+        if swept < _SWEEP_ROWS:
             self._unswept.pop(0)
 
     @contextmanager
@@ -232,6 +240,32 @@ class _SqliteLog:
                 # What the kernel failed to sync is lost to it: a second fsync would lie.
                 self._broken = failure.again()
             raise failure from error
+
+
+def _rows(records: Sequence[Stored | SessionMeta]) -> Iterator[tuple[str, int, int, bytes]]:
+    """Put events that follow each other into rows: session, last seq, count and data."""
+    of, last_seq, size = "", 0, 0
+    run: list[bytes] = []
+    for record in records:
+        if not isinstance(record, Stored):
+            continue
+        if run and (record.session_id != of or size >= _ROW_BYTES):
+            yield from _row(of, last_seq, run)
+            run, size = [], 0
+        of, last_seq = record.session_id, record.seq
+        run.append(record.data)
+        size += len(record.data)
+    if run:
+        yield from _row(of, last_seq, run)
+
+
+def _row(of: str, last_seq: int, run: list[bytes]) -> Iterator[tuple[str, int, int, bytes]]:
+    data, count = b"\n".join(run), len(run)
+    if data.count(b"\n") == count - 1:
+        yield of, last_seq, count, data
+        return
+    for number, event in enumerate(run, last_seq - count + 1):  # one of them has a line break
+        yield of, number, 1, event
 
 
 def _explain(path: Path, error: sqlite3.Error) -> StorageFailed:

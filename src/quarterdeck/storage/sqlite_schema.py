@@ -54,12 +54,14 @@ def _create_tables(connection: sqlite3.Connection) -> None:
         " id INTEGER PRIMARY KEY, session_id TEXT NOT NULL UNIQUE, meta BLOB,"
         " last_seq INTEGER NOT NULL, freed_seq INTEGER NOT NULL DEFAULT 0)"
     )
-    # Without rowid the primary key is the table: one tree to write, and pages in reading order.
+    # A row is a run of events of one commit, one to a line, up to `last_seq`: a quarter of the
+    # processor time of a row for each event.
     connection.execute(
         "CREATE TABLE events ("
-        " session INTEGER NOT NULL, seq INTEGER NOT NULL, data BLOB NOT NULL,"
-        " PRIMARY KEY (session, seq)) WITHOUT ROWID"
+        " id INTEGER PRIMARY KEY, session INTEGER NOT NULL, last_seq INTEGER NOT NULL,"
+        " count INTEGER NOT NULL, data BLOB NOT NULL)"
     )
+    connection.execute("CREATE UNIQUE INDEX runs ON events (session, last_seq)")
 
 
 MIGRATIONS: Final[tuple[Migration, ...]] = (_create_tables,)

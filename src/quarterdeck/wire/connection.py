@@ -223,6 +223,7 @@ class Connection:
 
         await self._transport.pump(on_bytes)
         self._dispatch_all(self._frames.feed_eof(), tasks)
+        self._options.hold()  # there is nothing left to hold, but it hears of every end of a read
         reason = await self._transport.explain_end()
         self._calls.fail_after(-1, reason)
         with anyio.move_on_after(self._options.grace_seconds):
