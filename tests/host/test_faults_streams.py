@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from quarterdeck.host.streams import Stream, Subscriber
 from quarterdeck.protocol import Event, make_session_event
 
@@ -13,9 +15,22 @@ def event(seq: int) -> Event:
     return make_session_event("agent-message-chunk", "s", seq=seq, ts=0, payload=payload)
 
 
-def publish(stream: Stream, count: int) -> None:
+Publish = Callable[[Stream, int], None]
+
+
+def one_by_one(stream: Stream, count: int) -> None:
     for _ in range(count):
         stream.publish([event(stream.number())])
+
+
+def at_once(stream: Stream, count: int) -> None:
+    stream.publish([event(stream.number()) for _ in range(count)])
+
+
+@pytest.fixture(params=[one_by_one, at_once])
+def publish(request: pytest.FixtureRequest) -> Publish:
+    chosen: Publish = request.param
+    return chosen
 
 
 def joined(stream: Stream, callback: Callable[[Event], None], from_seq: int = 0) -> Subscriber:
@@ -29,7 +44,7 @@ def quiet_stream(failures: list[str] | None = None) -> Stream:
     return Stream(None, lambda failed, error: told.append(f"{failed.seq}: {error}"))
 
 
-def test_a_subscriber_ahead_of_the_stream_gets_what_follows_its_number() -> None:
+def test_a_subscriber_ahead_of_the_stream_gets_what_follows_its_number(publish: Publish) -> None:
     stream, ahead, live = quiet_stream(), list[int](), list[int]()
     joined(stream, lambda each: ahead.append(each.seq), from_seq=3)
     joined(stream, lambda each: live.append(each.seq))
@@ -37,7 +52,9 @@ def test_a_subscriber_ahead_of_the_stream_gets_what_follows_its_number() -> None
     assert (ahead, live) == ([4, 5], [1, 2, 3, 4, 5])
 
 
-def test_a_subscriber_ahead_of_the_stream_can_leave_before_it_got_anything() -> None:
+def test_a_subscriber_ahead_of_the_stream_can_leave_before_it_got_anything(
+    publish: Publish,
+) -> None:
     stream, ahead = quiet_stream(), list[int]()
     subscriber = joined(stream, lambda each: ahead.append(each.seq), from_seq=3)
     stream.remove(subscriber)
@@ -45,7 +62,9 @@ def test_a_subscriber_ahead_of_the_stream_can_leave_before_it_got_anything() -> 
     assert ahead == []
 
 
-def test_whoever_is_unsubscribed_by_another_callback_does_not_get_that_event() -> None:
+def test_whoever_is_unsubscribed_by_another_callback_does_not_get_that_event(
+    publish: Publish,
+) -> None:
     stream, others = quiet_stream(), list[Subscriber]()
     seen: list[int] = []
     joined(stream, lambda _each: stream.remove(others[0]))
@@ -54,7 +73,7 @@ def test_whoever_is_unsubscribed_by_another_callback_does_not_get_that_event() -
     assert seen == []
 
 
-def test_whoever_joins_in_a_callback_gets_that_event_once() -> None:
+def test_whoever_joins_in_a_callback_gets_that_event_once(publish: Publish) -> None:
     stream, seen = quiet_stream(), list[int]()
 
     def join_once(each: Event) -> None:
@@ -66,7 +85,7 @@ def test_whoever_joins_in_a_callback_gets_that_event_once() -> None:
     assert seen == [1, 2, 3]
 
 
-def test_a_callback_that_raises_is_told_of_and_the_others_get_the_event() -> None:
+def test_a_callback_that_raises_is_told_of_and_the_others_get_the_event(publish: Publish) -> None:
     failures: list[str] = []
     stream, seen = quiet_stream(failures), list[int]()
 
@@ -78,3 +97,44 @@ def test_a_callback_that_raises_is_told_of_and_the_others_get_the_event() -> Non
     publish(stream, 2)
     assert failures == ["1: broken", "2: broken"]
     assert seen == [1, 2]
+
+
+def test_whoever_unsubscribes_in_its_own_callback_gets_nothing_more(publish: Publish) -> None:
+    stream, seen = quiet_stream(), list[int]()
+    subscribers: list[Subscriber] = []
+
+    def once(each: Event) -> None:
+        seen.append(each.seq)
+        stream.remove(subscribers[0])
+
+    subscribers.append(joined(stream, once))
+    publish(stream, 3)
+    assert seen == [1]
+
+
+def test_a_callback_that_raises_stop_iteration_gets_all_the_same_what_follows(
+    publish: Publish,
+) -> None:
+    failures: list[str] = []
+    stream, seen = quiet_stream(failures), list[int]()
+
+    def fail(each: Event) -> None:
+        seen.append(each.seq)
+        raise StopIteration
+
+    joined(stream, fail)
+    publish(stream, 3)
+    assert seen == [1, 2, 3]
+    assert len(failures) == 3
+
+
+def test_whoever_joins_in_the_middle_of_many_events_gets_each_once(publish: Publish) -> None:
+    stream, seen = quiet_stream(), list[int]()
+
+    def join_others(each: Event) -> None:
+        joined(stream, lambda other: seen.append(other.seq), from_seq=each.seq)
+
+    joined(stream, join_others)
+    publish(stream, 3)
+    publish(stream, 1)
+    assert sorted(seen) == [2, 3, 3, 4, 4, 4]

@@ -123,6 +123,7 @@ class Journal:
 
     async def settled(self) -> None:
         """Wait until all that was added so far is stored and published."""
+        self.flush()
         target = self._taken + len(self._waiting)
         while self._done < target:
             if self._progress is None:
