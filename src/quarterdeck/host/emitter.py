@@ -16,6 +16,7 @@ from quarterdeck.protocol import (
     Event,
     Normalized,
     SessionStatus,
+    decode_event,
     encode_event,
     make_host_event,
     make_session_event,
@@ -124,6 +125,18 @@ class Emitter:
     ) -> None:
         payload = _diagnostic(level, code, message, session_id, data)
         self.host_event("diagnostic", payload, agent_id)
+
+    def host_extension(
+        self, kind: str, payload: dict[str, Any], extensions: dict[str, Any]
+    ) -> None:
+        """Emit an event of the host that is not of the closed set."""
+        self.journal.add((None, self._publish_host_extension, (kind, payload, extensions)))
+
+    def _publish_host_extension(self, draft: tuple[str, Any, dict[str, Any]]) -> None:
+        kind, payload, extensions = draft
+        seq = self.host_stream.number()
+        event = {"type": kind, "seq": seq, "ts": now_ms(), "payload": payload}
+        self.host_stream.publish(decode_event({**event, "extensions": extensions}))
 
     def _publish_host_event(self, draft: tuple[str, dict[str, Any], str | None]) -> None:
         kind, payload, agent_id = draft

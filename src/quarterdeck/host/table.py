@@ -90,7 +90,7 @@ class Sessions:
     def _take(self, agent: Agent, session: Session, normalized: Normalized) -> None:
         if session.operation is None:  # first, as it is so for nearly every update
             is_echo = normalized.type == "user-message-chunk" and self._is_echo(session, normalized)
-            if session.is_live and not is_echo:
+            if session.is_live and not (is_echo or (agent.abandoned and _is_stray(agent, session))):
                 self.record(session, normalized)
         elif session.operation == "load" and session.replay is not None:
             session.replay.append(normalized)
@@ -136,6 +136,11 @@ class Sessions:
 
     def _complain(self, agent: Agent, session_id: str, level: Any, code: str, message: str) -> None:
         self._emitter.diagnostic(level, code, message, agent_id=agent.id, session_id=session_id)
+
+
+def _is_stray(agent: Agent, session: Session) -> bool:
+    """Tell whether an update belongs to a load or resume that was given up, not to the session."""
+    return session.id in agent.abandoned and session.status != "prompting"
 
 
 def check_place(
