@@ -116,7 +116,7 @@ async def test_a_session_that_could_not_be_closed_in_its_turn_can_be_prompted_ag
 
 
 async def test_a_close_is_seen_through_though_its_caller_goes_away(tmp_path: Path) -> None:
-    storage = _Slow()
+    storage = SlowStorage()
     async with running(storage) as host:
         told = Seen()
         host.subscribe(None, 0, told)
@@ -133,7 +133,7 @@ async def test_a_close_is_seen_through_though_its_caller_goes_away(tmp_path: Pat
         assert caught.value.code == "acpjs/session-closed"
 
 
-class _Slow(MemoryStorage):
+class SlowStorage(MemoryStorage):
     """A log that takes its time to store the end of a session."""
 
     def __init__(self) -> None:

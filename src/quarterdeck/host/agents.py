@@ -316,6 +316,9 @@ class Agent:
         kill_tree(process.process.pid)
         with anyio.move_on_after(self._options.kill_timeout_ms / 1000):
             await process.process.wait()
+            return
+        message = f"agent {self.id} was killed and has not ended; it may live on"
+        self._diagnose("error", "agent/process-error", message)
 
     # ---- going down ----------------------------------------------------------------------
 

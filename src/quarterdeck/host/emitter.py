@@ -11,6 +11,7 @@ from quarterdeck.errors import JsonInvalid, StorageFailed
 from quarterdeck.host.journal import Journal
 from quarterdeck.host.sessions import Session
 from quarterdeck.host.streams import Stream
+from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import (
     DiagnosticLevel,
     Event,
@@ -124,6 +125,11 @@ class Emitter:
         data: Any = None,
     ) -> None:
         payload = _diagnostic(level, code, message, session_id, data)
+        if data is not None and not _can_be_written(payload):
+            # Without what it was about: that is what cannot be written.
+            reason = f"a diagnostic could not be written as JSON: {code}"
+            facts = {"type": "diagnostic"}
+            payload = _diagnostic("error", "event/unserializable", reason, session_id, facts)
         self.host_event("diagnostic", payload, agent_id)
 
     def host_extension(
@@ -161,6 +167,14 @@ class Emitter:
             session_id=event.session_id,
             data={"type": event.type, "seq": event.seq},
         )
+
+
+def _can_be_written(payload: dict[str, Any]) -> bool:
+    try:
+        encode_json(payload)
+    except (TypeError, ValueError, NotImplementedError, JsonInvalid):
+        return False
+    return True
 
 
 def _diagnostic(
