@@ -107,6 +107,18 @@ async def test_a_secret_reaches_its_agent_and_is_nowhere_else(kind: str, tmp_pat
     assert session.mcp_servers == tuple(SHOWN)
 
 
+async def test_the_last_words_of_an_agent_do_not_give_its_secrets_away(tmp_path: Path) -> None:
+    dies = agent({"stderr": f"cannot use {CANARY}-env and {CANARY}-agent"}, {"crash": 1})
+    async with running() as host:
+        spawned = await host.spawn_agent(dies | {"env": {"TOKEN": f"{CANARY}-agent"}})
+        session = await host.create_session(
+            spawned.agent_id, cwd=str(tmp_path), mcp_servers=SERVERS
+        )
+        with pytest.raises(AcpError) as caught:
+            await host.prompt(session.session_id, "x")
+        assert "cannot use [hidden] and [hidden]" in caught.value.message
+
+
 async def test_after_a_crash_of_the_agent_its_session_is_resumed_with_its_secrets(
     tmp_path: Path,
 ) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import anyio
 import pytest
 
-from quarterdeck.errors import AcpError, RpcError
-from quarterdeck.storage import MemoryStorage, SqliteStorage
+from quarterdeck.errors import AcpError, RpcError, StorageFailed
+from quarterdeck.storage import MemoryStorage, SessionMeta, SqliteStorage
 from tests.host.test_endings import SlowStorage
 from tests.host.test_host import Seen, agent, running
 from tests.host.test_opening import ACCEPT, GATE, scene
@@ -276,3 +276,62 @@ async def test_closed_and_deleted_sessions_are_not_restored_and_closed_ones_can_
         reopened = host.get_session(closed.session_id)
         assert reopened is not None
         assert reopened.status == "active"
+
+
+async def test_a_closed_session_can_be_read_and_a_deleted_or_unknown_one_cannot(
+    tmp_path: Path,
+) -> None:
+    async with running() as host:
+        spawned = await host.spawn_agent(agent({"say": "hi"}))
+        session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
+        await host.prompt(session.session_id, "x")
+        await host.close_session(session.session_id)
+        seen = Seen()
+        host.subscribe(session.session_id, 0, seen)
+        assert seen.types()[-1] == "session-status-change"
+        assert "agent-message-chunk" in seen.types()
+        await host.delete_session(spawned.agent_id, session.session_id)
+        assert seen.events[-1].payload == {"status": "deleted"}  # who was there hears of it
+        for session_id in (session.session_id, "never seen"):
+            with pytest.raises(AcpError) as caught:
+                host.subscribe(session_id, 0, seen)
+            assert caught.value.code == "acpjs/session-closed"
+
+
+class NoLoads(MemoryStorage):
+    """A log that refuses the one record that commits a load."""
+
+    is_armed = False
+
+    async def append(self, batch: Any) -> None:  # type: ignore[explicit-override]
+        if self.is_armed and len(batch) == 1 and isinstance(batch[0], SessionMeta):
+            raise StorageFailed("the log", "no space left", "make room")
+        await super().append(batch)
+
+
+async def test_a_load_that_cannot_be_stored_fails_and_nothing_of_it_is_seen(
+    tmp_path: Path,
+) -> None:
+    storage = NoLoads()
+    methods = {**ANSWERS, "session/close": [{"stderr": "closing {session}"}, {"result": {}}]}
+    definition = agent(capabilities=CAN_ALL, methods=methods, load=[{"user": "of old"}])
+    async with running(storage) as host:
+        told, seen = Seen(), Seen()
+        host.subscribe(None, 0, told)
+        spawned = await host.spawn_agent(definition)
+        session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
+        host.subscribe(session.session_id, 0, seen)
+        storage.is_armed = True
+        for session_id in (session.session_id, "unknown"):
+            with pytest.raises(StorageFailed):
+                await host.load_session(spawned.agent_id, session_id, cwd=str(tmp_path))
+            await told.first("diagnostic", code="session/load-failed", sessionId=session_id)
+        assert "session-reset" not in seen.types()
+        assert "user-message-chunk" not in seen.types()
+        assert [each.session_id for each in host.get_sessions()] == [session.session_id]
+        assert seen.events[-1].payload == {"status": "active"}
+        # The agent has opened what nobody here knows, and is told to close that.
+        await told.first("diagnostic", message="closing unknown")
+        storage.is_armed = False
+        await host.load_session(spawned.agent_id, session.session_id, cwd=str(tmp_path))
+        assert "session-reset" in seen.types()

@@ -159,11 +159,12 @@ class Agent:
 
         If that is because the agent has ended, then by now its status and its sessions say so.
         """
+        reason = self.secrets.hidden(str(error))
         if not isinstance(error, ConnectionClosed):
-            return agent_misbehaved(f"agent {self.id} misbehaved: {error}")
+            return agent_misbehaved(f"agent {self.id} misbehaved: {reason}")
         with anyio.move_on_after(DOWN_SECONDS):
             await self._down.wait()
-        return agent_exited(f"agent {self.id} exited: {error}")
+        return agent_exited(f"agent {self.id} exited: {reason}")
 
     # ---- its life ------------------------------------------------------------------------
 

@@ -121,7 +121,7 @@ class Elicitations:
     def _tell(self, question: Elicitation) -> None:
         payload = to_json(question.snapshot())
         with self._emitter.journal.together():
-            if question.session is not None:
+            if question.session is not None and question.session.is_live:
                 record_elicitation(self._emitter, question.session, payload)
             self._emitter.host_extension(ELICITATION_UPDATED, payload, mark(_ADDED))
 
