@@ -318,6 +318,17 @@ def test_a_question_in_the_same_breath_as_the_answer_to_the_prompt_is_withdrawn(
     assert "permissions  perm-1 " in done.stdout
 
 
+@pytest.mark.parametrize("options", ["[]", "7", '[1, {name = "no id"}]'])
+def test_a_question_that_nobody_can_answer_is_cancelled(options: str, tmp_path: Path) -> None:
+    scenario = tmp_path / "odd.toml"
+    params = f'{{toolCall = {{toolCallId = "t"}}, options = {options}}}'
+    ask = f'{{request = "session/request_permission", params = {params}}}'
+    scenario.write_text(f'[[turns]]\nsteps = [{ask}, {{say = "so"}}]\n', encoding="utf-8")
+    done = demo("--scenario", str(scenario))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "perm-1 answered: cancelled" in done.stdout
+
+
 def test_a_folder_that_is_gone_is_one_line_and_status_1(tmp_path: Path) -> None:
     script = 'mkdir gone && cd gone && rmdir ../gone && exec "$0" -P -m quarterdeck demo'
     done = subprocess.run(

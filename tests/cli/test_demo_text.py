@@ -7,16 +7,15 @@ from typing import Any
 import pytest
 from hypothesis import example, given, strategies as st
 
-from quarterdeck.cli.demo_log import (
-    Log,
-    permission_asked,
-    prompt_answered,
-    session_opened,
-    update_sent,
-)
 from quarterdeck.cli.demo_text import UNICODE_MARKS, final_lines
 from quarterdeck.cli.demo_view import TextView
-from quarterdeck.protocol import Normalized
+from quarterdeck.protocol import (
+    Normalized,
+    initial_state,
+    make_session_event,
+    normalize_session_update,
+    reduce,
+)
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
@@ -77,12 +76,14 @@ updates = st.builds(
 
 def shown(*happened: Normalized) -> str:
     """Return what a person sees of a session in which this happened."""
-    log, screen = Log("sess-1"), io.StringIO()
+    state, screen = initial_state("sess-1"), io.StringIO()
     with redirect_stdout(screen):
         view = TextView(coloured=True, cwd="/work")
-        for fact in happened:
-            view.event(log.enter(fact, ts=0), log.state)
-        view.state(log.state, log.last_seq)
+        for seq, fact in enumerate(happened, 1):
+            event = make_session_event(fact.type, "sess-1", seq=seq, ts=0, payload=fact.payload)
+            state = reduce(state, event)
+            view.event(event, state)
+        view.state(state, len(happened))
     return screen.getvalue()
 
 
@@ -92,9 +93,9 @@ def shown(*happened: Normalized) -> str:
 @example([{"sessionUpdate": "agent_message_chunk", "content": [1]}])
 @example([{"sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": 5}])
 @example([{"sessionUpdate": "tool_call", "toolCallId": "x", "kind": ["a"], "status": {}}])
-@given(st.lists(updates | json_values, max_size=5))
+@given(st.lists(updates | st.dictionaries(st.text(max_size=5), json_values), max_size=5))
 def test_any_update_of_an_agent_can_be_shown(sent: list[Any]) -> None:
-    text = shown(*map(update_sent, sent))
+    text = shown(*map(normalize_session_update, sent))
     assert f"sess-1 after {len(sent)} events" in text
 
 
@@ -103,9 +104,12 @@ def test_any_answer_and_question_of_an_agent_can_be_shown(
     modes: Any, usage: Any, options: Any
 ) -> None:
     text = shown(
-        *session_opened({"modes": modes, "configOptions": options}),
-        permission_asked("perm-1", {"toolCall": usage, "options": options}),
-        *prompt_answered({"stopReason": "end_turn", "usage": usage}),
+        Normalized("session-config-init", {"modes": modes, "configOptions": options}),
+        Normalized(
+            "permission-request-created",
+            {"requestId": "perm-1", "toolCall": usage, "options": options},
+        ),
+        Normalized("prompt-finished", {"stopReason": "end_turn", "usage": usage}),
     )
     assert "stopped      end_turn" in text
 
@@ -127,6 +131,7 @@ def test_any_answer_and_question_of_an_agent_can_be_shown(
 def test_what_cannot_be_read_is_shown_as_such_or_left_out(
     update: Any, row: tuple[str, list[str]]
 ) -> None:
-    log = Log("sess-1")
-    log.enter(update_sent(update), ts=0)
-    assert row in final_lines(log.state, UNICODE_MARKS)
+    fact = normalize_session_update(update)
+    event = make_session_event(fact.type, "sess-1", seq=1, ts=0, payload=fact.payload)
+    state = reduce(initial_state("sess-1"), event)
+    assert row in final_lines(state, UNICODE_MARKS)

@@ -14,6 +14,7 @@ import pytest
 
 from quarterdeck.errors import AcpError
 from quarterdeck.host import Host, HostEndpoint
+from quarterdeck.host.streams import TAIL
 from quarterdeck.protocol import (
     HOST_RPC_METHODS,
     EnvelopeEndpoint,
@@ -366,6 +367,17 @@ async def test_what_is_pending_is_found_even_when_the_host_stream_has_forgotten_
         late = Questions()
         asker.endpoint.on_inbound_request(late)
         assert late.requests == [request]
+
+
+async def test_an_endpoint_that_is_made_late_knows_what_the_host_stream_has_forgotten(
+    tmp_path: Path,
+) -> None:
+    async with asked(tmp_path) as (asker, request):
+        for number in range(2 * TAIL):
+            asker.host.diagnose("info", "test/noise", f"{number}")
+        questions = Questions()
+        HostEndpoint(asker.host).on_inbound_request(questions)
+        assert questions.requests == [request]
 
 
 async def test_a_handler_that_fails_is_told_of_and_disturbs_no_other(tmp_path: Path) -> None:

@@ -202,7 +202,8 @@ async def test_the_environment_is_in_no_list_of_processes() -> None:
         (CreateTerminalRequest(session_id="s", command="no-such"), "no such program"),
         (CreateTerminalRequest(session_id="s", command="/no/such"), "no such file"),
         (CreateTerminalRequest(session_id="s", command="/etc/passwd"), "it is not a program"),
-        (CreateTerminalRequest(session_id="s", command="echo a | wc"), "no such program"),
+        (CreateTerminalRequest(session_id="s", command=" "), "no such program"),
+        (CreateTerminalRequest(session_id="s", command="echo a | wc", args=("x",)), "no such"),
         (CreateTerminalRequest(session_id="s", command=""), "no such program"),
         (shell("true", cwd="/no/such"), "cwd must be"),
         (shell("true", cwd="relative"), "cwd must be"),
@@ -220,11 +221,36 @@ async def test_what_cannot_be_started_is_refused_with_a_reason(
     assert it.events == []
 
 
-async def test_a_command_line_needs_a_shell_that_was_allowed() -> None:
-    line = CreateTerminalRequest(session_id="s", command="echo a  b | tr a-z A-Z")
-    async with bench(shell=("/bin/sh", "-c")) as it:
-        output, _ = await it.run(line)
-    assert output["output"] == "A B\n"
+@pytest.mark.parametrize(
+    ("line", "output"),
+    [
+        ("echo a  b | tr a-z A-Z", "A B\n"),
+        ("/bin/echo one two", "one two\n"),
+        ("NAME=x;echo $NAME", "x\n"),
+    ],
+)
+async def test_a_command_line_is_run_by_a_shell(line: str, output: str) -> None:
+    async with bench() as it:
+        answer, _ = await it.run(CreateTerminalRequest(session_id="s", command=line))
+    assert answer["output"] == output
+
+
+async def test_a_program_whose_name_looks_like_a_command_line_is_run_as_that_program(
+    tmp_path: Path,
+) -> None:
+    program = tmp_path / "echo wrong; true"
+    program.write_text("#!/bin/sh\necho right\n")
+    program.chmod(0o755)
+    async with bench() as it:
+        answer, _ = await it.run(CreateTerminalRequest(session_id="s", command=str(program)))
+    assert answer["output"] == "right\n"
+
+
+async def test_a_command_line_is_refused_where_no_shell_is_allowed() -> None:
+    line = CreateTerminalRequest(session_id="s", command="echo a | wc")
+    async with bench(shell=None) as it:
+        code, told = await it.refusal(line)
+    assert (code, "no such program" in told) == (-32602, True)
 
 
 async def test_a_killed_terminal_stays_and_its_whole_family_ends() -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import anyio
@@ -16,9 +17,11 @@ from quarterdeck.errors import AnswerInvalid, CallTimedOut, ConnectionClosed, Rp
 from quarterdeck.wire import (
     Connection,
     ConnectionOptions,
+    Failure,
     MemoryTransport,
     Report,
     ReportKind,
+    Result,
     Vocabulary,
     memory_pair,
     open_connection,
@@ -495,3 +498,19 @@ async def test_a_result_that_is_not_json_is_an_internal_error(make: Callable[[],
     async with conversation(on_request=on_request) as (_, peer):
         await peer.say({"id": 1, "method": "m"})
         assert (await peer.hear())["error"]["code"] == -32603
+
+
+async def test_an_answer_to_a_caller_that_has_gone_still_reaches_who_wants_to_know() -> None:
+    answers: list[Result | Failure] = []
+    async with conversation() as (connection, peer):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(connection.call, "slow", on_answer=answers.append))
+            request = await peer.hear()
+            tasks.cancel_scope.cancel()
+        await peer.hear()
+        await peer.say({"id": request["id"], "result": {"late": True}})
+        await peer.transport.aclose()
+        await connection.wait_closed()
+    (answer,) = answers
+    assert isinstance(answer, Result)
+    assert peer.kinds() == []

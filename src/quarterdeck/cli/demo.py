@@ -1,4 +1,4 @@
-"""`quarterdeck demo`: a scripted agent, run as a real child process, plays one session offline."""
+"""`quarterdeck demo`: a scripted agent, run by a real host, plays one session offline."""
 
 from __future__ import annotations
 
@@ -7,23 +7,21 @@ import difflib
 import os
 import signal
 import sys
-import time
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
+from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 
-from quarterdeck._version import __version__
-from quarterdeck.acp import PROTOCOL_VERSION, Handlers, Peer, methods, open_peer, schema, to_dict
-from quarterdeck.cli import demo_log as facts
 from quarterdeck.cli.demo_view import JsonView, TextView, View, WatchedView, spare_encoding
-from quarterdeck.errors import ConnectionClosed, ConnectionFailed, RpcError
-from quarterdeck.protocol import Normalized
+from quarterdeck.errors import AcpError, RpcError
+from quarterdeck.host import Host
+from quarterdeck.protocol import AgentDefinition, Event, SessionState, initial_state, reduce
 from quarterdeck.testing import Scenario, load_scenario, scenario_names, scripted_agent
-from quarterdeck.wire import ConnectionOptions, Report, background_tasks, open_process
+from quarterdeck.wire import background_tasks
 
 DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
 
@@ -71,75 +69,70 @@ def option_for(answer: str, options: Sequence[Option]) -> Option | None:
     return options[int(typed) - 1] if is_number else None
 
 
+def _readable(options: Any) -> list[Option]:
+    """Return the options that can be chosen, whatever the agent sent."""
+    listed = options if isinstance(options, list) else []
+    return [each for each in listed if isinstance(each, dict) and "optionId" in each]
+
+
 class Desk:
-    """What the client side of the session does: records all that comes, answers what is asked."""
+    """Shows a session as its host tells it, and answers what its agent asks."""
 
-    def __init__(self, view: View, *, asks_person: bool) -> None:
-        self.log: facts.Log | None = None
+    def __init__(self, host: Host, view: View, tasks: TaskGroup, *, asks_person: bool) -> None:
+        self.state: SessionState | None = None
+        self.last_seq = 0
+        self.failure = ""
+        """Why the agent did not start, if it did not."""
+        self._host = host
         self._view = view
+        self._tasks = tasks
         self._asks_person = asks_person
-        self._early: list[Any] = []
         self._questions: dict[str, anyio.CancelScope] = {}
-        self._asked = 0
 
-    def handlers(self) -> Handlers:
-        # Not as a typed notification: what a newer agent adds to an update must not get lost.
-        handlers = Handlers(on_other=self._on_notification)
-        handlers.answer(methods.SESSION_REQUEST_PERMISSION, self._on_permission_request)
-        return handlers
+    def on_event(self, event: Event) -> None:
+        """Show an event of the session."""
+        self.state = reduce(self.state or initial_state(str(event.session_id)), event)
+        self.last_seq = event.seq
+        self._view.event(event, self.state)
 
-    def open(self, session_id: str, answer: Mapping[str, Any]) -> None:
-        """Begin the log; updates that came before the session's id was known follow at once."""
-        self.log = facts.Log(session_id)
-        self.record(*facts.session_opened(answer))
-        for update in self._early:
-            self.record(facts.update_sent(update))
+    def on_host_event(self, event: Event) -> None:
+        if event.type == "permission-updated":
+            self._on_permission(event.payload["requestId"], event.payload)
+        elif event.type == "diagnostic":
+            self._on_diagnostic(event.payload)
 
-    def record(self, *happened: Normalized) -> None:
-        assert self.log is not None
-        for fact in happened:
-            event = self.log.enter(fact, ts=time.time_ns() // 1_000_000)
-            self._view.event(event, self.log.state)
+    def _on_diagnostic(self, diagnostic: Mapping[str, Any]) -> None:
+        message = diagnostic["message"]
+        match diagnostic["code"]:
+            case "agent/stderr":
+                self._view.note(f"the agent says on stderr: {message}")
+            case "agent/misbehaved":
+                text = diagnostic["data"]["text"]
+                self._view.note(f"left out what the agent sent, {message}: {text!r}")
+            case "agent/spawn-failed" | "agent/initialize-failed":
+                self.failure = message
+            case _:
+                pass  # how the agent fares is told by the events of its session
 
-    def withdraw_questions(self) -> None:
-        """Take back what was asked and not answered: the turn is over, or will be."""
-        while self._questions:
-            request_id, scope = self._questions.popitem()
-            self.record(facts.permission_superseded(request_id))
-            scope.cancel()
-
-    def _on_notification(self, method: str, params: Any) -> None:
-        if method != methods.SESSION_UPDATE.name or not isinstance(params, Mapping):
-            return
-        update = params.get("update", {})
-        if self.log is None:
-            self._early.append(update)
-        elif params.get("sessionId") == self.log.state.session_id:
-            self.record(facts.update_sent(update))
-
-    def _on_permission_request(
-        self, request: schema.RequestPermissionRequest
-    ) -> Awaitable[schema.RequestPermissionResponse]:
-        """Record the question at once, in the order of the wire; the answer takes its time."""
-        self._asked += 1
-        request_id, params = f"perm-{self._asked}", to_dict(request)
-        self.record(facts.permission_asked(request_id, params))
-        scope = self._questions[request_id] = anyio.CancelScope()
-        return self._answer(request_id, params["options"], scope)
+    def _on_permission(self, request_id: str, request: Mapping[str, Any]) -> None:
+        if request["status"] == "pending":
+            scope = self._questions[request_id] = anyio.CancelScope()
+            options = _readable(request["options"])
+            self._tasks.start_soon(self._answer, request_id, options, scope)
+        elif request_id in self._questions:  # withdrawn; else it was answered here
+            self._questions.pop(request_id).cancel()
 
     async def _answer(
         self, request_id: str, options: Sequence[Option], scope: anyio.CancelScope
-    ) -> schema.RequestPermissionResponse:
-        option = None
+    ) -> None:
         with scope:
             await checkpoint()  # it may have been withdrawn before this began
             option = await self._choose(request_id, options)
-        outcome: schema.RequestPermissionOutcome = schema.DeniedOutcome()
-        if option is not None:
-            outcome = schema.AllowedOutcome(option_id=option["optionId"])
-        if self._questions.pop(request_id, None) is not None:  # else it was withdrawn
-            self.record(facts.permission_answered(request_id, to_dict(outcome)))
-        return schema.RequestPermissionResponse(outcome=outcome)
+            outcome = {"outcome": "cancelled"}
+            if option is not None:
+                outcome = {"outcome": "selected", "optionId": option["optionId"]}
+            del self._questions[request_id]
+            await self._host.respond_permission(request_id, outcome)
 
     async def _choose(self, request_id: str, options: Sequence[Option]) -> Option | None:
         if self._asks_person and options:
@@ -165,36 +158,39 @@ class Desk:
         return option
 
 
+class _NoFiles:
+    """Agents of the demo touch nothing on the disk: none of the methods of a handler is here."""
+
+
 class _Performance:
     """One session from the start of the agent to its end."""
 
     def __init__(self, scenario: Scenario, view: View, cwd: str, *, asks_person: bool) -> None:
         self._scenario = scenario
         self._cwd = cwd
+        self._asks_person = asks_person
         self._turn = anyio.CancelScope()
         self._view = WatchedView(view, on_failure=self._turn.cancel)
-        self._desk = Desk(self._view, asks_person=asks_person)
+        self._session_id: str | None = None
         self._is_interrupted = False
 
     async def run(self, command: Sequence[str]) -> int:
         """Play it and return the exit status; the agent is gone when this returns."""
-        options = ConnectionOptions(on_report=self._on_report, answers_garbage=False)
+        options = {"fs": _NoFiles(), "killTimeoutMs": _STOP_SECONDS * 1000}
         status = FAILED
         # First the signals, last to go: none may disturb the start of the process, nor its end.
         with anyio.open_signal_receiver(*_ending_signals()) as interrupts:
-            async with (
-                background_tasks() as tasks,
-                open_process(
-                    command, on_stderr=self._on_stderr, stop_seconds=_STOP_SECONDS
-                ) as process,
-                open_peer(process, self._desk.handlers(), options) as agent,
-            ):
-                tasks.start_soon(self._watch_for_interrupts, interrupts, agent)
+            async with Host(options) as host, background_tasks() as tasks:
+                desk = Desk(host, self._view, tasks, asks_person=self._asks_person)
+                host.subscribe(None, 0, desk.on_host_event)
+                tasks.start_soon(self._watch_for_interrupts, interrupts, host)
                 with self._turn:
-                    status = await self._session(agent)
-        log = self._desk.log
-        if log is not None:
-            self._view.state(log.state, log.last_seq)
+                    status = await self._session(host, desk, command)
+                if any(asked.status == "pending" for asked in host.get_permissions()):
+                    await self._cancel(host)
+                if desk.state is not None:
+                    self._view.state(desk.state, desk.last_seq)
+                self._view.close()
         if self._view.failure is not None:
             raise self._view.failure  # `command` knows what becomes of it
         if self._is_interrupted:
@@ -202,66 +198,44 @@ class _Performance:
             return INTERRUPTED
         return status
 
-    async def _session(self, agent: Peer) -> int:
+    async def _session(self, host: Host, desk: Desk, command: Sequence[str]) -> int:
+        definition = AgentDefinition(id="demo", command=command[0], args=tuple(command[1:]))
         try:
-            session_id = await self._open_session(agent)
-        except (RpcError, ConnectionFailed) as error:
-            self._view.note(f"no session: {error}; quarterdeck demo --list shows the scenarios")
+            with anyio.fail_after(_START_SECONDS):
+                agent = await host.spawn_agent(definition)
+                session = await host.create_session(agent.agent_id, cwd=self._cwd)
+        except (AcpError, RpcError, TimeoutError) as error:
+            reason = desk.failure or str(error) or f"it took more than {_START_SECONDS:g} s"
+            self._view.note(f"no session: {reason}; quarterdeck demo --list shows the scenarios")
             return FAILED
-        return await self._prompt(agent, session_id)
-
-    async def _open_session(self, agent: Peer) -> str:
-        client = schema.Implementation(name="quarterdeck-demo", version=__version__)
-        hello = schema.InitializeRequest(protocol_version=PROTOCOL_VERSION, client_info=client)
-        await agent.call(methods.INITIALIZE, hello, timeout_seconds=_START_SECONDS)
-        request = schema.NewSessionRequest(cwd=self._cwd, mcp_servers=())
-        created = await agent.call(methods.SESSION_NEW, request, timeout_seconds=_START_SECONDS)
-        self._desk.open(created.session_id, to_dict(created))
-        return created.session_id
-
-    async def _prompt(self, agent: Peer, session_id: str) -> int:
-        block = schema.TextContentBlock(text=self._scenario.prompt)
-        request = schema.PromptRequest(session_id=session_id, prompt=(block,))
-        sent = facts.prompt_sent([to_dict(block)], message_id="prompt-1")
-        self._desk.record(*sent)
+        self._session_id = session.session_id
+        host.subscribe(session.session_id, 0, desk.on_event)
         try:
-            answer = await agent.call(
-                methods.SESSION_PROMPT, request, timeout_seconds=_TURN_SECONDS
-            )
-        except RpcError as error:
-            self._desk.withdraw_questions()
-            self._desk.record(*facts.prompt_failed(error.code, error.message, error.data))
+            with anyio.fail_after(_TURN_SECONDS):
+                result = await host.prompt(session.session_id, self._scenario.prompt)
+        except (AcpError, TimeoutError) as error:
+            reason = str(error).removeprefix(f"agent {agent.agent_id} exited: ")
+            self._view.note(f"{reason}; quarterdeck demo --list shows other scenarios")
             return FAILED
-        except ConnectionFailed as error:
-            self._desk.withdraw_questions()
-            self._desk.record(facts.status_changed("disconnected"))
-            self._view.note(f"{error}; quarterdeck demo --list shows other scenarios")
-            return FAILED
-        self._desk.withdraw_questions()
-        self._desk.record(*facts.prompt_answered(to_dict(answer)))
-        return DONE
+        return FAILED if "error" in result else DONE
 
     async def _watch_for_interrupts(
-        self, interrupts: AsyncIterator[signal.Signals], agent: Peer
+        self, interrupts: AsyncIterator[signal.Signals], host: Host
     ) -> None:
         """At the first Ctrl-C ask the agent to stop and give it a moment; at the second, leave."""
         async for _ in interrupts:
-            if self._is_interrupted or self._desk.log is None:
+            if self._is_interrupted or self._session_id is None:
                 self._turn.cancel()
             self._turn.deadline = anyio.current_time() + _CANCEL_SECONDS
-            if not self._is_interrupted and self._desk.log is not None:
-                self._desk.withdraw_questions()
-                cancel = schema.CancelNotification(session_id=self._desk.log.state.session_id)
-                with suppress(ConnectionClosed):  # it is gone already, which is what we want
-                    await agent.notify(methods.SESSION_CANCEL, cancel)
+            if not self._is_interrupted:
+                await self._cancel(host)
             self._is_interrupted = True
 
-    def _on_report(self, report: Report) -> None:
-        shown = report.text.decode(errors="replace")
-        self._view.note(f"left out what the agent sent, {report.reason}: {shown!r}")
-
-    def _on_stderr(self, line: str) -> None:
-        self._view.note(f"the agent says on stderr: {line}")
+    async def _cancel(self, host: Host) -> None:
+        """End the turn, and withdraw what was asked and not answered."""
+        if self._session_id is not None:
+            with suppress(AcpError):  # the agent is gone already, which is what we want
+                await host.cancel(self._session_id)
 
 
 def _ending_signals() -> list[signal.Signals]:

@@ -78,17 +78,23 @@ def spare_encoding(stream: TextIO) -> None:
 class WatchedView:
     """A view until its reader leaves (`| head`) or its disk is full; after that nothing is shown.
 
-    And nothing fails, but `failure` has what happened: most of what is shown is shown by handlers
-    of the connection, where an exception would be taken for a mistake of theirs.
+    And nothing fails, but `failure` has what happened: most of what is shown is shown by
+    subscribers of a host, which takes an exception for a mistake of theirs.
     """
 
     def __init__(self, view: View, on_failure: Callable[[], None]) -> None:
         self._view = view
         self._on_failure = on_failure
+        self._is_closed = False
         self.failure: OSError | None = None
 
+    def close(self) -> None:
+        """Show no more events: what follows is the end of the agent, not of its session."""
+        self._is_closed = True
+
     def event(self, event: Event, state: SessionState) -> None:
-        self._show(lambda: self._view.event(event, state))
+        if not self._is_closed:
+            self._show(lambda: self._view.event(event, state))
 
     def note(self, text: str) -> None:
         self._show(lambda: self._view.note(text))

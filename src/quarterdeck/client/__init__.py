@@ -2,6 +2,7 @@
 
 from quarterdeck.client.agents import Agents
 from quarterdeck.client.client import Client, Diagnostics
+from quarterdeck.client.elicitations import Elicitations
 from quarterdeck.client.inprocess import InProcessTransport
 from quarterdeck.client.link import Link
 from quarterdeck.client.permissions import Permissions
@@ -13,6 +14,7 @@ __all__ = [
     "Agents",
     "Client",
     "Diagnostics",
+    "Elicitations",
     "InProcessTransport",
     "Link",
     "Permissions",

@@ -15,19 +15,22 @@ from __future__ import annotations
 import logging
 from collections import deque
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import anyio
 from msgspec import UNSET
 
 from quarterdeck.client.agents import Agents
+from quarterdeck.client.elicitations import Elicitations
 from quarterdeck.client.link import Link
 from quarterdeck.client.listeners import Listener, Listeners, Unsubscribe
 from quarterdeck.client.permissions import Permissions
+from quarterdeck.client.questions import Questions
 from quarterdeck.client.sessions import Sessions
 from quarterdeck.client.snapshots import read_agent, read_session
 from quarterdeck.errors import AcpError
 from quarterdeck.protocol import (
+    ELICITATION_UPDATED,
     AgentRemovedEvent,
     AgentUpdatedEvent,
     DiagnosticEvent,
@@ -39,6 +42,7 @@ from quarterdeck.protocol import (
     Transport,
     TransportHandlers,
     TransportSubscribeParams,
+    UnknownEvent,
 )
 
 DIAGNOSTICS = 200  # kept, the newest
@@ -79,11 +83,12 @@ class Client:
         self.agents = Agents(self.connection)
         self.sessions = Sessions(self.connection)
         self.permissions = Permissions(self.connection)
+        self.elicitations = Elicitations(self.connection)
         self.diagnostics = Diagnostics()
         self.connection.subscribe(self._on_status)
 
     async def __aenter__(self) -> Self:
-        """Connect, and know all agents, sessions and pending permissions.
+        """Connect, and know all agents, sessions and pending questions.
 
         Raises:
             AcpError: if that fails; the transport is closed then.
@@ -99,6 +104,7 @@ class Client:
                 self.agents.mirror.held(),
                 self.sessions.mirror.held(),
                 self.permissions.mirror.held(),
+                self.elicitations.mirror.held(),
             ):
                 await self.connection.open(handlers)
                 self.connection.follow(None, 0, self._on_host_event)
@@ -118,6 +124,7 @@ class Client:
         self.sessions.end()
         await self._close()
         self.permissions.clear()
+        self.elicitations.clear()
         self.diagnostics.clear()
 
     async def _close(self) -> None:
@@ -148,14 +155,22 @@ class Client:
                 self.permissions.tell(dict(event.payload))
             case DiagnosticEvent():
                 self.diagnostics.add(event)
+            case UnknownEvent(type=kind) if kind == ELICITATION_UPDATED:
+                if isinstance(event.payload, dict):
+                    self.elicitations.tell(event.payload)
             case _:
                 pass  # from a newer host, or not for us
 
     def _on_inbound_request(self, request: InboundRequest) -> None:
-        if request.kind != "permission" or not isinstance(request.payload, dict):
+        kinds: dict[str, Questions[Any]] = {
+            "permission": self.permissions,
+            "elicitation": self.elicitations,
+        }
+        questions = kinds.get(request.kind)
+        if questions is None or not isinstance(request.payload, dict):
             logger.warning("unknown inbound request", extra={"kind": request.kind})
             return
-        self.permissions.tell({**request.payload, "requestId": request.id})
+        questions.tell({**request.payload, "requestId": request.id})
 
     def _on_subscription_error(self, params: TransportSubscribeParams, error: ErrorObject) -> None:
         logger.warning("subscription failed", extra={"code": error.code})
@@ -167,3 +182,4 @@ class Client:
     def _on_status(self) -> None:
         if self.connection.status == "closed":
             self.permissions.clear()  # nobody can answer them through us any more
+            self.elicitations.clear()

@@ -22,14 +22,15 @@ from msgspec import UNSET
 from quarterdeck._version import __version__
 from quarterdeck.acp import PROTOCOL_VERSION
 from quarterdeck.errors import AcpError, AgentNotFound, ConnectionClosed, ConnectionFailed, RpcError
+from quarterdeck.host.agent_facts import capabilities_wire, exit_record
 from quarterdeck.host.emitter import Emitter
 from quarterdeck.host.guard import guarded_command, kill_tree
 from quarterdeck.host.guard_program import send_signal
 from quarterdeck.host.handlers import derive_client_capabilities
 from quarterdeck.host.options import ResolvedHostOptions
+from quarterdeck.host.secrets import Secrets
 from quarterdeck.host.sessions import agent_exited, agent_misbehaved
 from quarterdeck.protocol import (
-    AgentCapabilitiesWire,
     AgentDefinition,
     AgentExitReason,
     AgentSnapshotWire,
@@ -71,6 +72,7 @@ class AgentOwner(Protocol):
     on_update: OnUpdate
 
     def on_request(self, agent: Agent, method: str, params: Any) -> Any: ...
+    def on_elicitation_complete(self, agent: Agent, elicitation_id: Any) -> None: ...
     def on_down(self, agent: Agent) -> None: ...
     def on_ready(self, agent: Agent) -> None: ...
 
@@ -94,6 +96,9 @@ class Agent:
         """Updates of sessions whose `session/new` has not been answered yet."""
         self.expects_session = 0
         """How many `session/new` are under way."""
+        self.abandoned: dict[str, int] = {}
+        """Sessions whose load or resume was given up before it was answered, and how often."""
+        self.secrets = Secrets((definition.env or {}).values())
         self._options = options
         self._emitter = emitter
         self._owner = owner
@@ -117,7 +122,7 @@ class Agent:
             restart_count=self.restart_count,
             reason=UNSET if self._reason is None else self._reason,
             exit=UNSET if self._exit is None else self._exit,  # type: ignore[arg-type]  # JSON
-            capabilities=UNSET if answer is None else _projection(self.capabilities),
+            capabilities=UNSET if answer is None else capabilities_wire(self.capabilities),
             auth_methods=UNSET if answer is None else tuple(answer.get("authMethods") or ()),
         )
 
@@ -146,16 +151,24 @@ class Agent:
             raise agent_exited(f"agent {self.id} is not ready")
         return self._connection
 
+    async def call(self, method: str, params: dict[str, Any]) -> Any:
+        """Ask it for something that concerns no session."""
+        try:
+            return await self.connection().call(method, params)
+        except ConnectionFailed as error:
+            raise await self.failure(error) from error
+
     async def failure(self, error: Exception) -> AcpError:
         """Return what to raise for a call that got no answer, or none that can be read.
 
         If that is because the agent has ended, then by now its status and its sessions say so.
         """
+        reason = self.secrets.hidden(str(error))
         if not isinstance(error, ConnectionClosed):
-            return agent_misbehaved(f"agent {self.id} misbehaved: {error}")
+            return agent_misbehaved(f"agent {self.id} misbehaved: {reason}")
         with anyio.move_on_after(DOWN_SECONDS):
             await self._down.wait()
-        return agent_exited(f"agent {self.id} exited: {error}")
+        return agent_exited(f"agent {self.id} exited: {reason}")
 
     # ---- its life ------------------------------------------------------------------------
 
@@ -255,7 +268,7 @@ class Agent:
             "protocolVersion": PROTOCOL_VERSION,
             "clientInfo": CLIENT_INFO,
             "clientCapabilities": derive_client_capabilities(
-                self._options.fs, self._options.terminal
+                self._options.fs, self._options.terminal, self._options.elicitation
             ),
         }
         answer: Any = None
@@ -268,7 +281,7 @@ class Agent:
                         "initialize", params, timeout_seconds=INITIALIZE_SECONDS
                     )
                 except (RpcError, ConnectionFailed) as error:
-                    failure = str(error)
+                    failure = self.secrets.hidden(str(error))
                 tasks.cancel_scope.cancel()
         if scope.cancelled_caught:
             return "it was disposed"
@@ -308,16 +321,20 @@ class Agent:
         kill_tree(process.process.pid)
         with anyio.move_on_after(self._options.kill_timeout_ms / 1000):
             await process.process.wait()
+            return
+        message = f"agent {self.id} was killed and has not ended; it may live on"
+        self._diagnose("error", "agent/process-error", message)
 
     # ---- going down ----------------------------------------------------------------------
 
     def _note_exit(self, process: ProcessTransport) -> None:
-        self._exit = _exit_record(process.exit_status)
+        self._exit = exit_record(process.exit_status)
         self._diagnose("info", "agent/exit", "agent process exited", self._exit)
 
     def _go_down(self) -> None:
         self._connection = None
         self.early.clear()
+        self.abandoned.clear()
         self._owner.on_down(self)
 
     def _may_restart(self, cause: AgentExitReason) -> bool:
@@ -367,32 +384,18 @@ class Agent:
         self._emitter.diagnostic(level, code, message, agent_id=self.id, data=data)
 
     def _on_stderr(self, line: str) -> None:
-        self._diagnose("info", "agent/stderr", line)
+        self._diagnose("info", "agent/stderr", self.secrets.hidden(line))
 
     def _on_report(self, report: Report) -> None:
-        data = {"kind": report.kind.value, "text": report.text.decode("utf-8", "replace")}
-        self._diagnose("warn", "agent/misbehaved", report.reason, data)
+        text = self.secrets.hidden(report.text.decode("utf-8", "replace"))
+        data = {"kind": report.kind.value, "text": text}
+        self._diagnose("warn", "agent/misbehaved", self.secrets.hidden(report.reason), data)
 
     def _on_notification(self, method: str, params: Any) -> None:
         if method == "session/update":
             self._owner.on_update(self, params.session_id, params.update)
+        elif method == "elicitation/complete" and isinstance(params, dict):
+            self._owner.on_elicitation_complete(self, params.get("elicitationId"))
 
     def _on_request(self, method: str, params: Any) -> Any:
         return self._owner.on_request(self, method, params)
-
-
-def _projection(declared: Mapping[str, Any]) -> AgentCapabilitiesWire:
-    shape = AgentCapabilitiesWire
-    names = zip(shape.__struct_encode_fields__, shape.__struct_fields__, strict=True)
-    return shape(**{ours: declared[theirs] for theirs, ours in names if theirs in declared})
-
-
-def _exit_record(status: int | None) -> dict[str, Any]:
-    if status is None:
-        return {}
-    if status >= 0:
-        return {"code": status}
-    try:
-        return {"signal": signal.Signals(-status).name}
-    except ValueError:
-        return {"signal": str(-status)}

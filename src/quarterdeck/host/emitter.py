@@ -11,12 +11,14 @@ from quarterdeck.errors import JsonInvalid, StorageFailed
 from quarterdeck.host.journal import Journal
 from quarterdeck.host.sessions import Session
 from quarterdeck.host.streams import Stream
+from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import (
     SESSION_EVENT_CLASSES,
     DiagnosticLevel,
     Event,
     Normalized,
     SessionStatus,
+    decode_event,
     encode_event,
     make_host_event,
     to_json,
@@ -47,6 +49,18 @@ class _HostEvents:
         )
 
 
+class _HostExtensions:
+    """The same for events that are not of the closed set."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def publish(self, drafts: Sequence[tuple[str, Any, dict[str, Any]]]) -> None:
+        for kind, payload, extensions in drafts:
+            event = {"type": kind, "seq": self._stream.number(), "ts": now_ms(), "payload": payload}
+            self._stream.publish([decode_event({**event, "extensions": extensions})])
+
+
 class Emitter:
     """Makes all events of a host."""
 
@@ -55,6 +69,7 @@ class Emitter:
         self.journal = Journal(storage, self._on_storage_failed)
         self.host_stream = Stream(None, self._on_callback_failed)
         self._host_events = _HostEvents(self.host_stream)
+        self._host_extensions = _HostExtensions(self.host_stream)
 
     def new_stream(self, session_id: str, *, last_seq: int = 0) -> Stream:
         """Make the stream of a session whose log has `last_seq` events."""
@@ -145,7 +160,18 @@ class Emitter:
         data: Any = None,
     ) -> None:
         payload = _diagnostic(level, code, message, session_id, data)
+        if data is not None and not _can_be_written(payload):
+            # Without what it was about: that is what cannot be written.
+            reason = f"a diagnostic could not be written as JSON: {code}"
+            facts = {"type": "diagnostic"}
+            payload = _diagnostic("error", "event/unserializable", reason, session_id, facts)
         self.host_event("diagnostic", payload, agent_id)
+
+    def host_extension(
+        self, kind: str, payload: dict[str, Any], extensions: dict[str, Any]
+    ) -> None:
+        """Emit an event of the host that is not of the closed set."""
+        self.journal.add((None, self._host_extensions, (kind, payload, extensions)))
 
     def _on_storage_failed(self, error: StorageFailed) -> None:
         payload = _diagnostic("error", "storage/write-failed", str(error), None, None)
@@ -163,6 +189,14 @@ class Emitter:
             session_id=event.session_id,
             data={"type": event.type, "seq": event.seq},
         )
+
+
+def _can_be_written(payload: dict[str, Any]) -> bool:
+    try:
+        encode_json(payload)
+    except (TypeError, ValueError, NotImplementedError, JsonInvalid):
+        return False
+    return True
 
 
 def _diagnostic(

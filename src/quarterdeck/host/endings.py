@@ -2,44 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
 from typing import Any, Literal
 
-import anyio
 import anyio.lowlevel
 
-from quarterdeck.errors import ConnectionFailed, QuarterdeckError, RpcError
+from quarterdeck.errors import ConnectionFailed, QuarterdeckError, RpcError, StorageFailed
 from quarterdeck.host.agents import Agent
+from quarterdeck.host.asked import Asked
 from quarterdeck.host.emitter import Emitter
 from quarterdeck.host.options import config_invalid
-from quarterdeck.host.permissions import Permissions
-from quarterdeck.host.sessions import Session, session_closed
+from quarterdeck.host.sessions import Session
 from quarterdeck.host.table import Sessions
+from quarterdeck.host.work import InBackground, OnUnheard, Work
 from quarterdeck.storage import SessionMeta
 
 Ending = Literal["close", "delete"]
-Work = Callable[[], Coroutine[Any, Any, None]]
-InBackground = Callable[[Work], None]
 
-
-async def see_through(in_background: InBackground, work: Work) -> None:
-    """Do some work in a task of the host: a caller that goes away does not leave it half done."""
-    ended = anyio.Event()
-    failure: list[Exception] = [session_closed("the host was disposed")]
-
-    async def run() -> None:
-        try:
-            await work()
-            failure.clear()
-        except Exception as error:  # noqa: BLE001 - it is the caller's, and raised there
-            failure[0] = error
-        finally:
-            ended.set()
-
-    in_background(run)
-    await ended.wait()
-    if failure:
-        raise failure[0]
+TELL_SECONDS = 30.0  # for an agent to answer that a session has ended
 
 
 class Endings:
@@ -49,32 +28,52 @@ class Endings:
         self,
         emitter: Emitter,
         sessions: Sessions,
-        permissions: Permissions,
+        asked: Asked,
         terminal: Any,
         in_background: InBackground,
     ) -> None:
         self._emitter = emitter
         self._sessions = sessions
-        self._permissions = permissions
+        self._asked = asked
         self._terminal = terminal
         self._in_background = in_background
 
     async def close(self, agent: Agent | None, session: Session) -> None:
-        await see_through(self._in_background, lambda: self._end("close", agent, session))
+        await self._work("close", agent, session).done()
 
     async def delete(self, agent: Agent | None, session: Session) -> None:
         if self._sessions.staged.pop(session.id, None) is not None:
             session.void()
             await self.delete_unknown(agent, session.id)  # nobody has seen it
             return
-        await see_through(self._in_background, lambda: self._end("delete", agent, session))
+        await self._work("delete", agent, session).done()
+
+    def close_unheard(self, agent: Agent, session: Session) -> None:
+        """Close a session that nobody knows of who asked for it."""
+        self._work("close", agent, session).leave()
+
+    def _work(self, ending: Ending, agent: Agent | None, session: Session) -> Work:
+        on_unheard = self._on_unheard(ending, session.id)
+        return Work(self._in_background, lambda: self._end(ending, agent, session), on_unheard)
+
+    def _on_unheard(self, ending: Ending, session_id: str) -> OnUnheard:
+        def tell(error: Exception) -> None:
+            code = "storage/write-failed" if isinstance(error, StorageFailed) else _failed(ending)
+            message = f"session {session_id} could not be ended: {error}"
+            self._emitter.diagnostic("error", code, message, session_id=session_id)
+
+        return tell
 
     async def delete_unknown(self, agent: Agent | None, session_id: str) -> None:
         """Delete a session we never had: remember it, so that it does not come back."""
-        meta = SessionMeta(session_id=session_id, cwd="", lifecycle="deleted")
-        await self._emitter.journal.commit(meta)
-        self._sessions.tombstones[session_id] = "deleted"
-        await self._tell("delete", agent, session_id)
+
+        async def delete() -> None:
+            meta = SessionMeta(session_id=session_id, cwd="", lifecycle="deleted")
+            await self._emitter.journal.commit(meta)
+            self._sessions.tombstones[session_id] = "deleted"
+            await self._tell("delete", agent, session_id)
+
+        await Work(self._in_background, delete, self._on_unheard("delete", session_id)).done()
 
     def disconnect(self, session: Session) -> None:
         """The agent of a session is gone."""
@@ -96,19 +95,38 @@ class Endings:
         session.operation = ending
         if was_prompting and agent is not None:
             await self._cancel_first(agent, session)
-        self._permissions.supersede(lambda pending: pending.session is session)
-        self._clean_up(session)
+        withdrawn = self._asked.withdraw(lambda question: question.session is session)
+        try:
+            self._clean_up(session)
+            await self._commit(ending, session)
+            await self._tell(ending, agent, session.id)
+        finally:
+            # After it was told of the end, as acpjs does; whatever went wrong, it is not left
+            # waiting.
+            for question in withdrawn:
+                question.refuse()
+        await self._emitter.journal.settled()
+
+    async def _commit(self, ending: Ending, session: Session) -> None:
         lifecycle: Literal["closed", "deleted"] = "closed" if ending == "close" else "deleted"
         try:
             await self._emitter.journal.commit(session.meta(lifecycle))
+        except StorageFailed:
+            self._go_back(session)
+            raise
         finally:
             session.operation = None
         self._sessions.tombstones[session.id] = lifecycle
         self._emitter.status(session, lifecycle)
         if lifecycle == "deleted":
             self._sessions.known.pop(session.id, None)
-        await self._tell(ending, agent, session.id)
-        await self._emitter.journal.settled()
+
+    def _go_back(self, session: Session) -> None:
+        """Let a session that could not be ended go on; what was under way has ended."""
+        if session.status == "prompting":
+            self._emitter.status(session, "active")
+        elif session.status == "resuming":
+            self._emitter.status(session, "disconnected")
 
     async def _cancel_first(self, agent: Agent, session: Session) -> None:
         try:
@@ -132,6 +150,14 @@ class Endings:
 
         self._in_background(clean)
 
+    def disown(self, agent: Agent, session_id: str) -> None:
+        """Have an agent close a session that it has opened for somebody who is gone."""
+        if agent.can("close"):
+            self._in_background(lambda: self._tell("close", agent, session_id))
+        else:
+            message = f"session {session_id} stays open at an agent that cannot close sessions"
+            self._complain(agent, session_id, "session/abandoned", message)
+
     async def _tell(self, ending: Ending, agent: Agent | None, session_id: str) -> None:
         """Let the agent know, if it cares; what it answers changes nothing here."""
         if agent is None or not agent.can(ending):
@@ -144,12 +170,12 @@ class Endings:
         async def tell() -> None:
             try:
                 await connection.call(
-                    f"session/{ending}", {"sessionId": session_id}, timeout_seconds=30
+                    f"session/{ending}", {"sessionId": session_id}, timeout_seconds=TELL_SECONDS
                 )
             except RpcError as error:
-                self._complain(agent, session_id, f"session/{ending}-failed", error.message)
+                self._complain(agent, session_id, _failed(ending), error.message)
             except ConnectionFailed as error:
-                self._complain(agent, session_id, f"session/{ending}-failed", str(error))
+                self._complain(agent, session_id, _failed(ending), str(error))
 
         self._in_background(tell)
         # The task writes in its first step: what our caller sends next, which may be a load of this
@@ -157,4 +183,9 @@ class Endings:
         await anyio.lowlevel.checkpoint()
 
     def _complain(self, agent: Agent, session_id: str, code: str, message: str) -> None:
+        message = agent.secrets.hidden(message)
         self._emitter.diagnostic("warn", code, message, agent_id=agent.id, session_id=session_id)
+
+
+def _failed(ending: Ending) -> str:
+    return f"session/{ending}-failed"

@@ -1,26 +1,31 @@
 """The host as envelopes: what a transport speaks to. One place turns exceptions into wire errors.
 
 Nothing here decides anything: a request becomes the host's method of the same meaning, and its
-snapshots become JSON. Permission requests go out as inbound requests, each once to each handler;
-one that was answered or superseded meanwhile is not given to handlers that come later.
+snapshots become JSON. What agents ask of people goes out as inbound requests (their kinds are
+"permission" and "elicitation"), each once to each handler; one that was answered or superseded
+meanwhile is not given to handlers that come later.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import UNSET
 
 from quarterdeck.errors import AcpError, RpcError
+from quarterdeck.host.elicitations import is_elicitation_id
 from quarterdeck.host.host import Host
 from quarterdeck.host.options import config_invalid
 from quarterdeck.protocol import (
+    ELICITATION_UPDATED,
     ERROR_CODES,
     AcpRpcMethod,
     ErrorObject,
     Event,
+    HostElicitationSnapshot,
+    HostPermissionSnapshot,
     InboundRequest,
     InboundResponse,
     RpcRequest,
@@ -34,6 +39,9 @@ logger = logging.getLogger(__name__)
 
 OnInbound = Callable[[InboundRequest], None]
 
+_KINDS = {"permission-updated": "permission", ELICITATION_UPDATED: "elicitation"}
+"""Kinds of inbound requests, by the event that tells of them."""
+
 
 class HostEndpoint:
     """An `EnvelopeEndpoint`; one per host serves any number of transports."""
@@ -41,10 +49,9 @@ class HostEndpoint:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._methods = _methods(host)
-        self._pending: dict[str, InboundRequest] = {}
+        # Asked for, not only heard of: the host's stream forgets its oldest events.
+        self._pending = {request.id: request for request in _pending(host)}
         self._handlers: list[_Handler] = []
-        # For as long as the host lives, not only while somebody listens: the host's stream forgets
-        # its oldest events, and whoever comes late must still hear of what is pending.
         host.subscribe(None, 0, self._on_host_event)
 
     async def request(self, request: RpcRequest) -> RpcResponse:
@@ -85,11 +92,14 @@ class HostEndpoint:
         """Answer a question.
 
         Raises:
-            AcpError: `acpjs/already-answered`, or `acpjs/config-invalid` if it is no outcome.
+            AcpError: `acpjs/already-answered`, or `acpjs/config-invalid` if it is no answer.
         """
         if not isinstance(response.result, Mapping):
-            raise config_invalid("the answer to a permission request is an outcome object")
-        await self._host.respond_permission(response.id, response.result)
+            raise config_invalid("the answer to a question is an object")
+        if is_elicitation_id(response.id):
+            await self._host.respond_elicitation(response.id, response.result)
+        else:
+            await self._host.respond_permission(response.id, response.result)
 
     async def _perform(self, request: RpcRequest) -> Any:
         method = self._methods.get(request.method)
@@ -100,13 +110,16 @@ class HostEndpoint:
         return await method(_Params(request.method, request.params))
 
     def _on_host_event(self, event: Event) -> None:
-        if event.type != "permission-updated":
+        kind = _KINDS.get(event.type)
+        if kind is None:
             return
         request_id = event.payload["requestId"]
         if event.payload["status"] != "pending":
             self._pending.pop(request_id, None)
+            for handler in self._handlers:
+                handler.given.discard(request_id)
             return
-        request = InboundRequest(id=request_id, kind="permission", payload=event.payload)
+        request = InboundRequest(id=request_id, kind=kind, payload=event.payload)
         self._pending[request_id] = request
         # Whoever registers while this loop runs finds it among the pending ones, so nobody gets it
         # twice: the loop is over those who were there before.
@@ -116,6 +129,9 @@ class HostEndpoint:
     def _deliver(self, handler: _Handler, request: InboundRequest) -> None:
         if handler.is_gone:  # unsubscribed by another handler in the same loop
             return
+        if request.id in handler.given:  # found pending before its event came
+            return
+        handler.given.add(request.id)
         try:
             handler.call(request)
         except Exception as error:
@@ -123,8 +139,7 @@ class HostEndpoint:
             self._report(request, error)
 
     def _report(self, request: InboundRequest, error: Exception) -> None:
-        # Of this package, and not for users: they get diagnostics, they do not make them.
-        self._host._emitter.diagnostic(  # noqa: SLF001
+        self._host.diagnose(
             "error",
             "subscriber/error",
             f"a handler of inbound requests failed with {type(error).__name__}: {error}",
@@ -133,11 +148,25 @@ class HostEndpoint:
         )
 
 
+def _pending(host: Host) -> list[InboundRequest]:
+    asked: dict[str, Sequence[HostPermissionSnapshot | HostElicitationSnapshot]] = {
+        "permission": host.get_permissions(),
+        "elicitation": host.get_elicitations(),
+    }
+    return [
+        InboundRequest(id=each.request_id, kind=kind, payload=to_json(each))
+        for kind, snapshots in asked.items()
+        for each in snapshots
+        if each.status == "pending"
+    ]
+
+
 class _Handler:
     """One registration; the same function may be registered twice."""
 
     def __init__(self, call: OnInbound) -> None:
         self.call = call
+        self.given: set[str] = set()  # of those that are pending
         self.is_gone = False
 
 

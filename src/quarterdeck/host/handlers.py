@@ -50,8 +50,13 @@ class TerminalHandler(Protocol):
     async def cleanup_session(self, session_id: str) -> None: ...
 
 
-def derive_client_capabilities(fs: Any, terminal: Any) -> dict[str, Any]:
-    """Return what to tell an agent that we can do: the methods that handlers really have."""
+def derive_client_capabilities(
+    fs: Any, terminal: Any, elicitation: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return what to tell an agent that we can do: the methods that handlers really have.
+
+    `elicitation` are the modes that somebody has promised to answer.
+    """
     capabilities: dict[str, Any] = {}
     files = {
         wire: True
@@ -62,6 +67,8 @@ def derive_client_capabilities(fs: Any, terminal: Any) -> dict[str, Any]:
         capabilities["fs"] = files
     if all(callable(getattr(terminal, name, None)) for name in _COMPLETE_TERMINAL):
         capabilities["terminal"] = True
+    if elicitation:
+        capabilities["elicitation"] = {mode: {} for mode in elicitation}
     return capabilities
 
 

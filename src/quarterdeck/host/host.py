@@ -9,18 +9,20 @@ async with Host() as host:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
 
 import anyio
 from anyio.abc import TaskGroup
 
-from quarterdeck.errors import ConnectionFailed, StorageFailed
+from quarterdeck.host.agent_facts import can_log_out
 from quarterdeck.host.agents import Agent, OnUpdate
+from quarterdeck.host.asked import Asked
+from quarterdeck.host.elicitations import Elicitations
 from quarterdeck.host.emitter import Emitter
-from quarterdeck.host.endings import Endings, Work
+from quarterdeck.host.endings import Endings
 from quarterdeck.host.inbound import Inbound
 from quarterdeck.host.lifecycle import Lifecycles
 from quarterdeck.host.options import (
@@ -38,14 +40,19 @@ from quarterdeck.host.prompting import (
     check_config_value,
     check_prompt,
 )
+from quarterdeck.host.reading import Reading
 from quarterdeck.host.restoring import Restorer
 from quarterdeck.host.sessions import Session, agent_exited, session_closed, unsupported
-from quarterdeck.host.streams import OnEvent, Stream, Subscriber
+from quarterdeck.host.streams import OnEvent
 from quarterdeck.host.table import Sessions, check_place
+from quarterdeck.host.work import Doing, Done
 from quarterdeck.protocol import (
     AgentDefinition,
     AgentSnapshotWire,
+    DiagnosticLevel,
     Event,
+    HostElicitationSnapshot,
+    HostPermissionSnapshot,
     SessionSnapshotWire,
 )
 from quarterdeck.wire import background_tasks
@@ -53,16 +60,6 @@ from quarterdeck.wire import background_tasks
 STORING_SECONDS = 10.0  # that `dispose` waits for a storage that fails
 
 McpServers = Sequence[Mapping[str, Any]]
-
-
-class Done:
-    """The end of something that was done at once; awaiting it waits until that is stored."""
-
-    def __init__(self, wait: Callable[[], Awaitable[None]]) -> None:
-        self._wait = wait
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        return self._wait().__await__()
 
 
 class Host:
@@ -75,20 +72,29 @@ class Host:
         self._sessions = Sessions(self._emitter)
         # Straight there: every update takes this way.
         self.on_update: OnUpdate = self._sessions.on_update
-        self._permissions = Permissions(self._emitter)
-        self._turns = Turns(self._emitter, self._permissions, self._in_background)
-        self._lifecycles = Lifecycles(self._emitter, self._sessions, self._in_background)
-        self._restorer = Restorer(
-            self.options.storage, self._emitter, self._sessions, self._lifecycles
+        self._asked = Asked(
+            Permissions(self._emitter), Elicitations(self._emitter, self.options.elicitation)
         )
+        self._turns = Turns(self._emitter, self._asked, self._in_background)
         self._endings = Endings(
             self._emitter,
             self._sessions,
-            self._permissions,
+            self._asked,
             self.options.terminal,
             self._in_background,
         )
-        self._inbound = Inbound(self.options, self._permissions, self._sessions.asked_for)
+        self._lifecycles = Lifecycles(
+            self._emitter,
+            self._sessions,
+            self._endings,
+            self._in_background,
+            self.options.open_timeout_ms / 1000,
+        )
+        self._restorer = Restorer(
+            self.options.storage, self._emitter, self._sessions, self._lifecycles
+        )
+        self._reading = Reading(self._emitter, self._sessions, self._restorer, self._in_background)
+        self._inbound = Inbound(self.options, self._asked, self._sessions.asked_for)
         self._agents: dict[str, Agent] = {}
         self._last_agent = 0
         self._stack = AsyncExitStack()
@@ -161,14 +167,13 @@ class Host:
 
     async def authenticate(self, agent_id: str, method_id: str) -> None:
         """Sign in with one of the methods that the agent offers."""
-        await self._call_agent(self._agent(agent_id), "authenticate", {"methodId": method_id})
+        await self._agent(agent_id).call("authenticate", {"methodId": method_id})
 
     async def logout(self, agent_id: str) -> None:
         agent = self._agent(agent_id)
-        declared = agent.capabilities.get("auth")
-        if not isinstance(declared, dict) or declared.get("logout") in (None, False):
+        if not can_log_out(agent.capabilities):
             raise unsupported(f"agent {agent_id} cannot log out")
-        await self._call_agent(agent, "logout", {})
+        await agent.call("logout", {})
 
     # ---- sessions ------------------------------------------------------------------------
 
@@ -219,7 +224,7 @@ class Host:
             raise unsupported(f"agent {agent_id} cannot list sessions")
         given = {"cursor": cursor, "cwd": cwd}
         params = {name: value for name, value in given.items() if value is not None}
-        return await self._call_agent(agent, "session/list", params)
+        return await agent.call("session/list", params)
 
     async def close_session(self, session_id: str) -> None:
         session = self._sessions.live(session_id)
@@ -280,8 +285,25 @@ class Host:
         Raises:
             AcpError: `acpjs/already-answered`.
         """
-        self._permissions.respond(request_id, dict(outcome))
+        self._asked.permissions.respond(request_id, dict(outcome))
         return Done(self._journal.settled)
+
+    def respond_elicitation(self, request_id: str, response: Mapping[str, Any]) -> Done:
+        """Answer a question: `{"action": "accept", "content": …}`, "decline" or "cancel".
+
+        Raises:
+            AcpError: `acpjs/already-answered`, or `acpjs/config-invalid` if it is no answer.
+        """
+        self._asked.elicitations.respond(request_id, response)
+        return Done(self._journal.settled)
+
+    def get_permissions(self) -> list[HostPermissionSnapshot]:
+        """Return the permission requests that were resolved lately, then those that wait."""
+        return [request.snapshot() for request in self._asked.permissions.all()]
+
+    def get_elicitations(self) -> list[HostElicitationSnapshot]:
+        """Return the questions to people that were resolved lately, then those that wait."""
+        return [question.snapshot() for question in self._asked.elicitations.all()]
 
     # ---- events --------------------------------------------------------------------------
 
@@ -293,21 +315,23 @@ class Host:
         Raises:
             AcpError: `acpjs/session-closed` if there is no such session.
         """
-        stream = self._stream(session_id)
-        subscriber = stream.add(callback, from_seq)
-        session = None if session_id is None else self._sessions.known[session_id]
-        is_settled = session is None or self._restorer.is_settled(session)
-        if not (is_settled and stream.join(subscriber)):
-            self._in_background(lambda: self._catch_up(stream, subscriber, session))
-        return lambda: stream.remove(subscriber)
+        return self._reading.subscribe(session_id, from_seq, callback)
 
-    async def events(self, session_id: str | None, from_seq: int = 0) -> AsyncIterator[Event]:
+    def events(self, session_id: str | None, from_seq: int = 0) -> AsyncIterator[Event]:
         """Iterate over every event after `from_seq`, and over those to come until `dispose`."""
-        stream = self._stream(session_id)
-        if session_id is not None:
-            await self._settle(session_id)
-        async for event in stream.events(from_seq):
-            yield event
+        return self._reading.events(session_id, from_seq)
+
+    def diagnose(
+        self,
+        level: DiagnosticLevel,
+        code: str,
+        message: str,
+        *,
+        session_id: str | None = None,
+        data: Any = None,
+    ) -> None:
+        """Put a diagnostic of whoever serves this host on its stream."""
+        self._emitter.diagnostic(level, code, message, session_id=session_id, data=data)
 
     async def dispose(self) -> None:
         """End all agents and store what is left; may be called twice."""
@@ -333,8 +357,11 @@ class Host:
     def on_request(self, agent: Agent, method: str, params: Any) -> Awaitable[Any]:
         return self._inbound.serve(agent, method, params)
 
+    def on_elicitation_complete(self, agent: Agent, elicitation_id: Any) -> None:
+        self._asked.elicitations.complete(agent.id, elicitation_id)
+
     def on_down(self, agent: Agent) -> None:
-        self._permissions.supersede(lambda pending: pending.agent_id == agent.id)
+        self._asked.supersede(lambda question: question.agent_id == agent.id)
         for session in self._sessions.of_agent(agent.id):
             self._endings.disconnect(session)
         self._inbound.forget(agent.id)
@@ -356,39 +383,17 @@ class Host:
             raise session_closed(f"session {session.id} is not active")
         return agent
 
-    async def _call_agent(self, agent: Agent, method: str, params: dict[str, Any]) -> Any:
-        try:
-            return await agent.connection().call(method, params)
-        except ConnectionFailed as error:
-            raise await agent.failure(error) from error
-
-    def _stream(self, session_id: str | None) -> Stream:
-        if session_id is None:
-            return self._emitter.host_stream
-        session = self._sessions.known.get(session_id)
-        if session is None:
-            raise session_closed(f"session {session_id} is closed or unknown")
-        return session.stream
-
     async def _settle(self, session_id: str) -> None:
         session = self._sessions.known.get(session_id)
         if session is not None:
             await self._restorer.settle(session)
-
-    async def _catch_up(
-        self, stream: Stream, subscriber: Subscriber, session: Session | None
-    ) -> None:
-        with suppress(StorageFailed):  # told by the journal; the log is shown as it is
-            if session is not None:
-                await self._restorer.settle(session)
-        await stream.replay(subscriber)
 
     def _on_terminal_output(self, session_id: str, payload: dict[str, Any]) -> None:
         session = self._sessions.known.get(session_id)
         if session is not None and session.is_live:
             self._emitter.session_event(session, "terminal-output", payload)
 
-    def _in_background(self, work: Work) -> None:
+    def _in_background(self, work: Doing) -> None:
         if self._tasks is None:
             raise agent_exited("the host is not running")
         self._tasks.start_soon(work)

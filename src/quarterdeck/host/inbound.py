@@ -1,8 +1,9 @@
-"""What agents ask of us: permission, files, terminals.
+"""What agents ask of us: permission, answers of people, files, terminals.
 
-Every request names a session. It must be one of the asking agent's, live, and not in the middle of
-a load, resume, close or delete; otherwise the request is refused before any handler sees it. A
-terminal answers to the session that made it and to no other.
+Every request names a session; only a question to people may name a request of ours instead. The
+session must be one of the asking agent's, live, and not in the middle of a load, resume, close or
+delete; otherwise the request is refused before any handler sees it. A terminal answers to the
+session that made it and to no other.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import msgspec
 from quarterdeck.acp import decode, schema
 from quarterdeck.errors import ProtocolError
 from quarterdeck.host.agents import Agent
+from quarterdeck.host.asked import Asked
 from quarterdeck.host.options import ResolvedHostOptions
-from quarterdeck.host.permissions import Permissions
+from quarterdeck.host.questions import Question
 from quarterdeck.host.sessions import Session
 from quarterdeck.wire import INVALID_PARAMS, method_not_found, rpc_error
 
@@ -27,12 +29,11 @@ FindSession = Callable[[str, Any], Session]
 class Inbound:
     """Serves the requests of all agents of a host."""
 
-    def __init__(
-        self, options: ResolvedHostOptions, permissions: Permissions, find: FindSession
-    ) -> None:
+    def __init__(self, options: ResolvedHostOptions, asked: Asked, find: FindSession) -> None:
         self._fs = options.fs
         self._terminal: Any = options.terminal
-        self._permissions = permissions
+        self._asked = asked
+        self._offers_elicitation = bool(options.elicitation)
         self._find = find
         self._owners: dict[tuple[str, str], str] = {}  # (agent, terminal) → session
         self._served: dict[str, Callable[[Agent, Session, Any], Awaitable[Any]]] = {
@@ -47,6 +48,8 @@ class Inbound:
         Raises:
             RpcError: if nobody here answers that, or not for this session.
         """
+        if method == "elicitation/create" and self._offers_elicitation:
+            return self._create_elicitation(agent, params)
         handler = self._served.get(method)
         if handler is None:
             raise method_not_found(method)
@@ -79,18 +82,25 @@ class Inbound:
 
     def _request_permission(self, agent: Agent, session: Session, params: Any) -> Awaitable[Any]:
         # A plain function: the request is pending, and told, before the next message is read.
-        pending = self._permissions.open(session, params)
+        return self._answer(agent, self._asked.permissions.open(session, params))
 
-        async def answer() -> dict[str, Any]:
-            try:
-                return {"outcome": await pending.outcome()}
-            finally:
-                # The agent withdrew its question: nobody needs to answer it any more. If instead
-                # the agent itself is gone, that is told first, and takes its questions along.
-                if agent.is_connected:
-                    self._permissions.supersede(lambda each: each is pending)
+    def _create_elicitation(self, agent: Agent, params: Any) -> Awaitable[Any]:
+        if not isinstance(params, dict):
+            raise rpc_error(INVALID_PARAMS, "the params of elicitation/create are an object")
+        session_id, request_id = params.get("sessionId"), params.get("requestId")
+        if session_id is None and request_id is None:
+            raise rpc_error(INVALID_PARAMS, "elicitation/create names a session or a request")
+        session = None if session_id is None else self._find(agent.id, session_id)
+        return self._answer(agent, self._asked.elicitations.open(agent.id, session, params))
 
-        return answer()
+    async def _answer(self, agent: Agent, question: Question) -> Any:
+        try:
+            return await question.answer()
+        finally:
+            # The agent withdrew its question: nobody needs to answer it any more. If instead
+            # the agent itself is gone, that is told first, and takes its questions along.
+            if agent.is_connected:
+                self._asked.supersede(lambda each: each is question)
 
     async def _read_text_file(self, _agent: Agent, session: Session, params: Any) -> Any:
         request = _read(schema.ReadTextFileRequest, params)

@@ -11,15 +11,21 @@ Answers of an agent are taken in the read loop, so what it sends right behind an
 session there. What ends a session, and what replaces its history, is stored before it is said: if
 it cannot be stored the call fails and nothing has changed. A reload does not start numbering
 again: it appends a `session-reset` and the history as the agent tells it now (INV-1).
+
+Whoever asks may go away, or the agent may take too long. Until the agent has answered, that gives
+the whole thing up: the session is what it was before, and what the agent opens later it is told to
+close. From the answer on it is seen through.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
+
+import anyio
 
 from quarterdeck.errors import (
-    AcpError,
+    CallTimedOut,
     ConnectionClosed,
     ConnectionFailed,
     ProtocolError,
@@ -28,45 +34,42 @@ from quarterdeck.errors import (
 )
 from quarterdeck.host.agents import Agent
 from quarterdeck.host.emitter import Emitter
-from quarterdeck.host.endings import InBackground, see_through
-from quarterdeck.host.options import config_invalid
-from quarterdeck.host.sessions import (
-    Operation,
-    Place,
-    Session,
-    session_closed,
-    unsupported,
+from quarterdeck.host.endings import Endings
+from quarterdeck.host.openings import (
+    Opening,
+    check_can_open,
+    check_directories,
+    is_in_use,
+    place_params,
+    read_object,
 )
+from quarterdeck.host.options import config_invalid
+from quarterdeck.host.repair import mark
+from quarterdeck.host.sessions import Place, Session, session_closed, unsupported
 from quarterdeck.host.table import Sessions
-from quarterdeck.jsontext import decode_json
-from quarterdeck.protocol import ERROR_CODES, SessionStatus
+from quarterdeck.host.work import InBackground, Work
+from quarterdeck.protocol import Normalized, SessionStatus
 from quarterdeck.wire import Failure, Result
 
-
-class _Opening(NamedTuple):
-    """A load or resume that is under way."""
-
-    operation: Literal["load", "resume"]
-    agent: Agent
-    session: Session
-    before: SessionStatus | None
-    """What to go back to if it fails; None for a session that nobody has seen."""
-    place: Place
-    generation: int
-    """That of the session; when it has another one, somebody has ended this."""
-
-    @property
-    def is_void(self) -> bool:
-        return self.session.generation != self.generation
+OnAnswer = Callable[[Result | Failure], None]
 
 
 class Lifecycles:
     """Opens sessions, new and old."""
 
-    def __init__(self, emitter: Emitter, sessions: Sessions, in_background: InBackground) -> None:
+    def __init__(
+        self,
+        emitter: Emitter,
+        sessions: Sessions,
+        endings: Endings,
+        in_background: InBackground,
+        open_seconds: float,
+    ) -> None:
         self._emitter = emitter
         self._sessions = sessions
+        self._endings = endings
         self._in_background = in_background
+        self._open_seconds = open_seconds
         self.stored: dict[str, int] = {}
         """The last number of every session in storage that is not known here (yet)."""
 
@@ -77,26 +80,50 @@ class Lifecycles:
             AcpError: if the agent cannot do it or the id it chose cannot be used.
             RpcError: if the agent refuses.
         """
-        connection = agent.connection()
         created: list[Session] = []
+        is_wanted = True
 
         def on_answer(answer: Result | Failure) -> None:
-            if isinstance(answer, Result):
-                created.append(self._created(agent, place, _object(answer.value)))
+            if not isinstance(answer, Result):
+                return
+            if is_wanted:
+                created.append(self._created(agent, place, read_object(answer.value)))
+            else:
+                self._disown(agent, read_object(answer.value).get("sessionId"))
 
+        try:
+            await self._ask_for_new(agent, place, on_answer)
+            session = created[0]
+            self._emitter.journal.add_record(session.meta())
+            await self._emitter.journal.settled()
+        except BaseException:
+            is_wanted = False
+            for unwanted in created:
+                self._endings.close_unheard(agent, unwanted)
+            raise
+        return session
+
+    async def _ask_for_new(self, agent: Agent, place: Place, on_answer: OnAnswer) -> None:
+        connection, params = agent.connection(), place_params(agent, place)
         agent.expects_session += 1
         try:
-            await connection.call("session/new", _params(agent, place), on_answer=on_answer)
+            await connection.call(
+                "session/new", params, on_answer=on_answer, timeout_seconds=self._open_seconds
+            )
         except (ConnectionFailed, ProtocolError) as error:
             raise await agent.failure(error) from error
         finally:
             agent.expects_session -= 1
             if not agent.expects_session:
                 agent.early.clear()
-        session = created[0]
-        self._emitter.journal.add_record(session.meta())
-        await self._emitter.journal.settled()
-        return session
+
+    def _disown(self, agent: Agent, session_id: Any) -> None:
+        """Have an agent close what it has opened too late, unless it is in use by now."""
+        if not isinstance(session_id, str):
+            return
+        session = self._sessions.known.get(session_id) or self._sessions.staged.get(session_id)
+        if session is None or session.agent_id != agent.id or not is_in_use(session):
+            self._endings.disown(agent, session_id)
 
     def _created(self, agent: Agent, place: Place, answer: dict[str, Any]) -> Session:
         session_id = answer.get("sessionId")
@@ -139,163 +166,180 @@ class Lifecycles:
 
     async def load(self, agent: Agent, session_id: str, place: Place) -> None:
         """Load a session from its agent, or load it again."""
-        await see_through(self._in_background, lambda: self._load(agent, session_id, place))
-
-    async def _load(self, agent: Agent, session_id: str, place: Place) -> None:
         if self._sessions.tombstones.get(session_id) == "deleted":
             raise session_closed(f"session {session_id} is deleted")
         agent.connection()
         if agent.capabilities.get("loadSession") is not True:
             raise unsupported(f"agent {agent.id} cannot load sessions")
-        _check_directories(agent, place)
-        session, before = self._begin("load", agent, session_id, place)
-        session.replay = []
-        opening = _Opening("load", agent, session, before, place, session.generation)
-        answer = await self._ask_agent(opening)
+        check_directories(agent, place)
+        opening = self._begin("load", agent, session_id, place)
+        opening.session.replay = []
+        finishing: list[Work] = []
+
+        def on_success(answer: dict[str, Any]) -> None:
+            work = Work(self._in_background, lambda: self._finish_load(opening, answer))
+            finishing.append(work)
+
+        await self._ask_agent(opening, on_success)
+        await finishing[0].done()
+
+    async def _finish_load(self, opening: Opening, answer: dict[str, Any]) -> None:
+        session = opening.session
         try:
             await self._emitter.journal.commit(session.meta())
         except StorageFailed as error:
             self._give_up(opening, str(error))
+            self._disown(opening.agent, session.id)
             raise
+        if opening.is_void:
+            raise session_closed(f"session {session.id} was ended meanwhile")
         self._emitter.session_event(session, "session-reset", {"reason": "load"})
         session.tool_calls.forget()
         replay, session.replay, session.operation = session.replay or [], None, None
         session.status = "active"  # from here on updates are the session's own
         self._publish_staged(session)
-        self._sessions.tombstones.pop(session_id, None)
-        for normalized in replay:
-            for event in session.tool_calls.repaired(normalized):
-                self._emitter.update(session, event)
-            if normalized.type == "session-info-update":
-                session.take_info(normalized.payload)
+        self._sessions.tombstones.pop(session.id, None)
+        self._tell_history(session, replay)
         self._configure(session, answer, always=False)
         self._emitter.status(session, "active", resumed=True)
         self._emitter.journal.add_record(session.meta())
         await self._emitter.journal.settled()
 
+    def _tell_history(self, session: Session, replay: list[Normalized]) -> None:
+        """Emit what the agent replayed, and what we know that it did not say again."""
+        untold: dict[str, Any] = {"title": session.title, "updatedAt": session.updated_at}
+        for normalized in replay:
+            for event in session.tool_calls.repaired(normalized):
+                self._emitter.update(session, event)
+            if normalized.type == "session-info-update":
+                session.take_info(normalized.payload)
+                untold = {key: untold[key] for key in untold if key not in normalized.payload}
+        known = {key: value for key, value in untold.items() if isinstance(value, str)}
+        if known:
+            extensions = mark("known from before the load")
+            self._emitter.session_event(session, "session-info-update", known, extensions)
+
     async def resume(self, agent: Agent, session_id: str, place: Place) -> None:
         """Go on with a session without its history."""
-        await see_through(self._in_background, lambda: self._resume(agent, session_id, place))
-
-    async def _resume(self, agent: Agent, session_id: str, place: Place) -> None:
         if session_id in self._sessions.tombstones:
             raise session_closed(f"session {session_id} is closed or deleted")
         agent.connection()
         if not agent.can("resume"):
             raise unsupported(f"agent {agent.id} cannot resume sessions")
-        _check_directories(agent, place)
-        session, before = self._begin("resume", agent, session_id, place)
+        check_directories(agent, place)
+        opening = self._begin("resume", agent, session_id, place)
+        session = opening.session
 
         def on_success(answer: dict[str, Any]) -> None:
             session.operation = None
             self._publish_staged(session)
             self._configure(session, answer, always=False)
             self._emitter.status(session, "active", resumed=True)
+            self._emitter.journal.add_record(session.meta())
 
-        opening = _Opening("resume", agent, session, before, place, session.generation)
         await self._ask_agent(opening, on_success)
-        self._emitter.journal.add_record(session.meta())
         await self._emitter.journal.settled()
 
     def _begin(
-        self, operation: Operation, agent: Agent, session_id: str, place: Place
-    ) -> tuple[Session, SessionStatus | None]:
-        """Find or stage a session; return it and the status to go back to on failure."""
+        self, operation: Literal["load", "resume"], agent: Agent, session_id: str, place: Place
+    ) -> Opening:
+        """Find or stage a session, and note what to go back to on failure."""
         session = self._sessions.known.get(session_id)
         if session_id in self._sessions.staged:
             raise config_invalid(f"session {session_id} is being opened already")
+        before: SessionStatus | None = None
+        agent_before: str | None = None
         if session is None:
-            session = self._new(session_id, agent, place)
-            session.operation = operation
-            self._sessions.staged[session_id] = session
-            return session, None
-        before = session.status
-        if before == "prompting":
-            message = f"session {session_id} has a prompt in flight"
-            raise AcpError(ERROR_CODES["prompt_in_flight"], message)
-        if session.operation is not None:
-            raise config_invalid(f"session {session_id} is busy: {session.operation}")
-        if before not in ("disconnected", "closed") and session.agent_id != agent.id:
-            raise config_invalid(f"session {session_id} belongs to another agent")
-        if (
-            session.agent_id not in (None, agent.id)
-            and session.definition_id != agent.definition.id
-        ):
-            raise config_invalid(f"session {session_id} belongs to another agent")
+            session = self._sessions.staged[session_id] = self._new(session_id, agent, place)
+        else:
+            before, agent_before = session.status, session.agent_id
+            check_can_open(session, agent)
+            session.generation += 1
         session.operation = operation
-        session.generation += 1
-        if before != "closed":
+        if before not in (None, "closed"):
             self._emitter.status(session, "resuming")
         session.agent_id = agent.id
-        return session, before
+        return Opening(
+            operation=operation,
+            agent=agent,
+            session=session,
+            before=before,
+            agent_before=agent_before,
+            place=place,
+            generation=session.generation,
+        )
 
     async def _ask_agent(
-        self, opening: _Opening, on_success: Callable[[dict[str, Any]], None] | None = None
-    ) -> dict[str, Any]:
+        self, opening: Opening, on_success: Callable[[dict[str, Any]], None]
+    ) -> None:
         session, agent = opening.session, opening.agent
-        taken: dict[str, Any] = {}
 
         def on_answer(answer: Result | Failure) -> None:
-            if opening.is_void:
+            if opening.is_abandoned:
+                self._on_late_answer(opening, answer)
+            elif opening.is_void:
                 raise session_closed(f"session {session.id} was ended meanwhile")
-            if isinstance(answer, Result):
-                taken.update(_object(answer.value))
-                session.place = opening.place
-                session.agent_id = agent.id
-                session.definition_id = agent.definition.id
-                if on_success is not None:
-                    on_success(taken)
+            elif isinstance(answer, Result):
+                opening.succeed()
+                on_success(read_object(answer.value))
 
-        params = {"sessionId": session.id, **_params(agent, opening.place)}
-        method = f"session/{opening.operation}"
+        params = {"sessionId": session.id, **place_params(agent, opening.place)}
+        method, seconds = f"session/{opening.operation}", self._open_seconds
         try:
-            await agent.connection().call(method, params, on_answer=on_answer)
+            await agent.connection().call(
+                method, params, on_answer=on_answer, timeout_seconds=seconds
+            )
         except RpcError as error:
             self._give_up(opening, error.message)
             raise
         except ConnectionClosed as error:
             self._sessions.staged.pop(session.id, None)
             raise await agent.failure(error) from error
+        except CallTimedOut as error:
+            self._abandon(opening, str(error))
+            raise await agent.failure(error) from error
         except (ConnectionFailed, ProtocolError) as error:
             self._give_up(opening, str(error))
             raise await agent.failure(error) from error
-        if opening.is_void:
-            raise session_closed(f"session {session.id} was ended meanwhile")
-        return taken
+        except anyio.get_cancelled_exc_class():
+            self._abandon(opening, "whoever asked for it has gone")
+            raise
 
-    def _give_up(self, opening: _Opening, reason: str) -> None:
+    def _abandon(self, opening: Opening, reason: str) -> None:
+        """Give up while the agent may still be at it; too late if it has just answered."""
+        if opening.is_answered:
+            return
+        abandoned = opening.agent.abandoned
+        abandoned[opening.session.id] = abandoned.get(opening.session.id, 0) + 1
+        opening.is_abandoned = True
+        self._give_up(opening, reason)
+        if not opening.is_void:
+            opening.session.generation += 1
+
+    def _on_late_answer(self, opening: Opening, answer: Result | Failure) -> None:
+        agent, session_id = opening.agent, opening.session.id
+        count = agent.abandoned.pop(session_id, 0)
+        if count > 1:
+            agent.abandoned[session_id] = count - 1
+        session = self._sessions.known.get(session_id) or self._sessions.staged.get(session_id)
+        if session is not None and session.replay is not None:
+            session.replay.clear()  # so far it was that of the load that was given up
+        if isinstance(answer, Result):
+            self._disown(agent, session_id)
+
+    def _give_up(self, opening: Opening, reason: str) -> None:
         if opening.is_void:
             return
-        session = opening.session
-        code = f"session/{opening.operation}-failed"
-        agent_id = opening.agent.id
-        self._emitter.diagnostic("warn", code, reason, agent_id=agent_id, session_id=session.id)
+        session, agent = opening.session, opening.agent
+        code, reason = f"session/{opening.operation}-failed", agent.secrets.hidden(reason)
+        self._emitter.diagnostic("warn", code, reason, agent_id=agent.id, session_id=session.id)
         self._sessions.staged.pop(session.id, None)
         session.operation = None
         session.replay = None
+        session.agent_id = opening.agent_before
         if opening.before is not None and opening.before != "closed":
             self._emitter.status(session, opening.before)
 
     def _publish_staged(self, session: Session) -> None:
         self._sessions.staged.pop(session.id, None)
         self._sessions.known[session.id] = session
-
-
-def _params(agent: Agent, place: Place) -> dict[str, Any]:
-    _check_directories(agent, place)
-    params: dict[str, Any] = {"cwd": place.cwd}
-    if place.mcp_servers is not None:
-        params["mcpServers"] = list(place.mcp_servers)
-    if agent.can("additionalDirectories"):
-        params["additionalDirectories"] = list(place.additional_directories)
-    return params
-
-
-def _check_directories(agent: Agent, place: Place) -> None:
-    if place.additional_directories and not agent.can("additionalDirectories"):
-        raise unsupported(f"agent {agent.id} cannot use additional directories")
-
-
-def _object(value: bytes) -> dict[str, Any]:
-    decoded = decode_json(value)
-    return decoded if isinstance(decoded, dict) else {}

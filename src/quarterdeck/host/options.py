@@ -7,7 +7,7 @@ complete product or raise `AcpError` with `acpjs/config-invalid`. Nothing else c
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +19,8 @@ from quarterdeck.protocol import ERROR_CODES, AgentDefinition
 from quarterdeck.storage import MemoryStorage, Storage
 
 RestartPolicy = Literal["never", "on-crash"]
+ElicitationMode = Literal["form", "url"]
+MODES = ("form", "url")
 STORAGE_METHODS = ("open", "append", "read", "sessions", "delete_events", "close")
 
 
@@ -49,6 +51,8 @@ class HostOptions:
     fs: FsHandler | None = None
     terminal: TerminalHandler | None = None
     kill_timeout_ms: float | None = None
+    open_timeout_ms: float | None = None
+    elicitation: Sequence[ElicitationMode] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +66,11 @@ class ResolvedHostOptions:
     fs: FsHandler = field(default_factory=DefaultFsHandler)
     terminal: TerminalHandler | None = None
     kill_timeout_ms: float = 5000
+    open_timeout_ms: float = 600_000
+    """For an agent to answer `session/new`, `session/load` or `session/resume`: a long history
+    takes long, and an agent that never answers must not keep a session busy for ever."""
+    elicitation: tuple[ElicitationMode, ...] = ()
+    """What agents may ask people, because somebody here answers: "form", "url", or both."""
 
 
 def config_invalid(message: str) -> AcpError:
@@ -99,6 +108,7 @@ _SNAKE = {
     "restartLimit": "restart_limit",
     "restartBackoff": "restart_backoff",
     "killTimeoutMs": "kill_timeout_ms",
+    "openTimeoutMs": "open_timeout_ms",
 }
 
 
@@ -141,9 +151,24 @@ def _check_backoff(value: Any) -> RestartBackoff:
 
 
 def _check_kill_timeout(value: Any) -> float:
+    return _milliseconds("killTimeoutMs", value)
+
+
+def _check_open_timeout(value: Any) -> float:
+    return _milliseconds("openTimeoutMs", value)
+
+
+def _milliseconds(name: str, value: Any) -> float:
     if not _is_number(value) or value <= 0:
-        raise config_invalid("invalid killTimeoutMs: it is a number of milliseconds above 0")
+        raise config_invalid(f"invalid {name}: it is a number of milliseconds above 0")
     return float(value)
+
+
+def _check_elicitation(value: Any) -> tuple[ElicitationMode, ...]:
+    is_list = isinstance(value, Sequence) and not isinstance(value, str)
+    if not is_list or not all(each in MODES for each in value):
+        raise config_invalid("invalid elicitation: it is a list of 'form', 'url' or both")
+    return tuple(dict.fromkeys(value))
 
 
 def _check_storage(value: Any) -> Storage:
@@ -173,6 +198,8 @@ _CHECKS: dict[str, Any] = {
     "storage": _check_storage,
     "fs": _check_fs,
     "terminal": _check_terminal,
+    "open_timeout_ms": _check_open_timeout,
+    "elicitation": _check_elicitation,
 }
 
 

@@ -1,55 +1,54 @@
-"""Questions of agents that wait for a person: each is answered or superseded, exactly once (INV-9).
-
-A question is pending until `respond` or `supersede` takes it out of the table; both are plain
-functions on the event loop's thread, so there is no moment in which two answers find it there.
-"""
+"""Permission requests of agents (`session/request_permission`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
-import anyio
+from msgspec import UNSET
 
 from quarterdeck.errors import AcpError
 from quarterdeck.host.emitter import Emitter
+from quarterdeck.host.questions import Concerns, Question, Table
 from quarterdeck.host.sessions import Session
-from quarterdeck.protocol import ERROR_CODES
-
-CANCELLED = {"outcome": "cancelled"}
+from quarterdeck.protocol import ERROR_CODES, HostPermissionSnapshot
 
 
-class Pending:
-    """One permission request that waits."""
+class PermissionRequest(Question):
+    """One permission request."""
+
+    superseded_answer: ClassVar = {"outcome": {"outcome": "cancelled"}}
 
     def __init__(self, request_id: str, session: Session, params: dict[str, Any]) -> None:
-        self.id = request_id
-        self.session = session
-        self.agent_id = session.agent_id
+        super().__init__(request_id, session.agent_id, session)
+        self.in_session = session
         self.tool_call = params.get("toolCall")
         self.options = params.get("options")
-        self._settled = anyio.Event()
-        self._outcome: Any = CANCELLED
+        self.outcome: dict[str, Any] | None = None
 
-    def settle(self, outcome: Any) -> None:
-        self._outcome = outcome
-        self._settled.set()
-
-    async def outcome(self) -> Any:
-        """Wait for the answer that goes to the agent."""
-        await self._settled.wait()
-        return self._outcome
-
-    def projection(self, status: str) -> dict[str, Any]:
-        payload: dict[str, Any] = {"requestId": self.id, "sessionId": self.session.id}
+    def projection(self) -> dict[str, Any]:
+        """Return the payload of `permission-updated`; what the agent sent is in it as it came."""
+        payload: dict[str, Any] = {"requestId": self.id, "sessionId": self.in_session.id}
         if self.agent_id is not None:
             payload["agentId"] = self.agent_id
-        return {
-            **payload,
-            "status": status,
-            "toolCall": self.tool_call,
-            "options": self.options,
-        }
+        payload |= {"status": self.status, "toolCall": self.tool_call, "options": self.options}
+        if self.outcome is not None:
+            payload["outcome"] = self.outcome
+        return payload
+
+    def snapshot(self) -> HostPermissionSnapshot:
+        tool_call: Any = self.tool_call
+        options = self.options if isinstance(self.options, list) else []
+        outcome: Any = UNSET if self.outcome is None else self.outcome
+        return HostPermissionSnapshot(
+            request_id=self.id,
+            session_id=self.in_session.id,
+            agent_id=UNSET if self.agent_id is None else self.agent_id,
+            status=self.status,
+            tool_call=tool_call,
+            options=tuple(options),
+            outcome=outcome,
+        )
 
 
 class Permissions:
@@ -57,25 +56,24 @@ class Permissions:
 
     def __init__(self, emitter: Emitter) -> None:
         self._emitter = emitter
-        self._pending: dict[str, Pending] = {}
-        self._last = 0
+        self._table: Table[PermissionRequest] = Table("permission request")
 
-    def open(self, session: Session, params: dict[str, Any]) -> Pending:
-        self._last += 1
-        pending = Pending(f"perm-{self._last}", session, params)
+    def all(self) -> list[PermissionRequest]:
+        return self._table.all()
+
+    def open(self, session: Session, params: dict[str, Any]) -> PermissionRequest:
+        request = PermissionRequest(f"perm-{self._table.next_number()}", session, params)
         for added in session.tool_calls.announced_for(params.get("toolCall") or {}):
             self._emitter.update(session, added)
         payload = {
-            "requestId": pending.id,
-            "toolCall": pending.tool_call,
-            "options": pending.options,
+            "requestId": request.id,
+            "toolCall": request.tool_call,
+            "options": request.options,
         }
         # Pending before it is told: whoever hears of it may answer at once.
-        self._pending[pending.id] = pending
-        with self._emitter.journal.together():
-            self._emitter.session_event(session, "permission-request-created", payload)
-            self._emitter.host_event("permission-updated", pending.projection("pending"))
-        return pending
+        self._table.add(request)
+        self._tell(request, "permission-request-created", payload)
+        return request
 
     def respond(self, request_id: str, outcome: dict[str, Any]) -> None:
         """Answer a request.
@@ -85,27 +83,24 @@ class Permissions:
                 `acpjs/config-invalid` if the outcome is none.
         """
         _check_outcome(outcome)
-        pending = self._pending.pop(request_id, None)
-        if pending is None:
-            message = f"permission request {request_id} already answered"
-            raise AcpError(ERROR_CODES["already_answered"], message)
+        request = self._table.take(request_id)
+        request.outcome = outcome
         payload = {"requestId": request_id, "status": "answered", "outcome": outcome}
-        projection = {**pending.projection("answered"), "outcome": outcome}
-        with self._emitter.journal.together():
-            self._emitter.session_event(pending.session, "permission-request-resolved", payload)
-            self._emitter.host_event("permission-updated", projection)
-        pending.settle(outcome)
+        self._tell(request, "permission-request-resolved", payload)
+        request.settle({"outcome": outcome})
 
-    def supersede(self, concerns: Callable[[Pending], bool]) -> None:
-        """Withdraw the requests that nobody needs to answer any more."""
-        for pending in [each for each in self._pending.values() if concerns(each)]:
-            del self._pending[pending.id]
-            payload = {"requestId": pending.id, "status": "superseded"}
-            with self._emitter.journal.together():
-                session = pending.session
-                self._emitter.session_event(session, "permission-request-resolved", payload)
-                self._emitter.host_event("permission-updated", pending.projection("superseded"))
-            pending.settle(CANCELLED)
+    def withdraw(self, concerns: Concerns) -> Sequence[PermissionRequest]:
+        """Supersede the requests that nobody needs to answer; their agents wait for `refuse`."""
+        withdrawn = self._table.withdraw(concerns)
+        for request in withdrawn:
+            payload = {"requestId": request.id, "status": "superseded"}
+            self._tell(request, "permission-request-resolved", payload)
+        return withdrawn
+
+    def _tell(self, request: PermissionRequest, kind: str, payload: dict[str, Any]) -> None:
+        with self._emitter.journal.together():
+            self._emitter.session_event(request.in_session, kind, payload)
+            self._emitter.host_event("permission-updated", request.projection())
 
 
 def _check_outcome(outcome: Any) -> None:

@@ -17,12 +17,12 @@ from quarterdeck.errors import (
     RpcError,
 )
 from quarterdeck.host.agents import Agent
+from quarterdeck.host.asked import Asked
 from quarterdeck.host.emitter import Emitter
-from quarterdeck.host.endings import InBackground
 from quarterdeck.host.options import config_invalid
-from quarterdeck.host.permissions import Permissions
 from quarterdeck.host.repair import mark
 from quarterdeck.host.sessions import Session, session_closed, unsupported
+from quarterdeck.host.work import InBackground
 from quarterdeck.jsontext import decode_json
 from quarterdeck.protocol import ERROR_CODES, SessionConfigValue, to_json
 from quarterdeck.wire import INTERNAL_ERROR, Connection, Failure, Result, read_error
@@ -74,11 +74,9 @@ class _Turn:
 class Turns:
     """Runs prompts; one per session at a time."""
 
-    def __init__(
-        self, emitter: Emitter, permissions: Permissions, in_background: InBackground
-    ) -> None:
+    def __init__(self, emitter: Emitter, asked: Asked, in_background: InBackground) -> None:
         self._emitter = emitter
-        self._permissions = permissions
+        self._asked = asked
         self._in_background = in_background
 
     async def prompt(
@@ -140,14 +138,14 @@ class Turns:
             turn.ended.set()
 
     async def _cancel_quietly(self, connection: Connection, session: Session) -> None:
-        self._permissions.supersede(lambda pending: pending.session is session)
+        self._asked.supersede(lambda pending: pending.session is session)
         with suppress(ConnectionClosed):  # an agent that is gone has stopped
             await connection.notify("session/cancel", {"sessionId": session.id})
 
     async def cancel(self, agent: Agent, session: Session) -> None:
         """Ask the agent to stop, and withdraw what it asked."""
         connection = agent.connection()
-        self._permissions.supersede(lambda pending: pending.session is session)
+        self._asked.supersede(lambda pending: pending.session is session)
         await connection.notify("session/cancel", {"sessionId": session.id})
 
     async def set_mode(self, agent: Agent, session: Session, mode_id: str) -> None:

@@ -7,15 +7,21 @@ a status that is not true any more) is settled when somebody first asks for that
 
 from __future__ import annotations
 
+from typing import Any
+
 from quarterdeck.errors import AcpError, QuarterdeckError
 from quarterdeck.host.agents import Agent
+from quarterdeck.host.elicitations import record_elicitation
 from quarterdeck.host.emitter import Emitter
 from quarterdeck.host.lifecycle import Lifecycles
 from quarterdeck.host.sessions import Place, Session
 from quarterdeck.host.streams import PAGE
 from quarterdeck.host.table import Sessions
-from quarterdeck.protocol import Event, Normalized, decode_event
+from quarterdeck.protocol import ELICITATION_UPDATED, Event, Normalized, decode_event
 from quarterdeck.storage import SessionMeta, Storage
+
+_Pending = dict[Any, dict[str, Any] | None]
+"""Questions without an answer by their ids: None for a permission request, else what it says."""
 
 
 class Restorer:
@@ -69,7 +75,7 @@ class Restorer:
         """Close what a crash left open in the log of a restored session; once."""
         if session.id not in self._unsettled:
             return
-        pending: dict[str, None] = {}
+        pending: _Pending = {}
         status: str | None = None
         after = 0
         while page := await self._storage.read(session.id, after, PAGE):
@@ -79,9 +85,12 @@ class Restorer:
         if session.id not in self._unsettled:
             return  # somebody else was faster
         self._unsettled.discard(session.id)
-        for request_id in pending:
-            payload = {"requestId": request_id, "status": "superseded"}
-            self._emitter.session_event(session, "permission-request-resolved", payload)
+        for request_id, elicitation in pending.items():
+            if elicitation is None:
+                payload = {"requestId": request_id, "status": "superseded"}
+                self._emitter.session_event(session, "permission-request-resolved", payload)
+            else:
+                record_elicitation(self._emitter, session, {**elicitation, "status": "superseded"})
         if status != "disconnected" and session.status == "disconnected":
             payload = {"status": "disconnected"}
             self._emitter.session_event(session, "session-status-change", payload)
@@ -110,9 +119,7 @@ class Restorer:
         )
 
 
-def _follow(
-    session: Session, event: Event, pending: dict[str, None], status: str | None
-) -> str | None:
+def _follow(session: Session, event: Event, pending: _Pending, status: str | None) -> str | None:
     """Take one stored event in; return the last status so far."""
     match event.type:
         case "permission-request-created":
@@ -126,6 +133,17 @@ def _follow(
             pending.clear()
         case "tool-call" | "tool-call-update":
             session.tool_calls.learn(Normalized(event.type, event.payload))
+        case "unrecognized-update":
+            _follow_elicitation(event.payload, pending)
         case _:
             pass
     return status
+
+
+def _follow_elicitation(payload: dict[str, Any], pending: _Pending) -> None:
+    if payload.get("sessionUpdate") != ELICITATION_UPDATED:
+        return
+    if payload.get("status") == "pending":
+        pending[payload.get("requestId")] = payload
+    else:
+        pending.pop(payload.get("requestId"), None)

@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 from quarterdeck.errors import AcpError
 from quarterdeck.host.confine import resolve_roots
 from quarterdeck.host.repair import ToolCalls
+from quarterdeck.host.secrets import without_secrets
 from quarterdeck.host.streams import Stream
 from quarterdeck.protocol import ERROR_CODES, Normalized, SessionSnapshotWire, SessionStatus
 from quarterdeck.storage import SessionMeta
@@ -32,6 +33,13 @@ class Place:
     def roots(self) -> tuple[str, ...]:
         """Where its files may be."""
         return resolve_roots((self.cwd, *self.additional_directories))
+
+    @cached_property
+    def public_servers(self) -> tuple[dict[str, Any], ...] | None:
+        """The servers as they may be shown and stored: without the values of secrets (INV-7)."""
+        if self.mcp_servers is None:
+            return None
+        return tuple(without_secrets(server) for server in self.mcp_servers)
 
     def resolved(self) -> Self:
         """Find the roots now, before an agent is at work: no link made later moves them."""
@@ -67,12 +75,13 @@ class Session:
         return self.status in LIVE
 
     def snapshot(self) -> SessionSnapshotWire:
+        servers = self.place.public_servers
         return SessionSnapshotWire(
             session_id=self.id,
             status=self.status,
             agent_id=UNSET if self.agent_id is None else self.agent_id,
             cwd=self.place.cwd,
-            mcp_servers=UNSET if self.place.mcp_servers is None else self.place.mcp_servers,
+            mcp_servers=UNSET if servers is None else servers,
             additional_directories=self.place.additional_directories,
             agent_definition_id=UNSET if self.definition_id is None else self.definition_id,
             title=self.title,
@@ -84,7 +93,7 @@ class Session:
             session_id=self.id,
             agent_definition_id=self.definition_id,
             cwd=self.place.cwd,
-            mcp_servers=self.place.mcp_servers,
+            mcp_servers=self.place.public_servers,
             additional_directories=self.place.additional_directories,
             title=self.title,
             updated_at=self.updated_at,

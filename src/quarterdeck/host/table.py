@@ -75,7 +75,7 @@ class Sessions:
                 "session/update-cross-agent",
                 "agent sent update for a session it does not own",
             )
-        elif session.operation is None:  # as nearly always
+        elif session.operation is None and not agent.abandoned:  # as nearly always
             if session.status in LIVE:
                 normalized = normalize_own_update(update)
                 if normalized.type in _PLAIN:
@@ -100,8 +100,11 @@ class Sessions:
             self.record(session, normalized)
 
     def _take_meanwhile(self, agent: Agent, session: Session, normalized: Normalized) -> None:
-        """Take an update that comes while something else is under way."""
-        if session.operation == "load" and session.replay is not None:
+        """Take an update while something else is, or was, under way."""
+        if session.operation is None:
+            if session.is_live and not _is_stray(agent, session):
+                self._take(session, normalized)
+        elif session.operation == "load" and session.replay is not None:
             session.replay.append(normalized)
         elif session.operation == "resume":
             self._complain(
@@ -143,6 +146,11 @@ class Sessions:
 
     def _complain(self, agent: Agent, session_id: str, level: Any, code: str, message: str) -> None:
         self._emitter.diagnostic(level, code, message, agent_id=agent.id, session_id=session_id)
+
+
+def _is_stray(agent: Agent, session: Session) -> bool:
+    """Tell whether an update belongs to a load or resume that was given up, not to the session."""
+    return session.id in agent.abandoned and session.status != "prompting"
 
 
 def check_place(

@@ -9,8 +9,13 @@ session is simply unknown.
 
 Every command runs under a guard (`guard_program`): in a session and process group of its own, and
 with everything it starts it ends when it is killed, released or cleaned up, and when the host dies.
-What a command leaves in the background ends shortly after it. No shell is involved unless the agent
-asks for one or `shell` is given; there is no terminal device, and nothing on standard input.
+What a command leaves in the background ends shortly after it. There is no terminal device, and
+nothing on standard input.
+
+Some agents send a whole command line as `command`, without arguments. It is run by a shell if it
+looks like one (it has a blank or another character that means something to a shell) and no program
+has that name; a program whose name has a blank in it is run as that program. An agent gains nothing
+by this: it can ask for the shell by name just as well.
 
 What a terminal keeps is the end of its output: `output_byte_limit` bytes, cut between characters,
 1 MiB if the agent names no limit, never more than 16 MiB. The exit is told after the last output.
@@ -54,6 +59,9 @@ _READ_SIZE = 64 * 1024
 _EOF_SECONDS = 0.5  # from the exit to the end of the output, should something hold the pipe open
 _STOP_SECONDS = 5.0  # for a killed process to end; the guard does it in milliseconds
 
+DEFAULT_SHELL = ("/bin/sh", "-c")
+_SHELL_CHARACTERS = frozenset(" \t\n|&;<>()$`\\\"'*?[]#~=%!{}")
+
 logger = logging.getLogger(__name__)
 
 
@@ -63,8 +71,7 @@ class DefaultTerminalHandler(anyio.AsyncContextManagerMixin):
     Args:
         emit: gets output as it comes; may also be set later, before the first terminal is made.
         environ: what commands inherit; by default the environment of this process.
-        shell: runs a command that has no arguments and is not a program, such as
-            `("/bin/sh", "-c")`; some agents send whole command lines. Without it they are refused.
+        shell: runs what is a command line and not a program; with None it is refused.
     """
 
     def __init__(
@@ -72,7 +79,7 @@ class DefaultTerminalHandler(anyio.AsyncContextManagerMixin):
         emit: Emit | None = None,
         *,
         environ: Mapping[str, str] | None = None,
-        shell: Sequence[str] | None = None,
+        shell: Sequence[str] | None = DEFAULT_SHELL,
     ) -> None:
         self.emit = emit
         self._environ = environ
@@ -183,7 +190,7 @@ class DefaultTerminalHandler(anyio.AsyncContextManagerMixin):
         try:
             return guarded_command(command, env=env, cwd=cwd)
         except AgentNotFound:
-            if self._shell is None or request.args:
+            if self._shell is None or request.args or not _is_command_line(request.command):
                 raise
             return guarded_command([*self._shell, request.command], env=env, cwd=cwd)
 
@@ -293,6 +300,10 @@ async def _discard(process: Process, output_fd: int) -> None:
     os.close(output_fd)
     with anyio.move_on_after(_STOP_SECONDS, shield=True):
         await process.wait()
+
+
+def _is_command_line(command: str) -> bool:
+    return not _SHELL_CHARACTERS.isdisjoint(command.strip())
 
 
 def _limit(requested: int | UnsetType | None) -> int:

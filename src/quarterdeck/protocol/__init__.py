@@ -142,11 +142,13 @@ from quarterdeck.protocol.sdk import (
     Usage,
 )
 from quarterdeck.protocol.snapshots import (
+    ELICITATION_UPDATED,
     AgentCapabilitiesWire,
     AgentDefinition,
     AgentSnapshotWire,
     CreateOrLoadSessionParams,
     CreateSessionResult,
+    HostElicitationSnapshot,
     HostPermissionSnapshot,
     ResumeSessionParams,
     SessionConfigValue,
@@ -173,6 +175,7 @@ from quarterdeck.protocol.tojson import (
 )
 
 __all__ = [
+    "ELICITATION_UPDATED",
     "ERROR_CODES",
     "HOST_EVENT_TYPES",
     "HOST_RPC_METHODS",
@@ -221,6 +224,7 @@ __all__ = [
     "EnvelopeEndpoint",
     "ErrorObject",
     "Event",
+    "HostElicitationSnapshot",
     "HostEvent",
     "HostPermissionSnapshot",
     "InboundRequest",

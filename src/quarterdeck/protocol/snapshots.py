@@ -6,7 +6,7 @@ or a time that it cleared, a capability that it named without having it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -125,3 +125,24 @@ class HostPermissionSnapshot(_Shape, frozen=True, kw_only=True):
     tool_call: ToolCallUpdatePayload
     options: tuple[PermissionOption, ...]
     outcome: RequestPermissionOutcome | UnsetType = UNSET
+
+
+ELICITATION_UPDATED: Final = "quarterdeck/elicitation-updated"
+"""The type of a host's event with a `HostElicitationSnapshot`; outside the closed set of events,
+so whoever knows only that set takes it for one from a newer version."""
+
+
+class HostElicitationSnapshot(_Shape, frozen=True, kw_only=True):
+    """A question of an agent to a person as the host knows it; ours, acpjs has none."""
+
+    request_id: str
+    session_id: str | UnsetType = UNSET
+    """Absent if it belongs to a request of ours, such as signing in, and not to a session."""
+    agent_id: str | UnsetType = UNSET
+    status: Literal["pending", "answered", "superseded"]
+    request: JsonObject
+    """The params of `elicitation/create` as the agent sent them."""
+    action: str | UnsetType = UNSET
+    """How it was answered; what was answered is the agent's alone."""
+    completed: bool | UnsetType = UNSET
+    """Set when the agent said that a person has done what they were sent to a page for."""

@@ -53,7 +53,7 @@ class Calls:
 
     def __init__(self) -> None:
         self._waiting: dict[int, Call] = {}
-        self._given_up: dict[int, None] = {}  # in order of giving up
+        self._given_up: dict[int, Call] = {}  # in order of giving up
         self.next_id = 0
 
     @property
@@ -68,9 +68,10 @@ class Calls:
 
     def give_up(self, call_id: int) -> bool:
         """Forget a call; tell whether its answer was still missing."""
-        if self._waiting.pop(call_id, None) is None:
+        call = self._waiting.pop(call_id, None)
+        if call is None:
             return False
-        self._given_up[call_id] = None
+        self._given_up[call_id] = call
         if len(self._given_up) > _GIVEN_UP_KEPT:
             del self._given_up[next(iter(self._given_up))]
         return True
@@ -78,6 +79,8 @@ class Calls:
     def find(self, answer_id: bytes) -> tuple[Call | None, str | None]:
         """Take out the call an answer belongs to, and say what was odd about the answer.
 
+        A call that was given up is found if it has an `on_answer`, which may care for what its
+        caller no longer can: whatever the peer has opened for it meanwhile.
         Peers in loosely typed languages answer `"1"` or `1.0` to `1`. There is one call it can
         mean, and its caller would wait for ever, so both are taken.
         """
@@ -86,9 +89,9 @@ class Calls:
             return None, _NOT_OURS
         call = self._waiting.pop(call_id, None)
         if call is None:
-            known = call_id in self._given_up
-            self._given_up.pop(call_id, None)
-            return None, _TOO_LATE if known else _NOT_OURS
+            call = self._given_up.pop(call_id, None)
+            if call is None or call.on_answer is None:
+                return None, _NOT_OURS if call is None else _TOO_LATE
         is_exact = answer_id == b"%d" % call_id
         return call, None if is_exact else "the id of an answer is not spelled as ours was"
 

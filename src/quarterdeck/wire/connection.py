@@ -132,9 +132,9 @@ class Connection:
         """Send a request and return its result, read by `read`.
 
         `on_answer` is called when the answer arrives, in the order of the wire: before anything
-        that the peer sent after it is looked at, while the caller only wakes up later. What it
-        raises, this call raises. Cancelling the caller, or the time running out, tells the peer by
-        `$/cancel_request`.
+        that the peer sent after it is looked at, while the caller only wakes up later, or has gone
+        by then. What it raises, this call raises. Cancelling the caller, or the time running out,
+        tells the peer by `$/cancel_request`.
 
         Raises:
             RpcError: if the peer answers with an error.

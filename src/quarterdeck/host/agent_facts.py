@@ -1,0 +1,31 @@
+"""What is told of an agent: what it said it can do, how its process ended. Pure."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+from quarterdeck.protocol import AgentCapabilitiesWire
+
+
+def capabilities_wire(declared: Mapping[str, Any]) -> AgentCapabilitiesWire:
+    shape = AgentCapabilitiesWire
+    names = zip(shape.__struct_encode_fields__, shape.__struct_fields__, strict=True)
+    return shape(**{ours: declared[theirs] for theirs, ours in names if theirs in declared})
+
+
+def can_log_out(declared: Mapping[str, Any]) -> bool:
+    auth = declared.get("auth")
+    return isinstance(auth, dict) and auth.get("logout") not in (None, False)
+
+
+def exit_record(status: int | None) -> dict[str, Any]:
+    if status is None:
+        return {}
+    if status >= 0:
+        return {"code": status}
+    try:
+        return {"signal": signal.Signals(-status).name}
+    except ValueError:
+        return {"signal": str(-status)}

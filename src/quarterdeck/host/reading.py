@@ -1,0 +1,65 @@
+"""Following streams: by callback or by iteration, from any number on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+
+from quarterdeck.errors import StorageFailed
+from quarterdeck.host.emitter import Emitter
+from quarterdeck.host.restoring import Restorer
+from quarterdeck.host.sessions import Session, session_closed
+from quarterdeck.host.streams import OnEvent, Stream, Subscriber
+from quarterdeck.host.table import Sessions
+from quarterdeck.host.work import InBackground
+from quarterdeck.protocol import Event
+
+
+class Reading:
+    """Gives streams to whoever wants to read them."""
+
+    def __init__(
+        self,
+        emitter: Emitter,
+        sessions: Sessions,
+        restorer: Restorer,
+        in_background: InBackground,
+    ) -> None:
+        self._emitter = emitter
+        self._sessions = sessions
+        self._restorer = restorer
+        self._in_background = in_background
+
+    def subscribe(
+        self, session_id: str | None, from_seq: int, callback: OnEvent
+    ) -> Callable[[], None]:
+        stream = self._stream(session_id)
+        subscriber = stream.add(callback, from_seq)
+        session = None if session_id is None else self._sessions.known[session_id]
+        is_settled = session is None or self._restorer.is_settled(session)
+        if not (is_settled and stream.join(subscriber)):
+            self._in_background(lambda: self._catch_up(stream, subscriber, session))
+        return lambda: stream.remove(subscriber)
+
+    async def events(self, session_id: str | None, from_seq: int) -> AsyncIterator[Event]:
+        stream = self._stream(session_id)
+        if session_id is not None:
+            await self._restorer.settle(self._sessions.known[session_id])
+        async for event in stream.events(from_seq):
+            yield event
+
+    def _stream(self, session_id: str | None) -> Stream:
+        if session_id is None:
+            return self._emitter.host_stream
+        session = self._sessions.known.get(session_id)
+        if session is None:
+            raise session_closed(f"session {session_id} is closed or unknown")
+        return session.stream
+
+    async def _catch_up(
+        self, stream: Stream, subscriber: Subscriber, session: Session | None
+    ) -> None:
+        with suppress(StorageFailed):  # told by the journal; the log is shown as it is
+            if session is not None:
+                await self._restorer.settle(session)
+        await stream.replay(subscriber)

@@ -1,0 +1,60 @@
+"""Values that are nobody's business (INV-7): those of environment variables and of headers.
+
+They reach the agent they are meant for. What is shown, stored or told has their names at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+_SECRET_LISTS = ("env", "headers")  # of an MCP server, each a list of names with their values
+_SHORTEST = 8  # characters; hiding `1` and `true` would hide half of what a program says
+
+
+def without_secrets(server: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an MCP server as it may be shown: its variables and headers by name only."""
+    shown = dict(server)
+    for key in _SECRET_LISTS:
+        if key in shown:
+            shown[key] = [
+                {each: value for each, value in entry.items() if each != "value"}
+                for entry in _entries(shown[key])
+            ]
+    return shown
+
+
+def secret_values(servers: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Return the values that `without_secrets` leaves out."""
+    for server in servers:
+        for key in _SECRET_LISTS:
+            for entry in _entries(server.get(key)):
+                if isinstance(entry.get("value"), str):
+                    yield entry["value"]
+
+
+def _entries(given: Any) -> list[dict[str, Any]]:
+    if isinstance(given, Mapping):  # not ACP's shape, but a caller's that agents may understand
+        return [{"name": name, "value": value} for name, value in given.items()]
+    if isinstance(given, list | tuple):
+        return [dict(each) for each in given if isinstance(each, Mapping)]
+    return []
+
+
+class Secrets:
+    """The values that one agent was given, to be hidden in what is told of it."""
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        self._values: list[str] = []
+        self.add(values)
+
+    def add(self, values: Iterable[str]) -> None:
+        fresh = {value for value in values if len(value) >= _SHORTEST}.difference(self._values)
+        # The longest first: one value may be a part of another.
+        self._values = sorted((*self._values, *fresh), key=len, reverse=True)
+
+    def hidden(self, text: str) -> str:
+        """Return a text without the values."""
+        for value in self._values:
+            text = text.replace(value, "[hidden]")
+        return text

@@ -1,0 +1,337 @@
+"""Callers that go away, agents that never answer: no session is left behind or kept busy."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from quarterdeck.errors import AcpError
+from quarterdeck.host import Host
+from quarterdeck.protocol import Event, SessionState, initial_state, reduce
+from quarterdeck.storage import MemoryStorage
+from tests.host.test_host import Seen, agent, running
+
+pytestmark = pytest.mark.anyio
+
+QUESTION = {
+    "mode": "form",
+    "message": "Shall I go on?",
+    "sessionId": None,
+    "requestId": "{id}",
+    "requestedSchema": {"type": "object", "properties": {}},
+}
+GATE: dict[str, Any] = {"request": "elicitation/create", "params": QUESTION, "deaf": True}
+"""The agent waits here, whatever it is told, until a test answers."""
+ACCEPT = {"action": "accept", "content": {}}
+CLOSING = [{"stderr": "closing {session}"}, {"result": {}}]
+CAN = {"loadSession": True, "sessionCapabilities": {"resume": {}, "close": {}}}
+OPENINGS = {"load_session": "session/load", "resume_session": "session/resume"}
+
+
+def gated(capabilities: dict[str, Any] = CAN, /, **methods: Any) -> dict[str, Any]:
+    """Return an agent with these methods that says when it closes a session."""
+    named = {f"session/{name}": steps for name, steps in methods.items()}
+    script = {**named, "session/close": CLOSING}
+    return agent({"say": "a turn"}, capabilities=capabilities, methods=script)
+
+
+class Scene:
+    """One host, one agent, and what the host says."""
+
+    def __init__(self, host: Host, agent_id: str, cwd: Path) -> None:
+        self.host = host
+        self.agent_id = agent_id
+        self.place: dict[str, Any] = {"cwd": str(cwd)}
+        self.told = Seen()
+        host.subscribe(None, 0, self.told)
+
+    async def created(self) -> tuple[str, Seen]:
+        session = await self.host.create_session(self.agent_id, **self.place)
+        seen = Seen()
+        self.host.subscribe(session.session_id, 0, seen)
+        return session.session_id, seen
+
+    async def gate(self, number: int = 1) -> str:
+        """Wait until the agent has come to a gate; return what opens it."""
+        request_id = f"elic-{number}"
+        await self.told.first("quarterdeck/elicitation-updated", requestId=request_id)
+        return request_id
+
+    async def cancelled_at_gate(self, name: str, *arguments: str) -> str:
+        """Call the host and go away when the agent has come to its gate."""
+        call = partial(getattr(self.host, name), self.agent_id, *arguments, **self.place)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            gate = await self.gate()
+            tasks.cancel_scope.cancel()
+        return gate
+
+    async def open_gate(self, request_id: str) -> None:
+        await self.host.respond_elicitation(request_id, ACCEPT)
+
+    async def said(self, message: str) -> Event:
+        return await self.told.first("diagnostic", message=message)
+
+    def diagnostics(self, code: str) -> list[str]:
+        return [e.payload["message"] for e in self.told.events if e.payload.get("code") == code]
+
+
+@asynccontextmanager
+async def scene(definition: dict[str, Any], cwd: Path, **options: Any) -> AsyncIterator[Scene]:
+    async with running(elicitation=("form",), **options) as host:
+        spawned = await host.spawn_agent(definition)
+        yield Scene(host, spawned.agent_id, cwd)
+
+
+def statuses(seen: Seen) -> list[str]:
+    return [e.payload["status"] for e in seen.events if e.type == "session-status-change"]
+
+
+def folded(seen: Seen) -> SessionState:
+    state = initial_state(str(seen.events[0].session_id))
+    for event in seen.events:
+        state = reduce(state, event)
+    return state
+
+
+# ---- new sessions --------------------------------------------------------------------------
+
+
+async def test_a_session_that_nobody_waits_for_any_more_is_closed_and_was_never_there(
+    tmp_path: Path,
+) -> None:
+    async with scene(gated(new=[GATE, {"result": {"sessionId": "s"}}]), tmp_path) as play:
+        gate = await play.cancelled_at_gate("create_session")
+        await play.open_gate(gate)
+        await play.said("closing s")
+        assert play.host.get_sessions() == []
+        assert "session-updated" not in play.told.types()
+
+
+async def test_an_agent_that_cannot_close_what_nobody_wants_is_told_of(tmp_path: Path) -> None:
+    definition = gated({}, new=[GATE, {"result": {"sessionId": "s"}}])
+    async with scene(definition, tmp_path) as play:
+        gate = await play.cancelled_at_gate("create_session")
+        await play.open_gate(gate)
+        told = await play.told.first("diagnostic", code="session/abandoned")
+        assert told.payload["sessionId"] == "s"
+        assert play.host.get_sessions() == []
+
+
+async def test_a_session_that_comes_after_its_time_is_closed(tmp_path: Path) -> None:
+    definition = gated(new=[GATE, {"result": {"sessionId": "s"}}])
+    async with scene(definition, tmp_path, open_timeout_ms=50) as play:
+        with pytest.raises(
+            AcpError, match=r"session/new was not answered within 0\.05 s"
+        ) as caught:
+            await play.host.create_session(play.agent_id, cwd=str(tmp_path))
+        assert caught.value.code == "acpjs/agent-error"
+        await play.open_gate(await play.gate())
+        await play.said("closing s")
+        assert play.host.get_sessions() == []
+
+
+async def test_a_session_whose_caller_goes_in_the_moment_it_is_there_is_closed(
+    tmp_path: Path,
+) -> None:
+    async with scene(gated(), tmp_path) as play:
+        with anyio.CancelScope() as scope:
+
+            def leave(event: Event) -> None:
+                if event.type == "session-updated" and event.payload["status"] == "active":
+                    scope.cancel()
+
+            play.host.subscribe(None, 0, leave)
+            await play.host.create_session(play.agent_id, cwd=str(tmp_path))
+        assert scope.cancelled_caught
+        await play.said("closing sess-1")
+        await play.told.first("session-updated", status="closed")
+
+
+# ---- load and resume -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", OPENINGS)
+async def test_a_live_session_goes_on_if_whoever_reopens_it_goes_away(
+    name: str, tmp_path: Path
+) -> None:
+    answered = {"late": [{"title": "answered"}]}
+    steps = [{"user": "of old"}, GATE, {"user": "of old too"}, answered, {"result": {}}]
+    method = OPENINGS[name].removeprefix("session/")
+    async with scene(gated(**{method: steps}), tmp_path) as play:
+        session_id, seen = await play.created()
+        gate = await play.cancelled_at_gate(name, session_id)
+        assert statuses(seen) == ["active", "resuming", "active"]
+        assert play.diagnostics(f"session/{method}-failed") == ["whoever asked for it has gone"]
+        await play.open_gate(gate)
+        await seen.first("session-info-update", title="answered")
+        await play.host.prompt(session_id, "go on")
+        assert [m.kind for m in folded(seen).messages] == ["user", "agent"]
+        assert "closing" not in "".join(play.diagnostics("agent/stderr"))
+
+
+@pytest.mark.parametrize("name", OPENINGS)
+async def test_an_unknown_session_whose_opening_was_given_up_is_closed_at_its_agent(
+    name: str, tmp_path: Path
+) -> None:
+    method = OPENINGS[name].removeprefix("session/")
+    async with scene(gated(**{method: [GATE, {"result": {}}]}), tmp_path) as play:
+        gate = await play.cancelled_at_gate(name, "old")
+        assert play.host.get_sessions() == []
+        await play.open_gate(gate)
+        await play.said("closing old")
+        assert play.host.get_sessions() == []
+
+
+async def test_a_stored_session_whose_load_was_given_up_is_as_it_was(tmp_path: Path) -> None:
+    storage = MemoryStorage()
+    async with scene(gated(), tmp_path, storage=storage) as play:
+        session_id, _ = await play.created()
+    definition = gated(load=[GATE, {"user": "of old"}, {"result": {}}])
+    async with scene(definition, tmp_path, storage=storage) as play:
+        (before,) = await play.host.restore_sessions()
+        gate = await play.cancelled_at_gate("load_session", session_id)
+        assert play.host.get_session(session_id) == before
+        await play.open_gate(gate)
+        await play.said(f"closing {session_id}")
+        seen = Seen()
+        play.host.subscribe(session_id, 0, seen)
+        await seen.first("session-status-change", status="resuming")
+        assert play.host.get_session(session_id) == before
+        assert "user-message-chunk" not in seen.types()
+
+
+async def test_a_load_that_is_never_answered_can_be_left_and_tried_again(tmp_path: Path) -> None:
+    never = [{"stderr": "loading"}, {"stall": True, "deaf": True}]
+    definition = gated(load=[never, [{"user": "of old"}, {"result": {}}]])
+    async with scene(definition, tmp_path) as play:
+        session_id, seen = await play.created()
+        async with anyio.create_task_group() as tasks:
+            load = partial(play.host.load_session, play.agent_id, session_id, **play.place)
+            tasks.start_soon(load)
+            await play.said("loading")
+            with pytest.raises(AcpError, match="busy: load"):
+                await play.host.prompt(session_id, "hello")
+            tasks.cancel_scope.cancel()
+        await load()
+        assert statuses(seen) == ["active", "resuming", "active", "resuming", "active"]
+        assert [m.kind for m in folded(seen).messages] == ["user"]
+
+
+@pytest.mark.parametrize("name", OPENINGS)
+async def test_an_agent_that_takes_too_long_gives_the_session_back(
+    name: str, tmp_path: Path
+) -> None:
+    never = [{"stall": True, "deaf": True}]
+    definition = gated(load=never, resume=never)
+    async with scene(definition, tmp_path, open_timeout_ms=50) as play:
+        session_id, seen = await play.created()
+        with pytest.raises(AcpError, match=f"{OPENINGS[name]} was not answered") as caught:
+            await getattr(play.host, name)(play.agent_id, session_id, **play.place)
+        assert caught.value.code == "acpjs/agent-error"
+        assert statuses(seen) == ["active", "resuming", "active"]
+        await play.host.prompt(session_id, "go on")
+
+
+async def test_the_history_of_a_load_that_was_given_up_is_not_that_of_the_next(
+    tmp_path: Path,
+) -> None:
+    first = [GATE, {"user": "too late"}, {"result": {}}]
+    second = [GATE, {"user": "in time"}, {"result": {}}]
+    async with scene(gated(load=[first, second]), tmp_path) as play:
+        session_id, seen = await play.created()
+        gate = await play.cancelled_at_gate("load_session", session_id)
+        async with anyio.create_task_group() as tasks:
+            load = partial(play.host.load_session, play.agent_id, session_id, **play.place)
+            tasks.start_soon(load)
+            later = await play.gate(2)
+            await play.open_gate(gate)
+            await play.open_gate(later)
+        (message,) = folded(seen).messages
+        assert [block["text"] for block in message.content] == ["in time"]
+        assert play.diagnostics("agent/stderr") == []  # it is in use: nobody closes it
+
+
+async def test_a_session_deleted_while_it_is_being_loaded_does_not_come_back(
+    tmp_path: Path,
+) -> None:
+    async with scene(gated(load=[GATE, {"user": "x"}, {"result": {}}]), tmp_path) as play:
+        failures: list[AcpError] = []
+
+        async def load() -> None:
+            with pytest.raises(AcpError) as caught:
+                await play.host.load_session(play.agent_id, "old", **play.place)
+            failures.append(caught.value)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(load)
+            gate = await play.gate()
+            await play.host.delete_session(play.agent_id, "old")
+            await play.open_gate(gate)
+        await load()
+        assert [error.code for error in failures] == ["acpjs/session-closed"] * 2
+        assert play.host.get_sessions() == []
+        assert "session-updated" not in play.told.types()
+
+
+async def test_a_session_closed_while_it_is_being_loaded_stays_closed(tmp_path: Path) -> None:
+    async with scene(gated(load=[GATE, {"result": {}}]), tmp_path) as play:
+        session_id, seen = await play.created()
+
+        async def load() -> None:
+            with pytest.raises(AcpError) as caught:
+                await play.host.load_session(play.agent_id, session_id, **play.place)
+            assert caught.value.code == "acpjs/session-closed"
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(load)
+            gate = await play.gate()
+            await play.host.close_session(session_id)
+            await play.open_gate(gate)
+        assert statuses(seen) == ["active", "resuming", "closed"]
+
+
+@pytest.mark.parametrize(
+    ("replayed", "title"),
+    [([], "kept"), ([{"title": "renamed"}], "renamed"), ([{"user": "hello"}], "kept")],
+    ids=["says nothing", "renames", "replays"],
+)
+async def test_after_a_load_the_title_is_the_same_in_snapshot_state_and_storage(
+    replayed: list[dict[str, Any]], title: str, tmp_path: Path
+) -> None:
+    storage = MemoryStorage()
+    definition = agent(load=replayed, new=[{"title": "kept"}])
+    async with running(storage) as host:
+        spawned = await host.spawn_agent(definition)
+        session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
+        seen = Seen()
+        host.subscribe(session.session_id, 0, seen)
+        await seen.first("session-info-update", title="kept")
+        await host.load_session(spawned.agent_id, session.session_id, cwd=str(tmp_path))
+        snapshot = host.get_session(session.session_id)
+        assert snapshot is not None
+        assert (snapshot.title, folded(seen).info.title) == (title, title)
+        (meta,) = await storage.sessions()
+        assert meta.title == title
+
+
+async def test_a_title_that_the_agent_clears_in_a_load_is_cleared_everywhere(
+    tmp_path: Path,
+) -> None:
+    cleared = {"update": {"sessionUpdate": "session_info_update", "title": None}}
+    async with running() as host:
+        spawned = await host.spawn_agent(agent(load=[cleared], new=[{"title": "kept"}]))
+        session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
+        seen = Seen()
+        host.subscribe(session.session_id, 0, seen)
+        await seen.first("session-info-update", title="kept")
+        await host.load_session(spawned.agent_id, session.session_id, cwd=str(tmp_path))
+        snapshot = host.get_session(session.session_id)
+        assert snapshot is not None
+        assert (snapshot.title, folded(seen).info.title) == (None, None)
