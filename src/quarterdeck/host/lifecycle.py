@@ -40,6 +40,7 @@ from quarterdeck.host.sessions import (
 from quarterdeck.host.table import Sessions
 from quarterdeck.jsontext import decode_json
 from quarterdeck.protocol import ERROR_CODES, SessionStatus
+from quarterdeck.storage import SessionMeta
 from quarterdeck.wire import Failure, Result
 
 
@@ -67,8 +68,8 @@ class Lifecycles:
         self._emitter = emitter
         self._sessions = sessions
         self._in_background = in_background
-        self.stored: dict[str, int] = {}
-        """The last number of every session in storage that is not known here (yet)."""
+        self.stored: dict[str, SessionMeta] = {}
+        """What storage had of every session when we began."""
 
     async def create(self, agent: Agent, place: Place) -> Session:
         """Create a session.
@@ -102,7 +103,7 @@ class Lifecycles:
         session_id = answer.get("sessionId")
         if not isinstance(session_id, str) or not session_id:
             raise config_invalid("the agent created a session without an id")
-        if session_id in self._sessions.known or session_id in self._sessions.staged:
+        if self._sessions.has(session_id):
             raise config_invalid(f"session {session_id} already exists")
         if session_id in self._sessions.tombstones:
             raise session_closed(f"session {session_id} is closed or deleted")
@@ -118,7 +119,8 @@ class Lifecycles:
         return session
 
     def _new(self, session_id: str, agent: Agent, place: Place) -> Session:
-        stream = self._emitter.new_stream(session_id, last_seq=self.stored.get(session_id, 0))
+        meta = self.stored.get(session_id)
+        stream = self._emitter.new_stream(session_id, last_seq=meta.last_seq if meta else 0)
         return Session(
             session_id, stream, place, agent_id=agent.id, definition_id=agent.definition.id
         )
