@@ -75,7 +75,9 @@ class Host:
         self._sessions = Sessions(self._emitter)
         self._permissions = Permissions(self._emitter)
         self._turns = Turns(self._emitter, self._permissions, self._in_background)
-        self._lifecycles = Lifecycles(self._emitter, self._sessions, self._in_background)
+        self._lifecycles = Lifecycles(
+            self._emitter, self._sessions, self._permissions, self._in_background
+        )
         self._restorer = Restorer(
             self.options.storage, self._emitter, self._sessions, self._lifecycles
         )

@@ -30,10 +30,13 @@ from quarterdeck.host.agents import Agent
 from quarterdeck.host.emitter import Emitter
 from quarterdeck.host.endings import InBackground, see_through
 from quarterdeck.host.options import config_invalid
+from quarterdeck.host.permissions import Permissions
+from quarterdeck.host.repair import mark
 from quarterdeck.host.sessions import (
     Operation,
     Place,
     Session,
+    agent_exited,
     session_closed,
     unsupported,
 )
@@ -64,9 +67,16 @@ class _Opening(NamedTuple):
 class Lifecycles:
     """Opens sessions, new and old."""
 
-    def __init__(self, emitter: Emitter, sessions: Sessions, in_background: InBackground) -> None:
+    def __init__(
+        self,
+        emitter: Emitter,
+        sessions: Sessions,
+        permissions: Permissions,
+        in_background: InBackground,
+    ) -> None:
         self._emitter = emitter
         self._sessions = sessions
+        self._permissions = permissions
         self._in_background = in_background
         self.stored: dict[str, SessionMeta] = {}
         """What storage had of every session when we began."""
@@ -159,7 +169,12 @@ class Lifecycles:
         except StorageFailed as error:
             self._give_up(opening, str(error))
             raise
+        if opening.is_void:
+            raise self._ended_while_storing(opening)
+        # A reset empties the state: a question that still waited could not be seen any more.
+        self._permissions.supersede(lambda pending: pending.session is session)
         self._emitter.session_event(session, "session-reset", {"reason": "load"})
+        self._repeat_info(session)
         session.tool_calls.forget()
         replay, session.replay, session.operation = session.replay or [], None, None
         session.status = "active"  # from here on updates are the session's own
@@ -174,6 +189,23 @@ class Lifecycles:
         self._emitter.status(session, "active", resumed=True)
         self._emitter.journal.add_record(session.meta())
         await self._emitter.journal.settled()
+
+    def _ended_while_storing(self, opening: _Opening) -> AcpError:
+        """Return what to raise for a load that was answered and stored, but in vain."""
+        session, agent = opening.session, opening.agent
+        if session.status == "closed" and session.operation is None:
+            self._emitter.journal.add_record(session.meta("closed"))  # the load had it stored open
+        if not agent.is_connected:
+            return agent_exited(f"agent {agent.id} exited while session {session.id} was loaded")
+        return session_closed(f"session {session.id} was ended meanwhile")
+
+    def _repeat_info(self, session: Session) -> None:
+        """Say again after a reset what we know of a session: few agents replay its title."""
+        given = {"title": session.title, "updatedAt": session.updated_at}
+        payload = {name: value for name, value in given.items() if isinstance(value, str)}
+        if payload:
+            extensions = mark("known before the reload")
+            self._emitter.session_event(session, "session-info-update", payload, extensions)
 
     async def resume(self, agent: Agent, session_id: str, place: Place) -> None:
         """Go on with a session without its history."""
