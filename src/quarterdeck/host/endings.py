@@ -82,6 +82,8 @@ class Endings:
             session.void()
             del self._sessions.staged[session.id]
             return
+        if session.operation == "load" and session.status == "closed":
+            session.void()  # it was being opened again, and stays closed
         if session.status in ("closed", "deleted", "disconnected"):
             return
         session.void()
