@@ -8,7 +8,7 @@ from typing import Any, Literal
 import anyio
 import anyio.lowlevel
 
-from quarterdeck.errors import ConnectionFailed, QuarterdeckError, RpcError
+from quarterdeck.errors import ConnectionFailed, QuarterdeckError, RpcError, StorageFailed
 from quarterdeck.host.agents import Agent
 from quarterdeck.host.emitter import Emitter
 from quarterdeck.host.options import config_invalid
@@ -95,7 +95,7 @@ class Endings:
             raise config_invalid(f"session {session.id} is busy: {session.operation}")
         was_prompting = session.status == "prompting"
         session.void()
-        session.operation = ending
+        generation, session.operation = session.generation, ending
         if was_prompting and agent is not None:
             await self._cancel_first(agent, session)
         self._permissions.supersede(lambda pending: pending.session is session)
@@ -103,6 +103,10 @@ class Endings:
         lifecycle: Literal["closed", "deleted"] = "closed" if ending == "close" else "deleted"
         try:
             await self._emitter.journal.commit(session.meta(lifecycle))
+        except StorageFailed:
+            if session.generation == generation:
+                self._go_on(session)
+            raise
         finally:
             session.operation = None
         self._sessions.tombstones[session.id] = lifecycle
@@ -111,6 +115,14 @@ class Endings:
             self._sessions.known.pop(session.id, None)
         await self._tell(ending, agent, session.id)
         await self._emitter.journal.settled()
+
+    def _go_on(self, session: Session) -> None:
+        """Settle a session that could not be ended: what was under way was, and says so."""
+        if session.status == "prompting":
+            self._emitter.session_event(session, "prompt-finished", {"stopReason": "cancelled"})
+            self._emitter.status(session, "active")
+        elif session.status == "resuming":
+            self._emitter.status(session, "disconnected")
 
     async def _cancel_first(self, agent: Agent, session: Session) -> None:
         try:
