@@ -156,7 +156,7 @@ class Turns:
         params = {"sessionId": session.id, "modeId": mode_id}
 
         def on_answer(answer: Result | Failure) -> None:
-            if isinstance(answer, Result):
+            if isinstance(answer, Result) and session.is_live:
                 payload = {"currentModeId": mode_id}
                 self._emitter.session_event(session, "current-mode-update", payload)
 
@@ -175,6 +175,7 @@ class Turns:
                 result = decode_json(answer.value)
                 listed = result.get("configOptions") if isinstance(result, dict) else None
                 options.extend(listed if isinstance(listed, list) else [])
+            if isinstance(answer, Result) and session.is_live:
                 payload = {"configOptions": list(options)}
                 self._emitter.session_event(session, "config-options-update", payload)
 
