@@ -65,7 +65,8 @@ def check_config_value(value: ConfigValue) -> dict[str, Any]:
 class _Turn:
     """A prompt that runs, and what came of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, generation: int) -> None:
+        self.generation = generation  # the session's; when it has another one, this turn is void
         self.ended = anyio.Event()
         self.finished: dict[str, Any] = {}
         self.failure: ConnectionClosed | None = None
@@ -86,7 +87,7 @@ class Turns:
     ) -> dict[str, Any]:
         """Run one turn and return what its `prompt-finished` event carries."""
         connection = agent.connection()
-        turn = _Turn()
+        turn = _Turn(session.generation)
         session.status = "prompting"  # at once, so that no second prompt comes in between
         # In a task of the host: a caller that goes away does not take the turn along unfinished.
         self._in_background(lambda: self._run(connection, session, blocks, turn))
@@ -98,6 +99,8 @@ class Turns:
             raise
         if turn.failure is not None:
             raise await agent.failure(turn.failure)
+        if not turn.finished:
+            raise session_closed(f"session {session.id} was ended meanwhile")
         await self._emitter.journal.settled()
         return turn.finished
 
@@ -108,7 +111,10 @@ class Turns:
         blocks: list[dict[str, Any]],
         turn: _Turn,
     ) -> None:
-        generation, finished = session.generation, turn.finished
+        if session.generation != turn.generation:  # its agent ended before this task began
+            turn.ended.set()
+            return
+        finished = turn.finished
         # Recorded and sent in one step: whoever sees the prompt in the log and cancels it sends
         # that after the prompt.
         self._emitter.status(session, "prompting")
@@ -117,7 +123,7 @@ class Turns:
         def finish(payload: dict[str, Any]) -> None:
             finished.update(payload)
             session.echoes.clear()
-            if session.generation == generation:
+            if session.generation == turn.generation:
                 self._emitter.session_event(session, "prompt-finished", dict(finished))
                 self._emitter.status(session, "active")
 
