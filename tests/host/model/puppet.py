@@ -76,6 +76,9 @@ class Puppet:
         self._send({"id": self._last_id, "method": method, "params": params})
         return self._last_id
 
+    async def send_raw(self, data: bytes) -> None:
+        await self._end.send(data)
+
     async def exit(self, status: int) -> None:
         if self.process.returncode is None:
             self.process.returncode = status
