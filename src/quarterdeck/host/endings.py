@@ -81,6 +81,8 @@ class Endings:
             session.void()
             del self._sessions.staged[session.id]
             return
+        if session.operation == "load" and session.status == "closed":
+            session.void()  # it was being opened again, and stays closed
         if session.status in ("closed", "deleted", "disconnected"):
             return
         session.void()
@@ -92,13 +94,13 @@ class Endings:
             raise config_invalid(f"session {session.id} is busy: {session.operation}")
         was_prompting = session.status == "prompting"
         session.void()
-        session.operation = ending
+        generation, session.operation = session.generation, ending
         if was_prompting and agent is not None:
             await self._cancel_first(agent, session)
         withdrawn = self._asked.withdraw(lambda question: question.session is session)
         try:
             self._clean_up(session)
-            await self._commit(ending, session)
+            await self._commit(ending, session, generation)
             await self._tell(ending, agent, session.id)
         finally:
             # After it was told of the end, as acpjs does; whatever went wrong, it is not left
@@ -107,12 +109,13 @@ class Endings:
                 question.refuse()
         await self._emitter.journal.settled()
 
-    async def _commit(self, ending: Ending, session: Session) -> None:
+    async def _commit(self, ending: Ending, session: Session, generation: int) -> None:
         lifecycle: Literal["closed", "deleted"] = "closed" if ending == "close" else "deleted"
         try:
             await self._emitter.journal.commit(session.meta(lifecycle))
         except StorageFailed:
-            self._go_back(session)
+            if session.generation == generation:
+                self._go_back(session)
             raise
         finally:
             session.operation = None
@@ -121,9 +124,14 @@ class Endings:
         if lifecycle == "deleted":
             self._sessions.known.pop(session.id, None)
 
+    def supersede_questions(self, session: Session) -> None:
+        """Withdraw what was asked about a session."""
+        self._asked.supersede(lambda question: question.session is session)
+
     def _go_back(self, session: Session) -> None:
         """Let a session that could not be ended go on; what was under way has ended."""
         if session.status == "prompting":
+            self._emitter.session_event(session, "prompt-finished", {"stopReason": "cancelled"})
             self._emitter.status(session, "active")
         elif session.status == "resuming":
             self._emitter.status(session, "disconnected")

@@ -104,8 +104,7 @@ class Host:
 
     async def __aenter__(self) -> Self:
         await self.options.storage.open()
-        for meta in await self.options.storage.sessions():
-            self._lifecycles.stored[meta.session_id] = meta.last_seq
+        await self._restorer.look_around()
         terminal: Any = self.options.terminal
         if hasattr(terminal, "emit"):
             terminal.emit = self._on_terminal_output
@@ -199,6 +198,7 @@ class Host:
         additional_directories: Sequence[str] = (),
     ) -> None:
         place = check_place(cwd, mcp_servers, additional_directories, needs_servers=True)
+        self._restorer.bring_back(session_id)
         await self._settle(session_id)
         await self._lifecycles.load(self._agent(agent_id), session_id, place)
 
@@ -212,6 +212,7 @@ class Host:
         additional_directories: Sequence[str] = (),
     ) -> None:
         place = check_place(cwd, mcp_servers, additional_directories, needs_servers=False)
+        self._restorer.bring_back(session_id)
         await self._settle(session_id)
         await self._lifecycles.resume(self._agent(agent_id), session_id, place)
 

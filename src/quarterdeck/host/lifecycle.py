@@ -25,6 +25,7 @@ from typing import Any, Literal
 import anyio
 
 from quarterdeck.errors import (
+    AcpError,
     CallTimedOut,
     ConnectionClosed,
     ConnectionFailed,
@@ -45,10 +46,17 @@ from quarterdeck.host.openings import (
 )
 from quarterdeck.host.options import config_invalid
 from quarterdeck.host.repair import mark
-from quarterdeck.host.sessions import Place, Session, session_closed, unsupported
+from quarterdeck.host.sessions import (
+    Place,
+    Session,
+    agent_exited,
+    session_closed,
+    unsupported,
+)
 from quarterdeck.host.table import Sessions
 from quarterdeck.host.work import InBackground, Work
 from quarterdeck.protocol import Normalized, SessionStatus
+from quarterdeck.storage import SessionMeta
 from quarterdeck.wire import Failure, Result
 
 OnAnswer = Callable[[Result | Failure], None]
@@ -70,8 +78,8 @@ class Lifecycles:
         self._endings = endings
         self._in_background = in_background
         self._open_seconds = open_seconds
-        self.stored: dict[str, int] = {}
-        """The last number of every session in storage that is not known here (yet)."""
+        self.stored: dict[str, SessionMeta] = {}
+        """What storage had of every session when we began."""
 
     async def create(self, agent: Agent, place: Place) -> Session:
         """Create a session.
@@ -129,7 +137,7 @@ class Lifecycles:
         session_id = answer.get("sessionId")
         if not isinstance(session_id, str) or not session_id:
             raise config_invalid("the agent created a session without an id")
-        if session_id in self._sessions.known or session_id in self._sessions.staged:
+        if self._sessions.has(session_id):
             raise config_invalid(f"session {session_id} already exists")
         if session_id in self._sessions.tombstones:
             raise session_closed(f"session {session_id} is closed or deleted")
@@ -145,7 +153,8 @@ class Lifecycles:
         return session
 
     def _new(self, session_id: str, agent: Agent, place: Place) -> Session:
-        stream = self._emitter.new_stream(session_id, last_seq=self.stored.get(session_id, 0))
+        meta = self.stored.get(session_id)
+        stream = self._emitter.new_stream(session_id, last_seq=meta.last_seq if meta else 0)
         return Session(
             session_id, stream, place, agent_id=agent.id, definition_id=agent.definition.id
         )
@@ -192,8 +201,11 @@ class Lifecycles:
             self._disown(opening.agent, session.id)
             raise
         if opening.is_void:
-            raise session_closed(f"session {session.id} was ended meanwhile")
+            raise self._ended_while_storing(opening)
+        # A reset empties the state: a question that still waited could not be seen any more.
+        self._endings.supersede_questions(session)
         self._emitter.session_event(session, "session-reset", {"reason": "load"})
+        self._repeat_info(session)
         session.tool_calls.forget()
         replay, session.replay, session.operation = session.replay or [], None, None
         session.status = "active"  # from here on updates are the session's own
@@ -206,18 +218,29 @@ class Lifecycles:
         await self._emitter.journal.settled()
 
     def _tell_history(self, session: Session, replay: list[Normalized]) -> None:
-        """Emit what the agent replayed, and what we know that it did not say again."""
-        untold: dict[str, Any] = {"title": session.title, "updatedAt": session.updated_at}
+        """Emit what the agent replayed."""
         for normalized in replay:
             for event in session.tool_calls.repaired(normalized):
                 self._emitter.update(session, event)
             if normalized.type == "session-info-update":
                 session.take_info(normalized.payload)
-                untold = {key: untold[key] for key in untold if key not in normalized.payload}
-        known = {key: value for key, value in untold.items() if isinstance(value, str)}
-        if known:
-            extensions = mark("known from before the load")
-            self._emitter.session_event(session, "session-info-update", known, extensions)
+
+    def _ended_while_storing(self, opening: Opening) -> AcpError:
+        """Return what to raise for a load that was answered and stored, but in vain."""
+        session, agent = opening.session, opening.agent
+        if session.status == "closed" and session.operation is None:
+            self._emitter.journal.add_record(session.meta("closed"))  # the load had it stored open
+        if not agent.is_connected:
+            return agent_exited(f"agent {agent.id} exited while session {session.id} was loaded")
+        return session_closed(f"session {session.id} was ended meanwhile")
+
+    def _repeat_info(self, session: Session) -> None:
+        """Say again after a reset what we know of a session: few agents replay its title."""
+        given = {"title": session.title, "updatedAt": session.updated_at}
+        payload = {name: value for name, value in given.items() if isinstance(value, str)}
+        if payload:
+            extensions = mark("known before the reload")
+            self._emitter.session_event(session, "session-info-update", payload, extensions)
 
     async def resume(self, agent: Agent, session_id: str, place: Place) -> None:
         """Go on with a session without its history."""

@@ -65,7 +65,8 @@ def check_config_value(value: ConfigValue) -> dict[str, Any]:
 class _Turn:
     """A prompt that runs, and what came of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, generation: int) -> None:
+        self.generation = generation  # the session's; when it has another one, this turn is void
         self.ended = anyio.Event()
         self.finished: dict[str, Any] = {}
         self.failure: ConnectionClosed | None = None
@@ -84,7 +85,7 @@ class Turns:
     ) -> dict[str, Any]:
         """Run one turn and return what its `prompt-finished` event carries."""
         connection = agent.connection()
-        turn = _Turn()
+        turn = _Turn(session.generation)
         session.status = "prompting"  # at once, so that no second prompt comes in between
         # In a task of the host: a caller that goes away does not take the turn along unfinished.
         self._in_background(lambda: self._run(connection, session, blocks, turn))
@@ -96,6 +97,8 @@ class Turns:
             raise
         if turn.failure is not None:
             raise await agent.failure(turn.failure)
+        if not turn.finished:
+            raise session_closed(f"session {session.id} was ended meanwhile")
         await self._emitter.journal.settled()
         return turn.finished
 
@@ -106,7 +109,10 @@ class Turns:
         blocks: list[dict[str, Any]],
         turn: _Turn,
     ) -> None:
-        generation, finished = session.generation, turn.finished
+        if session.generation != turn.generation:  # its agent ended before this task began
+            turn.ended.set()
+            return
+        finished = turn.finished
         # Recorded and sent in one step: whoever sees the prompt in the log and cancels it sends
         # that after the prompt.
         self._emitter.status(session, "prompting")
@@ -115,7 +121,7 @@ class Turns:
         def finish(payload: dict[str, Any]) -> None:
             finished.update(payload)
             session.echoes.clear()
-            if session.generation == generation:
+            if session.generation == turn.generation:
                 self._emitter.session_event(session, "prompt-finished", dict(finished))
                 self._emitter.status(session, "active")
 
@@ -154,7 +160,7 @@ class Turns:
         params = {"sessionId": session.id, "modeId": mode_id}
 
         def on_answer(answer: Result | Failure) -> None:
-            if isinstance(answer, Result):
+            if isinstance(answer, Result) and session.is_live:
                 payload = {"currentModeId": mode_id}
                 self._emitter.session_event(session, "current-mode-update", payload)
 
@@ -173,6 +179,7 @@ class Turns:
                 result = decode_json(answer.value)
                 listed = result.get("configOptions") if isinstance(result, dict) else None
                 options.extend(listed if isinstance(listed, list) else [])
+            if isinstance(answer, Result) and session.is_live:
                 payload = {"configOptions": list(options)}
                 self._emitter.session_event(session, "config-options-update", payload)
 

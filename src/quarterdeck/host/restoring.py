@@ -36,16 +36,29 @@ class Restorer:
         self._lifecycles = lifecycles
         self._unsettled: set[str] = set()
 
+    async def look_around(self) -> None:
+        """Learn what is in storage; what ended there has ended, also if nobody restores."""
+        for meta in await self._storage.sessions():
+            self._lifecycles.stored[meta.session_id] = meta
+            if meta.lifecycle != "open":
+                self._sessions.tombstones[meta.session_id] = meta.lifecycle
+
     async def restore(self) -> list[Session]:
         """Add the sessions that storage has and we do not; return those."""
-        restored: list[Session] = []
-        for meta in await self._storage.sessions():
-            if meta.lifecycle != "open":
-                self._sessions.tombstones.setdefault(meta.session_id, meta.lifecycle)
-            elif meta.session_id not in self._sessions.known:
-                restored.append(self._restored(meta))
+        restored = [
+            self._restored(meta)
+            for meta in await self._storage.sessions()
+            if meta.lifecycle == "open" and not self._sessions.has(meta.session_id)
+        ]
         await self._emitter.journal.settled()
         return restored
+
+    def bring_back(self, session_id: str) -> None:
+        """Restore one session if storage has it and we do not: it is not a stranger."""
+        meta = self._lifecycles.stored.get(session_id)
+        is_ended = session_id in self._sessions.tombstones
+        if meta is not None and not is_ended and not self._sessions.has(session_id):
+            self._restored(meta)
 
     def _restored(self, meta: SessionMeta) -> Session:
         stream = self._emitter.new_stream(meta.session_id, last_seq=meta.last_seq)

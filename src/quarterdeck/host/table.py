@@ -40,6 +40,10 @@ class Sessions:
             raise session_closed(f"session {session_id} is closed or unknown")
         return session
 
+    def has(self, session_id: str) -> bool:
+        """Tell whether a session is known or on its way to be: then it has its one stream."""
+        return session_id in self.known or session_id in self.staged
+
     def of_agent(self, agent_id: str) -> list[Session]:
         everybody = (*self.known.values(), *self.staged.values())
         return [session for session in everybody if session.agent_id == agent_id]

@@ -4,7 +4,7 @@ print    tells the number of every event that a subscriber sees, one line each, 
 measure  runs one prompt with N subscribers and an iterator that nobody advances, then tells, as
          JSON, by how many kilobytes the peak of its memory grew and how many events each saw
 
-AGENT is a JSON list: the agent's command. The log is SQLite.
+AGENT is a JSON list: the agent's command. The log is SQLite, or JSON lines if it ends in `.jsonl`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import anyio
 
 from quarterdeck.host import Host, HostOptions
 from quarterdeck.protocol import Event
-from quarterdeck.storage import SqliteStorage
+from quarterdeck.storage import JsonlStorage, SqliteStorage
 
 
 def peak_kilobytes() -> int:
@@ -70,7 +70,8 @@ async def measure(host: Host, agent: list[str], subscribers: int) -> None:
 async def main() -> None:
     mode, log, agent, *more = sys.argv[1:]
     command = json.loads(agent)
-    async with Host(HostOptions(storage=SqliteStorage(log))) as host:
+    storage = JsonlStorage(log) if log.endswith(".jsonl") else SqliteStorage(log)
+    async with Host(HostOptions(storage=storage)) as host:
         if mode == "print":
             await tell(host, command)
         else:

@@ -141,8 +141,9 @@ class Outcome:
 class Player:
     """The client's side of one recording."""
 
-    def __init__(self, recording: Recording, folder: Path, host: Host) -> None:
+    def __init__(self, recording: Recording, folder: Path, host: Host, told: Seen) -> None:
         self._recording = recording
+        self._told = told
         self._host = host
         self._cwd = str(folder)
         self._skipped = folder / "skipped"
@@ -155,12 +156,18 @@ class Player:
                 for earlier in calls:
                     if earlier.answered_at is not None and earlier.answered_at < call.n:
                         await earlier.done.wait()
+                await self._until_expected(call)
                 end = following.n if following is not None else sys.maxsize
                 if call.answered_at is not None and call.answered_at < end:
                     await self._make(call)
                 else:
                     tasks.start_soon(self._make, call)
                     await anyio.wait_all_tasks_blocked()
+
+    async def _until_expected(self, call: Call) -> None:
+        """Wait until the agent has said all that it said before this call."""
+        facts = {"kind": "noise", "text": f"replay expects {call.n}"}
+        await self._told.first("diagnostic", code="agent/misbehaved", data=facts)
 
     async def _make(self, call: Call) -> None:
         try:
@@ -184,7 +191,7 @@ async def play(path: Path, folder: Path) -> Outcome:
     told = Seen()
     logs: dict[str, list[Event]] = {}
     async with running(kill_timeout_ms=2000) as host:
-        player = Player(recording, folder, host)
+        player = Player(recording, folder, host, told)
 
         def follow(event: Event) -> None:
             told(event)
@@ -211,7 +218,7 @@ async def play(path: Path, folder: Path) -> Outcome:
 def _compare(
     recording: Recording, logs: dict[str, list[Event]], told: Seen, outcome: Outcome
 ) -> None:
-    codes = Counter(each["code"] for each in told.of("diagnostic"))
+    codes = Counter(each["code"] for each in told.of("diagnostic") if not _is_marker(each))
     for code in ("event/unserializable", "subscriber/error", "agent/misbehaved"):
         if codes[code]:
             outcome.problems.append(f"{codes[code]} times {code}")
@@ -272,6 +279,11 @@ def _is(event: Event, update: Normalized) -> bool:
         update.payload,
         update.extensions,
     )
+
+
+def _is_marker(diagnostic: Json) -> bool:
+    facts = diagnostic.get("data")
+    return isinstance(facts, dict) and str(facts.get("text")).startswith("replay expects ")
 
 
 def _is_marked(event: Event) -> bool:

@@ -3,6 +3,9 @@
 STEPS is JSON: a list of `["expect", n, method]`, wait for that call of the client; `["answer", n,
 message]`, answer it, under the id that it came with; `["send", message]`, as it is. SKIPPED is a
 file in which the client notes, a line each, the calls that it will not make. Exits at the end.
+
+Before it waits for a call it says so, in a line that is no message (`replay expects n`): whoever
+has read that has read all that was said before. A call that came earlier would change the story.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ class Client:
         self._ids: dict[int, Any] = {}
 
     def expect(self, n: int, method: str) -> None:
+        if method != "initialize":
+            write(f"replay expects {n}\n".encode())
         # Skipped first: the next call of that method must not be taken for this one.
         while str(n) not in self._skipped.read_text().split():
             for call in self._calls:
@@ -50,7 +55,10 @@ class Client:
 
 
 def send(message: dict[str, Any]) -> None:
-    data = json.dumps(message).encode() + b"\n"
+    write(json.dumps(message).encode() + b"\n")
+
+
+def write(data: bytes) -> None:
     while data:
         data = data[os.write(1, data) :]
 

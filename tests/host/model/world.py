@@ -1,0 +1,335 @@
+"""A host with puppets for agents, and the reference beside it; every step is checked in full."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import TaskGroup
+from anyio.lowlevel import current_token
+
+from quarterdeck.errors import AcpError, RpcError
+from quarterdeck.host import Host, HostOptions
+from quarterdeck.protocol import Event, SessionState, decode_event, initial_state, reduce
+from quarterdeck.storage import MemoryStorage, SessionMeta, Storage, Stored
+from tests.host.model.puppet import Json, Puppet
+from tests.host.model.reference import ModelAgent, ModelSession, Question, Reference
+
+PATIENCE = 20
+REFUSAL = {"code": -32000, "message": "no"}
+MODES = ("ask", "code")
+
+Hold = Callable[[Sequence[Stored | SessionMeta]], Awaitable[None]]
+
+
+class Unhurried:
+    """A log in memory that takes its time, so that the host treats it as it does a file."""
+
+    def __init__(self, kept: MemoryStorage, hold: Hold | None = None) -> None:
+        self._kept = kept
+        self._hold_batch = hold
+
+    @property
+    def is_durable(self) -> bool:
+        return True
+
+    async def open(self) -> None:
+        await self._kept.open()
+
+    async def append(self, batch: Sequence[Stored | SessionMeta]) -> None:
+        await anyio.lowlevel.checkpoint()
+        if self._hold_batch is not None:
+            await self._hold_batch(batch)
+        self._kept.append_now(tuple(batch))
+        await anyio.lowlevel.checkpoint()
+
+    async def read(self, session_id: str, after: int, limit: int) -> list[bytes]:
+        await anyio.lowlevel.checkpoint()
+        return self._kept.read_now(session_id, after, limit)
+
+    async def sessions(self) -> list[SessionMeta]:
+        return await self._kept.sessions()
+
+    async def delete_events(self, session_id: str) -> None:
+        await self._kept.delete_events(session_id)
+
+    async def close(self) -> None:
+        """Stay open: the test reads on."""
+
+
+@dataclass(eq=False)
+class Call:
+    """A call of the host that waits for its agent."""
+
+    method: str
+    agent: ModelAgent
+    puppet: Puppet
+    request_id: int
+    session: ModelSession | None = None
+    generation: int = 0
+    mode: str | None = None
+    outcome: list[Any] | None = None
+    """None for a call that the host makes on its own: nobody gets its outcome."""
+
+
+@dataclass(eq=False)
+class Follower:
+    session_id: str
+    from_seq: int
+    events: list[Event] = field(default_factory=list)
+
+
+class World:
+    """Everything that is there."""
+
+    def __init__(self, *, is_durable: bool, restart: str) -> None:
+        self.model = Reference()
+        self.kept = MemoryStorage()
+        self.calls: list[Call] = []
+        self.puppets: dict[str, Puppet] = {}
+        """The living puppet of each agent."""
+        self.followers: list[Follower] = []
+        self.host_events: list[Event] = []
+        self.host: Host
+        self._is_durable = is_durable
+        self._restart = restart
+        self._leave = anyio.Event()
+        self._left = anyio.Event()
+        self._agents_started = 0
+        self._names = 0
+        self._tasks: TaskGroup
+
+    # ---- the host ------------------------------------------------------------------------
+
+    async def enter(self, tasks: TaskGroup) -> None:
+        """Start a host on the log."""
+        self._tasks = tasks
+        self._leave, self._left = anyio.Event(), anyio.Event()
+        self.followers, self.host_events, self.calls = [], [], []
+        self._agents_started = 0
+        await tasks.start(self._live)
+
+    async def _live(self, *, task_status: Any) -> None:
+        storage: Storage = Unhurried(self.kept) if self._is_durable else self.kept
+        options = HostOptions(
+            storage=storage,
+            restart=self._restart,  # type: ignore[arg-type]  # drawn from the two that exist
+            restart_backoff={"initialMs": 0.001, "factor": 1, "maxMs": 0.001},
+        )
+        async with Host(options) as self.host:
+            self.host.subscribe(None, 0, self.host_events.append)
+            task_status.started()
+            await self._leave.wait()
+        self._left.set()
+
+    async def leave(self, *, is_killed: bool) -> None:
+        """End the host; killed, it leaves the log as it is now."""
+        kept = copy.deepcopy(self.kept) if is_killed else self.kept
+        calls = [each for each in self.calls if each.outcome is not None]
+        self._leave.set()
+        await self._left.wait()
+        await self.quiet()
+        for call in calls:
+            assert call.outcome, f"{call.method} still waits for a host that is gone"
+        self.kept = kept
+        await self.kept.open()
+        self.model.restarted()
+
+    async def quiet(self) -> None:
+        """Wait until nobody has anything left to do."""
+        with anyio.fail_after(PATIENCE):
+            while True:
+                await self._others_blocked()
+                agents = self.host.get_agents()
+                if all(each.status in ("ready", "exited") for each in agents):
+                    return
+                await anyio.sleep(0.0001)
+
+    async def _others_blocked(self) -> None:
+        """Do what `anyio.wait_all_tasks_blocked` does, which sleeps 0.1 s while somebody runs."""
+        loop: Any = current_token().native_token
+        while True:
+            await anyio.lowlevel.checkpoint()
+            if not loop._ready:  # noqa: SLF001 - nobody else has anything to do
+                return
+
+    # ---- calls ---------------------------------------------------------------------------
+
+    async def try_to(self, make: Callable[[], Awaitable[Any]]) -> list[Any]:
+        """Make a call and return how it ended; empty if it waits."""
+        outcome: list[Any] = []
+
+        async def run() -> None:
+            try:
+                outcome.append(("returned", await make()))
+            except AcpError as error:
+                outcome.append(("raised", error.code))
+            except RpcError as error:
+                outcome.append(("refused", error.code))
+
+        self._tasks.start_soon(run)
+        await self.quiet()
+        return outcome
+
+    def waiting(self, agent: ModelAgent, method: str, **facts: Any) -> Call:
+        """Return the call that the agent has just been asked to answer."""
+        puppet = self.puppets[agent.id]
+        known = {each.request_id for each in self.calls if each.puppet is puppet}
+        (request_id,) = set(puppet.asked) - known
+        assert puppet.asked[request_id]["method"] == method
+        call = Call(method, agent, puppet, request_id, **facts)
+        self.calls.append(call)
+        return call
+
+    async def spawn(self, definition: str) -> ModelAgent:
+        self._names += 1
+        self._agents_started += 1
+        agent = ModelAgent(f"agent-{self._agents_started}", definition)
+        command = {"command": sys.executable, "args": [agent.id]}
+        outcome = await self.try_to(lambda: self.host.spawn_agent({"id": definition, **command}))
+        assert outcome[0][0] == "returned"
+        self.model.agents[agent.id] = agent
+        return agent
+
+    def started(self, puppet: Puppet) -> None:
+        self.puppets[puppet.name] = puppet
+
+    async def ended(self, agent: ModelAgent) -> None:
+        """Follow the end of an agent: its calls fail, its sessions are disconnected."""
+        await self.quiet()
+        self.model.agent_ended(agent)
+        for call in [each for each in self.calls if each.agent is agent]:
+            self.calls.remove(call)
+            if call.outcome is not None:
+                assert call.outcome == [("raised", "acpjs/agent-exited")], call.method
+
+    def recover(self, agent: ModelAgent) -> None:
+        """Follow what a restarted agent resumes by itself, one after the other."""
+        while agent.recovery:
+            session = agent.recovery.pop(0)
+            if session.status == "disconnected" and session.operation is None:
+                self.model.begin("resume", agent, session.id)
+                facts = {"session": session, "generation": session.generation}
+                self.waiting(agent, "session/resume", **facts)
+                return
+
+    # ---- checks --------------------------------------------------------------------------
+
+    def log(self, session_id: str) -> list[Event]:
+        return [decode_event(data) for data in self.kept.read_now(session_id, 0, sys.maxsize)]
+
+    def check(self) -> None:
+        snapshots = {each.session_id: each for each in self.host.get_sessions()}
+        facts = {name: (each.status, each.agent_id or None) for name, each in snapshots.items()}
+        assert facts == self.model.facts()
+        for session in self.model.known.values():
+            self._check_session(session)
+        for session_id, status in self.model.ended_logs.items():
+            self._check_end(session_id, status)
+        for follower in self.followers:
+            wanted = [
+                each for each in self.log(follower.session_id) if each.seq > follower.from_seq
+            ]
+            assert follower.events == wanted, "INV-2"
+        self._check_host_stream()
+        self._check_questions()
+
+    def _check_session(self, session: ModelSession) -> None:
+        events = self.log(session.id)
+        assert [each.seq for each in events] == list(range(1, len(events) + 1)), "INV-1"
+        if not session.is_settled:
+            return
+        state = fold(session.id, events)
+        snapshot = self.host.get_session(session.id)
+        assert snapshot is not None
+        assert state.connection.status == snapshot.status
+        assert (state.info.title or None) == (snapshot.title or None) == session.title
+        assert texts(state) == session.texts
+        modes: Any = state.modes or {}
+        assert modes.get("currentModeId") == session.mode
+        pending = [each.request_id for each in state.pending_permission_requests]
+        assert pending == self.model.pending(session)
+        if session.id not in self.model.reborn:
+            check_answered_once(events, pending)
+
+    def _check_end(self, session_id: str, status: str) -> None:
+        """Nothing is added to a log that has ended."""
+        events = self.log(session_id)
+        assert events[-1].type == "session-status-change"
+        assert events[-1].payload["status"] == status
+        if session_id not in self.model.reborn:
+            check_answered_once(events, [])
+
+    def _check_host_stream(self) -> None:
+        seqs = [each.seq for each in self.host_events]
+        assert seqs == list(range(1, len(seqs) + 1)), "INV-1 of the host's own stream"
+        told = {
+            each.payload["sessionId"]: each.payload["status"]
+            for each in self.host_events
+            if each.type == "session-updated"
+        }
+        for session in self.model.known.values():
+            assert told[session.id] == session.status
+        codes = [each.payload["code"] for each in self.host_events if each.type == "diagnostic"]
+        assert not {"event/unserializable", "subscriber/error", "storage/write-failed"} & set(codes)
+
+    def _check_questions(self) -> None:
+        projected: dict[str, list[str]] = {}
+        for event in self.host_events:
+            if event.type == "permission-updated":
+                projected.setdefault(event.payload["requestId"], []).append(event.payload["status"])
+        wanted = {each.id: ["pending", each.status] for each in self.model.questions}
+        for statuses in wanted.values():
+            if statuses[1] == "pending":
+                statuses.pop()
+        assert projected == wanted, "INV-9"
+        for question in self.model.questions:
+            self._check_answer(question)
+
+    def _check_answer(self, question: Question) -> None:
+        """The agent hears of each question once, unless it is gone."""
+        answers = question.puppet.answers[question.wire_id]
+        if question.status == "pending":
+            assert answers == []
+        elif question.puppet.exit_status is None:
+            (answer,) = answers
+            assert answer["result"]["outcome"] == question.outcome
+        else:
+            assert len(answers) <= 1
+
+
+def fold(session_id: str, events: list[Event]) -> SessionState:
+    state = initial_state(session_id)
+    for event in events:
+        state = reduce(state, event)
+    return state
+
+
+def texts(state: SessionState) -> list[str]:
+    return [block["text"] for message in state.messages for block in message.content]
+
+
+def check_answered_once(events: list[Event], pending: list[str]) -> None:
+    """INV-9 in the log: each question is there once and resolved once, or still pending."""
+    open_ones: list[str] = []
+    for event in events:
+        request_id = event.payload.get("requestId")
+        if event.type == "permission-request-created":
+            assert request_id not in open_ones
+            open_ones.append(request_id)
+        elif event.type == "permission-request-resolved":
+            assert request_id in open_ones, "resolved twice, or never asked"
+            open_ones.remove(request_id)
+    assert open_ones == pending, "asked and never resolved"
+
+
+def modes(current: str | None) -> Json:
+    if current is None:
+        return {}
+    available = [{"id": each, "name": each} for each in MODES]
+    return {"modes": {"currentModeId": current, "availableModes": available}}
