@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,30 +38,27 @@ ANSWERS: dict[str, Any] = {
     ],
     ids=["nothing", "said to be missing", "odd"],
 )
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda host, ids, _cwd: host.list_sessions(ids[0]),
-        lambda host, ids, cwd: host.resume_session(*ids, cwd=cwd),
-        lambda host, ids, cwd: host.load_session(*ids, cwd=cwd),
-        lambda host, ids, _cwd: host.set_mode(ids[1], "code"),
-        lambda host, ids, _cwd: host.set_config_option(ids[1], "model", "x"),
-        lambda host, ids, cwd: host.create_session(
-            ids[0], cwd=cwd, additional_directories=["/tmp"]
-        ),
-        lambda host, ids, _cwd: host.logout(ids[0]),
-    ],
-    ids=["list", "resume", "load", "mode", "config option", "directories", "logout"],
-)
 async def test_what_an_agent_did_not_declare_is_not_asked_of_it(
-    capabilities: dict[str, Any], ask: Callable[..., Any], tmp_path: Path
+    capabilities: dict[str, Any], tmp_path: Path
 ) -> None:
+    place: dict[str, Any] = {"cwd": str(tmp_path)}
     async with running() as host:
         spawned = await host.spawn_agent(agent(capabilities=capabilities))
-        session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
-        with pytest.raises(AcpError) as caught:
-            await ask(host, (spawned.agent_id, session.session_id), str(tmp_path))
-        assert caught.value.code == "acpjs/capability-unsupported"
+        session = await host.create_session(spawned.agent_id, **place)
+        ids = spawned.agent_id, session.session_id
+        elsewhere = {**place, "additional_directories": ["/tmp"]}
+        for ask in (
+            partial(host.list_sessions, spawned.agent_id),
+            partial(host.resume_session, *ids, **place),
+            partial(host.load_session, *ids, **place),
+            partial(host.set_mode, session.session_id, "code"),
+            partial(host.set_config_option, session.session_id, "model", "x"),
+            partial(host.create_session, spawned.agent_id, **elsewhere),
+            partial(host.logout, spawned.agent_id),
+        ):
+            with pytest.raises(AcpError) as caught:
+                await ask()
+            assert caught.value.code == "acpjs/capability-unsupported", ask
 
 
 async def test_an_empty_object_declares_a_capability(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is told of an agent: what it said it can do, how its process ended. Pure."""
+"""What is told to an agent of us, and of an agent to others. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
+from quarterdeck._version import __version__
 from quarterdeck.protocol import AgentCapabilitiesWire
+
+CLIENT_INFO = {"name": "quarterdeck", "version": __version__}
 
 
 def capabilities_wire(declared: Mapping[str, Any]) -> AgentCapabilitiesWire:

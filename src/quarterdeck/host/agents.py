@@ -19,10 +19,9 @@ import anyio
 import msgspec
 from msgspec import UNSET
 
-from quarterdeck._version import __version__
 from quarterdeck.acp import PROTOCOL_VERSION
 from quarterdeck.errors import AcpError, AgentNotFound, ConnectionClosed, ConnectionFailed, RpcError
-from quarterdeck.host.agent_facts import capabilities_wire, exit_record
+from quarterdeck.host.agent_facts import CLIENT_INFO, capabilities_wire, exit_record
 from quarterdeck.host.emitter import Emitter
 from quarterdeck.host.guard import guarded_command, kill_tree
 from quarterdeck.host.guard_program import send_signal
@@ -50,7 +49,6 @@ from quarterdeck.wire import (
 
 INITIALIZE_SECONDS = 120.0  # the slowest agent measured needs ten
 DOWN_SECONDS = 2.0  # that a failed call waits for its agent to be told as gone
-CLIENT_INFO = {"name": "quarterdeck", "version": __version__}
 
 
 class _UpdateParams(msgspec.Struct, rename="camel", gc=False):

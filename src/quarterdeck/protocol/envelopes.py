@@ -51,7 +51,7 @@ class RpcResponse(_Envelope, frozen=True, kw_only=True):
 
 
 class InboundRequest(_Envelope, frozen=True, kw_only=True):
-    """A question from the host; its `kind` is open, and "permission" is the one known so far."""
+    """A question from the host; its `kind` is open, "permission" and "elicitation" are known."""
 
     id: str
     kind: str
