@@ -21,7 +21,7 @@ from tests.host.model.steps import STEPS, Choose, Steps
 from tests.host.model.world import World
 
 DEEP = os.environ.get("QUARTERDECK_MODEL")
-LIVES, STEP_COUNT = map(int, (DEEP or "40:100").split(":"))
+LIVES, STEP_COUNT = map(int, (DEEP or "30:100").split(":"))
 SMALL_PAGE = 7  # so that short logs have left the memory too
 
 
@@ -37,8 +37,7 @@ def live(choose: Choose, *, is_durable: bool) -> None:
                 name = choose("step", [each for each in STEPS if steps.is_possible(each)])
                 step: Callable[[], Awaitable[None]] = getattr(steps, name)
                 await step()
-                await world.quiet()
-                world.check()
+                await world.check()
             await world.leave(is_killed=False)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -53,7 +52,9 @@ def live(choose: Choose, *, is_durable: bool) -> None:
 @pytest.mark.timeout(30 + LIVES * STEP_COUNT / 20)
 @pytest.mark.parametrize("is_durable", [False, True], ids=["in memory", "durable"])
 @settings(
-    max_examples=LIVES, derandomize=DEEP is None, suppress_health_check=[HealthCheck.data_too_large]
+    max_examples=LIVES // 3,
+    derandomize=DEEP is None,
+    suppress_health_check=[HealthCheck.data_too_large],
 )
 @given(data=st.data())
 def test_sessions_live_as_the_model_says(is_durable: bool, data: st.DataObject) -> None:

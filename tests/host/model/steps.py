@@ -342,7 +342,8 @@ class Steps:
         assert snapshot is not None
         if snapshot.status == "ready":
             agent.is_ready = True
-            of_agent = [each for each in world.model.known.values() if each.agent == agent.id]
+            in_order = [world.model.known[each.session_id] for each in world.host.get_sessions()]
+            of_agent = [each for each in in_order if each.agent == agent.id]
             agent.recovery = [each for each in of_agent if each.status == "disconnected"]
             world.recover(agent)
 

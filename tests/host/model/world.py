@@ -13,8 +13,9 @@ import anyio.lowlevel
 from anyio.abc import TaskGroup
 from anyio.lowlevel import current_token
 
+from quarterdeck.client import Client, InProcessTransport
 from quarterdeck.errors import AcpError, RpcError
-from quarterdeck.host import Host, HostOptions
+from quarterdeck.host import Host, HostEndpoint, HostOptions
 from quarterdeck.protocol import Event, SessionState, decode_event, initial_state, reduce
 from quarterdeck.storage import MemoryStorage, SessionMeta, Storage, Stored
 from tests.host.model.puppet import Json, Puppet
@@ -96,6 +97,9 @@ class World:
         self.followers: list[Follower] = []
         self.host_events: list[Event] = []
         self.host: Host
+        self.client: Client
+        self._logs: dict[str, list[Event]] = {}
+        self._states: dict[str, tuple[int, SessionState]] = {}
         self._is_durable = is_durable
         self._restart = restart
         self._leave = anyio.Event()
@@ -111,6 +115,7 @@ class World:
         self._tasks = tasks
         self._leave, self._left = anyio.Event(), anyio.Event()
         self.followers, self.host_events, self.calls = [], [], []
+        self._logs, self._states = {}, {}
         self._agents_started = 0
         await tasks.start(self._live)
 
@@ -121,7 +126,10 @@ class World:
             restart=self._restart,  # type: ignore[arg-type]  # drawn from the two that exist
             restart_backoff={"initialMs": 0.001, "factor": 1, "maxMs": 0.001},
         )
-        async with Host(options) as self.host:
+        async with (
+            Host(options) as self.host,
+            Client(InProcessTransport(HostEndpoint(self.host))) as self.client,
+        ):
             self.host.subscribe(None, 0, self.host_events.append)
             task_status.started()
             await self._leave.wait()
@@ -221,9 +229,34 @@ class World:
     # ---- checks --------------------------------------------------------------------------
 
     def log(self, session_id: str) -> list[Event]:
-        return [decode_event(data) for data in self.kept.read_now(session_id, 0, sys.maxsize)]
+        """Return what is stored of a session; what was read before is not read again."""
+        events = self._logs.setdefault(session_id, [])
+        stored = self.kept.read_now(session_id, len(events), sys.maxsize)
+        events.extend(map(decode_event, stored))
+        return events
 
-    def check(self) -> None:
+    def state(self, session_id: str) -> SessionState:
+        """Return the fold of a log."""
+        count, state = self._states.get(session_id, (0, initial_state(session_id)))
+        events = self.log(session_id)
+        for event in events[count:]:
+            state = reduce(state, event)
+        self._states[session_id] = len(events), state
+        return state
+
+    async def check(self) -> None:
+        """Compare everything that can be seen from outside with the reference."""
+        await self.quiet()
+        for session in self.client.sessions.all():
+            if self.model.known[session.id].is_settled:
+                _ = session.store  # followed from now on
+        await self.quiet()
+        self._check_host()
+        self._check_host_stream()
+        self._check_questions()
+        self._check_client()
+
+    def _check_host(self) -> None:
         snapshots = {each.session_id: each for each in self.host.get_sessions()}
         facts = {name: (each.status, each.agent_id or None) for name, each in snapshots.items()}
         assert facts == self.model.facts()
@@ -236,15 +269,13 @@ class World:
                 each for each in self.log(follower.session_id) if each.seq > follower.from_seq
             ]
             assert follower.events == wanted, "INV-2"
-        self._check_host_stream()
-        self._check_questions()
 
     def _check_session(self, session: ModelSession) -> None:
         events = self.log(session.id)
         assert [each.seq for each in events] == list(range(1, len(events) + 1)), "INV-1"
         if not session.is_settled:
             return
-        state = fold(session.id, events)
+        state = self.state(session.id)
         snapshot = self.host.get_session(session.id)
         assert snapshot is not None
         assert state.connection.status == snapshot.status
@@ -291,6 +322,21 @@ class World:
         for question in self.model.questions:
             self._check_answer(question)
 
+    def _check_client(self) -> None:
+        """A client that only listens knows as much as the host."""
+        sessions = self.client.sessions.all()
+        live = [each for each in self.model.known.values() if each.is_live]
+        assert {each.id: each.snapshot.status for each in sessions} == {
+            each.id: each.status for each in live
+        }
+        for session in sessions:
+            if self.model.known[session.id].is_settled:
+                assert session.store.state == self.state(session.id)
+        waiting = [each.id for each in self.model.questions if each.status == "pending"]
+        assert [each.request_id for each in self.client.permissions.pending] == waiting
+        agents = {each.agent_id: each.status for each in self.client.agents.all()}
+        assert agents == {each.agent_id: each.status for each in self.host.get_agents()}
+
     def _check_answer(self, question: Question) -> None:
         """The agent hears of each question once, unless it is gone."""
         answers = question.puppet.answers[question.wire_id]
@@ -301,13 +347,6 @@ class World:
             assert answer["result"]["outcome"] == question.outcome
         else:
             assert len(answers) <= 1
-
-
-def fold(session_id: str, events: list[Event]) -> SessionState:
-    state = initial_state(session_id)
-    for event in events:
-        state = reduce(state, event)
-    return state
 
 
 def texts(state: SessionState) -> list[str]:
