@@ -26,6 +26,7 @@ class ModelSession:
     status: str = "active"
     operation: Opening | None = None
     before: str | None = None
+    agent_before: str | None = None
     generation: int = 0
     has_modes: bool = False
     mode: str | None = None
@@ -194,7 +195,7 @@ class Reference:
             session = ModelSession(session_id, agent.id, agent.definition, status="creating")
             self.staged[session_id] = session
         else:
-            session.before = session.status
+            session.before, session.agent_before = session.status, session.agent
             session.generation += 1
             session.agent = agent.id
             if session.status != "closed":
@@ -217,8 +218,10 @@ class Reference:
     def give_up(self, session: ModelSession) -> None:
         session.operation = None
         session.replay = []
-        if self.staged.pop(session.id, None) is None and session.before != "closed":
-            session.status = str(session.before)
+        if self.staged.pop(session.id, None) is None:
+            session.agent = session.agent_before
+            if session.before != "closed":
+                session.status = str(session.before)
 
     def say(self, agent: ModelAgent, session_id: str, text: str) -> None:
         session = self.known.get(session_id) or self.staged.get(session_id)
