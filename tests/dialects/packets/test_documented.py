@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -323,7 +323,7 @@ def test_an_error_has_a_message_and_perhaps_a_code() -> None:
     assert msgspec.convert(error("no"), PACKET_TYPES["error"]) == error("no")
 
 
-@pytest.mark.parametrize("kind", ArtifactType.__args__)
+@pytest.mark.parametrize("kind", get_args(ArtifactType))
 def test_an_artifact_is_announced_in_meta(kind: str) -> None:
     artifact = {"id": "1", "type": kind, "name": "n", "path": "outputs/n", "preview_url": None}
     packet = last(

@@ -28,6 +28,7 @@ from quarterdeck.dialects.packets import (
     without_workspaces,
     workspace_path,
 )
+from tests.dialects.packets.logs import ANY_JSON
 from tests.dialects.packets.support import Json, vectors
 
 PACKETS = vectors("01", "02", "03", "04", "05", "06", "07", "08")
@@ -184,22 +185,6 @@ def test_cutting_workspaces_out_of_a_long_path_takes_no_time() -> None:
 def test_folders_of_sessions_within_a_session_are_cut_too() -> None:
     assert without_workspaces("/w/sessions/abc/b/sessions/def/x y") == "x y"
     assert without_workspaces("/w/sessions/abc/sessions/def/x") == "x"
-
-
-KEYS = st.sampled_from(
-    ["type", "sessionUpdate", "session_update", "title", "kind", "status", "content", "rawInput"]
-    + ["raw_input", "rawOutput", "_meta", "todos", "subagent_type", "path", "text", "oldText"]
-    + ["newText", "output", "metadata", "entries", "artifact", "command", "description", "code"]
-)
-WORDS = st.sampled_from(
-    ["tool_call_start", "tool_call_progress", "agent_message_chunk", "plan", "diff", "text"]
-    + ["edit", "read", "task", "todowrite", "error", "context_usage", "connect_app_request", "a/b"]
-)
-ANY_JSON: st.SearchStrategy[Any] = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | WORDS | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=6),
-    max_leaves=25,
-)
 
 
 @given(ANY_JSON)

@@ -65,6 +65,7 @@ class Call:
         "_name",
         "_raw_input",
         "_raw_output",
+        "_shown",
         "_title",
         "id",
         "is_ended_by_us",
@@ -83,6 +84,7 @@ class Call:
         self._name = ""
         self._kind = ""
         self._content: list[Json] | None = None
+        self._shown: list[Json] | None = None
         self._locations: list[Json] | None = None
         self._raw_input: Any = None
         self._raw_output: Any = None
@@ -105,7 +107,7 @@ class Call:
         if (raw_output := said.get("rawOutput")) is not None:
             self._raw_output = raw_output
         if isinstance(content := said.get("content"), list):
-            self._content = _whole_content(content)
+            self._keep(_whole_content(content))
         if isinstance(locations := said.get("locations"), list):
             self._locations = whole_locations(locations)
         status = said.get("status")
@@ -119,8 +121,8 @@ class Call:
 
     def settle(self, terminals: Terminals) -> None:
         """Put what terminals wrote in the place of the terminals: the call is over."""
-        if self._content is not None:
-            self._content = list(_settled(self._content, self.session, terminals))
+        if self._content is not None and self._content is not self._shown:
+            self._keep(list(_settled(self._content, self.session, terminals)))
 
     def snapshot(self, *, names: bool) -> ToolSnapshot:
         """Return all that is known; with `names`, the tool's name and its own kind too."""
@@ -131,10 +133,14 @@ class Call:
             status=self.status,
             raw_input=self._raw_input,
             raw_output=self._raw_output,
-            content=None if self._content is None else _without_terminals(self._content),
+            content=self._shown,
             locations=self._locations,
             meta={"toolName": self._tool_name(), **(self._meta or {})} if names else self._meta,
         )
+
+    def _keep(self, content: list[Json]) -> None:
+        self._content = content
+        self._shown = _without_terminals(content)
 
     def _kind_to_write(self, *, any_kind: bool) -> str:
         if any_kind and self._kind:
@@ -153,7 +159,7 @@ class Call:
         return resolve_name(self._title, raw_input, self._kind)
 
 
-def _whole_content(items: Iterable[Any]) -> list[Json] | None:
+def _whole_content(items: Iterable[Any]) -> list[Json]:
     """Complete the items that packets have; terminals wait for the end."""
     whole = [
         item if item.get("type") == "terminal" else whole_item(item)

@@ -43,6 +43,7 @@ class PacketReader:
         self._limit = limit_bytes
         self._line = bytearray()
         self._is_line_too_long = False
+        self._is_event_too_long = False
         self._is_after_cr = False
         self._is_first = True
         self._data: list[bytes] = []
@@ -92,8 +93,9 @@ class PacketReader:
         self._line.clear()
         if self._is_line_too_long:
             self._is_line_too_long = False
-            self._size = self._limit + 1  # the event it belongs to is lost
-            return b":"
+            self._is_event_too_long = True
+            self._data, self._size = [], 0
+            return b":"  # says nothing, and is not the end of the event
         if self._is_first:
             self._is_first = False
             line = line.removeprefix(_BOM)
@@ -103,7 +105,7 @@ class PacketReader:
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         match name:
-            case b"data" if self._size <= self._limit:
+            case b"data" if not self._is_event_too_long:
                 self._size += len(value) + 1
                 self._data.append(value)
             case b"event":
@@ -114,11 +116,10 @@ class PacketReader:
                 pass
 
     def _dispatch(self) -> list[Packet]:
-        lines, event, size = self._data, self._event, self._size
+        lines, event = self._data, self._event
         self._data, self._event, self._size = [], "", 0
-        if size > self._limit:
-            self.skipped += 1
-            return []
+        self.skipped += self._is_event_too_long
+        self._is_event_too_long = False
         if not lines:
             return []
         found = [_object(b"\n".join(lines))]

@@ -150,8 +150,8 @@ class TextBlock(TypedDict):
     annotations: Json | None
 
 
-class OtherBlock(TypedDict):
-    """An image, a sound, a link, a resource: as the agent sent it."""
+class Block(TypedDict):
+    """Any content block: a text, or an image, a sound, a link, a resource as the agent sent it."""
 
     _meta: Json | None
     type: str
@@ -161,7 +161,8 @@ class OtherBlock(TypedDict):
 class ContentItem(TypedDict):
     _meta: Json | None
     type: Literal["content"]
-    content: TextBlock | OtherBlock
+    content: Block
+    """Nearly always a `TextBlock`."""
 
 
 class DiffItem(TypedDict):
@@ -250,7 +251,8 @@ class CurrentModeUpdatePacket(TypedDict):
 class PromptResponsePacket(TypedDict):
     _meta: Json
     type: Literal["prompt_response"]
-    stopReason: StopReason
+    stopReason: str
+    """A `StopReason`, or what a newer agent says."""
     timestamp: NotRequired[str]
 
 
