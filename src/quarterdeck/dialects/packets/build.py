@@ -82,7 +82,7 @@ def tool_call_start(call: ToolSnapshot) -> Packet:
     """Build the beginning of a tool call: nothing has come of it yet, and it has no `type`."""
     return {
         "_meta": call.meta,
-        "content": call.content if call.status == "pending" else None,
+        "content": (call.content or None) if call.status == "pending" else None,
         "kind": call.kind,
         "locations": [] if call.locations is None else call.locations,
         "rawInput": {} if call.raw_input is None else call.raw_input,

@@ -32,6 +32,8 @@ TERMINALS: Final = 64
 TERMINAL_BYTES: Final = 65_536
 ENDS: Final = frozenset({"completed", "failed"})
 _ONE_WORD: Final = re.compile(r"[A-Za-z][\w.:\-]*")
+_LASTING: Final = ("toolName", "tool_name", "sessionId", "parentSessionId", "subagentSessionId")
+"""What is true of a call for good; the rest of `_meta` is about one update."""
 _STATUSES: Final = ENDS | {"pending", "in_progress"}
 CallKey = tuple[str, str]
 """The session and the id: an id is unique in its session only."""
@@ -90,11 +92,12 @@ class Call:
         self._raw_output: Any = None
         self._meta: Json | None = None
 
-    def declare(self, name: str, meta: Json | None) -> None:
+    def declare(self, name: str, meta: Json) -> None:
         """Take in what an agent says beside the call."""
         self._name = name or self._name
-        if meta:
-            self._meta = {**(self._meta or {}), **meta}
+        lasting: Json = {key: meta[key] for key in _LASTING if key in meta}
+        if lasting:
+            self._meta = {**(self._meta or {}), **lasting}
 
     def patch(self, said: Mapping[str, Any]) -> None:
         """Take in what an agent says of the call."""
@@ -124,8 +127,12 @@ class Call:
         if self._content is not None and self._content is not self._shown:
             self._keep(list(_settled(self._content, self.session, terminals)))
 
-    def snapshot(self, *, names: bool) -> ToolSnapshot:
-        """Return all that is known; with `names`, the tool's name and its own kind too."""
+    def snapshot(self, meta: Json | None, *, names: bool) -> ToolSnapshot:
+        """Return all that is known, and `meta`; with `names`, the tool's name and own kind too."""
+        if self._meta is not None:
+            meta = {**self._meta, **(meta or {})}
+        if names:
+            meta = {"toolName": self._tool_name(), **(meta or {})}
         return ToolSnapshot(
             tool_call_id=self.id,
             title=self._title or self._name or self.id,
@@ -135,7 +142,7 @@ class Call:
             raw_output=self._raw_output,
             content=self._shown,
             locations=self._locations,
-            meta={"toolName": self._tool_name(), **(self._meta or {})} if names else self._meta,
+            meta=meta,
         )
 
     def _keep(self, content: list[Json]) -> None:

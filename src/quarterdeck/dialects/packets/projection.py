@@ -99,12 +99,12 @@ class Projection:
         if call is None:
             call = self._ledger.begin(session, call_id)
         is_ours = event.extensions is not None and "quarterdeck" in event.extensions
-        before = call.snapshot(names=False) if is_ours and not is_new else None
+        before = call.snapshot(None, names=False) if is_ours and not is_new else None
         meta = self._say(call, event, payload)
-        packets = [build.tool_call_start(self._snapshot(call))] if is_new else []
-        is_repeated = before is not None and before == call.snapshot(names=False)
+        packets = [build.tool_call_start(self._snapshot(call, meta))] if is_new else []
+        is_repeated = before is not None and before == call.snapshot(None, names=False)
         if (not is_new or call.status != "pending" or _is_update(event)) and not is_repeated:
-            packets.append(self._progress(call, event))
+            packets.append(self._progress(call, event, meta))
         artifact = _artifact(meta) if meta else None
         return packets if artifact is None else [*packets, artifact]
 
@@ -114,16 +114,16 @@ class Projection:
     def _say(self, call: Call, event: Event, payload: Json) -> Json | None:
         meta = self._meta(event)
         if meta is not None or event.extensions is not None:
-            call.declare(_declared_name(event.extensions or {}, meta or {}), meta)
+            call.declare(_declared_name(event.extensions or {}, meta or {}), meta or {})
         call.patch(payload)
         self._ledger.sort(call)
         return meta
 
-    def _snapshot(self, call: Call) -> build.ToolSnapshot:
-        return call.snapshot(names=self._is_tagged)
+    def _snapshot(self, call: Call, meta: Json | None) -> build.ToolSnapshot:
+        return call.snapshot(meta, names=self._is_tagged)
 
-    def _progress(self, call: Call, event: Event) -> Packet:
-        return build.tool_call_progress(self._snapshot(call), build.iso_time(event.ts))
+    def _progress(self, call: Call, event: Event, meta: Json | None) -> Packet:
+        return build.tool_call_progress(self._snapshot(call, meta), build.iso_time(event.ts))
 
     def _permission(self, event: Event, payload: Json) -> list[Packet]:
         request_id, said = payload.get("requestId"), payload.get("toolCall")
@@ -136,7 +136,7 @@ class Projection:
             # An empty list here means that the agent did not repeat itself.
             call.patch({key: value for key, value in said.items() if value != []})
             self._ledger.sort(call)
-            packets = [build.tool_call_start(self._snapshot(call))] if is_new else []
+            packets = [build.tool_call_start(self._snapshot(call, None))] if is_new else []
         if isinstance(request_id, str):
             time = build.iso_time(event.ts)
             packets.append(build.approval_requested(request_id, session, time))
@@ -175,7 +175,7 @@ class Projection:
         """End the calls that were left open: those of a subagent, or all when the turn is over."""
         is_all = event.session_id == self._session_id
         packets = [
-            self._progress(call, event)
+            self._progress(call, event, None)
             for call in self._ledger.end_open(None if is_all else event.session_id)
         ]
         if self._is_tagged and reason == "cancelled":
