@@ -121,7 +121,21 @@ def tool_updates(name: str) -> st.SearchStrategy[Event]:
     return CALLS.map(lambda fields: update({"sessionUpdate": name, **fields}))
 
 
+def marked(fields: Any) -> Event:
+    """Return an update that the host adds to what an agent sent."""
+    payload = {key: value for key, value in fields.items() if key != "_meta"}
+    return event("tool-call-update", payload, extensions={"quarterdeck": {"added": "before"}})
+
+
+def of_a_subagent(fields: Any) -> Event:
+    return update({"sessionUpdate": "tool_call", **fields}, session_id="child")
+
+
 EVENTS = st.one_of(
+    CALLS.map(marked),
+    CALLS.map(of_a_subagent),
+    BLOCK.map(lambda block: event("agent-message-chunk", {"content": block}, session_id="child")),
+    st.just(event("prompt-finished", {"stopReason": "end_turn"}, session_id="child")),
     *(
         updates(name, content=BLOCK, messageId=WORDS, _meta=META)
         for name in ("user_message_chunk", "agent_message_chunk", "agent_thought_chunk")

@@ -10,7 +10,10 @@ from hypothesis import given, strategies as st
 
 from quarterdeck.dialects.packets import (
     ChildRoute,
+    Failed,
     NormalRoute,
+    Plan,
+    PromptResponse,
     TaskRoute,
     ToolProgress,
     ToolStart,
@@ -173,6 +176,79 @@ def test_a_name_of_javascript_is_not_a_tool() -> None:
         shown = parse_packet({"type": "tool_call_start", "title": name})
         assert isinstance(shown, ToolStart)
         assert (shown.tool_name, shown.kind, shown.title) == ("unknown", "other", "Running tool")
+
+
+def shown_call(**fields: Any) -> ToolProgress:
+    shown = parse_packet({"type": "tool_call_progress", **fields})
+    assert isinstance(shown, ToolProgress)
+    return shown
+
+
+def test_what_a_subagent_did_goes_to_its_card() -> None:
+    meta = {"sessionId": "c", "parentSessionId": "p", "subagentSessionId": "x"}
+    for kind in ("agent_message_chunk", "agent_thought_chunk", "tool_call_start"):
+        assert route(parse_packet({"type": kind, "_meta": meta})) == ChildRoute("c", "p")
+    assert route(parse_packet({"type": "error", "_meta": meta})) == NormalRoute()
+    assert route(shown_call(_meta={"subagentSessionId": "x"})) == TaskRoute("x")
+
+
+def test_a_long_name_of_a_subagent_is_cut() -> None:
+    task = {"subagent_type": "Explore", "description": "x" * 41}
+    assert subagent_name(shown_call(rawInput=task)) == "x" * 40 + "…"
+
+
+def test_a_plan_is_shown_with_its_entries() -> None:
+    entry = {"content": "a", "status": "in_progress", "priority": "high"}
+    shown = parse_packet({"type": "agent_plan_update", "entries": [entry, {"status": "odd"}]})
+    assert isinstance(shown, Plan)
+    assert [(each.content, each.status, each.priority) for each in shown.entries] == [
+        ("a", "in_progress", "high"),
+        ("", "pending", "medium"),
+    ]
+
+
+def test_the_reason_and_the_code_of_an_end_are_not_lost() -> None:
+    end = parse_packet({"type": "prompt_response", "stopReason": "refusal"})
+    failure = parse_packet({"type": "error", "message": "m", "code": -2})
+    assert isinstance(end, PromptResponse)
+    assert isinstance(failure, Failed)
+    assert (end.stop_reason, failure.code) == ("refusal", "-2")
+
+
+@pytest.mark.parametrize(
+    ("packet", "name"),
+    [
+        ({"title": "skill", "rawInput": {"name": "pptx"}}, "pptx"),
+        ({"title": "bash", "rawInput": {"command": "cat .opencode/skills/pdf/SKILL.md"}}, "pdf"),
+        ({"title": "bash", "rawInput": {"command": "ls"}}, None),
+    ],
+)
+def test_a_skill_is_found_in_an_input_or_a_command(packet: Json, name: str | None) -> None:
+    assert shown_call(**packet).skill_name == name
+
+
+def test_found_files_are_listed() -> None:
+    found = shown_call(title="glob", rawOutput={"files": ["a", "b"]})
+    assert found.raw_output == "a\nb"
+
+
+@pytest.mark.parametrize(
+    ("output", "answer", "session"),
+    [
+        ("task_id: ses_1 (x)\nok", "task_id: ses_1 (x)\nok", "ses_1"),
+        (
+            "ok <task_metadata>task_id: t</task_metadata> and <task_metadata>b</task_metadata>",
+            "ok  and",
+            "t",
+        ),
+        ("ok <task_metadata>never closed", "ok <task_metadata>never closed", None),
+    ],
+)
+def test_the_output_of_a_task_is_its_answer_and_its_session(
+    output: str, answer: str, session: str | None
+) -> None:
+    shown = shown_call(title="task", status="completed", rawOutput={"output": output})
+    assert (shown.task_output, shown.subagent_session_id) == (answer, session)
 
 
 def test_cutting_workspaces_out_of_a_long_path_takes_no_time() -> None:

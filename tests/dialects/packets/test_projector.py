@@ -15,9 +15,10 @@ from quarterdeck.dialects.packets import (
     ContentItem,
     DiffItem,
     PacketProjector,
+    agent_thought_chunk,
     packet_type,
 )
-from quarterdeck.dialects.packets.ledger import REMEMBERED, TERMINAL_BYTES
+from quarterdeck.dialects.packets.ledger import REMEMBERED, TERMINAL_BYTES, TERMINALS
 from quarterdeck.protocol import Event, decode_event, make_host_event
 from tests.dialects.packets.logs import LOGS, STYLES
 from tests.dialects.packets.support import (
@@ -51,14 +52,15 @@ def statuses(packets: list[Json]) -> list[str]:
 
 
 def test_a_thought_is_a_chunk_of_its_own_type() -> None:
-    assert project([update({"sessionUpdate": "agent_thought_chunk", "content": text("hm")})]) == [
-        {
-            "_meta": None,
-            "content": {"_meta": None, "annotations": None, "text": "hm", "type": "text"},
-            "sessionUpdate": "agent_thought_chunk",
-            "type": "agent_thought_chunk",
-        }
-    ]
+    for content in (text("hm"), "hm"):
+        sent = {"sessionUpdate": "agent_thought_chunk", "content": content}
+        assert project([update(sent)]) == [agent_thought_chunk("hm")]
+    assert agent_thought_chunk("hm") == {
+        "_meta": None,
+        "content": {"_meta": None, "annotations": None, "text": "hm", "type": "text"},
+        "sessionUpdate": "agent_thought_chunk",
+        "type": "agent_thought_chunk",
+    }
 
 
 def test_the_id_of_a_message_and_the_meta_of_an_agent_go_along() -> None:
@@ -298,6 +300,37 @@ def test_a_terminal_is_the_text_it_wrote_when_its_call_ends() -> None:
     assert contents == [None, None, shown, shown]
 
 
+def test_a_terminal_keeps_its_place_among_other_content() -> None:
+    before, after = ({"type": "content", "content": text(word)} for word in ("one", "three"))
+    silent = {"type": "terminal", "terminalId": "silent"}
+    nameless = {"type": "terminal"}
+    packets = project(
+        [
+            call(status="in_progress", content=[before, *TERMINAL, silent, nameless, after]),
+            output("two"),
+            progress(status="completed"),
+        ]
+    )
+    words = [
+        [item["content"]["text"] for item in packet["content"]]
+        for packet in packets
+        if packet["content"]
+    ]
+    assert words == [["one", "three"], ["one", "two", "three"]]
+
+
+def test_of_many_terminals_the_newest_are_kept() -> None:
+    packets = project(
+        [
+            call(status="in_progress", content=TERMINAL),
+            output("forgotten"),
+            *(output("x", f"t{number}") for number in range(TERMINALS)),
+            progress(status="completed"),
+        ]
+    )
+    assert packets[-1]["content"] == []
+
+
 def test_of_a_long_output_the_end_is_kept() -> None:
     packets = project(
         [call(content=TERMINAL), *[output("x" * 9999 + "\n")] * 20, output("end"), finished()]
@@ -313,6 +346,10 @@ def test_an_artifact_of_a_tool_follows_its_progress() -> None:
     assert types(packets) == ["tool_call", "tool_call_progress", "artifact_created"]
     assert packets[-1]["artifact"] == artifact
     assert types(project([call(_meta={"artifact": {"id": 1}})])) == ["tool_call"]
+
+
+def test_a_call_without_an_id_is_left_to_the_log() -> None:
+    assert project([update({"sessionUpdate": "tool_call", "title": "bash"})]) == []
 
 
 def test_drafts_of_acp_have_packets_where_there_is_a_word_for_them() -> None:
@@ -340,6 +377,19 @@ def test_drafts_of_acp_have_packets_where_there_is_a_word_for_them() -> None:
     assert (plan["entries"], removed["entries"]) == ([whole], [])
     assert compacted == {"type": "compaction", "timestamp": TIME, "summary": "so far"}
     assert (child["subagent_session_id"], child["parent_session_id"]) == ("child", SESSION)
+
+
+def test_of_many_compactions_under_way_the_oldest_is_forgotten() -> None:
+    def chunk(number: int) -> Event:
+        said = {"compactionId": f"k{number}", "content": text(f"{number}")}
+        return update({"sessionUpdate": "compaction_summary_chunk", **said})
+
+    def done(number: int) -> Event:
+        ended = {"compactionId": f"k{number}", "status": "completed"}
+        return update({"sessionUpdate": "compaction_update", **ended})
+
+    packets = project([*map(chunk, range(17)), done(16), done(0)])
+    assert [packet["summary"] for packet in packets] == ["16", None]
 
 
 def test_what_a_subagent_does_says_whose_it_is() -> None:

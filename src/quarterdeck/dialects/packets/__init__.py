@@ -49,8 +49,8 @@ from quarterdeck.dialects.packets.parsed import (
     Unknown,
 )
 from quarterdeck.dialects.packets.paths import relative_path, without_workspaces, workspace_path
-from quarterdeck.dialects.packets.projection import Style
-from quarterdeck.dialects.packets.projector import HasSessionId, PacketProjector
+from quarterdeck.dialects.packets.projection import HasSessionId, Style
+from quarterdeck.dialects.packets.projector import PacketProjector
 from quarterdeck.dialects.packets.routing import (
     ChildRoute,
     NormalRoute,

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import isfinite
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from quarterdeck.dialects.packets import build
 from quarterdeck.dialects.packets.drafts import Drafts
@@ -38,11 +38,18 @@ GONE: Final[Mapping[str, str]] = {
 }
 
 
+class HasSessionId(Protocol):
+    """A session in any form that knows its id, for example a snapshot of the host."""
+
+    @property
+    def session_id(self) -> str: ...
+
+
 class Projection:
     """What has to be remembered of a log to make packets of the rest."""
 
-    def __init__(self, session_id: str, style: Style) -> None:
-        self._session_id = session_id
+    def __init__(self, session: str | HasSessionId, style: Style) -> None:
+        self.session_id = session if isinstance(session, str) else session.session_id
         self._is_tagged = style == "tagged"
         self._ledger = Ledger()
         self._drafts = Drafts()
@@ -70,9 +77,9 @@ class Projection:
         """Return what goes along with a packet: the agent's `_meta`, and whose packet it is."""
         extensions = event.extensions
         meta = None if extensions is None else extensions.get("_meta")
-        if event.session_id == self._session_id:
+        if event.session_id == self.session_id:
             return meta if isinstance(meta, dict) else None
-        whose = {"sessionId": event.session_id, "parentSessionId": self._session_id}
+        whose = {"sessionId": event.session_id, "parentSessionId": self.session_id}
         return {**meta, **whose} if isinstance(meta, dict) else whose
 
     def _chunk(self, event: Event, payload: Json) -> list[Packet]:
@@ -127,7 +134,7 @@ class Projection:
 
     def _permission(self, event: Event, payload: Json) -> list[Packet]:
         request_id, said = payload.get("requestId"), payload.get("toolCall")
-        session = event.session_id or self._session_id
+        session = event.session_id or self.session_id
         packets: list[Packet] = []
         if isinstance(said, dict) and isinstance(call_id := said.get("toolCallId"), str):
             call = self._ledger.find(session, call_id)
@@ -158,7 +165,7 @@ class Projection:
         return [build.context_usage(int(used), amount, build.iso_time(event.ts))]
 
     def _finished(self, event: Event, payload: Json) -> list[Packet]:
-        if event.session_id != self._session_id:
+        if event.session_id != self.session_id:
             return self._close(event, payload.get("stopReason"))
         self._is_prompting = False
         failure, reason = payload.get("error"), payload.get("stopReason")
@@ -173,7 +180,7 @@ class Projection:
 
     def _close(self, event: Event, reason: object) -> list[Packet]:
         """End the calls that were left open: those of a subagent, or all when the turn is over."""
-        is_all = event.session_id == self._session_id
+        is_all = event.session_id == self.session_id
         packets = [
             self._progress(call, event, None)
             for call in self._ledger.end_open(None if is_all else event.session_id)
@@ -184,7 +191,7 @@ class Projection:
         return packets
 
     def _status(self, event: Event, payload: Json) -> list[Packet]:
-        if event.session_id != self._session_id:
+        if event.session_id != self.session_id:
             return []
         status, was_prompting = payload.get("status"), self._is_prompting
         self._is_prompting = status == "prompting"
@@ -198,7 +205,7 @@ class Projection:
         return []
 
     def _reset(self, event: Event, _payload: Json) -> list[Packet]:
-        if event.session_id == self._session_id:
+        if event.session_id == self.session_id:
             self._ledger.clear()
             self._is_prompting = False
             self._is_replaying = True
@@ -212,7 +219,7 @@ class Projection:
         return []
 
     def _draft(self, event: Event, payload: Json) -> list[Packet]:
-        return self._drafts.packets(payload, self._session_id, build.iso_time(event.ts))
+        return self._drafts.packets(payload, self.session_id, build.iso_time(event.ts))
 
 
 def _is_update(event: Event) -> bool:

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from quarterdeck.dialects.packets.projection import Projection, Style
+from quarterdeck.dialects.packets.projection import HasSessionId, Projection, Style
 from quarterdeck.dialects.packets.rows import ClearRows, Coalescer, Row
 from quarterdeck.dialects.packets.types import Packet
 from quarterdeck.protocol import Event
-
-
-class HasSessionId(Protocol):
-    """A session in any form that knows its id, for example a snapshot of the host."""
-
-    @property
-    def session_id(self) -> str: ...
 
 
 class PacketProjector:
@@ -31,9 +22,7 @@ class PacketProjector:
     """
 
     def __init__(self, session: str | HasSessionId, *, style: Style = "plain") -> None:
-        session_id = session if isinstance(session, str) else session.session_id
-        self._session_id = session_id
-        self._projection = Projection(session_id, style)
+        self._projection = Projection(session, style)
         self._history: Coalescer | None = None
 
     def feed(self, event: Event) -> list[Packet]:
@@ -41,7 +30,7 @@ class PacketProjector:
         packets = self._projection.feed(event)
         if self._history is not None:
             return self._from_history(self._history, event, packets)
-        if event.type == "session-reset" and event.session_id == self._session_id:
+        if event.type == "session-reset" and event.session_id == self._projection.session_id:
             self._history = Coalescer()
         return [] if event.type == "user-message-chunk" else packets
 

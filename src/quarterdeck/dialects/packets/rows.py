@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 from msgspec import Struct
 
 from quarterdeck.dialects.packets.detect import has_todo_title, is_task_tool, packet_type
-from quarterdeck.dialects.packets.projection import Projection, Style
+from quarterdeck.dialects.packets.projection import HasSessionId, Projection, Style
 from quarterdeck.dialects.packets.types import Json, Packet
 from quarterdeck.protocol import Event
 
@@ -152,7 +152,7 @@ def _kept_of_call(packet: Packet) -> list[Packet]:
 class PacketRows:
     """A log as the rows that a page would have stored."""
 
-    def __init__(self, session: str, *, style: Style = "plain") -> None:
+    def __init__(self, session: str | HasSessionId, *, style: Style = "plain") -> None:
         self._projection = Projection(session, style)
         self._coalescer = Coalescer()
 
