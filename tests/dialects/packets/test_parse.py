@@ -251,6 +251,17 @@ def test_the_output_of_a_task_is_its_answer_and_its_session(
     assert (shown.task_output, shown.subagent_session_id) == (answer, session)
 
 
+def test_an_output_that_is_nested_too_deeply_is_not_shown() -> None:
+    deep: Any = "x"
+    for _ in range(5000):
+        deep = [deep]
+    assert shown_call(title="lsp", rawOutput=deep).raw_output == ""
+    assert shown_call(title="glob", rawOutput={"files": ["a", deep]}).raw_output == "a\n"
+    failure = parse_packet({"type": "error", "message": "m", "code": deep})
+    assert isinstance(failure, Failed)
+    assert failure.code == ""
+
+
 def test_cutting_workspaces_out_of_a_long_path_takes_no_time() -> None:
     """Quadratic, this would take an hour."""
     path = "/a" * 500_000

@@ -136,6 +136,24 @@ def test_what_the_host_repeats_for_an_agent_is_not_said_twice() -> None:
     assert types(packets) == ["tool_call", "tool_call_progress"]
 
 
+def test_an_input_that_is_nested_too_deeply_to_compare_is_forwarded() -> None:
+    def deep() -> Any:
+        nested: Any = "x"
+        for _ in range(5000):
+            nested = [nested]
+        return nested
+
+    ours = {"quarterdeck": {"added": "the agent had sent this before"}}
+    repeated = {"toolCallId": "c", "rawInput": deep()}
+    packets = project(
+        [
+            event("tool-call", {"toolCallId": "c", "title": "t", "rawInput": deep()}),
+            event("tool-call-update", repeated, extensions=ours),
+        ]
+    )
+    assert types(packets) == ["tool_call", "tool_call_progress"]
+
+
 def test_a_status_does_not_go_back_from_an_end() -> None:
     packets = project([call(status="completed"), progress(status="in_progress", title="late")])
     assert statuses(packets) == ["pending", "completed", "completed"]

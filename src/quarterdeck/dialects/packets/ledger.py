@@ -27,7 +27,7 @@ from quarterdeck.dialects.packets.tools import WIRE_KINDS, canonical_name, resol
 from quarterdeck.dialects.packets.types import Json
 from quarterdeck.protocol import TailBuffer
 
-REMEMBERED: Final = 256
+REMEMBERED: Final = 64
 TERMINALS: Final = 64
 TERMINAL_BYTES: Final = 65_536
 ENDS: Final = frozenset({"completed", "failed"})

@@ -48,6 +48,11 @@ def as_text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
+def as_code(value: object) -> str:
+    """Return the code of an error, which is a text or a number."""
+    return str(value) if isinstance(value, str | int) else ""
+
+
 def todo_status(value: object) -> TodoStatus:
     return _STATUSES.get(as_text(value), "pending")
 
@@ -57,8 +62,11 @@ def plan_priority(value: object) -> Priority:
 
 
 def pretty(value: object) -> str:
-    """Return any output as JSON for people; nothing for nothing."""
-    return "" if value is None else json.dumps(value, indent=2, ensure_ascii=False)
+    """Return any output as JSON for people; nothing for nothing, nor for what nobody could read."""
+    try:
+        return "" if value is None else json.dumps(value, indent=2, ensure_ascii=False)
+    except RecursionError:
+        return ""
 
 
 def execute_output(raw_output: object) -> str:
@@ -72,7 +80,7 @@ def search_output(raw_output: object) -> str:
         return as_text(output["output"])
     files = output.get("files")
     if isinstance(files, list):
-        return "\n".join(str(each) for each in files)
+        return "\n".join(each if isinstance(each, str) else pretty(each) for each in files)
     return pretty(raw_output)
 
 

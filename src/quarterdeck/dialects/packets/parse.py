@@ -100,9 +100,8 @@ def _response(packet: _Packet) -> parsed.PromptResponse:
 
 
 def _failed(packet: _Packet) -> parsed.Failed:
-    code = packet.get("code")
     return parsed.Failed(
-        message=as_text(packet.get("message")), code="" if code is None else str(code)
+        message=as_text(packet.get("message")), code=outputs.as_code(packet.get("code"))
     )
 
 

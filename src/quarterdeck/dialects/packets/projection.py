@@ -27,6 +27,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 from quarterdeck.dialects.packets import build
 from quarterdeck.dialects.packets.drafts import Drafts
 from quarterdeck.dialects.packets.ledger import ENDS, Call, Ledger
+from quarterdeck.dialects.packets.outputs import as_code, as_text
 from quarterdeck.dialects.packets.types import Json, Packet
 from quarterdeck.protocol import Event
 
@@ -109,7 +110,7 @@ class Projection:
         before = call.snapshot(None, names=False) if is_ours and not is_new else None
         meta = self._say(call, event, payload)
         packets = [build.tool_call_start(self._snapshot(call, meta))] if is_new else []
-        is_repeated = before is not None and before == call.snapshot(None, names=False)
+        is_repeated = before is not None and _is_same(before, call.snapshot(None, names=False))
         if (not is_new or call.status != "pending" or _is_update(event)) and not is_repeated:
             packets.append(self._progress(call, event, meta))
         artifact = _artifact(meta) if meta else None
@@ -172,9 +173,8 @@ class Projection:
         packets = self._close(event, reason)
         self._ledger.turn += 1
         if isinstance(failure, dict):
-            message, code = failure.get("message"), failure.get("code")
-            text = message if isinstance(message, str) else "the agent failed and did not say why"
-            return [*packets, build.error(text, None if code is None else str(code))]
+            text = as_text(failure.get("message")) or "the agent failed and did not say why"
+            return [*packets, build.error(text, as_code(failure.get("code")) or None)]
         reason = reason if isinstance(reason, str) and reason else "end_turn"
         return [*packets, build.prompt_response(reason)]
 
@@ -220,6 +220,13 @@ class Projection:
 
     def _draft(self, event: Event, payload: Json) -> list[Packet]:
         return self._drafts.packets(payload, self.session_id, build.iso_time(event.ts))
+
+
+def _is_same(before: build.ToolSnapshot, after: build.ToolSnapshot) -> bool:
+    try:
+        return before == after
+    except RecursionError:  # an agent may nest its input as deeply as it likes
+        return False
 
 
 def _is_update(event: Event) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 from msgspec import Struct
 
 from quarterdeck.dialects.packets.detect import is_todo_write_tool, packet_type
-from quarterdeck.dialects.packets.outputs import as_object, as_text, todos_of
+from quarterdeck.dialects.packets.outputs import as_code, as_object, as_text, todos_of
 from quarterdeck.dialects.packets.types import Json, Packet
 
 INTERNAL_ERROR: Final = -32603
@@ -62,9 +62,9 @@ def prompt_end(packet: Packet) -> PromptEnd | None:
             is_acp = reason not in ("", "stop_sequence")
             return PromptResult(reason if is_acp else "end_turn")
         case "error":
-            code = packet.get("code")
+            code = as_code(packet.get("code"))
             message = as_text(packet.get("message")) or "the agent failed and did not say why"
-            return PromptFailure(message, data=None if code is None else {"code": code})
+            return PromptFailure(message, data={"code": code} if code else None)
         case _:
             return None
 
