@@ -136,6 +136,8 @@ class Outcome:
 
     problems: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+    logs: dict[str, list[Event]] = field(default_factory=dict)
+    """What the host recorded, by session."""
 
 
 class Player:
@@ -189,7 +191,7 @@ async def play(path: Path, folder: Path) -> Outcome:
     agent = definition([*command, str(folder / "steps.json"), str(folder / "skipped")])
     outcome = Outcome()
     told = Seen()
-    logs: dict[str, list[Event]] = {}
+    logs = outcome.logs
     async with running(kill_timeout_ms=2000) as host:
         player = Player(recording, folder, host, told)
 
