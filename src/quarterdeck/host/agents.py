@@ -23,11 +23,10 @@ from quarterdeck._version import __version__
 from quarterdeck.acp import PROTOCOL_VERSION
 from quarterdeck.errors import AcpError, AgentNotFound, ConnectionClosed, ConnectionFailed, RpcError
 from quarterdeck.host.emitter import Emitter
-from quarterdeck.host.guard import guarded_command, kill_tree
-from quarterdeck.host.guard_program import send_signal
 from quarterdeck.host.handlers import derive_client_capabilities
 from quarterdeck.host.options import ResolvedHostOptions
 from quarterdeck.host.sessions import agent_exited, agent_misbehaved
+from quarterdeck.machine import guarded_command, kill_tree, send_signal
 from quarterdeck.protocol import (
     AgentCapabilitiesWire,
     AgentDefinition,

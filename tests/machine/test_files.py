@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from quarterdeck.errors import RpcError
-from quarterdeck.host.confine import Locate, locate_by_openat2, locate_by_walk
-from quarterdeck.host.files import DefaultFsHandler, _Lines
+from quarterdeck.machine.confine import Locate, locate_by_openat2, locate_by_walk
+from quarterdeck.machine.files import DefaultFsHandler, _Lines
 
 pytestmark = pytest.mark.anyio
 

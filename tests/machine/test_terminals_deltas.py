@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import given, strategies as st
 
-from quarterdeck.host.deltas import Deltas
+from quarterdeck.machine.deltas import Deltas
 
 
 def test_text_is_told_when_there_is_enough_or_when_it_is_due() -> None:

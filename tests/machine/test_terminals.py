@@ -14,7 +14,7 @@ import pytest
 
 from quarterdeck.acp.schema import CreateTerminalRequest, EnvVariable
 from quarterdeck.errors import RpcError
-from quarterdeck.host.terminals import DefaultTerminalHandler
+from quarterdeck.machine.terminals import DefaultTerminalHandler
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="uses /proc")]
 
@@ -314,7 +314,7 @@ async def test_a_failing_callback_does_not_stop_the_output(
 async def test_ended_terminals_make_room_and_running_ones_do_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("quarterdeck.host.terminals._MAX_TERMINALS", 2)
+    monkeypatch.setattr("quarterdeck.machine.terminals._MAX_TERMINALS", 2)
     async with bench() as it:
         ended = await it.handler.create_terminal("s", shell("true"))
         await it.handler.wait_for_terminal_exit("s", ended)

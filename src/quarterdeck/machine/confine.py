@@ -81,6 +81,28 @@ def locate_by_openat2(path: str, roots: Sequence[str]) -> Iterator[Place]:
         yield _reach(path, opened, cleanup) or _walk_to(path, opened, cleanup)
 
 
+@contextmanager
+def open_folder(path: str, roots: Sequence[str]) -> Iterator[int]:
+    """Open a folder inside the roots, to look into it; raises as `Locate` does."""
+    with ExitStack() as cleanup:
+        roots_opened = _open_roots(roots, cleanup)
+        trail = _Trail(root.identity for root in roots_opened)
+        cleanup.callback(trail.close)
+        try:
+            found = _follow_to_end(path, trail)
+        except OSError as error:
+            if trail.is_inside:
+                raise
+            raise outside_roots() from error
+        if not trail.is_inside:
+            raise outside_roots()
+        if found is not None:
+            missing = found[1] is None
+            number = errno.ENOENT if missing else errno.ENOTDIR
+            raise OSError(number, os.strerror(number))
+        yield trail.fd
+
+
 class _Trail:
     """The folders from `/` to where a path has led so far, each opened in the one before it."""
 

@@ -16,8 +16,8 @@ import anyio
 import pytest
 
 from quarterdeck.errors import AgentNotFound
-from quarterdeck.host import guard, guard_program
-from quarterdeck.host.guard import guarded_command, kill_tree
+from quarterdeck.machine import guard, guard_program
+from quarterdeck.machine.guard import guarded_command, kill_tree
 from quarterdeck.wire import background_tasks, open_process
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="uses /proc")]
@@ -50,7 +50,7 @@ time.sleep(99)
 HOST = """
 import json, subprocess, sys, time
 sys.path.insert(0, sys.argv[1])
-from quarterdeck.host.guard import guarded_command
+from quarterdeck.machine.guard import guarded_command
 command = guarded_command(json.loads(sys.argv[2]))
 guard = subprocess.Popen(command, stdin=-1, stdout=-1, start_new_session=True)
 print(guard.pid, guard.stdout.readline().decode(), flush=True)

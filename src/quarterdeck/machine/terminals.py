@@ -39,8 +39,8 @@ from msgspec import UNSET, UnsetType
 
 from quarterdeck.acp import schema
 from quarterdeck.errors import AgentNotFound
-from quarterdeck.host.deltas import Deltas
-from quarterdeck.host.guard import guarded_command
+from quarterdeck.machine.deltas import Deltas
+from quarterdeck.machine.guard import guarded_command
 from quarterdeck.protocol import TailBuffer
 from quarterdeck.wire import INTERNAL_ERROR, INVALID_PARAMS, background_tasks, rpc_error
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from quarterdeck.errors import AgentNotFound
-from quarterdeck.host.guard_program import living_descendants, send_signal
+from quarterdeck.machine.guard_program import living_descendants, send_signal
 
 _PROGRAM = str(Path(__file__).with_name("guard_program.py"))
 _STOP_ROUNDS = 50  # against a program that forks while it is being stopped
