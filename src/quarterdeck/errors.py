@@ -15,6 +15,7 @@ QuarterdeckError
 ├── StorageRefused          a log that cannot be opened as it is; nothing was changed
 ├── StorageFailed           an open log that could not be written or read
 ├── AgentNotFound           the command that starts an agent does not exist
+├── AgentError              an agent that we serve refuses, or cannot do what it was asked
 └── ScenarioInvalid         a scenario file for the scripted agent that cannot be played
 """
 
@@ -147,6 +148,14 @@ class AgentNotFound(QuarterdeckError):
         super().__init__(f"cannot start {command!r}: {reason}; is it installed and on PATH?")
         self.command = command
         self.reason = reason
+
+
+class AgentError(QuarterdeckError):
+    """What an agent raises to refuse or to give up; its client is told `message` as an error."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
 
 
 class ScenarioInvalid(QuarterdeckError):
