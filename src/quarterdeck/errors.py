@@ -18,6 +18,7 @@ QuarterdeckError
 ├── ModelFailed             a language model gave no answer
 ├── SettingsInvalid         settings of the built-in agent that cannot be used
 ├── ToolFailed              a tool of the built-in agent could not do what the model asked
+├── AgentError              an agent that we serve refuses, or cannot do what it was asked
 └── ScenarioInvalid         a scenario file for the scripted agent that cannot be played
 """
 
@@ -177,6 +178,14 @@ class SettingsInvalid(QuarterdeckError):
 
 class ToolFailed(QuarterdeckError):
     """A tool could not do what the model asked; the model is told why and may try otherwise."""
+
+
+class AgentError(QuarterdeckError):
+    """What an agent raises to refuse or to give up; its client is told `message` as an error."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
 
 
 class ScenarioInvalid(QuarterdeckError):

@@ -1,0 +1,74 @@
+"""Serving an agent on standard input and output, as editors start it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Final
+
+import anyio
+
+from quarterdeck.agent.definition import Agent, Prompt
+from quarterdeck.agent.running import leftovers
+from quarterdeck.agent.serving import AgentServer
+from quarterdeck.agent.store import SessionStore
+from quarterdeck.wire import ConnectionOptions, stdio_transport
+
+GRACE_SECONDS: Final = 2.0
+"""How long turns go on when the input has ended: a script that pipes a prompt gets an answer."""
+
+INTERRUPTED: Final = 130
+
+
+def serve_stdio(
+    agent: Agent | Prompt,
+    *,
+    store: SessionStore | None = None,
+    initial_message: str | None = None,
+) -> None:
+    """Serve `agent` until the client closes our input; the last line of a script.
+
+    What the agent prints goes to standard error. SIGTERM ends it as well, and so does Ctrl-C, which
+    leaves by `SystemExit(130)`.
+    """
+    received = anyio.run(_serve, agent, store, initial_message)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    status = INTERRUPTED if received == signal.SIGINT else 0
+    if leftovers():
+        os._exit(status)  # code that ignores its cancellation would keep the process for ever
+    if status:
+        raise SystemExit(status)
+
+
+async def serve_stdio_async(
+    agent: Agent | Prompt,
+    *,
+    store: SessionStore | None = None,
+    initial_message: str | None = None,
+) -> None:
+    """Do the same inside a running event loop; signals are the caller's business."""
+    server = AgentServer(agent, store=store, initial_message=initial_message)
+    options = ConnectionOptions(grace_seconds=GRACE_SECONDS)
+    async with server.converse(stdio_transport(), options) as connection:
+        await connection.wait_closed()
+
+
+async def _serve(
+    agent: Agent | Prompt, store: SessionStore | None, initial_message: str | None
+) -> int | None:
+    """Serve until the end of the input or a signal; return the signal."""
+    received: int | None = None
+
+    async def serve() -> None:
+        await serve_stdio_async(agent, store=store, initial_message=initial_message)
+        tasks.cancel_scope.cancel()
+
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(serve)
+            async for number in signals:
+                received = number
+                tasks.cancel_scope.cancel()
+    return received
