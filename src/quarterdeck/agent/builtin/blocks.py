@@ -13,7 +13,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from quarterdeck.agent.builtin.conversation import Media, Part, Text, UserMessage
-from quarterdeck.wire import INVALID_PARAMS, rpc_error
+from quarterdeck.errors import RpcError
+from quarterdeck.wire import INVALID_PARAMS
 
 _DEFAULT_TYPES = {"image": "image/png", "audio": "audio/wav"}
 _MEDIA = ("image/", "audio/", "application/pdf")
@@ -71,7 +72,7 @@ def _decoded(content: str, what: str) -> bytes:
     try:
         return base64.b64decode("".join(content.split()), validate=True)
     except (binascii.Error, ValueError) as error:
-        raise rpc_error(INVALID_PARAMS, f"{what} in the prompt is not valid base64") from error
+        raise RpcError(INVALID_PARAMS, f"{what} in the prompt is not valid base64") from error
 
 
 def _readable(uri: str) -> str:

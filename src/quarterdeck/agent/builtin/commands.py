@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from quarterdeck.agent.builtin.conversation import Text, UserMessage
+from quarterdeck.agent.builtin.model import Model
 from quarterdeck.agent.builtin.turns import Answering
 from quarterdeck.agent.builtin.work import Work
 from quarterdeck.agent.builtin.workshop import Workshop
@@ -41,16 +41,24 @@ def command_of(message: UserMessage) -> tuple[str, str] | None:
 
 
 async def run_command(
-    name: str, message: UserMessage, turn: Turn, work: Work, workshop: Workshop, answering: Callable[[], Answering]
+    name: str,
+    message: UserMessage,
+    turn: Turn,
+    work: Work,
+    workshop: Workshop,
+    model: Model | None,
 ) -> str:
+    """Do what a command says; `model` is there for those that need one."""
     match name:
         case "plan":
-            return await _plan(message, turn, answering)
+            assert model is not None
+            return await _plan(message, turn, Answering(turn, model, work, workshop))
         case "compact":
             if not work.messages:
                 turn.say("There is nothing to compact.")
                 return "end_turn"
-            left = await answering().compact()
+            assert model is not None
+            left = await Answering(turn, model, work, workshop).compact()
             turn.say(f"The conversation was summarised; it has about {left} tokens now.")
         case "clear":
             work.messages, work.tokens = [], 0
@@ -61,7 +69,7 @@ async def run_command(
     return "end_turn"
 
 
-async def _plan(message: UserMessage, turn: Turn, answering: Callable[[], Answering]) -> str:
+async def _plan(message: UserMessage, turn: Turn, answering: Answering) -> str:
     first = message.parts[0]
     assert isinstance(first, Text)
     task = first.text.strip().removeprefix("/plan").strip()
@@ -69,7 +77,7 @@ async def _plan(message: UserMessage, turn: Turn, answering: Callable[[], Answer
         turn.say("Say what to plan, for example `/plan add a command line option`.")
         return "end_turn"
     parts = (Text(text=f"{_PLANNING}\n{task}"), *message.parts[1:])
-    return await answering().answer(UserMessage(parts=parts), mode="read-only")
+    return await answering.answer(UserMessage(parts=parts), mode="read-only")
 
 
 def _tools(turn: Turn, work: Work, workshop: Workshop) -> str:

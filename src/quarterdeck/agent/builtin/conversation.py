@@ -111,19 +111,19 @@ def settled(messages: Sequence[Message]) -> tuple[Message, ...]:
     kept: list[Message] = []
     open_calls: tuple[Call, ...] = ()
     for message in messages:
-        if isinstance(message, ResultsMessage):
-            message = _complete(open_calls, message.results)
+        results = message.results if isinstance(message, ResultsMessage) else ()
+        if open_calls:
+            kept.append(_complete(open_calls, results))
             open_calls = ()
-            if not message.results:
-                continue
-        elif open_calls:
-            kept.append(_complete(open_calls, ()))
-            open_calls = ()
-        if isinstance(message, AssistantMessage):
-            if not (message.text or message.thought or message.calls):
-                continue
-            open_calls = message.calls
-        kept.append(message)
+        match message:
+            case AssistantMessage(text=text, thought=thought, calls=calls):
+                if text or thought or calls:
+                    kept.append(message)
+                open_calls = calls
+            case UserMessage():
+                kept.append(message)
+            case ResultsMessage():
+                pass  # with their calls, above; those without are dropped
     if open_calls:
         kept.append(_complete(open_calls, ()))
     return tuple(kept)

@@ -85,12 +85,9 @@ class Files:
 
     def _check(self, path: str) -> None:
         """Refuse what is outside, as far as it can be told from here; raises `RpcError`."""
-        if not any(PurePosixPath(path).is_relative_to(root) for root in self.roots):
-            self._locate(path)
-        elif any(Path(root).is_dir() for root in self.roots):  # else the client is far away
-            self._locate(path)
-
-    def _locate(self, path: str) -> None:
+        seems_inside = any(PurePosixPath(path).is_relative_to(root) for root in self.roots)
+        if seems_inside and not any(Path(root).is_dir() for root in self.roots):
+            return  # the client's files are on another machine
         with suppress(OSError), locate_by_openat2(path, self.roots):  # missing, or a folder
             pass
 
@@ -102,7 +99,7 @@ class Files:
             folder = folder.parent
         for name in reversed(missing):
             with open_folder(str(folder), self.roots) as fd, suppress(FileExistsError):
-                os.mkdir(name, dir_fd=fd)  # noqa: PTH102 - pathlib knows no folder that is open
+                os.mkdir(name, dir_fd=fd)
             folder /= name
 
     def _is_folder(self, path: str) -> bool:
@@ -120,6 +117,7 @@ class FileMissing(ToolFailed):
 def _failure(error: RpcError, path: str) -> ToolFailed:
     if error.code == _NOT_FOUND:
         return FileMissing(f"there is no file {path}")
-    if error.message.endswith("outside session roots"):
+    detail = error.data if isinstance(error.data, str) else error.message
+    if detail.endswith("outside session roots"):
         return ToolFailed(f"{path} is outside the session's folders; nothing there can be used")
-    return ToolFailed(error.message)
+    return ToolFailed(detail)

@@ -38,7 +38,6 @@ from quarterdeck.wire import (
     method_not_found,
     open_connection,
     open_process,
-    rpc_error,
 )
 
 if TYPE_CHECKING:
@@ -124,7 +123,7 @@ def _not_started(name: str, reason: str, words: Sequence[str]) -> RpcError:
     sentence = f"the MCP server {name!r} could not be started: {reason}"
     if words and words[-1] not in reason:
         sentence += f"; it said: {words[-1]}"
-    return rpc_error(INTERNAL_ERROR, f"{sentence}; check its command or leave it out")
+    return RpcError(INTERNAL_ERROR, f"{sentence}; check its command or leave it out")
 
 
 async def _answer(method: str, _params: Any) -> Any:
@@ -145,7 +144,7 @@ async def _tools(connection: Connection) -> list[dict[str, Any]]:
     cursor: str | None = None
     for _ in range(_PAGES):
         params = {} if cursor is None else {"cursor": cursor}
-        page = await connection.call("tools/list", params)
+        page: Any = await connection.call("tools/list", params)
         tools += page["tools"]
         cursor = page.get("nextCursor")
         if not cursor:
@@ -183,7 +182,7 @@ async def _call(
 ) -> Outcome:
     params = {"name": name, "arguments": arguments}
     try:
-        answer = await connection.call("tools/call", params, timeout_seconds=_CALL_SECONDS)
+        answer: Any = await connection.call("tools/call", params, timeout_seconds=_CALL_SECONDS)
     except (RpcError, ConnectionFailed) as error:
         raise ToolFailed(f"the MCP server {server!r} failed: {error}") from error
     blocks = answer.get("content") if isinstance(answer, dict) else None

@@ -190,9 +190,7 @@ class Answering:
         used = reply.usage.input + reply.usage.output
         self._work.tokens = used or estimated_tokens(self._work.messages)
         size = self._model.context_window
-        self._turn.send(
-            {"sessionUpdate": "usage_update", "used": self._work.tokens, "size": size}
-        )
+        self._turn.send({"sessionUpdate": "usage_update", "used": self._work.tokens, "size": size})
 
     def _put_away(self) -> None:
         if self._said:  # the answer broke off; what was shown was said

@@ -13,8 +13,7 @@ from quarterdeck.agent.builtin.conversation import (
 )
 from quarterdeck.agent.builtin.mcp import McpServers
 from quarterdeck.agent.builtin.sandbox import Scratch
-from quarterdeck.errors import JsonInvalid
-from quarterdeck.wire import INTERNAL_ERROR, rpc_error
+from quarterdeck.errors import AgentError, JsonInvalid
 
 if TYPE_CHECKING:
     from quarterdeck.agent.session import AgentSession
@@ -47,6 +46,6 @@ class Work:
             # Going on without it would overwrite it.
             sentence = f"what the model knew of this session cannot be read: {error.reason}"
             advice = "use the version of quarterdeck that wrote it, or start a new session"
-            raise rpc_error(INTERNAL_ERROR, f"{sentence}; {advice}") from error
+            raise AgentError(f"{sentence}; {advice}") from error
         self.messages = list(settled(kept.messages))
         self.tokens = kept.tokens

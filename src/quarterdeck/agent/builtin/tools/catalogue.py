@@ -24,9 +24,7 @@ def _in_sandbox(tool: Tool) -> Tool:
     async def prepare(arguments: Mapping[str, Any], workplace: Workplace) -> Action:
         return await tool.prepare(arguments, workplace.sandbox())
 
-    return replace(
-        tool, name=f"sandbox_{tool.name}", prepare=prepare, place="sandbox", asks=False
-    )
+    return replace(tool, name=f"sandbox_{tool.name}", prepare=prepare, place="sandbox", asks=False)
 
 
 TOOLS: tuple[Tool, ...] = (*_LOCAL, FETCH, PLAN, *map(_in_sandbox, _LOCAL))

@@ -83,7 +83,7 @@ async def _run_here(
     try:
         terminal_id = await handler.create_terminal(session_id, request)
     except RpcError as error:
-        raise ToolFailed(error.message) from error
+        raise ToolFailed(str(error.data or error.message)) from error
     try:
         ended = False
         shown = ""
