@@ -213,6 +213,8 @@ class HttpApp:
                     await client.wait_idle(self._options.idle_seconds)
                     logger.info("a client is gone", extra={"client": client.id})
                     self._forget(client)
+        except Exception:  # one client must not end the others
+            logger.exception("a conversation failed")
         finally:
             self._forget(client)
             self._leaving.discard(client)

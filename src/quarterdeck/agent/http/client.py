@@ -42,6 +42,7 @@ class HttpTransport:
         self.is_ended = False
         """Nothing more will be put into the buffer."""
         self._on_bytes: Callable[[bytes], anyio.Event | None] | None = None
+        self._early: list[bytes] = []  # before the connection has begun to read
         self._closed = anyio.Event()
         self._is_patient = True
         self._running: dict[bytes, bytes] = {}
@@ -49,6 +50,9 @@ class HttpTransport:
 
     async def pump(self, on_bytes: Callable[[bytes], anyio.Event | None]) -> None:
         self._on_bytes = on_bytes
+        for message in self._early:
+            on_bytes(message)
+        self._early.clear()
         await self._closed.wait()
 
     def feed(self, message: bytes) -> None:
@@ -57,10 +61,14 @@ class HttpTransport:
         Raises:
             ConnectionClosed: if the connection has been closed.
         """
-        if self._on_bytes is None or self._closed.is_set():
+        if self._closed.is_set():
             raise ConnectionClosed("this client's connection has just ended; try again")
         # Outside of strings a line break is a blank, and inside there can be none.
-        self._on_bytes(message.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n")
+        line = message.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n"
+        if self._on_bytes is None:
+            self._early.append(line)
+        else:
+            self._on_bytes(line)
 
     def note_request(self, request: Request, body: bytes) -> None:
         """Remember a request.

@@ -12,6 +12,7 @@ import anyio
 import uvicorn
 
 from quarterdeck.agent.http.app import HttpApp
+from quarterdeck.agent.running import leave_leftovers
 
 if TYPE_CHECKING:
     from typing_extensions import override  # in `typing` from Python 3.12 on
@@ -25,6 +26,9 @@ _MAX_CONNECTIONS: Final = 512
 _END_SECONDS: Final = 3  # for requests that are being answered when the server ends
 
 
+INTERRUPTED: Final = 130
+
+
 class _Server(uvicorn.Server):
     """Signals are handled by us: streams have to end before uvicorn waits for them."""
 
@@ -34,8 +38,8 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def serve_app(app: HttpApp, listener: socket.socket) -> int | None:
-    """Serve until a signal comes; return it."""
+async def serve_app(app: HttpApp, listener: socket.socket) -> int:
+    """Serve until a signal comes; return the exit status."""
     config = uvicorn.Config(
         app,
         http="h11",
@@ -48,15 +52,16 @@ async def serve_app(app: HttpApp, listener: socket.socket) -> int | None:
         timeout_graceful_shutdown=_END_SECONDS,
     )
     server = _Server(config)
-    received: int | None = None
+    status = 0
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with app.running(), anyio.create_task_group() as tasks:
             tasks.start_soon(_run, server, listener, tasks.cancel_scope)
             async for number in signals:
-                received = number
+                status = INTERRUPTED if number == signal.SIGINT else 0
                 await app.aclose()
                 server.should_exit = True
-    return received
+    leave_leftovers(status)
+    return status
 
 
 async def _run(server: uvicorn.Server, listener: socket.socket, scope: anyio.CancelScope) -> None:

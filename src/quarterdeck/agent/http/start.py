@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import signal
 import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final
 
 import anyio
 
 from quarterdeck.agent.definition import Agent, Prompt
 from quarterdeck.agent.http.app import HttpOptions, http_app
-from quarterdeck.agent.running import leftovers
 from quarterdeck.agent.store import SessionStore
-
-INTERRUPTED: Final = 130
 
 
 def serve_http(
@@ -55,10 +49,7 @@ def serve_http(
             _say(f"its token, new with every start, is {made_up}")
         elif options.token is None:
             _say("there is no token: every program on this computer can use it")
-        received = anyio.run(serve_app, app, listener)
-    status = INTERRUPTED if received == signal.SIGINT else 0
-    if leftovers():
-        os._exit(status)  # code that ignores its cancellation would keep the process for ever
+        status = anyio.run(serve_app, app, listener)
     if status:
         raise SystemExit(status)
 
