@@ -10,6 +10,7 @@ serve_stdio(echo)
 from quarterdeck.agent.checks import McpServer
 from quarterdeck.agent.client import Client, Terminal
 from quarterdeck.agent.definition import Agent, Info, Mode, Stop
+from quarterdeck.agent.http import HttpApp, HttpOptions, http_app, serve_http
 from quarterdeck.agent.serving import AgentServer
 from quarterdeck.agent.session import AgentSession
 from quarterdeck.agent.stdio import serve_stdio, serve_stdio_async
@@ -23,6 +24,8 @@ __all__ = [
     "AgentServer",
     "AgentSession",
     "Client",
+    "HttpApp",
+    "HttpOptions",
     "Info",
     "McpServer",
     "Mode",
@@ -31,6 +34,8 @@ __all__ = [
     "Stop",
     "Terminal",
     "Turn",
+    "http_app",
+    "serve_http",
     "serve_stdio",
     "serve_stdio_async",
 ]

@@ -188,9 +188,7 @@ class Conversation:
         try:
             for block in running.turn.prompt:
                 session.record({"sessionUpdate": "user_message_chunk", "content": block})
-            async with session.settling:
-                pass
-            stop_reason = await running.run(self._agent.prompt, session.leftover)
+            stop_reason = await running.run(self._agent.prompt)
             with anyio.CancelScope(shield=True):
                 await session.sync()
             return {"stopReason": stop_reason}

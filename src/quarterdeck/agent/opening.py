@@ -107,7 +107,8 @@ class Sessions:
             stored = await self._open_stored(session_id)
             try:
                 record = self._record(stored, place)
-                await to_thread.run_sync(stored.save, record)
+                if record != stored.record:  # what is only read must be readable on a full disk
+                    await to_thread.run_sync(stored.save, record)
                 session = AgentSession(
                     session_id,
                     self.definition,

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import asyncio  # noqa: TID251 - see above
 import logging
+import os
+import sys
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import aclosing
 from typing import Any, Final, cast
@@ -43,6 +45,7 @@ class RunningTurn:
         self.is_cancelled = False
         self._task: asyncio.Task[str] | None = None
         self._ended = anyio.Event()
+        self._queueing = anyio.CancelScope()
         self._waiting = anyio.CancelScope()
 
     def cancel(self) -> None:
@@ -50,22 +53,22 @@ class RunningTurn:
         if self.is_cancelled:
             return
         self.is_cancelled = True
+        self._queueing.cancel()
         if self._task is not None:
             self._task.cancel()
             self._waiting.deadline = anyio.current_time() + CANCEL_SECONDS
 
-    async def run(self, prompt: Prompt, leftover: RunningTurn | None) -> str:
+    async def run(self, prompt: Prompt) -> str:
         """Let the agent answer; return the stop reason.
 
         Raises:
             RpcError: if the agent failed.
         """
-        if leftover is not None:
-            await leftover.wait_ended(LEFTOVER_SECONDS)
+        await self._queue()
         if self.is_cancelled:
             return "cancelled"
         self._task = asyncio.get_running_loop().create_task(_answer(prompt, self.turn))
-        self._task.add_done_callback(lambda _task: self._ended.set())
+        self._task.add_done_callback(self._on_end)
         try:
             with self._waiting:
                 await self._ended.wait()
@@ -76,6 +79,20 @@ class RunningTurn:
             self._leave_if_running()
             raise
         return self._outcome()
+
+    async def _queue(self) -> None:
+        """Wait for what came before this prompt."""
+        session = self.turn.session
+        with self._queueing:
+            async with session.settling:
+                pass
+            if session.leftover is not None:
+                await session.leftover.wait_ended(LEFTOVER_SECONDS)
+
+    def _on_end(self, task: asyncio.Task[str]) -> None:
+        self._ended.set()
+        if not task.cancelled():
+            task.exception()  # looked at: asyncio complains about one that nobody saw
 
     async def wait_ended(self, seconds: float) -> None:
         with anyio.move_on_after(seconds):
@@ -112,9 +129,13 @@ class RunningTurn:
         return self._task.result()
 
 
-def leftovers() -> int:
-    """Return how many cancelled turns still run although they were told to end."""
-    return len(_leftovers)
+def leave_leftovers(status: int) -> None:
+    """End the process here and now if code that ignores its cancellation would keep it for ever."""
+    if _leftovers:
+        logger.warning("the agent's code does not end; the process does")
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(status)
 
 
 def to_rpc_error(error: BaseException) -> RpcError:

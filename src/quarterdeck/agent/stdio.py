@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import io
 import signal
 import sys
 from typing import Final
@@ -10,7 +10,7 @@ from typing import Final
 import anyio
 
 from quarterdeck.agent.definition import Agent, Prompt
-from quarterdeck.agent.running import leftovers
+from quarterdeck.agent.running import leave_leftovers
 from quarterdeck.agent.serving import AgentServer
 from quarterdeck.agent.store import SessionStore
 from quarterdeck.wire import ConnectionOptions, stdio_transport
@@ -32,12 +32,7 @@ def serve_stdio(
     What the agent prints goes to standard error. SIGTERM ends it as well, and so does Ctrl-C, which
     leaves by `SystemExit(130)`.
     """
-    received = anyio.run(_serve, agent, store, initial_message)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    status = INTERRUPTED if received == signal.SIGINT else 0
-    if leftovers():
-        os._exit(status)  # code that ignores its cancellation would keep the process for ever
+    status = anyio.run(_serve, agent, store, initial_message)
     if status:
         raise SystemExit(status)
 
@@ -51,15 +46,18 @@ async def serve_stdio_async(
     """Do the same inside a running event loop; signals are the caller's business."""
     server = AgentServer(agent, store=store, initial_message=initial_message)
     options = ConnectionOptions(grace_seconds=GRACE_SECONDS)
-    async with server.converse(stdio_transport(), options) as connection:
+    transport = stdio_transport()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # what is printed belongs beside the log
+    async with server.converse(transport, options) as connection:
         await connection.wait_closed()
 
 
 async def _serve(
     agent: Agent | Prompt, store: SessionStore | None, initial_message: str | None
-) -> int | None:
-    """Serve until the end of the input or a signal; return the signal."""
-    received: int | None = None
+) -> int:
+    """Serve until the end of the input or a signal; return the exit status."""
+    status = 0
 
     async def serve() -> None:
         await serve_stdio_async(agent, store=store, initial_message=initial_message)
@@ -69,6 +67,7 @@ async def _serve(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(serve)
             async for number in signals:
-                received = number
+                status = INTERRUPTED if number == signal.SIGINT else 0
                 tasks.cancel_scope.cancel()
-    return received
+    leave_leftovers(status)
+    return status
