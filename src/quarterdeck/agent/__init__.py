@@ -7,6 +7,8 @@ async def echo(turn):
 serve_stdio(echo)
 """
 
+from typing import TYPE_CHECKING, Any
+
 from quarterdeck.agent.checks import McpServer
 from quarterdeck.agent.client import Client, Terminal
 from quarterdeck.agent.definition import Agent, Info, Mode, Stop
@@ -18,11 +20,25 @@ from quarterdeck.agent.store import SessionStore
 from quarterdeck.agent.turn import Turn
 from quarterdeck.errors import AgentError, RpcError
 
+if TYPE_CHECKING:
+    from quarterdeck.agent.builtin import BuiltinAgent
+
+
+def __getattr__(name: str) -> Any:
+    """Import the built-in agent when it is first asked for: other agents do not need it."""
+    if name == "BuiltinAgent":
+        from quarterdeck.agent.builtin import BuiltinAgent  # noqa: PLC0415
+
+        return BuiltinAgent
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __all__ = [
     "Agent",
     "AgentError",
     "AgentServer",
     "AgentSession",
+    "BuiltinAgent",
     "Client",
     "HttpApp",
     "HttpOptions",

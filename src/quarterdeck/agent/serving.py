@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from typing import Final
 
@@ -43,6 +43,16 @@ class AgentServer:
             AgentError: if it is no agent.
         """
         self.sessions = Sessions(define(agent), store, initial_message)
+        self._agent: object = agent
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Keep an agent open that is an async context manager; the built-in one is."""
+        if isinstance(self._agent, AbstractAsyncContextManager):
+            async with self._agent:
+                yield
+        else:
+            yield
 
     @asynccontextmanager
     async def converse(

@@ -49,7 +49,7 @@ async def serve_stdio_async(
     transport = stdio_transport()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # what is printed belongs beside the log
-    async with server.converse(transport, options) as connection:
+    async with server.running(), server.converse(transport, options) as connection:
         await connection.wait_closed()
 
 

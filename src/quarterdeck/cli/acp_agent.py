@@ -5,18 +5,29 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from quarterdeck.agent.builtin import BuiltinAgent, load_setup
 from quarterdeck.errors import AgentError
 
-_BUILT_IN: Final = "quarterdeck.agent.builtin"
 _HOW: Final = "name one as --agent FILE.py:NAME or --agent MODULE:NAME"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--model",
+        metavar="PROVIDER:NAME",
+        help="of the built-in agent (default: $QUARTERDECK_MODEL, the configuration, or demo)",
+    )
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help="its configuration (default: $QUARTERDECK_CONFIG, or agent.toml of your settings)",
+    )
     parser.add_argument(
         "--agent",
         metavar="FILE.py:NAME",
@@ -29,12 +40,13 @@ def find_agent(chosen: argparse.Namespace) -> Any:
 
     Raises:
         AgentError: if there is none.
+        SettingsInvalid: if the settings of the built-in agent cannot be used.
     """
-    if chosen.agent is not None:
-        return load_agent(chosen.agent)
-    if importlib.util.find_spec(_BUILT_IN) is None:
-        raise AgentError(f"no agent was named; {_HOW}")
-    return importlib.import_module(_BUILT_IN).BuiltinAgent()
+    if chosen.agent is None:
+        return BuiltinAgent(load_setup(os.environ, model=chosen.model, config=chosen.config))
+    if chosen.model is not None or chosen.config is not None:
+        raise AgentError("--model and --config are for the built-in agent; leave out --agent")
+    return load_agent(chosen.agent)
 
 
 def load_agent(where: str) -> Any:

@@ -96,7 +96,7 @@ class HttpApp:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Serve until the body ends; then turns are cancelled, sessions closed, streams ended."""
-        async with anyio.create_task_group() as tasks:
+        async with self._server.running(), anyio.create_task_group() as tasks:
             self._tasks = tasks
             try:
                 yield

@@ -37,7 +37,7 @@ class ShellArguments(Struct, forbid_unknown_fields=True):
     """Run a command line in a shell, in the working directory; nothing is on standard input."""
 
     command: str
-    timeout_seconds: Annotated[float | None, Meta(description="120 by default", gt=0)] = None
+    timeout_seconds: Annotated[float, Meta(description="120 by default", gt=0)] | None = None
 
 
 async def _prepare_shell(given: ShellArguments, workplace: Workplace) -> Action:
