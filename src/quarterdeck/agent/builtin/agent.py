@@ -1,10 +1,7 @@
-"""The built-in coding agent: give it to `serve_stdio` or `serve_http`.
+"""The built-in coding agent: give it to `serve_stdio` or `serve_http`, which open and close it.
 
-    async with BuiltinAgent(setup) as agent:
-        await serve_stdio_async(agent)
-
-It is an async context manager because it owns things that outlive a turn: terminals, and the MCP
-servers of each session. Leaving it ends them all.
+What a client asks first is answered from here; the rest is imported with the first session, so
+that an editor need not wait for it.
 """
 
 from __future__ import annotations
@@ -20,25 +17,28 @@ from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from quarterdeck._version import __version__
-from quarterdeck.agent.builtin.blocks import user_message
-from quarterdeck.agent.builtin.commands import COMMANDS, command_of, run_command
-from quarterdeck.agent.builtin.conversation import UserMessage
-from quarterdeck.agent.builtin.mcp import McpServers
-from quarterdeck.agent.builtin.model import Model
 from quarterdeck.agent.builtin.modes import DEFAULT_MODE, MODES
-from quarterdeck.agent.builtin.providers import open_model
 from quarterdeck.agent.builtin.settings import Setup, load_setup
-from quarterdeck.agent.builtin.turns import Answering
-from quarterdeck.agent.builtin.work import Work
-from quarterdeck.agent.builtin.workshop import Workshop
 from quarterdeck.errors import AgentError, ModelFailed, RpcError
-from quarterdeck.wire import INTERNAL_ERROR, INVALID_PARAMS, background_tasks
+from quarterdeck.wire import INVALID_PARAMS, background_tasks
 
 if TYPE_CHECKING:
+    from quarterdeck.agent.builtin.engine import Engine, OpenModel
     from quarterdeck.agent.session import AgentSession
     from quarterdeck.agent.turn import Turn
 
-_TITLE_CHARACTERS = 60
+COMMANDS: tuple[dict[str, Any], ...] = (
+    {
+        "name": "plan",
+        "description": "Make a plan for a task; change nothing",
+        "input": {"hint": "the task"},
+    },
+    {"name": "compact", "description": "Summarise the conversation to make room"},
+    {"name": "clear", "description": "Let the model forget the conversation"},
+    {"name": "tools", "description": "Say which tools there are in this mode"},
+)
+"""What `commands` carries out."""
+
 _MODEL = "model"
 
 
@@ -64,51 +64,39 @@ class BuiltinAgent(anyio.AsyncContextManagerMixin):
         self,
         setup: Setup | None = None,
         *,
-        open_model: Callable[[str, Setup], Model] = open_model,
+        open_model: OpenModel | None = None,
         now: Callable[[], datetime] = _now,
     ) -> None:
         self._setup = setup or load_setup(os.environ)
-        self._workshop = Workshop(self._setup, now)
         self._open_model = open_model
-        self._models: dict[str, Model] = {}
+        self._now = now
         self._tasks: TaskGroup | None = None
+        self._started: Engine | None = None
+        self._starting = anyio.Lock()
 
     @asynccontextmanager  # `typing.override` is Python 3.12's:
     async def __asynccontextmanager__(self) -> AsyncGenerator[Self]:  # type: ignore[explicit-override]
-        async with self._workshop.terminals, background_tasks() as tasks:
+        async with background_tasks() as tasks:
             self._tasks = tasks
             try:
                 yield self
             finally:
-                self._tasks = None
+                self._tasks = self._started = None
 
     async def open_session(self, session: AgentSession) -> None:
-        """Start the session's MCP servers and recall its conversation."""
-        if self._tasks is None:
-            sentence = "the built-in agent is not open; use it in `async with`"
-            raise AgentError(sentence)
-        work = Work(session)
-        if session.mcp_servers:
-            work.servers = McpServers()
-            await self._tasks.start(
-                work.servers.serve, session.mcp_servers, str(session.cwd), self._setup.environ
-            )
-        session.data = work
+        await (await self._engine()).open_session(session)
 
     async def close_session(self, session: AgentSession) -> None:
-        work: Work = session.data
-        await self._workshop.terminals.cleanup_session(session.id)
-        if work.servers is not None:
-            await work.servers.close()
-        await to_thread.run_sync(work.scratch.remove)
+        await (await self._engine()).close_session(session)
 
-    async def set_mode(self, session: AgentSession, mode_id: str) -> None:
-        """Take note: the tools of the next step are those of the new mode."""
+    async def prompt(self, turn: Turn) -> str:
+        name = turn.session.config.get(_MODEL) or self._setup.settings.model
+        return await (await self._engine()).prompt(turn, name)
 
     def commands(self, _session: AgentSession) -> Sequence[dict[str, Any]]:
         return COMMANDS
 
-    def config_options(self, session: AgentSession) -> Sequence[dict[str, Any]]:
+    def config_options(self, _session: AgentSession) -> Sequence[dict[str, Any]]:
         settings = self._setup.settings
         names = dict.fromkeys((settings.model, *settings.models))
         return (
@@ -122,42 +110,24 @@ class BuiltinAgent(anyio.AsyncContextManagerMixin):
             },
         )
 
-    async def set_config_option(self, session: AgentSession, config_id: str, value: Any) -> None:
+    async def set_config_option(self, _session: AgentSession, config_id: str, value: Any) -> None:
         """Refuse a model that cannot be used before anyone relies on it."""
         try:
-            await self._model(value)
+            await (await self._engine()).model(value)
         except ModelFailed as failure:
             raise RpcError(INVALID_PARAMS, str(failure)) from failure
 
-    async def prompt(self, turn: Turn) -> str:
-        work: Work = turn.session.data
-        message = user_message(turn.prompt)
-        command = command_of(message)
-        try:
-            if command is not None:
-                model = await self._model_of(turn) if command[0] in ("plan", "compact") else None
-                return await run_command(command[0], message, turn, work, self._workshop, model)
-            self._give_title(turn, message)
-            model = await self._model_of(turn)
-            return await Answering(turn, model, work, self._workshop).answer(message)
-        except ModelFailed as failure:
-            raise RpcError(INTERNAL_ERROR, str(failure), {"reason": failure.reason}) from failure
+    async def _engine(self) -> Engine:
+        async with self._starting:
+            if self._tasks is None:
+                raise AgentError("the built-in agent is not open; use it in `async with`")
+            if self._started is None:
+                engine = await to_thread.run_sync(self._make_engine)
+                await self._tasks.start(engine.run)
+                self._started = engine
+            return self._started
 
-    async def _model_of(self, turn: Turn) -> Model:
-        return await self._model(turn.session.config.get(_MODEL) or self._setup.settings.model)
+    def _make_engine(self) -> Engine:
+        from quarterdeck.agent.builtin.engine import Engine  # noqa: PLC0415 - see the top
 
-    async def _model(self, name: str) -> Model:
-        """Return a model; made in a thread, because importing a provider takes a second."""
-        if name not in self._models:
-            self._models[name] = await to_thread.run_sync(self._open_model, name, self._setup)
-        return self._models[name]
-
-    def _give_title(self, turn: Turn, message: UserMessage) -> None:
-        if turn.session.title is not None:
-            return
-        lines = [line.strip() for line in message.text.splitlines() if line.strip()]
-        if lines:
-            title = " ".join(lines[0].split())
-            if len(title) > _TITLE_CHARACTERS:
-                title = title[: _TITLE_CHARACTERS - 1].rstrip() + "…"
-            turn.session.title = title
+        return Engine(self._setup, self._now, self._open_model)

@@ -72,23 +72,27 @@ class Calling:
         acp_id = self._open[call.id]
         tool = tools.get(call.name)
         if call.invalid is not None:
-            self._update(acp_id, rawInput=call.invalid)
             raise ToolFailed(f"the arguments of {call.name} are not a JSON object")
-        self._update(acp_id, rawInput=call.arguments)
         if tool is None:
             mode, known = self._turn.session.mode, ", ".join(sorted(tools))
             sentence = f"there is no tool {call.name} in mode {mode}"
             raise ToolFailed(f"{sentence}; there are: {known}")
         action = await tool.prepare(call.arguments, self._workplace)
-        shown: dict[str, Any] = {"title": action.title, "kind": tool.kind}
+        shown: dict[str, Any] = {
+            "title": action.title,
+            "kind": tool.kind,
+            "rawInput": call.arguments,
+            "status": "pending" if tool.asks else "in_progress",
+        }
         if action.locations:
             shown["locations"] = list(action.locations)
         if action.preview:
             shown["content"] = list(action.preview)
         self._update(acp_id, **shown)
-        if tool.asks and not await self._is_allowed(acp_id, tool, action, call.arguments):
-            raise ToolFailed("the user refused this; do not try it another way")
-        self._update(acp_id, status="in_progress")
+        if tool.asks:
+            if not await self._is_allowed(acp_id, tool, action, call.arguments):
+                raise ToolFailed("the user refused this; do not try it another way")
+            self._update(acp_id, status="in_progress")
         return await action.run(self._progress(acp_id))
 
     async def _is_allowed(
@@ -123,6 +127,7 @@ class Calling:
         ending: dict[str, Any] = {
             "status": "failed" if outcome.is_error else "completed",
             "content": content,
+            "rawInput": call.arguments if call.invalid is None else call.invalid,
             "rawOutput": outcome.text if outcome.raw is None else outcome.raw,
         }
         if outcome.locations is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from quarterdeck.agent.builtin.agent import COMMANDS
 from quarterdeck.agent.builtin.conversation import Text, UserMessage
 from quarterdeck.agent.builtin.model import Model
 from quarterdeck.agent.builtin.turns import Answering
@@ -12,17 +13,6 @@ from quarterdeck.agent.builtin.workshop import Workshop
 
 if TYPE_CHECKING:
     from quarterdeck.agent.turn import Turn
-
-COMMANDS: tuple[dict[str, Any], ...] = (
-    {
-        "name": "plan",
-        "description": "Make a plan for a task; change nothing",
-        "input": {"hint": "the task"},
-    },
-    {"name": "compact", "description": "Summarise the conversation to make room"},
-    {"name": "clear", "description": "Let the model forget the conversation"},
-    {"name": "tools", "description": "Say which tools there are in this mode"},
-)
 
 _PLANNING = """\
 Make a plan for the following task. Look at what you need to, then show the plan with the `plan`

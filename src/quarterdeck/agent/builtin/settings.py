@@ -8,7 +8,6 @@ variables that hold them.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -141,13 +140,13 @@ def split_model(name: str) -> tuple[str, str]:
 def _read_file(environ: Mapping[str, str], config: str | None) -> dict[str, Any]:
     named = config or environ.get("QUARTERDECK_CONFIG")
     path = Path(named) if named else _default_path(environ)
-    if path is None:
+    if path is None or (named is None and not path.exists()):
         return {}
+    import tomllib  # noqa: PLC0415 - most users have no such file, and it is slow to import
+
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        if named is None:
-            return {}
         raise SettingsInvalid(str(path), "there is no such file; check --config") from error
     except OSError as error:
         raise SettingsInvalid(str(path), f"cannot be read: {error.strerror}") from error
