@@ -71,6 +71,9 @@ class DemoModel:
         usage = Usage(estimated_tokens(request.messages), estimated_tokens([message]))
         yield Reply(message, usage, step.stop)
 
+    async def aclose(self) -> None:
+        """Do nothing: there is no provider."""
+
     def _step(self, request: Request) -> Step:
         position, prompt = _last_prompt(request.messages)
         done = sum(

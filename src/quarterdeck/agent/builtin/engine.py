@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from quarterdeck.agent.turn import Turn
 
 _TITLE_CHARACTERS = 60
+_CLOSE_SECONDS = 2.0  # for the connections to providers
 
 OpenModel = Callable[[str, Setup], Model]
 
@@ -49,9 +50,14 @@ class Engine:
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
         """Keep terminals and servers until it is cancelled."""
-        async with self._workshop.terminals, background_tasks() as self._tasks:
-            task_status.started()
-            await anyio.sleep_forever()
+        try:
+            async with self._workshop.terminals, background_tasks() as self._tasks:
+                task_status.started()
+                await anyio.sleep_forever()
+        finally:
+            with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+                for model in self._models.values():
+                    await model.aclose()
 
     async def open_session(self, session: AgentSession) -> None:
         """Start the session's MCP servers and recall its conversation."""

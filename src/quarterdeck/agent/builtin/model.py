@@ -104,3 +104,7 @@ class Model(Protocol):
             ModelFailed: if there is no answer, or its stream breaks off.
         """
         ...
+
+    async def aclose(self) -> None:
+        """Let go of the provider; no more requests."""
+        ...

@@ -7,8 +7,8 @@ these do not repeat requests by themselves: `asking` does, and the user sees it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from typing import Any
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any, TypeAlias
 
 import pydantic_ai.messages as told
 from pydantic_ai.direct import model_request_stream
@@ -28,11 +28,14 @@ from quarterdeck.agent.builtin.model import (
 )
 from quarterdeck.agent.builtin.pydantic_failures import to_failure
 from quarterdeck.agent.builtin.pydantic_history import from_response, to_history
-from quarterdeck.agent.builtin.settings import Provider, Setup
+from quarterdeck.agent.builtin.settings import Provider, Setup, split_model
 from quarterdeck.errors import ModelFailed
 
 _WINDOW = 128_000  # if nobody knows better
 _ANTHROPIC_TOKENS = 16_384  # its API wants a number, and the library's is too small for a file
+_LONGEST_SECONDS = 600.0  # between two bytes; `asking` gives up earlier unless it is told not to
+
+Connected: TypeAlias = tuple[ProviderModel[Any], Callable[[], Awaitable[None]]]
 _NO_KEY = "none"  # servers of one's own want no key, but the library wants something
 
 
@@ -45,7 +48,8 @@ class PydanticModel:
         self.name = name
         self._setup = setup
         self._kind = provider.kind
-        self._model = _connected(name.partition(":")[0], model_name, provider, key or _NO_KEY)
+        connect = {"anthropic": _anthropic, "google": _google}.get(provider.kind, _openai)
+        self._model, self._close = connect(name, model_name, provider, key or _NO_KEY)
         known = self._model.context_window or _WINDOW
         self.context_window = setup.settings.context_window or known
 
@@ -68,6 +72,9 @@ class PydanticModel:
         except Exception as error:  # noqa: BLE001 - each of the libraries has errors of its own
             raise to_failure(error, self.name, self._setup.secrets) from None
 
+    async def aclose(self) -> None:
+        await self._close()
+
     def _settings(self) -> ModelSettings:
         settings = self._setup.settings
         chosen: ModelSettings = {"timeout": settings.stall_seconds}
@@ -77,6 +84,17 @@ class PydanticModel:
             chosen["max_tokens"] = _ANTHROPIC_TOKENS
         return chosen
 
+    def _ending(self, response: told.ModelResponse) -> str | None:
+        """Return why the answer ended; None if it only broke off.
+
+        Of OpenAI's format the library says `stop` even then; but the provider's own word is
+        missing, and so is the number of tokens, which comes last.
+        """
+        has_word = "finish_reason" in (response.provider_details or {})
+        if self._kind == "openai" and not (has_word or response.usage.output_tokens):
+            return None
+        return response.finish_reason
+
     def _reply(self, answer: StreamedResponse) -> Reply:
         response = answer.get()
         usage = Usage(
@@ -85,7 +103,7 @@ class PydanticModel:
             response.usage.cache_read_tokens,
         )
         message = from_response(response)
-        match response.finish_reason:
+        match self._ending(response):
             case "length":
                 return Reply(message, usage, "length")
             case "content_filter":
@@ -127,41 +145,36 @@ def _tool(spec: ToolSpec) -> ToolDefinition:
     )
 
 
-def _connected(name: str, model_name: str, provider: Provider, key: str) -> ProviderModel[Any]:
-    match provider.kind:
-        case "anthropic":
-            return _anthropic(model_name, provider, key)
-        case "google":
-            return _google(model_name, provider, key)
-        case _:
-            return _openai(name, model_name, provider, key)
-
-
-def _openai(name: str, model_name: str, provider: Provider, key: str) -> ProviderModel[Any]:
+def _openai(name: str, model_name: str, provider: Provider, key: str) -> Connected:
     from openai import AsyncOpenAI  # noqa: PLC0415 - only the provider that is used
     from pydantic_ai.models.openai import OpenAIChatModel  # noqa: PLC0415
     from pydantic_ai.providers.openai import OpenAIProvider  # noqa: PLC0415
     from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider  # noqa: PLC0415
 
     client = AsyncOpenAI(api_key=key, base_url=provider.base_url, max_retries=0)
-    if name == "openai":
-        return OpenAIChatModel(model_name, provider=OpenAIProvider(openai_client=client))
-    own = OpenAICompatibleProvider(name, openai_client=client)
-    return OpenAIChatModel(model_name, provider=own)
+    service, _ = split_model(name)
+    if service == "openai":
+        openai = OpenAIProvider(openai_client=client)
+        return OpenAIChatModel(model_name, provider=openai), client.close
+    other = OpenAICompatibleProvider(service, openai_client=client)
+    return OpenAIChatModel(model_name, provider=other), client.close
 
 
-def _anthropic(model_name: str, provider: Provider, key: str) -> ProviderModel[Any]:
+def _anthropic(_name: str, model_name: str, provider: Provider, key: str) -> Connected:
     from anthropic import AsyncAnthropic  # noqa: PLC0415
     from pydantic_ai.models.anthropic import AnthropicModel  # noqa: PLC0415
     from pydantic_ai.providers.anthropic import AnthropicProvider  # noqa: PLC0415
 
     client = AsyncAnthropic(api_key=key, base_url=provider.base_url, max_retries=0)
-    return AnthropicModel(model_name, provider=AnthropicProvider(anthropic_client=client))
+    own = AnthropicProvider(anthropic_client=client)
+    return AnthropicModel(model_name, provider=own), client.close
 
 
-def _google(model_name: str, provider: Provider, key: str) -> ProviderModel[Any]:
+def _google(_name: str, model_name: str, provider: Provider, key: str) -> Connected:
+    import httpx2  # noqa: PLC0415 - pydantic-ai's, and what it leaves open is for us to close
     from pydantic_ai.models.google import GoogleModel  # noqa: PLC0415
     from pydantic_ai.providers.google import GoogleProvider  # noqa: PLC0415
 
-    own = GoogleProvider(api_key=key, base_url=provider.base_url)
-    return GoogleModel(model_name, provider=own)
+    http = httpx2.AsyncClient(timeout=httpx2.Timeout(_LONGEST_SECONDS, connect=30))
+    own = GoogleProvider(api_key=key, base_url=provider.base_url, http_client=http)
+    return GoogleModel(model_name, provider=own), http.aclose
