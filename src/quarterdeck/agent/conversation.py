@@ -32,6 +32,8 @@ from quarterdeck.wire import INVALID_REQUEST, Answer, Connection, method_not_fou
 PAGE: Final = 50
 """Sessions that one answer to `session/list` names at most."""
 
+_BAD_CURSOR: Final = "cursor is none that session/list gave"
+
 Handler = Callable[[Json], Awaitable[Any]]
 
 
@@ -284,7 +286,10 @@ def _read_cursor(cursor: str | None) -> tuple[str, str] | None:
     if cursor is None:
         return None
     try:
-        updated_at, _, session_id = base64.urlsafe_b64decode(cursor).decode().partition(" ")
+        text = base64.b64decode(cursor, altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError) as error:
-        raise checks.invalid("cursor is none that session/list gave") from error
+        raise checks.invalid(_BAD_CURSOR) from error
+    updated_at, _, session_id = text.partition(" ")
+    if not checks.SESSION_ID.fullmatch(session_id):
+        raise checks.invalid(_BAD_CURSOR)
     return updated_at, session_id

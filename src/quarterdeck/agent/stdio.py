@@ -13,7 +13,7 @@ from quarterdeck.agent.definition import Agent, Prompt
 from quarterdeck.agent.running import leave_leftovers
 from quarterdeck.agent.serving import AgentServer
 from quarterdeck.agent.store import SessionStore
-from quarterdeck.wire import ConnectionOptions, stdio_transport
+from quarterdeck.wire import ConnectionOptions, background_tasks, stdio_transport
 
 GRACE_SECONDS: Final = 2.0
 """How long turns go on when the input has ended: a script that pipes a prompt gets an answer."""
@@ -45,29 +45,45 @@ async def serve_stdio_async(
 ) -> None:
     """Do the same inside a running event loop; signals are the caller's business."""
     server = AgentServer(agent, store=store, initial_message=initial_message)
-    options = ConnectionOptions(grace_seconds=GRACE_SECONDS)
-    transport = stdio_transport()
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # what is printed belongs beside the log
-    async with server.running(), server.converse(transport, options) as connection:
-        await connection.wait_closed()
+    await _converse(server, anyio.Event())
 
 
 async def _serve(
     agent: Agent | Prompt, store: SessionStore | None, initial_message: str | None
 ) -> int:
     """Serve until the end of the input or a signal; return the exit status."""
-    status = 0
-
-    async def serve() -> None:
-        await serve_stdio_async(agent, store=store, initial_message=initial_message)
-        tasks.cancel_scope.cancel()
-
+    server = AgentServer(agent, store=store, initial_message=initial_message)
+    status, stop = 0, anyio.Event()
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(serve)
-            async for number in signals:
-                status = INTERRUPTED if number == signal.SIGINT else 0
-                tasks.cancel_scope.cancel()
+        async with background_tasks() as tasks:
+
+            async def heed_signals() -> None:
+                nonlocal status
+                async for number in signals:
+                    status = INTERRUPTED if number == signal.SIGINT else 0
+                    stop.set()
+
+            tasks.start_soon(heed_signals)
+            await _converse(server, stop)
     leave_leftovers(status)
     return status
+
+
+async def _converse(server: AgentServer, stop: anyio.Event) -> None:
+    """Serve until the client is gone or we are to stop, and then let running turns answer."""
+    transport = stdio_transport()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # what is printed belongs beside the log
+    options = ConnectionOptions(grace_seconds=GRACE_SECONDS)
+    async with (
+        server.running(),
+        server.converse(transport, options) as connection,
+        background_tasks() as tasks,
+    ):
+
+        async def await_the_end() -> None:
+            await connection.wait_closed()
+            stop.set()
+
+        tasks.start_soon(await_the_end)
+        await stop.wait()

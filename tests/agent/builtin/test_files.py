@@ -33,6 +33,10 @@ async def test_a_folder_is_listed(tmp_path: Path) -> None:
         assert texts_of(await desk.use("list")) == "b.txt\nsrc/"
 
 
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [
@@ -64,15 +68,14 @@ async def test_nothing_outside_the_roots_is_read_or_changed(
     assert "outside the session's folders" in texts_of(done)
     assert "secret" not in texts_of(done)
     assert outside.read_text() == "secret"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["outside.txt", "project"]
+    assert _names(tmp_path) == ["outside.txt", "project"]
 
 
 async def test_another_root_may_be_worked_in(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     second.mkdir()
-    more = {"additionalDirectories": [str(second)]}
-    async with at_work(first, None, **more) as desk:
+    async with at_work(first, additionalDirectories=[str(second)]) as desk:
         arguments = {"path": str(second / "a.txt"), "content": "hello\n"}
         done = await desk.use("write", json.dumps(arguments))
     assert done["status"] == "completed"
@@ -166,9 +169,14 @@ async def test_a_client_that_offers_its_files_is_asked_for_them(tmp_path: Path) 
     (tmp_path / "a.txt").write_text("on disk")
     offers = {"fs": {"readTextFile": True, "writeTextFile": True}}
     async with at_work(tmp_path, capabilities=offers) as desk:
-        written = []
+        written: list[dict[str, str]] = []
+
+        def write(params: dict[str, str]) -> dict[str, str]:
+            written.append(params)
+            return {}
+
         desk.hand.answers["fs/read_text_file"] = lambda _params: {"content": "unsaved"}
-        desk.hand.answers["fs/write_text_file"] = lambda params: written.append(params) or {}
+        desk.hand.answers["fs/write_text_file"] = write
         await desk.use("edit", '{"path": "a.txt", "old": "unsaved", "new": "saved"}')
     assert [(each["path"], each["content"]) for each in written] == [(f"{tmp_path}/a.txt", "saved")]
     assert (tmp_path / "a.txt").read_text() == "on disk"
@@ -196,7 +204,7 @@ async def test_files_are_found_by_name_and_by_what_is_in_them(tmp_path: Path) ->
     (tmp_path / "src/picture.py").write_bytes(b"import\0")
     async with at_work(tmp_path) as desk:
         names = await desk.use("glob", '{"pattern": "**/*.py"}')
-        assert texts_of(names) == "src/a.py\nsrc/deep/b.py\nsrc/picture.py"
+        assert texts_of(names) == "src/a.py\nsrc/picture.py\nsrc/deep/b.py"
         lines = await desk.use("grep", '{"pattern": "^import", "glob": "*.py"}')
         assert texts_of(lines) == "src/a.py:1: import os\nsrc/deep/b.py:2: import sys"
         assert lines["locations"][1] == {"path": f"{tmp_path}/src/deep/b.py", "line": 2}

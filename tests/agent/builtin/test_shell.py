@@ -8,10 +8,19 @@ from pathlib import Path
 import anyio
 import pytest
 
-from quarterdeck.machine import living_descendants
 from tests.agent.builtin.desk import ALLOW, at_work, setup_for, texts_of
 
 pytestmark = pytest.mark.anyio
+
+
+STUBBORN = """
+trap '' TERM
+setsid sh -c 'trap "" TERM; echo $$ > background; while :; do sleep 1; done' &
+until [ -s background ]; do sleep 0.01; done
+echo $$ > pid
+echo ready
+while :; do sleep 1; done
+"""
 
 
 def shell(command: str, **more: object) -> str:
@@ -46,42 +55,35 @@ async def test_output_is_shown_while_it_grows(tmp_path: Path) -> None:
 
 async def test_a_command_that_takes_too_long_ends_with_all_it_started(tmp_path: Path) -> None:
     async with at_work(tmp_path) as desk:
-        script = "echo $$ > pid; setsid sleep 1000 & sleep 1000"
-        done = await desk.use("shell", shell(script, timeout_seconds=0.5))
-        assert "[ended by us: it ran longer than 0.5 s]" in str(done) or done["status"] == "failed"
-        assert not await _survivors(tmp_path)
+        done = await desk.use("shell", shell(STUBBORN, timeout_seconds=1))
+        assert done["status"] == "failed"
+        assert "longer than 1 s" in done["rawOutput"]
+        assert await _ended(tmp_path)
 
 
 async def test_a_cancelled_turn_ends_its_command_and_answers_at_once(tmp_path: Path) -> None:
     async with at_work(tmp_path) as desk:
-        script = "echo $$ > pid; setsid sleep 1000 & sleep 1000"
-        asked = await desk.hand.ask_prompt(desk.session_id, f"/tool shell {shell(script)}")
-        with anyio.fail_after(10):
-            while not (tmp_path / "pid").exists():
-                await anyio.sleep(0.01)
+        asked = await desk.hand.ask_prompt(desk.session_id, f"/tool shell {shell(STUBBORN)}")
+        await desk.hand.came(lambda each: "ready\\n```" in json.dumps(each))
         await desk.hand.notify("session/cancel", sessionId=desk.session_id)
         with anyio.fail_after(5):
             answer = await desk.hand.answered(asked)
         assert answer["result"] == {"stopReason": "cancelled"}
         assert desk.hand.updates("tool_call_update")[-1]["status"] == "failed"
-        assert not await _survivors(tmp_path)
+        assert await _ended(tmp_path)
 
 
-async def _survivors(folder: Path) -> list[str]:
-    """Return what is left of a command that wrote down its own number; wait a little for it."""
-    pid = int((folder / "pid").read_text())
+async def _ended(folder: Path) -> bool:
+    """Tell whether all that wrote down its number has ended; wait a little for it."""
+    pids = [int((folder / name).read_text()) for name in ("pid", "background")]
     with anyio.move_on_after(5):
-        while _lives(pid) or _sleepers(pid):
+        while any(map(_lives, pids)):  # noqa: ASYNC110 - nothing tells us
             await anyio.sleep(0.01)
-    return [str(pid)] if _lives(pid) else _sleepers(pid)
+    return not any(map(_lives, pids))
 
 
 def _lives(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
-
-
-def _sleepers(pid: int) -> list[str]:
-    return [str(each) for each in living_descendants(pid)]
 
 
 async def test_much_output_is_cut_and_that_is_said(tmp_path: Path) -> None:
@@ -104,7 +106,11 @@ async def test_a_client_with_terminals_runs_the_command(tmp_path: Path) -> None:
         calls: list[str] = []
 
         def answer(name: str, result: object) -> None:
-            desk.hand.answers[f"terminal/{name}"] = lambda _params: calls.append(name) or result
+            def note(_params: object) -> object:
+                calls.append(name)
+                return result
+
+            desk.hand.answers[f"terminal/{name}"] = note
 
         answer("create", {"terminalId": "term-1"})
         answer("wait_for_exit", {"exitCode": 0, "signal": None})

@@ -110,7 +110,7 @@ class HttpApp:
         self._is_closing = True
         clients = [*self._clients.values(), *self._leaving]
         for client in clients:
-            client.scope.cancel()
+            client.dismiss()
         with anyio.move_on_after(_STREAM_SECONDS + 10):
             for client in clients:
                 await client.has_left.wait()
@@ -207,12 +207,11 @@ class HttpApp:
     async def _attend(self, client: HttpClient) -> None:
         """Hold the conversation with one client until it is gone."""
         try:
-            with client.scope:
-                async with self._server.converse(client.transport):
-                    client.is_ready.set()
-                    await client.wait_idle(self._options.idle_seconds)
-                    logger.info("a client is gone", extra={"client": client.id})
-                    self._forget(client)
+            async with self._server.converse(client.transport):
+                client.is_ready.set()
+                await client.wait_gone(self._options.idle_seconds)
+                logger.info("a client is gone", extra={"client": client.id})
+                self._forget(client)
         except Exception:  # one client must not end the others
             logger.exception("a conversation failed")
         finally:

@@ -144,12 +144,11 @@ class HttpClient:
         self.transport = HttpTransport(limits)
         self.epoch = secrets.token_hex(4)
         """Part of the ids of its events: those of an earlier connection are not ours."""
-        self.scope = anyio.CancelScope()
-        """Cancel it to end the client."""
         self.is_ready = anyio.Event()
         self.has_left = anyio.Event()
         self.last_seen = anyio.current_time()
         self._stream: anyio.CancelScope | None = None
+        self._is_dismissed = False
         self._changed = anyio.Event()
 
     def open_stream(self, stream: anyio.CancelScope) -> None:
@@ -171,9 +170,14 @@ class HttpClient:
     def seen(self) -> None:
         self.last_seen = anyio.current_time()
 
-    async def wait_idle(self, seconds: float) -> None:
-        """Wait until it has had no stream and sent nothing for so long."""
-        while True:
+    def dismiss(self) -> None:
+        """End it; its turns are cancelled and answered, and its stream says so before it ends."""
+        self._is_dismissed = True
+        self._notice()
+
+    async def wait_gone(self, seconds: float) -> None:
+        """Wait until it is dismissed, or has had no stream and sent nothing for so long."""
+        while not self._is_dismissed:
             changed = self._changed
             left = self.last_seen + seconds - anyio.current_time()
             if self._stream is None and left <= 0:
