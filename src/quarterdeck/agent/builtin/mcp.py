@@ -95,21 +95,16 @@ async def _start(
     env = {**environ, **dict(server.env)}
     words: list[str] = []
     try:
-        with anyio.fail_after(_START_SECONDS):
-            command = guarded_command([server.command, *server.args], env=env, cwd=cwd)
-            process = await running.enter_async_context(
-                open_process(
-                    command, cwd=cwd, env=env, on_stderr=words.append, stop_seconds=_STOP_SECONDS
-                )
-            )
-            connection = await running.enter_async_context(
-                open_connection(process, on_request=_answer, options=_OPTIONS)
-            )
-            await _greet(connection)
-            return [_tool(server.name, told, connection) for told in await _tools(connection)]
-    except TimeoutError as error:
-        reason = f"it was not ready after {_START_SECONDS:g} s"
-        raise _not_started(server.name, reason, words) from error
+        command = guarded_command([server.command, *server.args], env=env, cwd=cwd)
+        started = open_process(
+            command, cwd=cwd, env=env, on_stderr=words.append, stop_seconds=_STOP_SECONDS
+        )
+        process = await running.enter_async_context(started)
+        connection = await running.enter_async_context(
+            open_connection(process, on_request=_answer, options=_OPTIONS)
+        )
+        await _greet(connection)
+        return [_tool(server.name, told, connection) for told in await _tools(connection)]
     except AgentNotFound as error:
         raise _not_started(server.name, f"{server.command}: {error.reason}", words) from error
     except (RpcError, ConnectionFailed, KeyError, TypeError) as error:
@@ -135,7 +130,7 @@ async def _answer(method: str, _params: Any) -> Any:
 async def _greet(connection: Connection) -> None:
     client = {"name": "quarterdeck", "version": __version__}
     hello = {"protocolVersion": PROTOCOL_VERSION, "capabilities": {}, "clientInfo": client}
-    await connection.call("initialize", hello)
+    await connection.call("initialize", hello, timeout_seconds=_START_SECONDS)
     await connection.notify("notifications/initialized")
 
 
@@ -144,7 +139,7 @@ async def _tools(connection: Connection) -> list[dict[str, Any]]:
     cursor: str | None = None
     for _ in range(_PAGES):
         params = {} if cursor is None else {"cursor": cursor}
-        page: Any = await connection.call("tools/list", params)
+        page: Any = await connection.call("tools/list", params, timeout_seconds=_START_SECONDS)
         tools += page["tools"]
         cursor = page.get("nextCursor")
         if not cursor:

@@ -83,6 +83,11 @@ class Scratch:
             self._folder = None
 
 
+def is_possible() -> bool:
+    """Tell whether this machine can wall commands in; the first time it has to try."""
+    return _how() is not None
+
+
 def walled(command: Sequence[str], scratch: str) -> list[str]:
     """Return the command that runs `command` in the sandbox.
 
