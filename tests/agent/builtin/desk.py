@@ -70,10 +70,12 @@ async def at_work(
     *,
     store: SessionStore | None = None,
     capabilities: Json | None = None,
+    initial_message: str | None = None,
     **session: Any,
 ) -> AsyncIterator[Desk]:
     """Open a session in `folder`; permissions are given unless the test says otherwise."""
-    server = AgentServer(BuiltinAgent(setup or setup_for()), store=store)
+    agent = BuiltinAgent(setup or setup_for())
+    server = AgentServer(agent, store=store, initial_message=initial_message)
     async with (
         server.running(),
         conversing(server, capabilities=capabilities) as hand,

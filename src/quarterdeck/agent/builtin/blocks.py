@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from quarterdeck.agent.builtin.conversation import Media, Part, Text, UserMessage
+from quarterdeck.agent.builtin.conversation import Media, Part, Text, UserMessage, well_formed
 from quarterdeck.errors import RpcError
 from quarterdeck.wire import INVALID_PARAMS
 
@@ -26,7 +26,14 @@ def user_message(blocks: Sequence[Mapping[str, Any]]) -> UserMessage:
     Raises:
         RpcError: if a picture or another file is not base64.
     """
-    return UserMessage(parts=tuple(part for block in blocks if (part := _part(block))))
+    parts = (_part(block) for block in blocks)
+    return UserMessage(
+        parts=tuple(
+            Text(text=well_formed(part.text)) if isinstance(part, Text) else part
+            for part in parts
+            if part is not None
+        )
+    )
 
 
 def _part(block: Mapping[str, Any]) -> Part | None:

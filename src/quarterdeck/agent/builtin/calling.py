@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from quarterdeck.agent.builtin.conversation import Call, Result
+from quarterdeck.agent.builtin.conversation import Call, Result, well_formed
 from quarterdeck.agent.builtin.tools import Action, Outcome, Scope, Tool, shortened
 from quarterdeck.agent.builtin.workplace import Workplace
 from quarterdeck.errors import ToolFailed
@@ -59,7 +59,7 @@ class Calling:
             logger.exception("tool failed", extra={"tool": call.name})
             outcome = Outcome(f"Error: {call.name} failed: {error}", is_error=True)
         self._finish(call, outcome)
-        text = shortened(outcome.text)
+        text = well_formed(shortened(outcome.text))
         return Result(call_id=call.id, name=call.name, text=text, is_error=outcome.is_error)
 
     def abandon(self, reason: str) -> None:

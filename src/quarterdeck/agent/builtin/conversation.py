@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from quarterdeck.errors import JsonInvalid
+from quarterdeck.jsontext import decode_json, encode_json
 
 VERSION = 1
 _MEDIA_TOKENS = 1500  # about what providers count for a picture
@@ -85,7 +86,7 @@ class Conversation(Struct, frozen=True, kw_only=True):
 
 
 def encode_conversation(conversation: Conversation) -> bytes:
-    return msgspec.json.encode(conversation)
+    return encode_json(conversation)
 
 
 def decode_conversation(memory: bytes) -> Conversation:
@@ -95,8 +96,8 @@ def decode_conversation(memory: bytes) -> Conversation:
         JsonInvalid: if it is something else, for example of a later version.
     """
     try:
-        conversation = msgspec.json.decode(memory, type=Conversation)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        conversation = msgspec.convert(decode_json(memory), Conversation)
+    except (msgspec.ValidationError, RecursionError) as error:
         raise JsonInvalid(str(error)) from error
     if conversation.version != VERSION:
         raise JsonInvalid(f"a conversation of version {conversation.version}; this is {VERSION}")
@@ -137,6 +138,15 @@ def _complete(calls: Iterable[Call], results: Iterable[Result]) -> ResultsMessag
 def _interrupted(call: Call) -> Result:
     sentence = "interrupted: the turn ended before this tool had a result"
     return Result(call_id=call.id, name=call.name, text=sentence, is_error=True)
+
+
+def well_formed(text: str) -> str:
+    """Return text without halves of surrogate pairs, which no provider can be told."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
 
 
 def estimated_tokens(messages: Iterable[Message]) -> int:

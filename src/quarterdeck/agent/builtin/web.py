@@ -15,6 +15,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import SplitResult, urljoin, urlsplit, urlunsplit
@@ -87,7 +88,7 @@ class Fetcher:
 
 
 class _Work:
-    """One fetch, in a thread; `stop` closes its socket, so that the thread ends."""
+    """One fetch, in a thread; `stop` ends its conversation, so that the thread ends."""
 
     def __init__(self, addresses: Callable[[SplitResult], list[str]]) -> None:
         self._addresses = addresses
@@ -99,8 +100,12 @@ class _Work:
     def stop(self) -> None:
         with self._lock:
             self._is_stopped = True
-            if self._socket is not None:
-                self._socket.close()
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        if self._socket is not None:
+            with suppress(OSError):  # it has ended already; the thread closes it
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def run(self, url: str) -> Page | Redirect:
         origin = origin_of(url)
@@ -142,18 +147,19 @@ class _Work:
             except OSError as error:
                 failure = error
                 continue
-            with self._lock:
-                self._socket = plain
-                if self._is_stopped:
-                    plain.close()
-            if parts.scheme == "http":
-                return plain
-            wrapped = ssl.create_default_context().wrap_socket(
-                plain, server_hostname=parts.hostname
-            )
-            self._socket = wrapped
-            return wrapped
+            if parts.scheme == "https":
+                self._take(plain)
+                context = ssl.create_default_context()
+                plain = context.wrap_socket(plain, server_hostname=parts.hostname)
+            self._take(plain)
+            return plain
         raise failure or OSError("no address")
+
+    def _take(self, taken: socket.socket) -> None:
+        with self._lock:
+            self._socket = taken
+            if self._is_stopped:
+                self._hang_up()
 
     def _body(self, response: http.client.HTTPResponse) -> tuple[bytes, bool]:
         content = bytearray()
