@@ -128,14 +128,14 @@ class _Work:
         try:
             target = urlunsplit(("", "", parts.path or "/", parts.query, ""))
             connection.request("GET", target, headers=_headers(parts))
-            response = connection.getresponse()
-            location = response.headers.get("location")
-            if location and 300 <= response.status < 400:
-                return Redirect(_checked(urljoin(url, location)))
-            content, is_cut = self._body(response)
-            headers = response.headers
-            kind, charset = headers.get_content_type(), headers.get_content_charset()
-            return Page(url, response.status, kind, charset, content, is_cut)
+            with connection.getresponse() as response:
+                headers = response.headers
+                location = headers.get("location")
+                if location and 300 <= response.status < 400:
+                    return Redirect(_checked(urljoin(url, location)))
+                content, is_cut = self._body(response)
+                kind, charset = headers.get_content_type(), headers.get_content_charset()
+                return Page(url, response.status, kind, charset, content, is_cut)
         finally:
             connection.close()
 
