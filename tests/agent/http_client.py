@@ -213,11 +213,6 @@ def free_port() -> Iterator[socket.socket]:
         yield listener
 
 
-class _Server(uvicorn.Server):
-    def install_signal_handlers(self) -> None:
-        """Leave signals to pytest."""
-
-
 @asynccontextmanager
 async def serving(
     agent: Any, options: HttpOptions | None = None, **more: Any
@@ -228,13 +223,18 @@ async def serving(
     config = uvicorn.Config(
         app, http="h11", ws="none", lifespan="off", log_config=None, timeout_graceful_shutdown=2
     )
-    server = _Server(config)
+    server = uvicorn.Server(config)
     with free_port() as listener:
         async with app.running(), background_tasks() as tasks:
-            tasks.start_soon(server._serve, [listener])  # noqa: SLF001 - without its signals
+            stopped = anyio.Event()
+
+            async def serve() -> None:
+                await server._serve([listener])  # noqa: SLF001 - without its signals
+                stopped.set()
+
+            tasks.start_soon(serve)
             yield HttpHand(listener.getsockname()[1], token=options.token)
             await app.aclose()
             server.should_exit = True
             with anyio.fail_after(PATIENCE):
-                while server.server_state.connections:
-                    await anyio.sleep(0.01)
+                await stopped.wait()

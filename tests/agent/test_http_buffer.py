@@ -34,7 +34,7 @@ def test_a_reader_gets_every_message_once_and_in_order_or_is_told_how_many_it_mi
                 for taken, message in buffer.take():
                     assert (taken, message) == (expected, sent[expected - 1])
                     expected += 1
-            case "seek":
+            case _:
                 wanted = min(max(1, number), len(sent) + 1)
                 expected = wanted + buffer.seek(wanted)
                 assert buffer.position == expected
