@@ -1,4 +1,4 @@
-"""A conversation as clients have it: what is offered, opened, set, and in which order it is told."""
+"""A conversation as clients have it: what is offered, opened and set, and in which order."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
+from typing_extensions import override
 
 from quarterdeck.agent import (
     AgentError,
@@ -169,19 +170,26 @@ async def test_an_option_in_a_group_can_be_set() -> None:
 
 async def test_a_prompt_behind_a_change_of_mode_sees_the_new_mode() -> None:
     class Slow(Moody):
+        @override
         async def set_mode(self, session: AgentSession, mode_id: str) -> None:
-            await anyio.sleep(0.05)
+            await may_go_on.wait()
             await super().set_mode(session, mode_id)
 
+    may_go_on = anyio.Event()
     async with conversing(Slow()) as client:
         session_id = await client.open_session()
         await client.ask("session/set_mode", sessionId=session_id, modeId="safe")
-        await client.prompt(session_id)
+        prompt = await client.ask_prompt(session_id)
+        await client.prompt(session_id)  # refused: by now the first one has been read
+        assert client.texts() == []
+        may_go_on.set()
+        await client.answered(prompt)
     assert client.texts() == ["safe small"]
 
 
 async def test_a_mode_that_the_agent_refuses_is_not_set() -> None:
     class Stubborn(Moody):
+        @override
         async def set_mode(self, _session: AgentSession, mode_id: str) -> None:
             raise AgentError(f"{mode_id} needs a sandbox; start one")
 
@@ -196,6 +204,7 @@ async def test_a_mode_that_the_agent_refuses_is_not_set() -> None:
 
 async def test_an_agent_can_change_mode_and_title_by_itself() -> None:
     class Planner(Moody):
+        @override
         async def prompt(self, turn: Turn) -> AsyncIterator[str]:
             turn.session.title = "A plan"
             turn.session.change_mode("safe")

@@ -1,4 +1,4 @@
-"""Sessions on disk: they outlive the process, replay faithfully, and survive what befalls a disk."""
+"""Sessions on disk: they outlive the process, replay faithfully, survive what befalls a disk."""
 
 import json
 import os
@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,8 @@ async def test_sessions_are_listed_newest_first_by_pages_and_by_directory(
         ids = [await client.open_session() for _ in range(120)]
         other = await client.open_session(cwd=str(tmp_path))
         await client.prompt(ids[7], "lately")
-        pages, cursor = [], {}
+        pages: list[list[str]] = []
+        cursor: Json = {}
         while True:
             page = await client.result("session/list", **cursor)
             pages.append([each["sessionId"] for each in page["sessions"]])
@@ -127,7 +129,7 @@ async def test_sessions_are_listed_newest_first_by_pages_and_by_directory(
         found = await client.result("session/list", cwd=str(tmp_path))
         first = (await client.result("session/list"))["sessions"][0]
     assert [len(page) for page in pages] == [50, 50, 21]
-    assert sorted(sum(pages, [])) == sorted([*ids, other])
+    assert sorted(chain(*pages)) == sorted([*ids, other])
     assert [each["sessionId"] for each in found["sessions"]] == [other]
     assert (first["sessionId"], first["title"]) == (ids[7], "lately")
     assert first["updatedAt"].endswith("Z")
@@ -184,7 +186,10 @@ def test_a_line_that_was_cut_off_by_a_crash_is_left_out(store: SessionStore) -> 
     again = store.open("session-a")
     assert again is not None
     again.append(b'{"sessionUpdate":"three"}')
-    assert sum(again.updates(), []) == [b'{"sessionUpdate":"one"}', b'{"sessionUpdate":"three"}']
+    assert list(chain(*again.updates())) == [
+        b'{"sessionUpdate":"one"}',
+        b'{"sessionUpdate":"three"}',
+    ]
     again.close()
 
 
@@ -235,7 +240,7 @@ def test_long_histories_are_read_in_pieces(store: SessionStore) -> None:
         session.append(line)
     batches = list(session.updates())
     session.close()
-    assert sum(batches, []) == lines
+    assert list(chain(*batches)) == lines
     assert max(len(batch) for batch in batches) < 300
 
 
@@ -288,7 +293,7 @@ def test_nothing_is_lost_when_the_process_is_killed(store: SessionStore) -> None
     assert run_program(KILLED, store.folder).returncode == -signal.SIGKILL
     session = store.open("session-a")
     assert session is not None
-    assert [json.loads(line)["n"] for line in sum(session.updates(), [])] == list(range(1000))
+    assert [json.loads(line)["n"] for line in chain(*session.updates())] == list(range(1000))
     assert session.memory() == b"999" * 1000
     session.close()
 
@@ -301,7 +306,7 @@ def test_a_full_disk_refuses_and_damages_nothing(store: SessionStore) -> None:
     assert refused > 1
     session = store.open("session-a")
     assert session is not None
-    numbers = [json.loads(line)["n"] for line in sum(session.updates(), [])]
+    numbers = [json.loads(line)["n"] for line in chain(*session.updates())]
     assert len(numbers) == stored
     assert numbers == sorted(numbers)
     assert session.memory() == b"old"
@@ -343,11 +348,11 @@ def test_a_folder_that_cannot_be_made_is_a_sentence(tmp_path: Path) -> None:
 
 def test_a_closed_session_holds_no_file_open(store: SessionStore) -> None:
     store.create("session-a", RECORD).close()
-    before = len(os.listdir("/dev/fd"))
+    before = len(list(Path("/dev/fd").iterdir()))
     for _ in range(20):
         opened = store.open("session-a")
         assert opened is not None
         opened.sync()
         opened.close()
         opened.close()
-    assert len(os.listdir("/dev/fd")) == before
+    assert len(list(Path("/dev/fd").iterdir())) == before

@@ -115,6 +115,7 @@ async def test_what_an_agent_raises_or_returns_after_a_cancel_is_still_cancelled
             await anyio.sleep_forever()
         except BaseException:  # noqa: BLE001 - as careless code does
             return "end_turn"
+        raise AssertionError("it sleeps for ever")
 
     for agent in (cross, calm):
         async with conversing(agent) as client:
@@ -289,7 +290,7 @@ FAILURES: list[tuple[Callable[[], BaseException], Json]] = [
         lambda: ValueError("the model said no"),
         {"code": -32603, "message": "the agent failed: ValueError: the model said no"},
     ),
-    (lambda: KeyError(), {"code": -32603, "message": "the agent failed: KeyError"}),
+    (KeyError, {"code": -32603, "message": "the agent failed: KeyError"}),
     (
         lambda: AgentError("the key is wrong; set another"),
         {"code": -32603, "message": "the key is wrong; set another"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -38,8 +38,11 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def serve_app(app: HttpApp, listener: socket.socket) -> int:
-    """Serve until a signal comes; return the exit status."""
+async def serve_app(app: HttpApp, listener: socket.socket, on_ready: Callable[[], None]) -> int:
+    """Serve until a signal comes; return the exit status.
+
+    When `on_ready` is called, requests are taken and signals are heeded.
+    """
     config = uvicorn.Config(
         app,
         http="h11",
@@ -56,6 +59,7 @@ async def serve_app(app: HttpApp, listener: socket.socket) -> int:
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with app.running(), anyio.create_task_group() as tasks:
             tasks.start_soon(_run, server, listener, tasks.cancel_scope)
+            on_ready()
             async for number in signals:
                 status = INTERRUPTED if number == signal.SIGINT else 0
                 await app.aclose()

@@ -44,12 +44,15 @@ def serve_http(
     with listening(host, port) as listener:
         name = f"[{host}]" if ":" in host else host
         address = f"http://{name}:{listener.getsockname()[1]}"
-        _say(f"the agent is at {address}/acp/rpc and {address}/acp/sse")
-        if made_up is not None:
-            _say(f"its token, new with every start, is {made_up}")
-        elif options.token is None:
-            _say("there is no token: every program on this computer can use it")
-        status = anyio.run(serve_app, app, listener)
+
+        def on_ready() -> None:
+            _say(f"the agent is at {address}/acp/rpc and {address}/acp/sse")
+            if made_up is not None:
+                _say(f"its token, new with every start, is {made_up}")
+            elif not options.needs_token:
+                _say("there is no token: every program on this computer can use it")
+
+        status = anyio.run(serve_app, app, listener, on_ready)
     if status:
         raise SystemExit(status)
 
