@@ -195,6 +195,17 @@ async def test_a_client_is_not_asked_for_a_file_behind_a_link_that_leads_out(
     assert "outside the session's folders" in texts_of(done)
 
 
+async def test_a_session_whose_folder_is_gone_says_so(tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    async with at_work(folder) as desk:
+        folder.rmdir()
+        for tool, arguments in (("list", "{}"), ("read", '{"path": "a"}')):
+            assert "none of the session's folders exists" in texts_of(
+                await desk.use(tool, arguments)
+            )
+
+
 async def test_files_are_found_by_name_and_by_what_is_in_them(tmp_path: Path) -> None:
     (tmp_path / "src/deep").mkdir(parents=True)
     (tmp_path / "node_modules").mkdir()

@@ -108,6 +108,14 @@ async def test_a_server_that_dies_is_a_failed_tool_not_a_failed_turn(tmp_path: P
             assert "the MCP server 'test' failed" in texts_of(done)
 
 
+async def test_tools_whose_names_become_the_same_are_told_apart(tmp_path: Path) -> None:
+    servers = [server(name="a b"), server(name="a_b")]
+    async with at_work(tmp_path, mcpServers=servers) as desk:
+        await desk.say("/tools")
+        assert "`mcp__a_b__look`" in desk.text
+        assert "`mcp__a_b__look_2`" in desk.text
+
+
 def test_names_have_only_the_characters_that_providers_allow() -> None:
     assert tool_name("my server", "do.it/now") == "mcp__my_server__do_it_now"
     assert len(tool_name("s" * 50, "t" * 50)) == 64

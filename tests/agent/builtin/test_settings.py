@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from quarterdeck.agent.builtin import load_setup
-from quarterdeck.errors import SettingsInvalid
+from quarterdeck.errors import ModelFailed, SettingsInvalid
 
 
 def write(path: Path, text: str) -> str:
@@ -57,6 +57,16 @@ def test_a_variable_moves_the_provider_of_the_chosen_model() -> None:
     assert provider is not None
     assert provider.base_url == "http://there/v1"
     assert provider.key_names == ("OPENAI_API_KEY",)
+
+
+def test_a_server_of_ones_own_needs_no_key() -> None:
+    environ = {"QUARTERDECK_MODEL": "openai:x", "QUARTERDECK_BASE_URL": "http://127.0.0.1:1/v1"}
+    assert load_setup(environ).key("openai") is None
+    with pytest.raises(ModelFailed, match="set OPENAI_API_KEY"):
+        load_setup({}).key("openai")
+    with pytest.raises(ModelFailed, match="set GOOGLE_API_KEY or GEMINI_API_KEY"):
+        load_setup({}).key("google")
+    assert load_setup({}).key("ollama") is None
 
 
 def test_keys_are_not_shown_and_not_handed_to_commands() -> None:

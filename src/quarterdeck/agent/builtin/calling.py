@@ -37,6 +37,8 @@ class Calling:
 
     def announce(self, call_id: str, name: str, tools: Mapping[str, Tool]) -> None:
         """Tell the client of a call that the model has begun to write."""
+        if call_id in self._open:  # some servers send the beginning twice
+            return
         self._open[call_id] = f"call-{uuid.uuid4().hex[:16]}"
         update = {
             "sessionUpdate": "tool_call",

@@ -57,7 +57,7 @@ class Files:
                 "", path, line=line, limit=limit, roots=self.roots
             )
         except RpcError as error:
-            raise _failure(error, path) from error
+            raise refused(error, path) from error
         except ConnectionFailed as error:
             raise ToolFailed(f"the client did not hand over {path}: {error}") from error
 
@@ -77,7 +77,7 @@ class Files:
             await to_thread.run_sync(self._make_folders, path)
             await self._local.write_text_file("", path, text, roots=self.roots)
         except RpcError as error:
-            raise _failure(error, path) from error
+            raise refused(error, path) from error
         except ConnectionFailed as error:
             raise ToolFailed(f"the client did not write {path}: {error}") from error
         except OSError as error:
@@ -114,7 +114,8 @@ class FileMissing(ToolFailed):
     """There is no such file."""
 
 
-def _failure(error: RpcError, path: str) -> ToolFailed:
+def refused(error: RpcError, path: str) -> ToolFailed:
+    """Say why a path cannot be used."""
     if error.code == _NOT_FOUND:
         return FileMissing(f"there is no file {path}")
     detail = error.data if isinstance(error.data, str) else error.message

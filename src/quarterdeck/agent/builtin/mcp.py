@@ -8,9 +8,11 @@ of providers, and what the client gave for it.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -52,6 +54,9 @@ _NAME = re.compile(r"[^A-Za-z0-9_-]")
 _NAME_LENGTH = 64  # what providers take
 
 
+logger = logging.getLogger(__name__)
+
+
 class McpServers:
     """The servers of one session."""
 
@@ -73,20 +78,39 @@ class McpServers:
         Raises:
             RpcError: if one of them cannot be started; none of them runs then.
         """
+        is_started = False
         try:
             async with AsyncExitStack() as running:
                 tools: list[Tool] = []
                 for server in servers:
                     tools += await _start(server, cwd, environ, running)
-                self.tools = tuple(tools)
+                self.tools = _distinct(tools)
                 task_status.started()
+                is_started = True
                 await self._closing.wait()
+        except Exception:
+            if not is_started:
+                raise
+            # Other sessions go on whatever happened to these servers.
+            logger.exception("servers of a session ended badly")
         finally:
             self._ended.set()
 
     async def close(self) -> None:
         self._closing.set()
         await self._ended.wait()
+
+
+def _distinct(tools: Sequence[Tool]) -> tuple[Tool, ...]:
+    """Give a number to tools that have the same name now that strange characters are gone."""
+    named: dict[str, Tool] = {}
+    for tool in tools:
+        name, count = tool.name, 1
+        while name in named:
+            count += 1
+            name = f"{tool.name[: _NAME_LENGTH - 4]}_{count}"
+        named[name] = replace(tool, name=name)
+    return tuple(named.values())
 
 
 async def _start(

@@ -23,11 +23,7 @@ def open_model(name: str, setup: Setup) -> Model:
     provider = setup.provider(provider_name)
     if provider is None or not model_name:
         raise ModelFailed("setup", f"there is no model {name!r}; name it as provider:model")
-    key = setup.secrets.first(provider.key_names)
-    if key is None and provider.key_names:
-        variables = " or ".join(provider.key_names)
-        sentence = f"{provider_name} needs a key; set {variables} and start the agent again"
-        raise ModelFailed("setup", sentence)
+    key = setup.key(provider_name)
     try:
         from quarterdeck.agent.builtin.pydantic_model import (  # noqa: PLC0415 - optional, and slow
             PydanticModel,

@@ -78,6 +78,10 @@ class PydanticModel:
     def _settings(self) -> ModelSettings:
         settings = self._setup.settings
         chosen: ModelSettings = {"timeout": settings.stall_seconds}
+        if settings.thinking is not None:
+            chosen["thinking"] = settings.thinking
+        if self._kind == "anthropic":  # the others do it by themselves
+            chosen["cache"] = True
         if settings.max_output_tokens is not None:
             chosen["max_tokens"] = settings.max_output_tokens
         elif self._kind == "anthropic":

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
-from quarterdeck.errors import SettingsInvalid
+from quarterdeck.errors import ModelFailed, SettingsInvalid
 
 DEMO = "demo"
 KINDS = ("anthropic", "google", "openai")
@@ -62,9 +62,11 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_steps: int = 100
     """Requests to the model in one turn."""
     max_output_tokens: int | None = None
+    thinking: Literal["minimal", "low", "medium", "high"] | None = None
+    """How much a model thinks that can be told; by default as much as its provider chose."""
     context_window: int | None = None
-    """In tokens; known for few models, and 128,000 is assumed for the others."""
-    stall_seconds: float = 120.0
+    """In tokens; 128,000 is assumed for models that nobody knows."""
+    stall_seconds: float = 300.0
     """How long a model may be silent."""
     retries: int = 3
     """How often a request is repeated that may succeed a little later."""
@@ -109,6 +111,24 @@ class Setup(Struct, frozen=True, kw_only=True):
 
     def provider(self, name: str) -> Provider | None:
         return self.settings.providers.get(name) or PROVIDERS.get(name)
+
+    def key(self, name: str) -> str | None:
+        """Return the key of a provider; None if it needs none.
+
+        Raises:
+            ModelFailed: if it is not in the environment. A known provider that was moved to
+                another address may be a server of one's own, which wants no key.
+        """
+        provider = self.provider(name)
+        assert provider is not None
+        key = self.secrets.first(provider.key_names)
+        known = PROVIDERS.get(name)
+        is_moved = known is not None and known.base_url != provider.base_url
+        if key is None and provider.key_names and not is_moved:
+            variables = " or ".join(provider.key_names)
+            sentence = f"{name} needs a key; set {variables} and start the agent again"
+            raise ModelFailed("setup", sentence)
+        return key
 
 
 def load_setup(

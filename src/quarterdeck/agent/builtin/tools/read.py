@@ -9,6 +9,7 @@ from typing import Annotated
 from anyio import to_thread
 from msgspec import Meta, Struct
 
+from quarterdeck.agent.builtin.files import refused
 from quarterdeck.agent.builtin.tools.base import (
     Action,
     Outcome,
@@ -110,8 +111,7 @@ class folder:  # noqa: N801 - used like the function it wraps
         try:
             return self._opened.__enter__()
         except RpcError as error:
-            sentence = f"{self._path} is outside the session's folders; nothing there can be used"
-            raise ToolFailed(sentence) from error
+            raise refused(error, self._path) from error
         except FileNotFoundError as error:
             raise ToolFailed(f"there is no folder {self._path}") from error
         except OSError as error:

@@ -10,6 +10,7 @@ import shutil
 from typing import Annotated, Any
 
 import anyio
+from anyio import to_thread
 from msgspec import UNSET, Meta, Struct
 
 from quarterdeck.acp import schema
@@ -72,7 +73,7 @@ async def _run_here(
     command: str, seconds: float, workplace: Workplace, progress: Progress
 ) -> Outcome:
     handler, session_id = workplace.terminals, workplace.session_id
-    program, *arguments = workplace.wrap_command(_shell(command))
+    program, *arguments = await to_thread.run_sync(workplace.wrap_command, _shell(command))
     request = schema.CreateTerminalRequest(
         session_id=session_id,
         command=program,
