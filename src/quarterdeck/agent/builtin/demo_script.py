@@ -24,7 +24,7 @@ from quarterdeck.agent.builtin.model import FAILURES
 from quarterdeck.errors import JsonInvalid
 from quarterdeck.jsontext import decode_json
 
-_VERBS = ("/think", "/say", "/tool", "/also", "/wait", "/stop", "/fail", "/recall")
+VERBS = ("/think", "/say", "/tool", "/also", "/wait", "/stop", "/fail", "/recall")
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def read_script(text: str, recall: Callable[[], str]) -> list[Step]:
     current: Step | None = None
     for line in text.splitlines():
         verb, _, rest = line.strip().partition(" ")
-        if verb not in _VERBS:
+        if verb not in VERBS:
             continue
         if current is not None and current.calls and verb != "/also":
             steps.append(current)
