@@ -93,12 +93,14 @@ class Hand:
         return await self.came(lambda each: each.get("method") == method and "id" in each)
 
     async def came(self, wanted: Callable[[Json], bool]) -> Json:
+        looked_at = 0
         with anyio.fail_after(PATIENCE):
             while True:
                 came = self._came
-                found = next((each for each in self.messages if wanted(each)), None)
-                if found is not None:
-                    return found
+                for message in self.messages[looked_at:]:
+                    if wanted(message):
+                        return message
+                looked_at = len(self.messages)
                 await came.wait()
 
     async def open_session(self, **params: Any) -> str:

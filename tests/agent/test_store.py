@@ -294,7 +294,7 @@ def test_nothing_is_lost_when_the_process_is_killed(store: SessionStore) -> None
     session = store.open("session-a")
     assert session is not None
     assert [json.loads(line)["n"] for line in chain(*session.updates())] == list(range(1000))
-    assert session.memory() == b"999" * 1000
+    assert session.memory == b"999" * 1000
     session.close()
 
 
@@ -309,7 +309,7 @@ def test_a_full_disk_refuses_and_damages_nothing(store: SessionStore) -> None:
     numbers = [json.loads(line)["n"] for line in chain(*session.updates())]
     assert len(numbers) == stored
     assert numbers == sorted(numbers)
-    assert session.memory() == b"old"
+    assert session.memory == b"old"
     session.close()
 
 

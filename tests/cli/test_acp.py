@@ -69,6 +69,7 @@ def test_an_agent_of_ones_own_is_served_on_stdio_and_its_sessions_kept(
     assert "imported" in done.stderr
 
 
+@pytest.mark.slow
 def test_no_sessions_keeps_none(echo: Path, tmp_path: Path) -> None:
     hello = lines(call(1, "initialize", protocolVersion=1))
     done = run("--agent", f"{echo}:echo", "--no-sessions", text=hello, HOME=str(tmp_path))
@@ -140,6 +141,7 @@ def test_an_agent_that_is_not_there_is_a_sentence(
     assert str(caught.value).startswith(message)
 
 
+@pytest.mark.slow
 def test_something_that_is_no_agent_is_a_sentence(echo: Path) -> None:
     done = run("--agent", "quarterdeck._version:__version__")
     assert done.returncode == 1
@@ -149,6 +151,7 @@ def test_something_that_is_no_agent_is_a_sentence(echo: Path) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "environ", "message"),
     [
@@ -169,6 +172,7 @@ def test_an_unsafe_server_is_not_started(
     assert done.stderr.splitlines()[-1].startswith(f"quarterdeck: {message}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", ["made up", "by file", "by variable", "none"])
 def test_the_server_says_where_it_is_and_shows_only_a_token_of_its_own(
     given: str, echo: Path, tmp_path: Path

@@ -21,12 +21,12 @@ from quarterdeck.acp import PROTOCOL_VERSION
 from quarterdeck.agent import checks, settings
 from quarterdeck.agent.client import ClientFacts
 from quarterdeck.agent.definition import Json
-from quarterdeck.agent.opening import Place, Sessions, run_hook
+from quarterdeck.agent.opening import Place, Sessions
 from quarterdeck.agent.running import RunningTurn, to_rpc_error
 from quarterdeck.agent.session import AgentSession, Link
 from quarterdeck.agent.store import ListedSession
 from quarterdeck.agent.turn import Turn
-from quarterdeck.errors import QuarterdeckError, RpcError
+from quarterdeck.errors import RpcError
 from quarterdeck.wire import INVALID_REQUEST, Answer, Connection, method_not_found, rpc_error
 
 PAGE: Final = 50
@@ -127,12 +127,12 @@ class Conversation:
         if known and method_id not in known:
             raise checks.invalid(f"there is no auth method {method_id!r}")
         if self._agent.authenticate is not None:
-            await _hook(self._agent.authenticate(method_id))
+            await self._agent.authenticate(method_id)
         return {}
 
     async def _logout(self, _params: Json) -> Any:
         assert self._agent.logout is not None
-        await _hook(self._agent.logout())
+        await self._agent.logout()
         return {}
 
     async def _new(self, params: Json) -> Any:
@@ -215,9 +215,8 @@ class Conversation:
         return {"configOptions": session.config_options()}
 
     async def _change_mode(self, session: AgentSession, mode_id: str) -> None:
-        hook = self._agent.set_mode
-        if hook is not None:
-            await run_hook(lambda it: hook(it, mode_id), session)
+        if self._agent.set_mode is not None:
+            await self._agent.set_mode(session, mode_id)
         session.change_mode(mode_id)
 
     async def _change_option(self, session: AgentSession, config_id: str, value: Any) -> None:
@@ -228,9 +227,8 @@ class Conversation:
         if config_id == settings.MODE and self._agent.modes:
             await self._change_mode(session, value)
             return
-        hook = self._agent.set_config_option
-        if hook is not None:
-            await run_hook(lambda it: hook(it, config_id, value), session)
+        if self._agent.set_config_option is not None:
+            await self._agent.set_config_option(session, config_id, value)
         session.change_config(config_id, value)
 
     def _session(self, params: Json) -> AgentSession:
@@ -247,13 +245,6 @@ async def _told(work: Awaitable[Any]) -> Any:
         return await work
     except RpcError:
         raise
-    except QuarterdeckError as error:
-        raise to_rpc_error(error) from error
-
-
-async def _hook(work: Awaitable[None]) -> None:
-    try:
-        await work
     except Exception as error:
         raise to_rpc_error(error) from error
 

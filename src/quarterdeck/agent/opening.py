@@ -17,8 +17,7 @@ from anyio import to_thread
 from msgspec.structs import replace
 
 from quarterdeck.agent.checks import McpServer, invalid
-from quarterdeck.agent.definition import Definition, SessionHook
-from quarterdeck.agent.running import to_rpc_error
+from quarterdeck.agent.definition import Definition
 from quarterdeck.agent.session import AgentSession, Link, is_update_line
 from quarterdeck.agent.store import SessionStore
 from quarterdeck.agent.stored import SessionRecord, StoredSession
@@ -149,7 +148,7 @@ class Sessions:
 
     async def _enter(self, session: AgentSession) -> None:
         if self.definition.open_session is not None:
-            await run_hook(self.definition.open_session, session)
+            await self.definition.open_session(session)
         session.fill_config()
         self._open[session.id] = session
 
@@ -197,14 +196,6 @@ class Sessions:
             yield
         finally:
             self._busy.discard(session_id)
-
-
-async def run_hook(hook: SessionHook, session: AgentSession) -> None:
-    """Let an agent's code take part; what it raises becomes what the client is told."""
-    try:
-        await hook(session)
-    except Exception as error:
-        raise to_rpc_error(error) from error
 
 
 async def _replay(session: AgentSession, stored: StoredSession) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
 from typing import Final
 
 import anyio
@@ -60,18 +59,20 @@ class AgentServer:
     ) -> AsyncIterator[Connection]:
         """Serve one client until the body ends; its turns are cancelled and its sessions closed."""
         conversation = Conversation(self.sessions)
-        chosen = replace(options or ConnectionOptions(), answers_garbage=True)
-        async with open_connection(
-            transport,
-            on_notification=conversation.on_notification,
-            on_request=conversation.on_request,
-            options=chosen,
-        ) as connection:
-            link = conversation.attach(connection)
-            try:
-                yield connection
-            finally:
-                await self._leave(link)
+        try:
+            async with open_connection(
+                transport,
+                on_notification=conversation.on_notification,
+                on_request=conversation.on_request,
+                options=options,
+            ) as connection:
+                conversation.attach(connection)
+                try:
+                    yield connection
+                finally:
+                    await self._leave(conversation.link)
+        finally:
+            await self._leave(conversation.link)  # what was being opened until just now
 
     async def _leave(self, link: Link) -> None:
         # Every wait inside is bounded, so the shield cannot hang.

@@ -73,7 +73,7 @@ class AgentSession:
         self.is_open = True
         self._definition = definition
         self._record = record
-        self._memory: bytes | None = None if stored is None else stored.memory()
+        self._memory = None if stored is None else stored.memory
         self._thread = get_ident()
         self._idle = anyio.Event()
 

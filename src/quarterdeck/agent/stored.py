@@ -54,6 +54,8 @@ class StoredSession:
             folder / "updates.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
         )
         self._size = _mend(self._log)
+        self.memory = _read_if_there(folder / "memory")
+        """What the agent asked to remember."""
         self._unsynced: set[str] = set()
         self._is_closed = False
 
@@ -120,15 +122,6 @@ class StoredSession:
         self._put("session.json", _encode(record))
         self.record = record
 
-    def memory(self) -> bytes | None:
-        """Read what the agent asked to remember."""
-        try:
-            return (self.folder / "memory").read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise _failed(self.folder, error) from error
-
     def remember(self, memory: bytes) -> None:
         """Replace the agent's memory.
 
@@ -136,6 +129,7 @@ class StoredSession:
             StorageFailed: if it cannot be written; the old is still there then.
         """
         self._put("memory", memory)
+        self.memory = memory
 
     def sync(self) -> None:
         """Wait until the disk has what was written.
@@ -197,6 +191,13 @@ def _mend(log: int) -> int:
     if kept < size:
         os.ftruncate(log, kept)
     return kept
+
+
+def _read_if_there(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -74,7 +74,8 @@ class HttpOptions:
 class HttpApp:
     """Made by `http_app`. Serves while it is `running`, which a lifespan does by itself."""
 
-    def __init__(self, server: AgentServer, guard: Guard, options: HttpOptions) -> None:
+    def __init__(self, server: AgentServer, guard: Guard | None, options: HttpOptions) -> None:
+        """Let everybody in if there is no `guard`: whoever mounts it has one in front."""
         self._server = server
         self._guard = guard
         self._options = options
@@ -131,7 +132,7 @@ class HttpApp:
         headers = {
             name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]
         }
-        refusal = self._guard.refusal(headers)
+        refusal = None if self._guard is None else self._guard.refusal(headers)
         if refusal is not None:
             return refusal
         wanted = "POST" if path == "/acp/rpc" else "GET"
