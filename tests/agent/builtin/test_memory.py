@@ -119,5 +119,5 @@ async def test_a_memory_that_cannot_be_read_is_not_overwritten(tmp_path: Path) -
         assert "cannot be read" in error["message"]
     stored = store.open(first)
     assert stored is not None
-    assert stored.memory() == b'{"version": 99}'
+    assert stored.memory == b'{"version": 99}'
     stored.close()
