@@ -325,6 +325,9 @@ async def test_an_agent_that_fails_before_it_begins_is_an_error_too() -> None:
     def broken(_turn: Turn) -> Any:
         raise ValueError("no")
 
+    def plain(_turn: Turn) -> Any:
+        return "end_turn"
+
     async def cancels_itself(_turn: Turn) -> None:
         raise anyio.get_cancelled_exc_class()
 
@@ -335,12 +338,13 @@ async def test_an_agent_that_fails_before_it_begins_is_an_error_too() -> None:
         yield 42
 
     messages = []
-    for agent in (broken, cancels_itself, talks_nonsense, yields_nonsense):
+    for agent in (broken, plain, cancels_itself, talks_nonsense, yields_nonsense):
         async with conversing(agent) as client:
             answer = await client.prompt(await client.open_session())
         messages.append(answer["error"]["message"])
     assert messages == [
         "the agent failed: ValueError: no",
+        "the agent's prompt is neither an async generator nor a coroutine",
         "the agent cancelled itself; nobody had asked for it",
         "the agent returned 'because', which is none of "
         "end_turn, max_tokens, max_turn_requests, refusal, cancelled",
