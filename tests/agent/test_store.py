@@ -179,7 +179,7 @@ async def test_files_are_private_and_hold_no_environment_of_mcp_servers(
     async with conversing(Keeper(), store=store) as client:
         await client.prompt(await client.open_session(mcpServers=servers), "first")
     files = [path for path in store.folder.rglob("*") if path.is_file()]
-    assert {path.name for path in files} == {"lock", "memory", "session.json", "updates.jsonl"}
+    assert {path.name for path in files} == {"memory", "session.json", "updates.jsonl"}
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
     folders = [store.folder, *(path for path in store.folder.iterdir() if path.is_dir())]
     assert {stat.S_IMODE(path.stat().st_mode) for path in folders} == {0o700}

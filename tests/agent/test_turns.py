@@ -413,6 +413,27 @@ async def test_many_pieces_arrive_in_order_before_the_answer() -> None:
     assert texts == [f" {number}" for number in range(count)]
 
 
+async def test_a_client_that_never_reads_is_not_sent_more_than_fits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("quarterdeck.agent.session.UNSENT_LIMIT", 100_000)
+    sent: list[int] = []
+
+    async def thoughtless(turn: Turn) -> None:
+        for number in range(1_000_000):
+            turn.say("x" * 1000)  # and never waits for room
+            sent.append(number)
+
+    async with conversing(thoughtless) as client:
+        session_id = await client.open_session()
+        answer = await client.prompt(session_id)
+        del client.messages[:]
+    assert answer["error"]["message"] == (
+        f"the client of {session_id} does not read; it has missed too much"
+    )
+    assert len(sent) < 200
+
+
 async def test_an_agent_that_only_yields_can_be_cancelled() -> None:
     async def endless(_turn: Turn) -> AsyncIterator[str]:
         while True:
