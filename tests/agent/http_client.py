@@ -41,7 +41,7 @@ class Event:
 class Stream:
     """One SSE stream."""
 
-    def __init__(self, stream: SocketStream) -> None:
+    def __init__(self, stream: Bytes) -> None:
         self._stream = stream
         self._rest = b""
         self.comments: list[str] = []
@@ -80,9 +80,9 @@ class Stream:
 
     async def _chunk(self) -> bytes:
         """Take one chunk of a chunked body apart; raise EndOfStream at its end."""
-        head = await _read_until(self._stream, b"\r\n")
+        head = await self._stream.until(b"\r\n")
         size = int(head, 16)
-        data = await _read_exactly(self._stream, size + 2)
+        data = await self._stream.exactly(size + 2)
         if size == 0:
             raise anyio.EndOfStream
         return data[:-2]
@@ -97,24 +97,27 @@ class Stream:
         await self._stream.aclose()
 
 
-_rest: dict[int, bytes] = {}
+class Bytes:
+    """A socket that is read by marks and by counts."""
 
+    def __init__(self, stream: SocketStream) -> None:
+        self._stream = stream
+        self._rest = b""
 
-async def _read_until(stream: SocketStream, mark: bytes) -> bytes:
-    data = _rest.pop(id(stream), b"")
-    while mark not in data:
-        data += await stream.receive()
-    found, _, rest = data.partition(mark)
-    _rest[id(stream)] = rest
-    return found
+    async def until(self, mark: bytes) -> bytes:
+        while mark not in self._rest:
+            self._rest += await self._stream.receive()
+        found, _, self._rest = self._rest.partition(mark)
+        return found
 
+    async def exactly(self, count: int) -> bytes:
+        while len(self._rest) < count:
+            self._rest += await self._stream.receive()
+        found, self._rest = self._rest[:count], self._rest[count:]
+        return found
 
-async def _read_exactly(stream: SocketStream, count: int) -> bytes:
-    data = _rest.pop(id(stream), b"")
-    while len(data) < count:
-        data += await stream.receive()
-    _rest[id(stream)] = data[count:]
-    return data[:count]
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 @dataclass(frozen=True)
@@ -143,7 +146,7 @@ class HttpHand:
     ) -> Response:
         stream = await self.send(method, path, headers, body)
         with anyio.fail_after(PATIENCE):
-            response = await _read_response(stream)
+            response = await _read_response(Bytes(stream))
         await stream.aclose()
         return response
 
@@ -173,9 +176,9 @@ class HttpHand:
     async def open_stream(self, last_id: str = "", **headers: str) -> Stream:
         named = {"Last-Event-ID": last_id} if last_id else {}
         path = f"/acp/sse?client_id={self.client_id}"
-        stream = await self.send("GET", path, {**named, **headers})
+        stream = Bytes(await self.send("GET", path, {**named, **headers}))
         with anyio.fail_after(PATIENCE):
-            head = await _read_until(stream, b"\r\n\r\n")
+            head = await stream.until(b"\r\n\r\n")
         assert b" 200 " in head.splitlines()[0], head
         assert b"text/event-stream" in head
         return Stream(stream)
@@ -196,11 +199,11 @@ class HttpHand:
         return await self.ask(request_id, "session/prompt", sessionId=session_id, prompt=blocks)
 
 
-async def _read_response(stream: SocketStream) -> Response:
-    head = (await _read_until(stream, b"\r\n\r\n")).decode("latin-1")
+async def _read_response(stream: Bytes) -> Response:
+    head = (await stream.until(b"\r\n\r\n")).decode("latin-1")
     first, *lines = head.split("\r\n")
     headers = {name.lower(): value for name, _, value in (each.partition(": ") for each in lines)}
-    body = await _read_exactly(stream, int(headers.get("content-length", 0)))
+    body = await stream.exactly(int(headers.get("content-length", 0)))
     return Response(int(first.split()[1]), headers, body)
 
 

@@ -41,21 +41,36 @@ def store(tmp_path: Path) -> SessionStore:
     return SessionStore(tmp_path / "sessions")
 
 
-async def test_a_session_that_is_being_opened_is_not_opened_twice(store: SessionStore) -> None:
+async def test_what_happens_to_one_session_happens_in_the_order_it_was_asked_for(
+    store: SessionStore,
+) -> None:
     agent = Gated()
     agent.may_open.set()
     async with conversing(agent, store=store) as client:
         session_id = await client.open_session()
-        await client.result("session/close", sessionId=session_id)
         agent.may_open = anyio.Event()
-        agent.is_opening = anyio.Event()
-        first = await client.ask("session/load", **load(session_id))
-        await agent.is_opening.wait()
-        for method in ("load", "resume", "delete"):
-            error = await client.error(f"session/{method}", **load(session_id))
-            assert error["data"] == f"{session_id} is being opened or closed"
+        methods = ("close", "load", "resume", "close", "close", "load", "delete", "load")
+        requests = [await client.ask(f"session/{method}", **load(session_id)) for method in methods]
+        other = await client.result("session/list")  # which need not wait
         agent.may_open.set()
-        assert "result" in await client.answered(first)
+        answers = [await client.answered(request) for request in requests]
+        order = [each["id"] for each in client.messages if each.get("id") in requests]
+    assert other["sessions"] != []
+    assert order == requests
+    assert ["result" in answer for answer in answers] == [True] * 4 + [False] + [True] * 2 + [False]
+
+
+async def test_options_that_fail_let_the_agent_close_what_it_has_opened() -> None:
+    class Broken(Gated):
+        def config_options(self, _session: AgentSession) -> list[Json]:
+            raise KeyError("model")
+
+    agent = Broken()
+    agent.may_open.set()
+    async with conversing(agent) as client:
+        error = await client.error("session/new", cwd="/", mcpServers=[])
+    assert error == {"code": -32603, "message": "the agent failed: KeyError: 'model'"}
+    assert agent.closed == [agent.sessions[0].id]
 
 
 async def test_a_session_with_a_running_prompt_is_not_loaded_over_it(store: SessionStore) -> None:
@@ -123,15 +138,3 @@ async def test_an_agent_that_does_not_close_its_session_is_not_waited_for(
                 session_id = await client.open_session()
                 assert await client.result("session/close", sessionId=session_id) == {}
                 assert "result" in await client.call("session/load", **load(session_id))
-
-
-async def test_an_agent_whose_options_fail_refuses_the_session_in_a_sentence() -> None:
-    class Broken(Gated):
-        def config_options(self, _session: AgentSession) -> list[Json]:
-            raise KeyError("model")
-
-    agent = Broken()
-    agent.may_open.set()
-    async with conversing(agent) as client:
-        error = await client.error("session/new", cwd="/", mcpServers=[])
-    assert error == {"code": -32603, "message": "the agent failed: KeyError: 'model'"}

@@ -79,6 +79,28 @@ async def test_a_loaded_session_is_replayed_faithfully_before_the_answer(
     assert client.texts()[-1] == "b'\\x00 first \\n' safe True"
 
 
+async def test_what_the_user_said_is_valid_acp_when_it_is_replayed(store: SessionStore) -> None:
+    class Seeing(Keeper):
+        prompt_capabilities = {"image": True, "audio": True, "embeddedContext": True}  # noqa: RUF012
+
+    blocks: list[Json] = [
+        {"type": "text", "text": "look"},
+        {"type": "resource_link", "uri": "file:///a/b.py"},
+        {"type": "image", "data": "aGk="},
+        {"type": "audio", "data": "aGk=", "mimeType": "audio/mp3"},
+        {"type": "resource", "resource": {"uri": "file:///c", "blob": "aGk="}},
+    ]
+    async with conversing(Seeing(), store=store) as client:
+        session_id = await client.open_session()
+        await client.result("session/prompt", sessionId=session_id, prompt=blocks)
+        await client.result("session/load", sessionId=session_id, cwd="/", mcpServers=[])
+    said = [each["content"] for each in client.updates("user_message_chunk")]
+    assert said[0] == blocks[0]
+    assert said[1] == {**blocks[1], "name": "b.py"}
+    assert said[2] == {**blocks[2], "mimeType": "image/png"}
+    assert said[3:] == blocks[3:]
+
+
 async def test_a_resumed_session_is_not_replayed_and_goes_on(store: SessionStore) -> None:
     async with conversing(Keeper(), store=store) as client:
         session_id = await client.open_session()
@@ -157,7 +179,7 @@ async def test_files_are_private_and_hold_no_environment_of_mcp_servers(
     async with conversing(Keeper(), store=store) as client:
         await client.prompt(await client.open_session(mcpServers=servers), "first")
     files = [path for path in store.folder.rglob("*") if path.is_file()]
-    assert {path.name for path in files} == {"lock", "memory", "session.json", "updates.jsonl"}
+    assert {path.name for path in files} == {"memory", "session.json", "updates.jsonl"}
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
     folders = [store.folder, *(path for path in store.folder.iterdir() if path.is_dir())]
     assert {stat.S_IMODE(path.stat().st_mode) for path in folders} == {0o700}

@@ -325,6 +325,9 @@ async def test_an_agent_that_fails_before_it_begins_is_an_error_too() -> None:
     def broken(_turn: Turn) -> Any:
         raise ValueError("no")
 
+    def plain(_turn: Turn) -> Any:
+        return "end_turn"
+
     async def cancels_itself(_turn: Turn) -> None:
         raise anyio.get_cancelled_exc_class()
 
@@ -335,12 +338,13 @@ async def test_an_agent_that_fails_before_it_begins_is_an_error_too() -> None:
         yield 42
 
     messages = []
-    for agent in (broken, cancels_itself, talks_nonsense, yields_nonsense):
+    for agent in (broken, plain, cancels_itself, talks_nonsense, yields_nonsense):
         async with conversing(agent) as client:
             answer = await client.prompt(await client.open_session())
         messages.append(answer["error"]["message"])
     assert messages == [
         "the agent failed: ValueError: no",
+        "the agent's prompt is neither an async generator nor a coroutine",
         "the agent cancelled itself; nobody had asked for it",
         "the agent returned 'because', which is none of "
         "end_turn, max_tokens, max_turn_requests, refusal, cancelled",
@@ -407,6 +411,27 @@ async def test_many_pieces_arrive_in_order_before_the_answer() -> None:
         assert client.messages[-1]["result"] == {"stopReason": "end_turn"}
         del client.messages[:]
     assert texts == [f" {number}" for number in range(count)]
+
+
+async def test_a_client_that_never_reads_is_not_sent_more_than_fits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("quarterdeck.agent.session.UNSENT_LIMIT", 100_000)
+    sent: list[int] = []
+
+    async def thoughtless(turn: Turn) -> None:
+        for number in range(1_000_000):
+            turn.say("x" * 1000)  # and never waits for room
+            sent.append(number)
+
+    async with conversing(thoughtless) as client:
+        session_id = await client.open_session()
+        answer = await client.prompt(session_id)
+        del client.messages[:]
+    assert answer["error"]["message"] == (
+        f"the client of {session_id} does not read; it has missed too much"
+    )
+    assert len(sent) < 200
 
 
 async def test_an_agent_that_only_yields_can_be_cancelled() -> None:

@@ -18,7 +18,8 @@ from quarterdeck.wire import INVALID_PARAMS, rpc_error
 SESSION_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 _PROTOCOL_VERSIONS: Final = range(65536)
-_NEEDS = {"image": "image", "audio": "audio", "resource": "embeddedContext"}
+_TYPES: Final = {"image": "image/png", "audio": "audio/wav"}
+_NEEDS: Final = {"image": "image", "audio": "audio", "resource": "embeddedContext"}
 
 
 def invalid(reason: str) -> RpcError:
@@ -213,6 +214,20 @@ def _check_resource(resource: Any, place: str) -> None:
 def _need_string(block: Json, name: str, place: str) -> None:
     if not isinstance(block.get(name), str):
         raise invalid(f"{place}.{name} must be a string")
+
+
+def as_said(block: Json) -> Json:
+    """Return a block of a prompt as it is recorded: with what ACP's schema wants of it.
+
+    We take a link without a name and an image without a type; whoever loads the session may not.
+    """
+    match block:
+        case {"type": "resource_link", "uri": str(uri)} if not isinstance(block.get("name"), str):
+            return {**block, "name": uri.rstrip("/").rpartition("/")[2] or uri}
+        case {"type": "image" | "audio" as kind} if not isinstance(block.get("mimeType"), str):
+            return {**block, "mimeType": _TYPES[kind]}
+        case _:
+            return block
 
 
 def prompt_text(blocks: Sequence[Json]) -> str:

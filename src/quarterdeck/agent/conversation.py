@@ -148,16 +148,21 @@ class Conversation:
 
     async def _reopen(self, params: Json, *, replay: bool) -> Any:
         session_id = checks.session_id(params)
-        place = await to_thread.run_sync(_place if replay else _place_to_resume, params)
-        session = await self._sessions.reopen(session_id, self.link, place, replay=replay)
+        async with self._sessions.alone(session_id):
+            place = await to_thread.run_sync(_place if replay else _place_to_resume, params)
+            session = await self._sessions.reopen(session_id, self.link, place, replay=replay)
         return Answer(session.state(), session.announce_commands)
 
     async def _close(self, params: Json) -> Any:
-        await self._sessions.close(checks.session_id(params), self.link)
+        session_id = checks.session_id(params)
+        async with self._sessions.alone(session_id):
+            await self._sessions.close(session_id, self.link)
         return {}
 
     async def _delete(self, params: Json) -> Any:
-        await self._sessions.delete(checks.session_id(params), self.link)
+        session_id = checks.session_id(params)
+        async with self._sessions.alone(session_id):
+            await self._sessions.delete(session_id, self.link)
         return {}
 
     async def _list(self, params: Json) -> Any:
@@ -189,7 +194,9 @@ class Conversation:
     async def _run(self, session: AgentSession, running: RunningTurn) -> Any:
         try:
             for block in running.turn.prompt:
-                session.record({"sessionUpdate": "user_message_chunk", "content": block})
+                session.record(
+                    {"sessionUpdate": "user_message_chunk", "content": checks.as_said(block)}
+                )
             stop_reason = await running.run(self._agent.prompt)
             with anyio.CancelScope(shield=True):
                 await session.sync()

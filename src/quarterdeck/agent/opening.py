@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
 
 import anyio
 from anyio import to_thread
@@ -27,6 +27,9 @@ from quarterdeck.wire import INVALID_REQUEST, rpc_error
 HOOK_SECONDS: Final = 5.0
 """How long an agent may take to close a session, and a cancelled turn to end before that."""
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 logger = logging.getLogger(__name__)
 
 
@@ -39,6 +42,14 @@ class Place:
     mcp_servers: Sequence[McpServer]
 
 
+class _Queue:
+    """Those who want to open, close or delete one session."""
+
+    def __init__(self) -> None:
+        self.lock = anyio.Lock()
+        self.length = 0
+
+
 class Sessions:
     """All open sessions of one agent."""
 
@@ -49,7 +60,7 @@ class Sessions:
         self.store = store
         self._initial_message = initial_message
         self._open: dict[str, AgentSession] = {}
-        self._busy: set[str] = set()  # being opened, closed or deleted
+        self._queues: dict[str, _Queue] = {}
 
     def find(self, session_id: str, link: Link) -> AgentSession:
         """Return a session that is open.
@@ -64,6 +75,22 @@ class Sessions:
             raise _foreign(session_id)
         return session
 
+    @asynccontextmanager
+    async def alone(self, session_id: str) -> AsyncIterator[None]:
+        """Wait for those who opened, closed or deleted this session before, and hold up the next.
+
+        Clients need not wait for an answer: a load behind a close finds the session closed.
+        """
+        queue = self._queues.setdefault(session_id, _Queue())
+        queue.length += 1
+        try:
+            async with queue.lock:
+                yield
+        finally:
+            queue.length -= 1
+            if not queue.length:
+                del self._queues[session_id]
+
     async def create(self, link: Link, place: Place) -> AgentSession:
         session_id = f"session-{time.time_ns() // 1000:013x}{secrets.token_hex(6)}"
         record = SessionRecord(
@@ -75,7 +102,7 @@ class Sessions:
         )
         stored = None
         if self.store is not None:
-            stored = await to_thread.run_sync(self.store.create, session_id, record)
+            stored = await _seen_through(self.store.create, session_id, record)
         session = AgentSession(
             session_id,
             self.definition,
@@ -102,42 +129,38 @@ class Sessions:
             if self.find(session_id, link).turn is not None:
                 raise rpc_error(INVALID_REQUEST, "prompt already running")
             await self.close(session_id, link)
-        with self._claim(session_id):
-            stored = await self._open_stored(session_id)
-            try:
-                record = self._record(stored, place)
-                if record != stored.record:  # what is only read must be readable on a full disk
-                    await to_thread.run_sync(stored.save, record)
-                session = AgentSession(
-                    session_id,
-                    self.definition,
-                    link,
-                    record,
-                    mcp_servers=place.mcp_servers,
-                    stored=stored,
-                )
-                if replay:
-                    await _replay(session, stored)
-                await self._enter(session)
-            except BaseException:
-                stored.close()
-                raise
-            return session
+        stored = await self._open_stored(session_id)
+        try:
+            record = self._record(stored, place)
+            if record != stored.record:  # what is only read must be readable on a full disk
+                await to_thread.run_sync(stored.save, record)
+            session = AgentSession(
+                session_id,
+                self.definition,
+                link,
+                record,
+                mcp_servers=place.mcp_servers,
+                stored=stored,
+            )
+            if replay:
+                await _replay(session, stored)
+            await self._enter(session)
+        except BaseException:
+            stored.close()
+            raise
+        return session
 
     async def close(self, session_id: str, link: Link) -> None:
         """Cancel what runs in a session and close it."""
-        session = self.find(session_id, link)
-        with self._claim(session_id):
-            await self._close(session)
+        await self._close(self.find(session_id, link))
 
     async def delete(self, session_id: str, link: Link) -> None:
         """Delete a session for good, open or not."""
         assert self.store is not None, "without a store there is no session/delete"
         if session_id in self._open:
             await self.close(session_id, link)
-        with self._claim(session_id):
-            # One that is not there was deleted before: ACP wants that to succeed silently.
-            await to_thread.run_sync(self.store.delete, session_id)
+        # One that is not there was deleted before: ACP wants that to succeed silently.
+        await to_thread.run_sync(self.store.delete, session_id)
 
     async def close_all(self, link: Link) -> None:
         """Close every session of a client that is gone."""
@@ -149,30 +172,39 @@ class Sessions:
     async def _enter(self, session: AgentSession) -> None:
         if self.definition.open_session is not None:
             await self.definition.open_session(session)
-        session.fill_config()
+        try:
+            session.fill_config()
+        except BaseException:
+            await self._let_agent_close(session)
+            raise
         self._open[session.id] = session
 
     async def _close(self, session: AgentSession) -> None:
-        if session.turn is not None:
-            session.turn.cancel()
-            with anyio.move_on_after(HOOK_SECONDS):
-                await session.wait_idle()
         if self._open.pop(session.id, None) is None:
             return  # somebody else was faster
         try:
-            if self.definition.close_session is not None:
+            if session.turn is not None:
+                session.turn.cancel()
                 with anyio.move_on_after(HOOK_SECONDS):
-                    await self.definition.close_session(session)
-        except Exception:  # an agent's code: the session is closed all the same
-            logger.exception("the agent failed to close a session")
+                    await session.wait_idle()
+            await self._let_agent_close(session)
         finally:
             session.is_open = False
             await _put_away(session)
 
+    async def _let_agent_close(self, session: AgentSession) -> None:
+        if self.definition.close_session is None:
+            return
+        try:
+            with anyio.move_on_after(HOOK_SECONDS):
+                await self.definition.close_session(session)
+        except Exception:  # an agent's code: the session is closed all the same
+            logger.exception("the agent failed to close a session")
+
     async def _open_stored(self, session_id: str) -> StoredSession:
         if self.store is None:
             raise _unknown(session_id, can_load=False)
-        stored = await to_thread.run_sync(self.store.open, session_id)
+        stored = await _seen_through(self.store.open, session_id)
         if stored is None:
             raise invalid(f"session not found: {session_id}")
         return stored
@@ -187,15 +219,12 @@ class Sessions:
             mode=mode,
         )
 
-    @contextmanager
-    def _claim(self, session_id: str) -> Iterator[None]:
-        if session_id in self._busy:
-            raise rpc_error(INVALID_REQUEST, f"{session_id} is being opened or closed")
-        self._busy.add(session_id)
-        try:
-            yield
-        finally:
-            self._busy.discard(session_id)
+
+async def _seen_through(open_files: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """Open something in a thread; a cancellation meanwhile must not lose it, open."""
+    with anyio.CancelScope(shield=True):
+        return await to_thread.run_sync(lambda: open_files(*arguments, **named))
+    raise AssertionError("nobody cancels a scope of our own")
 
 
 async def _replay(session: AgentSession, stored: StoredSession) -> None:

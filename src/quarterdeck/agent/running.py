@@ -13,10 +13,11 @@ left before it ends. Hence asyncio in this module, where anyio is the rule.
 from __future__ import annotations
 
 import asyncio  # noqa: TID251 - see above
+import inspect
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any, Final, cast
 
@@ -156,7 +157,9 @@ async def _answer(prompt: Prompt, turn: Turn) -> str:
         answering = prompt(turn)
         if hasattr(answering, "__aiter__"):
             return await _stream(cast("AsyncIterator[Any]", answering), turn)
-        return _stop_reason(await cast("Awaitable[Any]", answering))
+        if not inspect.isawaitable(answering):
+            raise AgentError("the agent's prompt is neither an async generator nor a coroutine")
+        return _stop_reason(await answering)
     except SystemExit as error:  # which would end the event loop, and everyone's sessions
         raise AgentError(f"the agent tried to exit with {error.code}") from error
 

@@ -1,9 +1,9 @@
 """Sessions on disk: a folder for each, which outlives the process, also one that is killed.
 
-    <folder>/<session id>/updates.jsonl   every update, one a line, in order; only ever appended to
+    <folder>/<session id>/updates.jsonl   every update, one a line, in order; only ever appended to,
+                                          and locked by the process that has the session open
                           session.json    cwd, mode, config, title; replaced as a whole
                           memory          what the agent itself remembers; replaced as a whole
-                          lock            held while a process has the session open
 
 When a function returns, what it wrote has left the process: `kill -9` loses nothing that a client
 was shown. What the computer has not put on its disk yet is lost if the power fails; `sync` waits

@@ -45,15 +45,13 @@ def read_record(folder: Path) -> SessionRecord:
 class StoredSession:
     """The files of one session. Whoever has it open is the only one."""
 
-    def __init__(self, folder: Path, record: SessionRecord, lock: int) -> None:
+    def __init__(self, folder: Path, record: SessionRecord, log: int) -> None:
         """Only for `create` and `open`."""
         self.folder = folder
         self.record = record
-        self._lock = lock
-        self._log = os.open(
-            folder / "updates.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
-        )
-        self._size = _mend(self._log)
+        self._log = log
+        self._size = _mend(log)
+        self._is_torn = False
         self.memory = _read_if_there(folder / "memory")
         """What the agent asked to remember."""
         self._unsynced: set[str] = set()
@@ -61,24 +59,24 @@ class StoredSession:
 
     @classmethod
     def create(cls, folder: Path, record: SessionRecord) -> StoredSession:
-        lock = _lock(folder)
+        log = _open_log(folder)
         try:
             _replace(folder / "session.json", _encode(record))
-            return cls(folder, record, lock)
+            return cls(folder, record, log)
         except OSError as error:
-            os.close(lock)
+            os.close(log)
             raise _failed(folder, error) from error
 
     @classmethod
     def open(cls, folder: Path) -> StoredSession:
-        lock = _lock(folder)
+        log = _open_log(folder)
         try:
-            return cls(folder, read_record(folder), lock)
+            return cls(folder, read_record(folder), log)
         except OSError as error:
-            os.close(lock)
+            os.close(log)
             raise _failed(folder, error) from error
         except msgspec.DecodeError as error:
-            os.close(lock)
+            os.close(log)
             remedy = "restore session.json in it, or delete the folder"
             raise StorageRefused(folder, f"session.json is damaged ({error})", remedy) from error
 
@@ -88,16 +86,24 @@ class StoredSession:
         Raises:
             StorageFailed: if it cannot be written; nothing of it is in the file then.
         """
-        line = update + b"\n"
+        line = rest = update + b"\n"
         try:
-            if (written := os.write(self._log, line)) < len(line):
-                written += os.write(self._log, line[written:])  # which says what is wrong
+            if self._is_torn:
+                self._cut_off()
+            while rest := rest[os.write(self._log, rest) :]:
+                pass  # the disk is full, and the next attempt says so
         except OSError as error:
-            with suppress(OSError):  # half a line is mended when the session is opened next
-                os.ftruncate(self._log, self._size)
+            self._is_torn = True
+            with suppress(OSError):  # it is tried again before anything else is written
+                self._cut_off()
             raise _failed(self.folder, error) from error
         self._size += len(line)
         self._unsynced.add("updates.jsonl")
+
+    def _cut_off(self) -> None:
+        """Take away what was written of a line that did not fit."""
+        os.ftruncate(self._log, self._size)
+        self._is_torn = False
 
     def updates(self) -> Iterator[list[bytes]]:
         """Read the updates that are there now, many at a time, never all at once."""
@@ -152,7 +158,6 @@ class StoredSession:
         if not self._is_closed:
             self._is_closed = True
             os.close(self._log)
-            os.close(self._lock)
 
     def _put(self, name: str, content: bytes) -> None:
         try:
@@ -162,18 +167,20 @@ class StoredSession:
         self._unsynced.add(name)
 
 
-def _lock(folder: Path) -> int:
+def _open_log(folder: Path) -> int:
+    """Open the updates for this process alone, until the descriptor is closed."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
     try:
-        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        log = os.open(folder / "updates.jsonl", flags, 0o600)
     except OSError as error:
         raise _failed(folder, error) from error
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        os.close(lock)
+        os.close(log)
         remedy = "close it there first"
         raise StorageRefused(folder, "another program has this session open", remedy) from error
-    return lock
+    return log
 
 
 def _mend(log: int) -> int:
