@@ -216,6 +216,8 @@ async def test_files_are_found_by_name_and_by_what_is_in_them(tmp_path: Path) ->
     async with at_work(tmp_path) as desk:
         names = await desk.use("glob", '{"pattern": "**/*.py"}')
         assert texts_of(names) == "src/a.py\nsrc/picture.py\nsrc/deep/b.py"
+        absolute = await desk.use("glob", json.dumps({"pattern": f"{tmp_path}/src/*.py"}))
+        assert texts_of(absolute) == "src/a.py\nsrc/picture.py"
         lines = await desk.use("grep", '{"pattern": "^import", "glob": "*.py"}')
         assert texts_of(lines) == "src/a.py:1: import os\nsrc/deep/b.py:2: import sys"
         assert lines["locations"][1] == {"path": f"{tmp_path}/src/deep/b.py", "line": 2}

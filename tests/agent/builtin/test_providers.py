@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -252,6 +253,14 @@ async def test_a_picture_reaches_the_model(provider: FakeProvider, tmp_path: Pat
     async with at_work(tmp_path, configured(provider, "openai")) as desk:
         await desk.hand.result("session/prompt", sessionId=desk.session_id, prompt=[picture])
     assert "data:image/png;base64,iVBORw0KGgo=" in str(provider.asked[0])
+
+
+async def test_without_the_packages_their_name_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "quarterdeck.agent.builtin.pydantic_model", None)
+    async with at_work(tmp_path, setup_for(model="ollama:x")) as desk:
+        assert "pip install 'quarterdeck[agent]'" in await failure(desk)
 
 
 async def test_without_a_key_the_variable_to_set_is_named(tmp_path: Path) -> None:

@@ -86,6 +86,29 @@ async def test_a_failing_model_is_an_error_with_a_sentence_and_never_a_silent_en
         assert "I remember 1 prompts" in desk.text
 
 
+async def test_a_prompt_that_the_provider_rejects_does_not_spoil_the_next(tmp_path: Path) -> None:
+    async with at_work(tmp_path) as desk:
+        await desk.say("/say first")
+        assert "error" in await desk.say("/fail rejected")
+        await desk.say("/recall")
+        assert "I remember 1 prompts; the first was: /say first" in desk.text
+
+
+@pytest.mark.parametrize("prompt", ["", " \n "])
+async def test_an_empty_prompt_is_refused(tmp_path: Path, prompt: str) -> None:
+    async with at_work(tmp_path) as desk:
+        assert (await desk.say(prompt))["error"]["code"] == -32602
+
+
+async def test_an_empty_answer_is_an_error_and_is_not_remembered(tmp_path: Path) -> None:
+    async with at_work(tmp_path) as desk:
+        answer = await desk.say("/think about it")
+        assert "gave an empty answer" in answer["error"]["message"]
+        assert (await desk.say("/tool list {}\n/think silently"))["result"] == {
+            "stopReason": "end_turn"
+        }
+
+
 async def test_a_failure_that_may_pass_is_tried_again_and_the_user_sees_it(tmp_path: Path) -> None:
     async with at_work(tmp_path, setup_for(retries=2, max_retry_seconds=0.01)) as desk:
         answer = await desk.say("/fail server")

@@ -39,7 +39,7 @@ def user_message(blocks: Sequence[Mapping[str, Any]]) -> UserMessage:
 def _part(block: Mapping[str, Any]) -> Part | None:
     match block:
         case {"type": "text", "text": str(text)}:
-            return Text(text=text) if text else None
+            return Text(text=text) if text.strip() else None
         case {"type": "resource_link", "uri": str(uri)}:
             return Text(text=_link(block, uri))
         case {"type": "resource", "resource": {"uri": str(uri), "text": str(text)}}:

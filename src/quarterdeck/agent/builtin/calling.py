@@ -61,7 +61,7 @@ class Calling:
             logger.exception("tool failed", extra={"tool": call.name})
             outcome = Outcome(f"Error: {call.name} failed: {error}", is_error=True)
         self._finish(call, outcome)
-        text = well_formed(shortened(outcome.text))
+        text = well_formed(shortened(outcome.text)).strip("\n") or "[nothing]"
         return Result(call_id=call.id, name=call.name, text=text, is_error=outcome.is_error)
 
     def abandon(self, reason: str) -> None:

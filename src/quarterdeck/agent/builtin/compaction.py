@@ -42,7 +42,8 @@ def split(messages: Sequence[Message], window: int) -> tuple[Sequence[Message], 
     room = int(window * _KEPT)
     start = len(messages)
     for index in range(len(messages) - 1, 0, -1):
-        if estimated_tokens(messages[index:]) > room:
+        room -= estimated_tokens(messages[index : index + 1])
+        if room < 0:
             break
         if not isinstance(messages[index], ResultsMessage):
             start = index

@@ -24,7 +24,7 @@ from quarterdeck.agent.builtin.turns import Answering
 from quarterdeck.agent.builtin.work import Work
 from quarterdeck.agent.builtin.workshop import Workshop
 from quarterdeck.errors import ModelFailed, RpcError
-from quarterdeck.wire import INTERNAL_ERROR, background_tasks
+from quarterdeck.wire import INTERNAL_ERROR, INVALID_PARAMS, background_tasks
 
 if TYPE_CHECKING:
     from quarterdeck.agent.session import AgentSession
@@ -85,6 +85,8 @@ class Engine:
         """
         work: Work = turn.session.data
         message = user_message(turn.prompt)
+        if not message.parts:
+            raise RpcError(INVALID_PARAMS, "the prompt is empty; say what you want")
         command = command_of(message)
         try:
             if command is not None:
@@ -104,7 +106,9 @@ class Engine:
             ModelFailed: if it cannot be used.
         """
         if name not in self._models:
-            self._models[name] = await to_thread.run_sync(self._open_model, name, self._setup)
+            self._models[name] = await to_thread.run_sync(
+                self._open_model, name, self._setup, abandon_on_cancel=True
+            )
         return self._models[name]
 
 

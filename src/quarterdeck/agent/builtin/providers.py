@@ -28,7 +28,8 @@ def open_model(name: str, setup: Setup) -> Model:
         from quarterdeck.agent.builtin.pydantic_model import (  # noqa: PLC0415 - optional, and slow
             PydanticModel,
         )
+
+        return PydanticModel(name, model_name, provider, key, setup)
     except ImportError as error:
         sentence = f"the packages for {provider_name} are not installed"
         raise ModelFailed("setup", f"{sentence}; pip install 'quarterdeck[agent]'") from error
-    return PydanticModel(name, model_name, provider, key, setup)

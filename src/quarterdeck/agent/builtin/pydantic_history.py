@@ -68,7 +68,7 @@ def _response(message: AssistantMessage) -> ModelResponse:
         else:
             if len(native) == 1 and isinstance(native[0], ModelResponse):
                 return native[0]
-    text = [TextPart(message.text)] if message.text else []
+    text = [TextPart(message.text)] if message.text.strip() else []
     calls = [ToolCallPart(call.name, call.arguments, call.id) for call in message.calls]
     return ModelResponse([*text, *calls])
 

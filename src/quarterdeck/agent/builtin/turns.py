@@ -57,7 +57,6 @@ class Answering:
         self._asking = Asking(self._settings, turn.think)
         self._calling = Calling(turn, workshop.workplace(turn, work), work.allowed)
         self._said = ""
-        self._thought = ""
         self._has_spoken = False
 
     async def answer(self, message: UserMessage, *, mode: str | None = None) -> str:
@@ -72,6 +71,11 @@ class Answering:
                 stop = await self._step(mode)
                 if stop is not None:
                     return stop
+        except ModelFailed as failure:
+            if failure.reason == "rejected" and self._work.messages[-1] is message:
+                self._work.messages.pop()  # else the next prompt would be rejected for it as well
+            raise
+        else:
             self._turn.say(f"\n[stopped after {self._settings.max_steps} requests to the model]")
             return "max_turn_requests"
         finally:
@@ -89,27 +93,27 @@ class Answering:
         if self._work.tokens + self._pending_tokens() > FULL * self._model.context_window:
             await self._compact(keep=True)
         reply = await self._ask(tools, mode)
-        calls = reply.message.calls if reply.stop == "stop" else ()
-        if calls != reply.message.calls:  # cut in the middle: nobody knows what was meant
-            reply_message = AssistantMessage(text=reply.message.text)
-            self._calling.abandon("the model's answer was cut before this call was complete")
-        else:
-            reply_message = reply.message
-        self._work.messages.append(reply_message)
-        self._said = self._thought = ""
+        self._keep(reply)
         self._count(reply)
         if reply.stop != "stop":
             return "max_tokens" if reply.stop == "length" else "refusal"
-        if not calls:
-            return self._ended(reply)
-        await self._run(calls, tools, mode)
-        return None
-
-    def _ended(self, reply: Reply) -> str:
-        if not (reply.message.text or self._has_spoken):
+        if reply.message.calls:
+            await self._run(reply.message.calls, tools, mode)
+            return None
+        if not self._has_spoken:
             sentence = f"{self._model.name} gave an empty answer"
             raise ModelFailed("malformed", f"{sentence}; send the prompt again or say it otherwise")
         return "end_turn"
+
+    def _keep(self, reply: Reply) -> None:
+        """Remember an answer; what is blank, or was cut in the middle of a call, is left out."""
+        self._said = ""
+        message = reply.message
+        if message.calls and reply.stop != "stop":  # nobody knows what was meant
+            self._calling.abandon("the model's answer was cut before this call was complete")
+            message = AssistantMessage(text=message.text)
+        if message.calls or message.text.strip():
+            self._work.messages.append(message)
 
     async def _ask(self, tools: dict[str, Tool], mode: str | None) -> Reply:
         """Ask; if the provider says that the conversation is too long, compact it and ask again."""
@@ -140,7 +144,6 @@ class Answering:
                     self._has_spoken |= bool(text.strip())
                     self._turn.say(text)
                 case ThoughtDelta(text):
-                    self._thought += text
                     self._turn.think(text)
                 case CallStarted(call_id, name):
                     self._calling.announce(call_id, name, tools)
@@ -193,7 +196,7 @@ class Answering:
         self._turn.send({"sessionUpdate": "usage_update", "used": self._work.tokens, "size": size})
 
     def _put_away(self) -> None:
-        if self._said:  # the answer broke off; what was shown was said
+        if self._said.strip():  # the answer broke off; what was shown was said
             self._work.messages.append(AssistantMessage(text=self._said))
         # The client may be gone, or was answered already: then nobody waits for these.
         with suppress(QuarterdeckError):

@@ -73,7 +73,9 @@ async def _prepare_list(given: ListArguments, workplace: Workplace) -> Action:
     path = workplace.files.absolute(given.path)
 
     async def run(_progress: Progress) -> Outcome:
-        names = await to_thread.run_sync(_names, path, workplace.files.roots)
+        names = await to_thread.run_sync(
+            _names, path, workplace.files.roots, abandon_on_cancel=True
+        )
         shown = names[:_ENTRIES]
         if len(names) > _ENTRIES:
             shown.append(f"[{len(names) - _ENTRIES} more]")

@@ -48,7 +48,8 @@ async def _prepare_glob(given: GlobArguments, workplace: Workplace) -> Action:
     path = workplace.files.absolute(given.path)
 
     async def run(_progress: Progress) -> Outcome:
-        job = {"verb": "glob", "pattern": given.pattern, "limit": _NAMES}
+        pattern = given.pattern.removeprefix(f"{path}/").removeprefix("./")
+        job = {"verb": "glob", "pattern": pattern, "limit": _NAMES}
         answer = await _search(path, workplace, job)
         lines = list(answer["found"])
         locations = [{"path": f"{path}/{name}"} for name in lines[:20]]

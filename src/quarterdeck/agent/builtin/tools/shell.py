@@ -73,7 +73,9 @@ async def _run_here(
     command: str, seconds: float, workplace: Workplace, progress: Progress
 ) -> Outcome:
     handler, session_id = workplace.terminals, workplace.session_id
-    program, *arguments = await to_thread.run_sync(workplace.wrap_command, _shell(command))
+    program, *arguments = await to_thread.run_sync(
+        workplace.wrap_command, _shell(command), abandon_on_cancel=True
+    )
     request = schema.CreateTerminalRequest(
         session_id=session_id,
         command=program,
