@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
+from quarterdeck.agent import SessionStore
 from quarterdeck.agent.builtin import Provider
 from tests.agent.builtin.desk import Desk, at_work, setup_for
 from tests.agent.builtin.fake_provider import Answer, FakeProvider, Refusal, fake_provider
@@ -95,6 +96,46 @@ async def test_the_model_is_told_its_history_in_the_next_turn(
     told = str(provider.asked[1])
     assert "first question" in told
     assert "first answer" in told
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_two_calls_in_one_answer_both_have_their_result(
+    provider: FakeProvider, tmp_path: Path, kind: str
+) -> None:
+    (tmp_path / "a.txt").write_text("alpha")
+    (tmp_path / "b.txt").write_text("beta")
+    calls = (("read", {"path": "a.txt"}), ("read", {"path": "b.txt"}))
+    provider.will(Answer(calls=calls), Answer(text="both"))
+    async with at_work(tmp_path, configured(provider, kind)) as desk:
+        assert (await desk.say("read both"))["result"] == {"stopReason": "end_turn"}
+        assert len({each["toolCallId"] for each in desk.hand.updates("tool_call")}) == 2
+    told = str(provider.asked[1])
+    assert "1\\talpha" in told
+    assert "1\\tbeta" in told
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_loaded_session_tells_the_model_calls_results_and_pictures(
+    provider: FakeProvider, tmp_path: Path, kind: str
+) -> None:
+    (tmp_path / "a.txt").write_text("alpha")
+    store = SessionStore(tmp_path / "sessions")
+    setup = configured(provider, kind)
+    picture = {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}
+    words = {"type": "text", "text": "look at both"}
+    read = ("read", {"path": "a.txt"})
+    provider.will(Answer(thought="hm", calls=(read,)), Answer(text="seen"), Answer(text="again"))
+    async with at_work(tmp_path, setup, store=store) as desk:
+        first = desk.session_id
+        await desk.hand.result("session/prompt", sessionId=first, prompt=[words, picture])
+    async with at_work(tmp_path, setup, store=store) as desk:
+        loaded = {"sessionId": first, "cwd": str(tmp_path), "mcpServers": []}
+        await desk.hand.result("session/load", **loaded)
+        answer = await desk.hand.prompt(first, "and now?")
+        assert answer["result"] == {"stopReason": "end_turn"}
+    told = str(provider.asked[2])
+    for part in ("look at both", "iVBORw0KGgo=", "1\\talpha", "seen", "and now?"):
+        assert part in told
 
 
 async def test_thoughts_go_back_to_anthropic_with_their_signature(
