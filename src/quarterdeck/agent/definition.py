@@ -81,6 +81,7 @@ class Agent(Protocol):
         commands(session)                          a sequence of ACP's available commands
         auth_methods, async authenticate(method_id)
         async logout()
+        async with agent                           entered for as long as it is served
     """  # noqa: E501 - a table
 
     def prompt(self, turn: Turn) -> AsyncIterator[Yielded] | Awaitable[str | Stop | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -162,11 +163,13 @@ async def test_limits_and_refusals_have_their_own_stop_reason(
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_bad_key_is_said_without_the_key(
-    provider: FakeProvider, tmp_path: Path, kind: str
+    provider: FakeProvider, tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.DEBUG)
     provider.will(Refusal(401, f"Incorrect API key provided: {KEY}"))
     async with at_work(tmp_path, configured(provider, kind)) as desk:
         message = await failure(desk)
+    assert KEY not in caplog.text
     assert "refused the key" in message
     assert "check the key" in message
 
