@@ -26,7 +26,7 @@ async def test_a_tour_through_the_host(tmp_path: Path) -> None:
             events.append(event)
             if event.type == "permission-request-created":
                 allowed = {"outcome": "selected", "optionId": "allow_once"}
-                host.respond_permission(to_json(event)["payload"]["requestId"], allowed)
+                _done = host.respond_permission(to_json(event)["payload"]["requestId"], allowed)
 
         host.subscribe(session.session_id, 0, watch)
         with anyio.fail_after(25):

@@ -32,6 +32,7 @@ _ENVIRONMENT = {"HOME": _INSIDE, "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG":
 # $1 is the scratch folder, the rest the command.
 _WALLS = """
 set -e
+PATH=/usr/sbin:/usr/bin:/sbin:/bin
 scratch=$1; shift
 root=$(dirname "$scratch")/root
 mkdir -p "$root"
