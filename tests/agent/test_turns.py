@@ -3,6 +3,8 @@
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import anyio
@@ -411,6 +413,21 @@ async def test_many_pieces_arrive_in_order_before_the_answer() -> None:
         assert client.messages[-1]["result"] == {"stopReason": "end_turn"}
         del client.messages[:]
     assert texts == [f" {number}" for number in range(count)]
+
+
+async def test_an_update_may_be_any_mapping_but_has_to_be_json() -> None:
+    plan = MappingProxyType({"sessionUpdate": "plan", "entries": []})
+
+    async def odd(_turn: Turn) -> AsyncIterator[Any]:
+        yield plan
+        yield {"sessionUpdate": "plan", "entries": [Path("/")]}
+
+    async with conversing(odd) as client:
+        answer = await client.prompt(await client.open_session())
+    assert client.updates() == [plan]
+    assert answer["error"]["message"] == (
+        "an update cannot be written as JSON: Encoding objects of type PosixPath is unsupported"
+    )
 
 
 async def test_a_client_that_never_reads_is_not_sent_more_than_fits(

@@ -20,7 +20,7 @@ from quarterdeck.agent.checks import McpServer
 from quarterdeck.agent.client import Client, ClientFacts
 from quarterdeck.agent.definition import Definition, Json
 from quarterdeck.agent.stored import SessionRecord, StoredSession
-from quarterdeck.errors import AgentError, ConnectionClosed
+from quarterdeck.errors import AgentError, ConnectionClosed, JsonInvalid
 from quarterdeck.jsontext import encode_json
 from quarterdeck.wire import Connection
 
@@ -138,7 +138,7 @@ class AgentSession:
             StorageFailed: if it cannot be recorded; it is not sent then.
         """
         self._check_sending(update)
-        text = encode_json(update)
+        text = _encode(update)
         if self.stored is not None and update["sessionUpdate"] not in _NOT_RECORDED:
             self.stored.append(text)
         self.post(text)
@@ -146,7 +146,7 @@ class AgentSession:
     def record(self, update: Json) -> None:
         """Record an update that the client knows already: what its user said."""
         if self.stored is not None:
-            self.stored.append(encode_json(update))
+            self.stored.append(_encode(update))
 
     def post(self, update: bytes) -> None:
         params = {"sessionId": self.id, "update": Raw(update)}
@@ -244,6 +244,13 @@ class AgentSession:
             raise AgentError(f"an update was sent from another thread; {hint}")
         if self.link.connection.unsent > UNSENT_LIMIT:
             raise AgentError(f"the client of {self.id} does not read; it has missed too much")
+
+
+def _encode(update: Json) -> bytes:
+    try:
+        return encode_json(dict(update))
+    except (TypeError, JsonInvalid) as error:
+        raise AgentError(f"an update cannot be written as JSON: {error}") from error
 
 
 def is_update(update: Any) -> bool:
