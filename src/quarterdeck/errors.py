@@ -15,6 +15,10 @@ QuarterdeckError
 ├── StorageRefused          a log that cannot be opened as it is; nothing was changed
 ├── StorageFailed           an open log that could not be written or read
 ├── AgentNotFound           the command that starts an agent does not exist
+├── ModelFailed             a language model gave no answer
+├── SettingsInvalid         settings of the built-in agent that cannot be used
+├── ToolFailed              a tool of the built-in agent could not do what the model asked
+├── AgentError              an agent that we serve refuses, or cannot do what it was asked
 └── ScenarioInvalid         a scenario file for the scripted agent that cannot be played
 """
 
@@ -147,6 +151,41 @@ class AgentNotFound(QuarterdeckError):
         super().__init__(f"cannot start {command!r}: {reason}; is it installed and on PATH?")
         self.command = command
         self.reason = reason
+
+
+class ModelFailed(QuarterdeckError):
+    """A language model gave no answer.
+
+    Attributes:
+        reason: which of `agent.builtin.model.FAILURES` it was.
+        retry_after: the seconds the provider asked us to wait, if it did.
+    """
+
+    def __init__(self, reason: str, sentence: str, *, retry_after: float | None = None) -> None:
+        super().__init__(sentence)
+        self.reason = reason
+        self.retry_after = retry_after
+
+
+class SettingsInvalid(QuarterdeckError):
+    """Settings of the built-in agent cannot be used."""
+
+    def __init__(self, source: str, reason: str) -> None:
+        super().__init__(f"{source}: {reason}")
+        self.source = source
+        self.reason = reason
+
+
+class ToolFailed(QuarterdeckError):
+    """A tool could not do what the model asked; the model is told why and may try otherwise."""
+
+
+class AgentError(QuarterdeckError):
+    """What an agent raises to refuse or to give up; its client is told `message` as an error."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
 
 
 class ScenarioInvalid(QuarterdeckError):

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from quarterdeck.errors import AcpError
-from quarterdeck.host.files import DefaultFsHandler
 from quarterdeck.host.handlers import derive_client_capabilities
 from quarterdeck.host.options import (
     ResolvedHostOptions,
     resolve_agent_definition,
     resolve_host_options,
 )
+from quarterdeck.machine.files import DefaultFsHandler
 from tests.host.stories import Json, snake
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "config"

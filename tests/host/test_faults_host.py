@@ -15,7 +15,7 @@ import anyio
 import pytest
 from anyio.abc import Process
 
-from quarterdeck.host.guard_program import living_descendants
+from quarterdeck.machine.guard_program import living_descendants
 from quarterdeck.storage import SqliteStorage
 from quarterdeck.testing import scripted_agent
 from tests.host.faults.kit import HERE, PATIENCE, Seen, flooding, gone, running, stored

@@ -8,6 +8,7 @@ import signal
 import sys
 
 VERBS: dict[str, tuple[str, str]] = {
+    "acp": ("quarterdeck.cli.acp", "be an agent: for an editor on stdio, or on HTTP"),
     "demo": ("quarterdeck.cli.demo", "watch an offline agent at work: no key, no network"),
 }
 """For each verb a module with `run(arguments: list[str]) -> int`, and its line in the help."""

@@ -1,9 +1,6 @@
 """The host: agents, sessions, permissions, files and terminals, and a log that loses nothing."""
 
-from quarterdeck.host.confine import resolve_roots
 from quarterdeck.host.endpoint import HostEndpoint
-from quarterdeck.host.files import DefaultFsHandler
-from quarterdeck.host.guard import guarded_command, kill_tree
 from quarterdeck.host.handlers import FsHandler, TerminalHandler, derive_client_capabilities
 from quarterdeck.host.host import Host
 from quarterdeck.host.options import (
@@ -13,7 +10,13 @@ from quarterdeck.host.options import (
     resolve_agent_definition,
     resolve_host_options,
 )
-from quarterdeck.host.terminals import DefaultTerminalHandler
+from quarterdeck.machine import (
+    DefaultFsHandler,
+    DefaultTerminalHandler,
+    guarded_command,
+    kill_tree,
+    resolve_roots,
+)
 from quarterdeck.protocol import AgentDefinition
 
 __all__ = [

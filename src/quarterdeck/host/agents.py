@@ -23,12 +23,11 @@ from quarterdeck.acp import PROTOCOL_VERSION
 from quarterdeck.errors import AcpError, AgentNotFound, ConnectionClosed, ConnectionFailed, RpcError
 from quarterdeck.host.agent_facts import CLIENT_INFO, capabilities_wire, exit_record
 from quarterdeck.host.emitter import Emitter
-from quarterdeck.host.guard import guarded_command, kill_tree
-from quarterdeck.host.guard_program import send_signal
 from quarterdeck.host.handlers import derive_client_capabilities
 from quarterdeck.host.options import ResolvedHostOptions
 from quarterdeck.host.secrets import Secrets
 from quarterdeck.host.sessions import agent_exited, agent_misbehaved
+from quarterdeck.machine import guarded_command, kill_tree, send_signal
 from quarterdeck.protocol import (
     AgentDefinition,
     AgentExitReason,

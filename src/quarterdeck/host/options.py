@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from quarterdeck.errors import AcpError
-from quarterdeck.host.files import DefaultFsHandler
 from quarterdeck.host.handlers import FsHandler, TerminalHandler, check_terminal
+from quarterdeck.machine import DefaultFsHandler
 from quarterdeck.protocol import ERROR_CODES, AgentDefinition
 from quarterdeck.storage import MemoryStorage, Storage
 

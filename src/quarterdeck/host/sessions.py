@@ -10,10 +10,10 @@ from typing import Any, Literal, Self
 from msgspec import UNSET, UnsetType
 
 from quarterdeck.errors import AcpError
-from quarterdeck.host.confine import resolve_roots
 from quarterdeck.host.repair import ToolCalls
 from quarterdeck.host.secrets import without_secrets
 from quarterdeck.host.streams import Stream
+from quarterdeck.machine import resolve_roots
 from quarterdeck.protocol import ERROR_CODES, Normalized, SessionSnapshotWire, SessionStatus
 from quarterdeck.storage import SessionMeta
 

@@ -1,7 +1,7 @@
 """JSON-RPC 2.0 over byte streams: framing, messages, one connection class, transports."""
 
 from quarterdeck.wire.calls import OnAnswer
-from quarterdeck.wire.connection import Connection, open_connection
+from quarterdeck.wire.connection import Connection
 from quarterdeck.wire.framing import Framing
 from quarterdeck.wire.messages import (
     CANCEL_REQUEST,
@@ -12,13 +12,18 @@ from quarterdeck.wire.messages import (
     PARSE_ERROR,
     REQUEST_CANCELLED,
     Failure,
+    Notification,
+    Request,
     Result,
     method_not_found,
+    parse,
     read_error,
     rpc_error,
 )
+from quarterdeck.wire.opening import open_connection
 from quarterdeck.wire.options import ConnectionOptions
 from quarterdeck.wire.reports import Report, ReportKind, log_report
+from quarterdeck.wire.serving import Answer
 from quarterdeck.wire.tasks import background_tasks
 from quarterdeck.wire.transports import (
     ByteTransport,
@@ -39,6 +44,7 @@ __all__ = [
     "METHOD_NOT_FOUND",
     "PARSE_ERROR",
     "REQUEST_CANCELLED",
+    "Answer",
     "ByteTransport",
     "Connection",
     "ConnectionOptions",
@@ -46,10 +52,12 @@ __all__ = [
     "FdTransport",
     "Framing",
     "MemoryTransport",
+    "Notification",
     "OnAnswer",
     "ProcessTransport",
     "Report",
     "ReportKind",
+    "Request",
     "Result",
     "Vocabulary",
     "background_tasks",
@@ -58,6 +66,7 @@ __all__ = [
     "method_not_found",
     "open_connection",
     "open_process",
+    "parse",
     "read_error",
     "rpc_error",
     "stdio_transport",

@@ -16,8 +16,8 @@ the calls it cannot have seen fail and the others still may be answered. Nothing
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import anyio
@@ -56,7 +56,6 @@ from quarterdeck.wire.messages import (
     Result,
     Writer,
     is_request_id,
-    method_not_found,
     owner,
     owner_by_end,
     parse,
@@ -66,7 +65,7 @@ from quarterdeck.wire.options import ConnectionOptions
 from quarterdeck.wire.outbox import Outbox
 from quarterdeck.wire.reports import SHOWN, Report, ReportKind, guarded
 from quarterdeck.wire.serving import OnRequest, Requests
-from quarterdeck.wire.tasks import background_tasks, foreign_errors
+from quarterdeck.wire.tasks import foreign_errors
 from quarterdeck.wire.transports.base import ByteTransport
 from quarterdeck.wire.vocabulary import Known
 
@@ -76,16 +75,8 @@ T = TypeVar("T")
 OnNotification = Callable[[str, Any], None]
 
 
-async def _refuse(method: str, _params: Any) -> Any:
-    raise method_not_found(method)
-
-
-def _ignore(_method: str, _params: Any) -> None:
-    """Take a notification nobody asked for."""
-
-
 class Connection:
-    """Made by `open_connection`; both sides of a conversation use it alike."""
+    """Made by `opening.open_connection`; both sides of a conversation use it alike."""
 
     def __init__(
         self,
@@ -156,7 +147,24 @@ class Connection:
         """
         if self._outbox.is_full:
             await self._outbox.room()
+        self.post(method, params)
+
+    def post(self, method: str, params: Any = None) -> None:
+        """Send a notification at once, for somebody who waits for `room` elsewhere.
+
+        Raises:
+            ConnectionClosed: if the peer takes no more.
+        """
         self._outbox.put(self._writer.notification(method, {} if params is None else params))
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that wait for the peer to read."""
+        return self._outbox.size
+
+    async def room(self) -> None:
+        """Wait while the peer is far behind with reading."""
+        await self._outbox.room()
 
     async def _answered(self, method: str, params: Any, on_answer: OnAnswer | None) -> Call:
         if self._outbox.is_full:
@@ -372,27 +380,3 @@ class Connection:
         with anyio.move_on_after(self._options.close_seconds):
             await self._transport.aclose()
         self._ended.set()
-
-
-@asynccontextmanager
-async def open_connection(
-    transport: ByteTransport,
-    *,
-    on_notification: OnNotification = _ignore,
-    on_request: OnRequest = _refuse,
-    options: ConnectionOptions | None = None,
-) -> AsyncIterator[Connection]:
-    """Converse over `transport` until the body ends; the connection closes the transport."""
-    connection = Connection(transport, on_notification, on_request, options or ConnectionOptions())
-    try:
-        async with background_tasks() as tasks:
-            tasks.start_soon(connection._write)  # noqa: SLF001 - the other half of this class
-            tasks.start_soon(connection._read, tasks)  # noqa: SLF001
-            try:
-                yield connection
-            finally:
-                # Every wait inside is bounded, so the shield cannot hang.
-                with anyio.CancelScope(shield=True):
-                    await connection._shut_down()  # noqa: SLF001
-    finally:
-        connection._requests.close()  # noqa: SLF001

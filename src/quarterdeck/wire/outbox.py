@@ -32,6 +32,11 @@ class Outbox:
         return self._size >= self._high_water
 
     @property
+    def size(self) -> int:
+        """Bytes that wait to be taken."""
+        return self._size
+
+    @property
     def failure(self) -> Exception | None:
         return self._failure
 

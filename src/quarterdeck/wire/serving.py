@@ -7,6 +7,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -29,10 +30,21 @@ logger = logging.getLogger(__name__)
 OnRequest = Callable[[str, Any], Awaitable[Any]]
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a handler returns if something has to follow its answer on the wire.
+
+    `then` is called right after the answer was written, before any other task runs.
+    """
+
+    result: Any
+    then: Callable[[], None]
+
+
 class _Running:
     """One request; `scope` exists before its task, so that a cancel right behind it is seen."""
 
-    __slots__ = ("id", "key", "method", "scope", "work")
+    __slots__ = ("id", "key", "method", "scope", "then", "work")
 
     def __init__(self, request_id: bytes, method: str, work: Awaitable[Any]) -> None:
         self.id = request_id
@@ -40,6 +52,7 @@ class _Running:
         self.method = method
         self.work = work
         self.scope = anyio.CancelScope()
+        self.then: Callable[[], None] | None = None
 
 
 class Requests:
@@ -127,17 +140,31 @@ class Requests:
             await self._outbox.room()
             with suppress(ConnectionClosed):  # nobody is left to be told
                 self._outbox.put(payload)
+                self._follow(running)
         finally:
             del self._running[running.key]
             if not self._running:
                 self._idle.set()
+
+    def _follow(self, running: _Running) -> None:
+        if running.then is None:
+            return
+        try:
+            running.then()
+        except foreign_errors() as error:
+            logger.exception("what follows an answer failed")
+            reason = f"what follows the answer to {running.method} failed: {type(error).__name__}"
+            self._report(Report(ReportKind.HANDLER_FAILED, reason))
 
     async def _payload(self, running: _Running) -> bytes:
         """Do the work and write its answer; whatever happens, there is one."""
         error = rpc_error(REQUEST_CANCELLED)
         with running.scope:
             try:
-                return self._writer.result(running.id, await running.work)
+                value = await running.work
+                if isinstance(value, Answer):
+                    running.then, value = value.then, value.result
+                return self._writer.result(running.id, value)
             except anyio.get_cancelled_exc_class() as failure:
                 if anyio.current_effective_deadline() == -math.inf:
                     raise

@@ -13,7 +13,7 @@ import anyio
 
 from quarterdeck.errors import StorageFailed
 from quarterdeck.host import Host, HostOptions
-from quarterdeck.host.guard_program import living_descendants
+from quarterdeck.machine.guard_program import living_descendants
 from quarterdeck.protocol import Event, decode_event
 from quarterdeck.storage import SessionMeta, SqliteStorage, Storage, Stored
 from quarterdeck.testing import scripted_agent

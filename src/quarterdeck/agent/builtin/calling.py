@@ -1,0 +1,153 @@
+"""One call of a tool, as the client sees it: pending, perhaps asked for, in progress, done.
+
+Nothing is run that was not offered in the session's mode at this moment, and nothing dangerous that
+the user has not allowed. No answer, an error, an option we did not offer: all mean no.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from quarterdeck.agent.builtin.conversation import Call, Result, well_formed
+from quarterdeck.agent.builtin.tools import Action, Outcome, Scope, Tool, shortened
+from quarterdeck.agent.builtin.workplace import Workplace
+from quarterdeck.errors import ToolFailed
+
+if TYPE_CHECKING:
+    from quarterdeck.agent.turn import Turn
+
+ALLOW_ONCE = {"optionId": "allow_once", "name": "Allow", "kind": "allow_once"}
+REJECT_ONCE = {"optionId": "reject_once", "name": "Reject", "kind": "reject_once"}
+
+logger = logging.getLogger(__name__)
+
+
+class Calling:
+    """Runs the calls of one turn."""
+
+    def __init__(self, turn: Turn, workplace: Workplace, allowed: set[str]) -> None:
+        self._turn = turn
+        self._workplace = workplace
+        self._allowed = allowed
+        self._open: dict[str, str] = {}
+        """Calls that the client has been told of and that have not ended, by the model's id."""
+
+    def announce(self, call_id: str, name: str, tools: Mapping[str, Tool]) -> None:
+        """Tell the client of a call that the model has begun to write."""
+        if call_id in self._open:  # some servers send the beginning twice
+            return
+        self._open[call_id] = f"call-{uuid.uuid4().hex[:16]}"
+        update = {
+            "sessionUpdate": "tool_call",
+            "toolCallId": self._open[call_id],
+            "title": name,
+            "kind": tools[name].kind if name in tools else "other",
+            "status": "pending",
+        }
+        self._turn.send(update)
+
+    async def run(self, call: Call, tools: Mapping[str, Tool]) -> Result:
+        """Do what a call asks for; whatever happens has a result for the model."""
+        if call.id not in self._open:
+            self.announce(call.id, call.name, tools)
+        try:
+            outcome = await self._run(call, tools)
+        except ToolFailed as failure:
+            outcome = Outcome(f"Error: {failure}", is_error=True)
+        except Exception as error:  # a tool must not end the turn, whatever is wrong with it
+            logger.exception("tool failed", extra={"tool": call.name})
+            outcome = Outcome(f"Error: {call.name} failed: {error}", is_error=True)
+        self._finish(call, outcome)
+        text = well_formed(shortened(outcome.text)).strip("\n") or "[nothing]"
+        return Result(call_id=call.id, name=call.name, text=text, is_error=outcome.is_error)
+
+    def abandon(self, reason: str) -> None:
+        """End every call that is still open: the client must not wait for them."""
+        for acp_id in self._open.values():
+            self._update(acp_id, status="failed", content=[_text(reason)])
+        self._open.clear()
+
+    async def _run(self, call: Call, tools: Mapping[str, Tool]) -> Outcome:
+        acp_id = self._open[call.id]
+        tool = tools.get(call.name)
+        if call.invalid is not None:
+            raise ToolFailed(f"the arguments of {call.name} are not a JSON object")
+        if tool is None:
+            mode, known = self._turn.session.mode, ", ".join(sorted(tools))
+            sentence = f"there is no tool {call.name} in mode {mode}"
+            raise ToolFailed(f"{sentence}; there are: {known}")
+        action = await tool.prepare(call.arguments, self._workplace)
+        shown: dict[str, Any] = {
+            "title": action.title,
+            "kind": tool.kind,
+            "rawInput": call.arguments,
+            "status": "pending" if tool.asks else "in_progress",
+        }
+        if action.locations:
+            shown["locations"] = list(action.locations)
+        if action.preview:
+            shown["content"] = list(action.preview)
+        self._update(acp_id, **shown)
+        if tool.asks:
+            if not await self._is_allowed(acp_id, tool, action, call.arguments):
+                raise ToolFailed("the user refused this; do not try it another way")
+            self._update(acp_id, status="in_progress")
+        return await action.run(self._progress(acp_id))
+
+    async def _is_allowed(
+        self, acp_id: str, tool: Tool, action: Action, arguments: Mapping[str, Any]
+    ) -> bool:
+        if action.scope is not None and action.scope.key in self._allowed:
+            return True
+        question: dict[str, Any] = {
+            "toolCallId": acp_id,
+            "title": action.title,
+            "kind": tool.kind,
+            "status": "pending",
+            "rawInput": arguments,
+            "content": list(action.preview),
+        }
+        if action.locations:
+            question["locations"] = list(action.locations)
+        chosen = await self._turn.ask_permission(question, permission_options(action.scope))
+        if chosen == "allow_always" and action.scope is not None:
+            self._allowed.add(action.scope.key)
+            return True
+        return chosen == "allow_once"
+
+    def _progress(self, acp_id: str) -> Callable[[Sequence[Mapping[str, Any]]], None]:
+        def show(content: Sequence[Mapping[str, Any]]) -> None:
+            self._update(acp_id, status="in_progress", content=list(content))
+
+        return show
+
+    def _finish(self, call: Call, outcome: Outcome) -> None:
+        content = [_text(outcome.text)] if outcome.content is None else list(outcome.content)
+        ending: dict[str, Any] = {
+            "status": "failed" if outcome.is_error else "completed",
+            "content": content,
+            "rawInput": call.arguments if call.invalid is None else call.invalid,
+            "rawOutput": outcome.text if outcome.raw is None else outcome.raw,
+        }
+        if outcome.locations is not None:
+            ending["locations"] = list(outcome.locations)
+        self._update(self._open[call.id], **ending)
+        del self._open[call.id]
+
+    def _update(self, acp_id: str, **changes: Any) -> None:
+        update = {"sessionUpdate": "tool_call_update", "toolCallId": acp_id, **changes}
+        self._turn.send(update)
+
+
+def permission_options(scope: Scope | None) -> list[dict[str, str]]:
+    if scope is None:
+        return [ALLOW_ONCE, REJECT_ONCE]
+    always = {"optionId": "allow_always", "name": scope.words, "kind": "allow_always"}
+    return [ALLOW_ONCE, always, REJECT_ONCE]
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "content", "content": {"type": "text", "text": text}}

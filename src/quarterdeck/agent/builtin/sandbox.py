@@ -1,0 +1,151 @@
+"""The sandbox of a session: an empty folder of its own, and walls around the commands run in it.
+
+The folder is made when it is first used and deleted when the session is closed. Its file tools are
+confined to it like the others to the project. A command sees it as its working directory and, read
+only, the programs of this machine; nothing of the user's files, no network, no other process. For
+that the kernel is needed: by bubblewrap if it is installed, else by `unshare` where it is allowed.
+Where neither works there is no `sandbox_shell`: a sandbox without walls would be a lie.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+from quarterdeck.errors import ToolFailed
+
+_INSIDE = "/sandbox"
+_FILES = "files"
+_PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
+_SETTINGS = ("/etc/ld.so.cache", "/etc/alternatives", "/etc/ssl", "/etc/passwd", "/etc/group")
+_DEVICES = ("null", "zero", "random", "urandom")
+_PROBE_SECONDS = 5.0
+_ENVIRONMENT = {"HOME": _INSIDE, "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+
+# Run by `unshare` as the root of a user namespace. A file system in memory becomes the root, with
+# the machine's programs in it, read only; the old root is let go, so there is no way back to it.
+# $1 is the scratch folder, the rest the command.
+_WALLS = """
+set -e
+PATH=/usr/sbin:/usr/bin:/sbin:/bin
+scratch=$1; shift
+root=$(dirname "$scratch")/root
+mkdir -p "$root"
+mount -t tmpfs -o size=64m,mode=755 none "$root"
+for folder in {programs}; do
+    if [ -L "$folder" ]; then ln -s "$(readlink "$folder")" "$root$folder"
+    elif [ -d "$folder" ]; then
+        mkdir -p "$root$folder"; mount --rbind "$folder" "$root$folder"
+        mount -o remount,bind,ro,nosuid,nodev "$root$folder"
+    fi
+done
+for part in {settings}; do
+    [ -e "$part" ] || continue
+    mkdir -p "$root$(dirname "$part")"
+    if [ -d "$part" ]; then mkdir -p "$root$part"; else : > "$root$part"; fi
+    mount --bind "$part" "$root$part"; mount -o remount,bind,ro,nosuid,nodev "$root$part"
+done
+mkdir -p "$root{inside}" "$root/tmp" "$root/proc" "$root/dev" "$root/.old"
+for device in {devices}; do : > "$root/dev/$device"; mount --bind /dev/$device "$root/dev/$device"; done
+mount --bind "$scratch" "$root{inside}"
+mount -t tmpfs -o size=64m none "$root/tmp"
+mount -t proc none "$root/proc"
+cd "$root"
+pivot_root . .old
+umount -l /.old
+rmdir /.old
+mount -o remount,ro,bind /
+cd {inside}
+exec setpriv --no-new-privs --bounding-set=-all --inh-caps=-all "$@"
+"""  # noqa: E501 - a script
+
+
+class Scratch:
+    """The folder; it exists from its first use until `remove`."""
+
+    def __init__(self) -> None:
+        self._folder: Path | None = None
+
+    @property
+    def path(self) -> str:
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="quarterdeck-sandbox-")).resolve()
+            self._folder.joinpath(_FILES).mkdir()  # beside it there is room for the walls
+        return str(self._folder / _FILES)
+
+    def remove(self) -> None:
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+
+def is_possible() -> bool:
+    """Tell whether this machine can wall commands in; the first time it has to try."""
+    return _how() is not None
+
+
+def walled(command: Sequence[str], scratch: str) -> list[str]:
+    """Return the command that runs `command` in the sandbox.
+
+    Raises:
+        ToolFailed: if this machine cannot wall it in.
+    """
+    build = _how()
+    if build is None:
+        sentence = "this machine cannot isolate commands: bubblewrap is not installed and user"
+        advice = "install bubblewrap, or work with the sandbox's file tools"
+        raise ToolFailed(f"{sentence} namespaces are not allowed; {advice}")
+    return build(command, scratch)
+
+
+def _by_bubblewrap(command: Sequence[str], scratch: str) -> list[str]:
+    walls = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"]
+    for name, value in _ENVIRONMENT.items():
+        walls += ["--setenv", name, value]
+    for part in (*_PROGRAMS, *_SETTINGS):
+        walls += ["--ro-bind-try", part, part]
+    walls += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--bind", scratch, _INSIDE]  # noqa: S108 - inside
+    return [*walls, "--chdir", _INSIDE, "--", *command]
+
+
+def _by_unshare(command: Sequence[str], scratch: str) -> list[str]:
+    script = _WALLS.format(
+        programs=" ".join(_PROGRAMS),
+        settings=" ".join(_SETTINGS),
+        devices=" ".join(_DEVICES),
+        inside=_INSIDE,
+    )
+    walls = ["--user", "--map-root-user", "--mount", "--net", "--pid", "--ipc", "--uts", "--fork"]
+    clean = ["env", "-i", *(f"{name}={value}" for name, value in _ENVIRONMENT.items())]
+    shell = ["/bin/sh", "-c", script, "sandbox", scratch]
+    return ["unshare", *walls, "--kill-child", *shell, *clean, *command]
+
+
+@cache
+def _how() -> Callable[[Sequence[str], str], list[str]] | None:
+    """Find out, by trying, in which way this machine can isolate a command."""
+    for program, build in (("bwrap", _by_bubblewrap), ("unshare", _by_unshare)):
+        if shutil.which(program) is None:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            files = Path(folder, _FILES)
+            files.mkdir()
+            try:
+                done = subprocess.run(
+                    build(["/bin/sh", "-c", "true"], str(files)),
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    check=False,
+                    timeout=_PROBE_SECONDS,
+                    env={"PATH": os.defpath},
+                )
+            except (OSError, subprocess.TimeoutExpired):
+                continue
+        if done.returncode == 0:
+            return build
+    return None

@@ -1,0 +1,170 @@
+"""The client, as an agent's code sees it: what it can do, and typed calls into it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from quarterdeck.acp import Method, methods, schema, to_dict
+from quarterdeck.agent.definition import Json
+from quarterdeck.errors import AgentError
+from quarterdeck.wire import Connection
+
+
+class ClientFacts:
+    """What a client said of itself by `initialize`."""
+
+    def __init__(self, info: Json | None = None, capabilities: Json | None = None) -> None:
+        self.info = info or {}
+        self.capabilities = capabilities or {}
+
+    def _can(self, *path: str) -> bool:
+        value: Any = self.capabilities
+        for name in path:
+            value = value.get(name) if isinstance(value, Mapping) else None
+        return value is True or isinstance(value, Mapping)
+
+    @property
+    def can_read_files(self) -> bool:
+        return self._can("fs", "readTextFile")
+
+    @property
+    def can_write_files(self) -> bool:
+        return self._can("fs", "writeTextFile")
+
+    @property
+    def has_terminals(self) -> bool:
+        return self._can("terminal")
+
+    @property
+    def can_elicit(self) -> bool:
+        """Whether it can put a form before its user."""
+        return self._can("elicitation", "form")
+
+    @property
+    def can_elicit_by_url(self) -> bool:
+        return self._can("elicitation", "url")
+
+
+class Client(ClientFacts):
+    """The client of one session.
+
+    Every call raises `RpcError` if the client answers by an error, `ConnectionFailed` if it does
+    not answer, and `AgentError` if it said that it cannot do what is asked.
+    """
+
+    def __init__(self, connection: Connection, session_id: str, facts: ClientFacts) -> None:
+        super().__init__(facts.info, facts.capabilities)
+        self._connection = connection
+        self._session_id = session_id
+
+    async def read_text_file(
+        self, path: Path | str, *, line: int | None = None, limit: int | None = None
+    ) -> str:
+        """Read a file as the client's editor has it, unsaved changes included."""
+        self._need("reading files", can=self.can_read_files)
+        window = {"line": line, "limit": limit}
+        given = {name: value for name, value in window.items() if value is not None}
+        response = await self._call(methods.FS_READ_TEXT_FILE, path=str(path), **given)
+        content: str = response.content
+        return content
+
+    async def write_text_file(self, path: Path | str, content: str) -> None:
+        self._need("writing files", can=self.can_write_files)
+        await self._call(methods.FS_WRITE_TEXT_FILE, path=str(path), content=content)
+
+    async def create_terminal(
+        self,
+        command: str,
+        args: Sequence[str] = (),
+        *,
+        cwd: Path | str | None = None,
+        env: Mapping[str, str] | None = None,
+        output_byte_limit: int | None = None,
+    ) -> Terminal:
+        """Start a command where the client shows it; leaving `async with` releases it."""
+        self._need("terminals", can=self.has_terminals)
+        given: dict[str, Any] = {"command": command, "args": list(args)}
+        if cwd is not None:
+            given["cwd"] = str(cwd)
+        if env is not None:
+            given["env"] = [{"name": name, "value": value} for name, value in env.items()]
+        if output_byte_limit is not None:
+            given["outputByteLimit"] = output_byte_limit
+        created = await self._call(methods.TERMINAL_CREATE, **given)
+        return Terminal(self, created.terminal_id)
+
+    async def elicit(
+        self, message: str, requested_schema: Json, *, tool_call_id: str | None = None
+    ) -> dict[str, Any]:
+        """Ask the user to fill in a form.
+
+        Returns the answer: `{"action": "accept", "content": {…}}`, or "decline" or "cancel".
+        """
+        self._need("forms", can=self.can_elicit)
+        tool_call = {} if tool_call_id is None else {"toolCallId": tool_call_id}
+        response = await self._call(
+            methods.ELICITATION_CREATE,
+            mode="form",
+            message=message,
+            requestedSchema=requested_schema,
+            **tool_call,
+        )
+        answer: dict[str, Any] = to_dict(response)
+        return answer
+
+    async def call(self, method: str, params: Json) -> Any:
+        """Call a method that ACP does not know, such as `_example/open`."""
+        return await self._connection.call(method, params)
+
+    async def _call(self, method: Method[Any, Any], /, **params: Any) -> Any:
+        named = {"sessionId": self._session_id, **params}
+        return await self._connection.call(method.name, named, read=method.read_response)
+
+    def _need(self, what: str, *, can: bool) -> None:
+        if not can:
+            name = self.info.get("name") or "this client"
+            raise AgentError(f"{name} does not offer {what}")
+
+
+class Terminal:
+    """A command that the client runs."""
+
+    def __init__(self, client: Client, terminal_id: str) -> None:
+        self._client = client
+        self.id = terminal_id
+
+    async def __aenter__(self) -> Terminal:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.release()
+
+    async def output(self) -> schema.TerminalOutputResponse:
+        """Return what was written so far, and how it ended if it has."""
+        response: schema.TerminalOutputResponse = await self._call(methods.TERMINAL_OUTPUT)
+        return response
+
+    async def wait_for_exit(self) -> schema.WaitForTerminalExitResponse:
+        response: schema.WaitForTerminalExitResponse = await self._call(
+            methods.TERMINAL_WAIT_FOR_EXIT
+        )
+        return response
+
+    async def kill(self) -> None:
+        """End the command; its output can still be read."""
+        await self._call(methods.TERMINAL_KILL)
+
+    async def release(self) -> None:
+        """End the command and let the client forget it."""
+        await self._call(methods.TERMINAL_RELEASE)
+
+    async def _call(self, method: Method[Any, Any]) -> Any:
+        return await self._client._call(method, terminalId=self.id)  # noqa: SLF001 - its other half

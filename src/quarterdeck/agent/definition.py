@@ -1,0 +1,183 @@
+"""What an agent is: an object with `prompt`, or just that function; the rest is optional.
+
+What an agent does not have is not offered: its capabilities are read off its members, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from quarterdeck._version import __version__
+from quarterdeck.errors import AgentError
+
+if TYPE_CHECKING:
+    from quarterdeck.agent.session import AgentSession
+    from quarterdeck.agent.turn import Turn
+
+Json: TypeAlias = Mapping[str, Any]
+
+STOP_REASONS = ("end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled")
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Yield it to end a turn with a reason other than `end_turn`."""
+
+    reason: str
+
+    def __post_init__(self) -> None:
+        if self.reason not in STOP_REASONS:
+            known = ", ".join(STOP_REASONS)
+            raise AgentError(f"there is no stop reason {self.reason!r}; choose from {known}")
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """One mode a session can be in."""
+
+    id: str
+    name: str
+    description: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        known = {"id": self.id, "name": self.name, "description": self.description}
+        return {key: value for key, value in known.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """Who an agent is."""
+
+    name: str
+    version: str
+    title: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        known = {"name": self.name, "title": self.title, "version": self.version}
+        return {key: value for key, value in known.items() if value is not None}
+
+
+Yielded: TypeAlias = "str | Json | Stop"
+"""Text of the answer, a whole update, or the end."""
+
+Prompt: TypeAlias = "Callable[[Turn], AsyncIterator[Yielded] | Awaitable[str | Stop | None]]"
+
+
+class Agent(Protocol):
+    """The one member an agent must have.
+
+    These it may have as well, each is offered to clients only if it is there:
+
+        info                                       Info, or a mapping: name, version, title
+        prompt_capabilities                        {"image": True, "audio": True, "embeddedContext": True}
+        modes, default_mode                        a sequence of Mode or mappings; an id
+        async open_session(session)                after new, load and resume; raise to refuse
+        async close_session(session)
+        async set_mode(session, mode_id)           raise to refuse
+        config_options(session)                    a sequence of ACP's config options
+        async set_config_option(session, config_id, value)
+        commands(session)                          a sequence of ACP's available commands
+        auth_methods, async authenticate(method_id)
+        async logout()
+        async with agent                           entered for as long as it is served
+    """  # noqa: E501 - a table
+
+    def prompt(self, turn: Turn) -> AsyncIterator[Yielded] | Awaitable[str | Stop | None]:
+        """Answer one prompt: an async generator, or a coroutine that returns a stop reason."""
+        ...
+
+
+SessionHook: TypeAlias = "Callable[[AgentSession], Awaitable[None]]"
+SessionFacts: TypeAlias = "Callable[[AgentSession], Sequence[Json]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """An agent as it was found: what it lacks is None or empty."""
+
+    prompt: Prompt
+    info: dict[str, Any]
+    prompt_capabilities: dict[str, bool]
+    modes: tuple[dict[str, Any], ...]
+    default_mode: str | None
+    auth_methods: tuple[Json, ...]
+    open_session: SessionHook | None
+    close_session: SessionHook | None
+    set_mode: Callable[[AgentSession, str], Awaitable[None]] | None
+    config_options: SessionFacts | None
+    set_config_option: Callable[[AgentSession, str, Any], Awaitable[None]] | None
+    commands: SessionFacts | None
+    authenticate: Callable[[str], Awaitable[None]] | None
+    logout: Callable[[], Awaitable[None]] | None
+
+    @property
+    def has_config_options(self) -> bool:
+        return bool(self.modes) or self.config_options is not None
+
+
+def define(agent: Agent | Prompt) -> Definition:
+    """Find out what an agent has.
+
+    Raises:
+        AgentError: if it is none, or one of its members is not what it should be.
+    """
+    prompt = getattr(agent, "prompt", None) or agent
+    if isinstance(agent, type) or not callable(prompt):
+        what = getattr(agent, "__name__", type(agent).__name__)
+        raise AgentError(f"{what} is no agent; give a function of a turn or an object with prompt")
+    modes = tuple(_mode(each) for each in getattr(agent, "modes", ()))
+    return Definition(
+        prompt=prompt,
+        info=_info(getattr(agent, "info", None), prompt),
+        prompt_capabilities=_prompt_capabilities(getattr(agent, "prompt_capabilities", {})),
+        modes=modes,
+        default_mode=_default_mode(getattr(agent, "default_mode", None), modes),
+        auth_methods=tuple(getattr(agent, "auth_methods", ())),
+        open_session=getattr(agent, "open_session", None),
+        close_session=getattr(agent, "close_session", None),
+        set_mode=getattr(agent, "set_mode", None),
+        config_options=getattr(agent, "config_options", None),
+        set_config_option=getattr(agent, "set_config_option", None),
+        commands=getattr(agent, "commands", None),
+        authenticate=getattr(agent, "authenticate", None),
+        logout=getattr(agent, "logout", None),
+    )
+
+
+def _info(info: Info | Json | None, prompt: Any) -> dict[str, Any]:
+    match info:
+        case None:
+            name = getattr(prompt, "__name__", "agent")
+            return Info(name if name != "prompt" else "agent", __version__).to_json()
+        case Info():
+            return info.to_json()
+        case _ if isinstance(info.get("name"), str) and isinstance(info.get("version"), str):
+            return dict(info)
+        case _:
+            raise AgentError("the info of an agent needs a name and a version, both strings")
+
+
+def _prompt_capabilities(named: Json) -> dict[str, bool]:
+    known = ("image", "audio", "embeddedContext")
+    strange = [name for name in named if name not in known]
+    if strange:
+        raise AgentError(f"there is no prompt capability {strange[0]!r}; there are {known}")
+    return {name: bool(named.get(name)) for name in known}
+
+
+def _mode(mode: Mode | Json) -> dict[str, Any]:
+    plain = mode.to_json() if isinstance(mode, Mode) else dict(mode)
+    if not isinstance(plain.get("id"), str) or not isinstance(plain.get("name"), str):
+        raise AgentError("a mode needs an id and a name, both strings")
+    return plain
+
+
+def _default_mode(named: str | None, modes: Sequence[Json]) -> str | None:
+    ids = [each["id"] for each in modes]
+    if named is None:
+        return ids[0] if ids else None
+    if named not in ids:
+        raise AgentError(f"the default mode {named!r} is not among the modes")
+    return named

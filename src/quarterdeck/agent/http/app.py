@@ -1,0 +1,277 @@
+"""The agent as an ASGI application.
+
+    POST /acp/rpc?client_id=ID    one JSON-RPC message
+        202   a request or a notification; the answer of a request comes by the stream
+        204   an answer to one of the agent's requests
+        409   a request that came before; it is not run again
+    GET /acp/sse?client_id=ID     everything the agent sends, one message an event
+
+Errors are plain text: 400 (client_id, payload), 401 (token), 403 (Host, Origin), 404 (path), 405
+(method), 408 (slow body), 413 (large body), 415 (not application/json), 503 (too many clients, or
+shutting down). No framework: it is two routes, and a hub can mount it under its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+import anyio
+from anyio.abc import TaskGroup
+
+from quarterdeck.agent.definition import Agent, Prompt
+from quarterdeck.agent.http.body import BodyRefused, read_body
+from quarterdeck.agent.http.buffer import Limits
+from quarterdeck.agent.http.client import HttpClient, RequestRepeated
+from quarterdeck.agent.http.guard import Guard, Refusal, check_token, make_guard
+from quarterdeck.agent.http.stream import stream_events
+from quarterdeck.agent.serving import AgentServer
+from quarterdeck.agent.store import SessionStore
+from quarterdeck.errors import ConnectionClosed
+from quarterdeck.wire import Failure, Notification, Request, Result, parse
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+CLIENT_ID: Final = re.compile(r"[A-Za-z0-9._~:-]{1,128}")
+_STREAM_SECONDS: Final = 2.0  # for readers to take the last messages when the server ends
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpOptions:
+    """Who may use an agent on HTTP, and how they are treated."""
+
+    token: str | None = None
+    """What clients have to send as `Authorization: Bearer …`."""
+    needs_token: bool = True
+    """False lets every program on this computer in; never for others."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Host names besides loopback's by which clients may call the server."""
+    origins: tuple[str, ...] = ()
+    """Origins besides its own whose web pages may use it, such as "https://desk.example"."""
+    max_clients: int = 64
+    max_body: int = 16 * 1024 * 1024
+    """Bytes of one POST."""
+    body_seconds: float = 30.0
+    """How long the body of a POST may take to arrive."""
+    limits: Limits = field(default_factory=Limits)
+    """What is kept for a client that does not read, or has to read again."""
+    ping_seconds: float = 15.0
+    """How often a silent stream says that it is alive."""
+    idle_seconds: float = 300.0
+    """After so long without a stream and without a POST a client is gone: its turns are cancelled
+    and its sessions closed."""
+
+
+class HttpApp:
+    """Made by `http_app`. Serves while it is `running`, which a lifespan does by itself."""
+
+    def __init__(self, server: AgentServer, guard: Guard | None, options: HttpOptions) -> None:
+        """Let everybody in if there is no `guard`: whoever mounts it has one in front."""
+        self._server = server
+        self._guard = guard
+        self._options = options
+        self._clients: dict[str, HttpClient] = {}
+        self._leaving: set[HttpClient] = set()
+        self._tasks: TaskGroup | None = None
+        self._is_closing = False
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            refusal = await self._serve(scope, receive, send)
+            if refusal is not None:
+                await _refuse(send, refusal)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1000})
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Serve until the body ends; then turns are cancelled, sessions closed, streams ended."""
+        async with self._server.running(), anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            try:
+                yield
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self.aclose()
+                tasks.cancel_scope.cancel()
+
+    async def aclose(self) -> None:
+        """Let every client go; safe to call twice."""
+        self._is_closing = True
+        clients = [*self._clients.values(), *self._leaving]
+        for client in clients:
+            client.dismiss()
+        with anyio.move_on_after(_STREAM_SECONDS + 10):
+            for client in clients:
+                await client.has_left.wait()
+                with anyio.move_on_after(_STREAM_SECONDS):
+                    await client.wait_streamless()
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        async with self.running():
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _serve(self, scope: Message, receive: Receive, send: Send) -> Refusal | None:
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        if path not in ("/acp/rpc", "/acp/sse"):
+            return Refusal(404, "there are POST /acp/rpc and GET /acp/sse")
+        headers = {
+            name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]
+        }
+        refusal = None if self._guard is None else self._guard.refusal(headers)
+        if refusal is not None:
+            return refusal
+        wanted = "POST" if path == "/acp/rpc" else "GET"
+        if scope["method"] != wanted:
+            return Refusal(405, f"use {wanted}", (("allow", wanted),))
+        client_id = _client_id(scope)
+        if isinstance(client_id, Refusal):
+            return client_id
+        if path == "/acp/rpc":
+            return await self._post(client_id, headers, receive, send)
+        return await self._stream(client_id, headers, receive, send)
+
+    async def _post(
+        self, client_id: str, headers: dict[str, str], receive: Receive, send: Send
+    ) -> Refusal | None:
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            return Refusal(415, "send Content-Type: application/json")
+        try:
+            options = self._options
+            body = await read_body(
+                receive, headers, limit=options.max_body, seconds=options.body_seconds
+            )
+        except BodyRefused as error:
+            # What is left of the body must not be taken for the next request.
+            return Refusal(error.status, error.reason, (("connection", "close"),))
+        message = parse(body)
+        if not isinstance(message, Request | Notification | Result | Failure):
+            return Refusal(
+                400, f"invalid json-rpc payload: {getattr(message, 'reason', 'no JSON')}"
+            )
+        client = await self._client(client_id)
+        if isinstance(client, Refusal):
+            return client
+        client.seen()
+        try:
+            if isinstance(message, Request):
+                client.transport.note_request(message, body)
+            client.transport.feed(body)
+        except RequestRepeated as error:
+            return Refusal(409, f"{error}; it is not run again")
+        except ConnectionClosed as error:
+            return Refusal(503, str(error))
+        is_answer = isinstance(message, Result | Failure)
+        await _respond(send, 204 if is_answer else 202)
+        return None
+
+    async def _stream(
+        self, client_id: str, headers: dict[str, str], receive: Receive, send: Send
+    ) -> Refusal | None:
+        last_event = headers.get("last-event-id", "")
+        if last_event and not re.fullmatch(r"[0-9a-f]{8}-[0-9]{1,18}", last_event):
+            return Refusal(400, "Last-Event-ID is none that this server gave")
+        client = await self._client(client_id)
+        if isinstance(client, Refusal):
+            return client
+        await stream_events(client, last_event, receive, send, self._options.ping_seconds)
+        return None
+
+    async def _client(self, client_id: str) -> HttpClient | Refusal:
+        """Return the client of that id, known or new."""
+        if self._is_closing or self._tasks is None:
+            return Refusal(503, "the server is shutting down")
+        client = self._clients.get(client_id)
+        if client is None:
+            if len(self._clients) + len(self._leaving) >= self._options.max_clients:
+                return Refusal(503, "too many clients; try again when one has left")
+            client = self._clients[client_id] = HttpClient(client_id, self._options.limits)
+            self._tasks.start_soon(self._attend, client)
+        await client.is_ready.wait()
+        return client
+
+    async def _attend(self, client: HttpClient) -> None:
+        """Hold the conversation with one client until it is gone."""
+        try:
+            async with self._server.converse(client.transport):
+                client.is_ready.set()
+                await client.wait_gone(self._options.idle_seconds)
+                logger.info("a client is gone", extra={"client": client.id})
+                self._forget(client)
+        except Exception:  # one client must not end the others
+            logger.exception("a conversation failed")
+        finally:
+            self._forget(client)
+            self._leaving.discard(client)
+            client.is_ready.set()
+            client.has_left.set()
+
+    def _forget(self, client: HttpClient) -> None:
+        """Let its id be used anew; what it has open is closed meanwhile."""
+        if self._clients.get(client.id) is client:
+            del self._clients[client.id]
+            self._leaving.add(client)
+
+
+def http_app(
+    agent: Agent | Prompt | AgentServer,
+    options: HttpOptions | None = None,
+    *,
+    host: str = "127.0.0.1",
+    store: SessionStore | None = None,
+    initial_message: str | None = None,
+) -> HttpApp:
+    """Make an ASGI application of an agent; `host` is where it will listen.
+
+    Raises:
+        AgentError: if the token is missing or protects nothing.
+    """
+    options = options or HttpOptions()
+    check_token(options.token, host, needs_token=options.needs_token)
+    if not isinstance(agent, AgentServer):
+        agent = AgentServer(agent, store=store, initial_message=initial_message)
+    hosts, origins = options.allowed_hosts, options.origins
+    guard = make_guard(host, token=options.token, allowed_hosts=hosts, origins=origins)
+    return HttpApp(agent, guard, options)
+
+
+def _client_id(scope: Message) -> str | Refusal:
+    named = parse_qs(scope["query_string"].decode("latin-1")).get("client_id", [""])
+    client_id: str = named[0].strip()
+    if not client_id:
+        return Refusal(400, "client_id is required")
+    if len(named) > 1 or not CLIENT_ID.fullmatch(client_id):
+        return Refusal(400, "client_id may have up to 128 letters, digits and . _ ~ : - only")
+    return client_id
+
+
+async def _refuse(send: Send, refusal: Refusal) -> None:
+    await _respond(send, refusal.status, f"{refusal.reason}\n".encode(), refusal.headers)
+
+
+async def _respond(
+    send: Send, status: int, body: bytes = b"", headers: tuple[tuple[str, str], ...] = ()
+) -> None:
+    known = (("cache-control", "no-store"), ("x-content-type-options", "nosniff"), *headers)
+    if status != 204:
+        known = (*known, ("content-length", str(len(body))))
+    if body:
+        known = (*known, ("content-type", "text/plain; charset=utf-8"))
+    encoded = [(name.encode(), text.encode("latin-1", "replace")) for name, text in known]
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
+    await send({"type": "http.response.body", "body": body})

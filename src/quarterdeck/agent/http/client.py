@@ -1,0 +1,207 @@
+"""One client on HTTP: a connection whose input is POST requests and whose output is an SSE stream.
+
+When nobody reads. Messages wait in a buffer. When it is half full, senders wait for a reader for up
+to PATIENCE_SECONDS, once; after that the client counts as absent until a reader takes something,
+nobody waits any more, and the oldest messages are dropped. So a turn is never held up for longer,
+and a reader who comes back is told by `_quarterdeck/messages_lost` what it missed.
+
+When a request is sent twice. A client whose POST failed may try it again; it must not run twice.
+An id that is being worked on is refused, and so is one that was answered lately if the whole
+request is the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+import anyio
+
+from quarterdeck.agent.http.buffer import EventBuffer, Limits
+from quarterdeck.errors import ConnectionClosed, JsonInvalid
+from quarterdeck.jsontext import decode_json, encode_json
+from quarterdeck.wire import Failure, Request, Result, parse
+
+PATIENCE_SECONDS: Final = 5.0
+_REMEMBERED: Final = 1000  # answered requests of a client
+_OF_AN_ANSWER: Final = b'{"jsonrpc":"2.0","id":'  # our own requests begin so, too
+
+
+class RequestRepeated(Exception):
+    """A request that came before; not one of `errors`: it never leaves this package."""
+
+
+class HttpTransport:
+    """What a `Connection` needs; the other side is `HttpClient`."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.buffer = EventBuffer(limits)
+        self.is_ended = False
+        """Nothing more will be put into the buffer."""
+        self._on_bytes: Callable[[bytes], anyio.Event | None] | None = None
+        self._early: list[bytes] = []  # before the connection has begun to read
+        self._closed = anyio.Event()
+        self._is_patient = True
+        self._running: dict[bytes, bytes] = {}
+        self._answered: OrderedDict[bytes, bytes] = OrderedDict()
+
+    async def pump(self, on_bytes: Callable[[bytes], anyio.Event | None]) -> None:
+        self._on_bytes = on_bytes
+        for message in self._early:
+            on_bytes(message)
+        self._early.clear()
+        await self._closed.wait()
+
+    def feed(self, message: bytes) -> None:
+        """Hand a message of the client to the connection, which acts on it at once.
+
+        Raises:
+            ConnectionClosed: if the connection has been closed.
+        """
+        if self._closed.is_set():
+            raise ConnectionClosed("this client's connection has just ended; try again")
+        # Outside of strings a line break is a blank, and inside there can be none.
+        line = message.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n"
+        if self._on_bytes is None:
+            self._early.append(line)
+        else:
+            self._on_bytes(line)
+
+    def note_request(self, request: Request, body: bytes) -> None:
+        """Remember a request.
+
+        Raises:
+            RequestRepeated: if it came before.
+        """
+        key, digest = _key(request.id), hashlib.sha256(body).digest()
+        if request.method == "initialize":
+            self._answered.clear()  # a program that starts anew counts anew; twice does no harm
+            return
+        if key == b"null":
+            return
+        if key in self._running:
+            raise RequestRepeated(f"a request with the id {key.decode()} is being answered")
+        if self._answered.get(key) == digest:
+            raise RequestRepeated(f"this very request, id {key.decode()}, has been answered")
+        self._running[key] = digest
+
+    async def send(self, data: bytes) -> None:
+        with anyio.move_on_after(PATIENCE_SECONDS) as waiting:
+            while self._has_to_wait():
+                await self.buffer.wait_changed()
+        if waiting.cancelled_caught:
+            self._is_patient = False
+        self._put(data)
+
+    def send_now(self, data: bytes) -> int:
+        if self._has_to_wait():
+            return 0
+        self._put(data)
+        return len(data)
+
+    def reader_took(self) -> None:
+        """A reader is there, and reads."""
+        self._is_patient = True
+
+    async def aclose(self) -> None:
+        self.is_ended = True
+        self._closed.set()
+        self.buffer.wake()
+
+    async def explain_refusal(self) -> str:
+        return "the client is gone"
+
+    async def explain_end(self) -> str:
+        return "the client is gone"
+
+    def _has_to_wait(self) -> bool:
+        return self.buffer.is_behind and self._is_patient and not self._closed.is_set()
+
+    def _put(self, data: bytes) -> None:
+        for line in data.split(b"\n"):
+            if line:
+                self._note_answer(line)
+                self.buffer.put(line)
+
+    def _note_answer(self, line: bytes) -> None:
+        if not line.startswith(_OF_AN_ANSWER):
+            return
+        message = parse(line)
+        if isinstance(message, Result | Failure):
+            key = _key(message.id)
+            digest = self._running.pop(key, None)
+            if digest is not None:
+                self._answered[key] = digest
+                if len(self._answered) > _REMEMBERED:
+                    self._answered.popitem(last=False)
+
+
+class HttpClient:
+    """One client: its connection's other side, its stream, and when it was last heard of."""
+
+    def __init__(self, client_id: str, limits: Limits) -> None:
+        self.id = client_id
+        self.transport = HttpTransport(limits)
+        self.epoch = secrets.token_hex(4)
+        """Part of the ids of its events: those of an earlier connection are not ours."""
+        self.is_ready = anyio.Event()
+        self.has_left = anyio.Event()
+        self.last_seen = anyio.current_time()
+        self._stream: anyio.CancelScope | None = None
+        self._is_dismissed = False
+        self._changed = anyio.Event()
+
+    def open_stream(self, stream: anyio.CancelScope) -> None:
+        """Let `stream` be the one that is read; an older one ends."""
+        if self._stream is not None:
+            self._stream.cancel()
+        self._stream = stream
+        self._notice()
+
+    def close_stream(self, stream: anyio.CancelScope) -> None:
+        self.last_seen = anyio.current_time()
+        if self._stream is stream:
+            self._stream = None
+        self._notice()
+
+    def is_current(self, stream: anyio.CancelScope) -> bool:
+        return self._stream is stream
+
+    def seen(self) -> None:
+        self.last_seen = anyio.current_time()
+
+    def dismiss(self) -> None:
+        """End it; its turns are cancelled and answered, and its stream says so before it ends."""
+        self._is_dismissed = True
+        self._notice()
+
+    async def wait_gone(self, seconds: float) -> None:
+        """Wait until it is dismissed, or has had no stream and sent nothing for so long."""
+        while not self._is_dismissed:
+            changed = self._changed
+            left = self.last_seen + seconds - anyio.current_time()
+            if self._stream is None and left <= 0:
+                return
+            with anyio.move_on_after(None if self._stream is not None else left):
+                await changed.wait()
+
+    async def wait_streamless(self) -> None:
+        while self._stream is not None:
+            await self._changed.wait()
+
+    def event_id(self, number: int) -> str:
+        return f"{self.epoch}-{number}"
+
+    def _notice(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
+
+
+def _key(request_id: bytes) -> bytes:
+    try:
+        return encode_json(decode_json(request_id))
+    except JsonInvalid:
+        return request_id

@@ -1,0 +1,267 @@
+"""A session that is open here: where it works, what it is set to, and what is said in it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import msgspec
+from anyio import to_thread
+from msgspec import Raw
+from msgspec.structs import replace
+
+from quarterdeck.agent import settings
+from quarterdeck.agent.checks import McpServer
+from quarterdeck.agent.client import Client, ClientFacts
+from quarterdeck.agent.definition import Definition, Json
+from quarterdeck.agent.stored import SessionRecord, StoredSession
+from quarterdeck.errors import AgentError, ConnectionClosed, JsonInvalid
+from quarterdeck.jsontext import encode_json
+from quarterdeck.wire import Connection
+
+if TYPE_CHECKING:
+    from quarterdeck.agent.running import RunningTurn
+
+SESSION_UPDATE: Final = "session/update"
+UNSENT_LIMIT: Final = 64 * 1024 * 1024
+"""Bytes of updates that may wait for a client that does not read; more are refused."""
+
+_NOT_RECORDED: Final = frozenset({"available_commands_update"})  # told anew by every load
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Link:
+    """The conversation a session belongs to; two links are never the same."""
+
+    connection: Connection
+    facts: ClientFacts
+
+
+class AgentSession:
+    """One session, from `session/new`, `load` or `resume` until it is closed."""
+
+    def __init__(
+        self,
+        session_id: str,
+        definition: Definition,
+        link: Link,
+        record: SessionRecord,
+        *,
+        mcp_servers: Sequence[McpServer] = (),
+        stored: StoredSession | None = None,
+    ) -> None:
+        """Only the server makes sessions."""
+        self.id = session_id
+        self.mcp_servers = tuple(mcp_servers)
+        self.data: Any = None
+        """The agent's own: whatever it needs while the session is open."""
+        self.client = Client(link.connection, session_id, link.facts)
+        self.link = link
+        self.turn: RunningTurn | None = None
+        self.leftover: RunningTurn | None = None
+        """A cancelled turn whose code has not ended yet."""
+        self.settling = anyio.Lock()
+        """Held while mode or options change: a prompt that comes behind waits for it."""
+        self.stored = stored
+        self.is_open = True
+        self._definition = definition
+        self._record = record
+        self._memory = None if stored is None else stored.memory
+        self._thread = get_ident()
+        self._idle = anyio.Event()
+
+    @property
+    def cwd(self) -> Path:
+        return Path(self._record.cwd)
+
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        """The directories the agent may work in, `cwd` first."""
+        return (self.cwd, *map(Path, self._record.additional_directories))
+
+    @property
+    def mode(self) -> str | None:
+        """The id of the current mode; None if the agent has no modes."""
+        return self._record.mode
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The current value of each of the agent's config options, by its id."""
+        return self._record.config
+
+    @property
+    def initial_message(self) -> str | None:
+        """What the person who started the server wants every session to begin with."""
+        return self._record.initial_message
+
+    @property
+    def title(self) -> str | None:
+        return self._record.title
+
+    @title.setter
+    def title(self, title: str | None) -> None:
+        """Tell the client and keep it."""
+        self.change(title=title)
+        self.send({"sessionUpdate": "session_info_update", "title": title})
+
+    @property
+    def memory(self) -> bytes | None:
+        """What the agent remembered, in this process or an earlier one."""
+        return self._memory
+
+    @memory.setter
+    def memory(self, memory: bytes) -> None:
+        self.remember(memory)
+
+    def remember(self, memory: bytes) -> None:
+        """Keep what the agent needs to go on after a restart; all of it, or what was kept before.
+
+        Raises:
+            StorageFailed: if it cannot be written.
+        """
+        if self.stored is not None:
+            self.stored.remember(memory)
+        self._memory = memory
+
+    def send(self, update: Json) -> None:
+        """Record an update and send it to the client, in order, without waiting.
+
+        Raises:
+            AgentError: if it is no update, the session is closed, or the client does not read.
+            StorageFailed: if it cannot be recorded; it is not sent then.
+        """
+        self._check_sending(update)
+        text = _encode(update)
+        if self.stored is not None and update["sessionUpdate"] not in _NOT_RECORDED:
+            self.stored.append(text)
+        self.post(text)
+
+    def record(self, update: Json) -> None:
+        """Record an update that the client knows already: what its user said."""
+        if self.stored is not None:
+            self.stored.append(_encode(update))
+
+    def post(self, update: bytes) -> None:
+        params = {"sessionId": self.id, "update": Raw(update)}
+        try:
+            self.link.connection.post(SESSION_UPDATE, params)
+        except ConnectionClosed as error:
+            raise AgentError(f"the client of {self.id} is gone") from error
+
+    async def room(self) -> None:
+        """Wait while the client is far behind with reading; for agents that send a lot."""
+        await self.link.connection.room()
+
+    def change_mode(self, mode_id: str) -> None:
+        """Put the session into another mode of the agent and tell the client.
+
+        Raises:
+            AgentError: if the agent has no such mode.
+        """
+        if all(mode["id"] != mode_id for mode in self._definition.modes):
+            raise AgentError(f"there is no mode {mode_id!r}")
+        self.change(mode=mode_id)
+        self.send({"sessionUpdate": "current_mode_update", "currentModeId": mode_id})
+        self.announce_config_options()
+
+    def change_config(self, config_id: str, value: Any) -> None:
+        """Give one of the agent's config options another value and tell the client."""
+        self.change(config={**self._record.config, config_id: value})
+        self.announce_config_options()
+
+    def announce_config_options(self) -> None:
+        """Tell the client which config options there are now."""
+        options = self.config_options()
+        self.send({"sessionUpdate": "config_option_update", "configOptions": options})
+
+    def announce_commands(self) -> None:
+        """Tell the client which commands there are now."""
+        if self._definition.commands is not None:
+            commands = [dict(each) for each in self._definition.commands(self)]
+            self.send({"sessionUpdate": "available_commands_update", "availableCommands": commands})
+
+    def config_options(self) -> list[dict[str, Any]]:
+        """Return all config options, with their current values."""
+        asked = self._definition.config_options
+        own = () if asked is None else asked(self)
+        return settings.option_state(self._definition.modes, self.mode, own, self.config)
+
+    def state(self) -> dict[str, Any]:
+        """Return what the answer to new, load and resume tells of it."""
+        modes = settings.mode_state(self._definition.modes, self.mode)
+        state: dict[str, Any] = {} if modes is None else {"modes": modes}
+        if self._definition.has_config_options:
+            state["configOptions"] = self.config_options()
+        return state
+
+    def fill_config(self) -> None:
+        """Let `config` have a value for every option, once the agent knows the session."""
+        own = {each["id"]: each["currentValue"] for each in self.config_options()}
+        if self._definition.modes:
+            own.pop(settings.MODE, None)
+        if own != self._record.config:
+            self.change(config=own)
+
+    def change(self, **facts: Any) -> None:
+        """Change what is known of the session, on disk first."""
+        record = replace(self._record, **facts)
+        if self.stored is not None:
+            self.stored.save(record)
+        self._record = record
+
+    def end_turn(self) -> None:
+        if self.turn is not None and self.turn.is_running:
+            self.leftover = self.turn
+        elif self.leftover is not None and not self.leftover.is_running:
+            self.leftover = None
+        self.turn = None
+        self._idle.set()
+        self._idle = anyio.Event()
+
+    async def wait_idle(self) -> None:
+        while self.turn is not None:
+            await self._idle.wait()
+
+    async def sync(self) -> None:
+        """Wait until the disk has everything."""
+        if self.stored is not None:
+            await to_thread.run_sync(self.stored.sync)
+
+    def _check_sending(self, update: Json) -> None:
+        if not is_update(update):
+            raise AgentError("an update is a mapping with a sessionUpdate")
+        if not self.is_open:
+            raise AgentError(f"{self.id} is closed; nothing can be sent in it")
+        if get_ident() != self._thread:
+            hint = "use anyio.from_thread.run_sync(turn.send, update)"
+            raise AgentError(f"an update was sent from another thread; {hint}")
+        if self.link.connection.unsent > UNSENT_LIMIT:
+            raise AgentError(f"the client of {self.id} does not read; it has missed too much")
+
+
+def _encode(update: Json) -> bytes:
+    try:
+        return encode_json(dict(update))
+    except (TypeError, JsonInvalid) as error:
+        raise AgentError(f"an update cannot be written as JSON: {error}") from error
+
+
+def is_update(update: Any) -> bool:
+    return isinstance(update, Mapping) and isinstance(update.get("sessionUpdate"), str)
+
+
+def is_update_line(line: bytes) -> bool:
+    """Tell whether a recorded line can be sent: a disk may have damaged it."""
+    try:
+        msgspec.json.decode(line, type=dict[str, Raw])
+    except msgspec.DecodeError:
+        logger.warning("a damaged line of a recorded session is left out")
+        return False
+    return True

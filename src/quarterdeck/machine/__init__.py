@@ -1,0 +1,32 @@
+"""The machine we run on: files beneath a session's roots, and processes that end with their owner.
+
+Used by both sides: the host serves an agent with it, our own agent works with it.
+"""
+
+from quarterdeck.machine.confine import (
+    Locate,
+    Place,
+    locate_by_openat2,
+    open_folder,
+    outside_roots,
+    resolve_roots,
+)
+from quarterdeck.machine.files import DefaultFsHandler
+from quarterdeck.machine.guard import guarded_command, kill_tree
+from quarterdeck.machine.guard_program import living_descendants, send_signal
+from quarterdeck.machine.terminals import DefaultTerminalHandler
+
+__all__ = [
+    "DefaultFsHandler",
+    "DefaultTerminalHandler",
+    "Locate",
+    "Place",
+    "guarded_command",
+    "kill_tree",
+    "living_descendants",
+    "locate_by_openat2",
+    "open_folder",
+    "outside_roots",
+    "resolve_roots",
+    "send_signal",
+]

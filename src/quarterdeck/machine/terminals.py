@@ -1,0 +1,355 @@
+"""The default terminal handler: real processes, their output in bounded memory, ended with us.
+
+    async with DefaultTerminalHandler(emit) as handler:   # or enter it in an exit stack
+        terminal_id = await handler.create_terminal(session_id, request)
+
+It must be entered before the first terminal is made; leaving it, or `aclose`, ends them all. That a
+terminal belongs to the session that asks is the host's to enforce; here the terminal of another
+session is simply unknown.
+
+Every command runs under a guard (`guard_program`): in a session and process group of its own, and
+with everything it starts it ends when it is killed, released or cleaned up, and when the host dies.
+What a command leaves in the background ends shortly after it. There is no terminal device, and
+nothing on standard input.
+
+Some agents send a whole command line as `command`, without arguments. It is run by a shell if it
+looks like one (it has a blank or another character that means something to a shell) and no program
+has that name; a program whose name has a blank in it is run as that program. An agent gains nothing
+by this: it can ask for the shell by name just as well.
+
+What a terminal keeps is the end of its output: `output_byte_limit` bytes, cut between characters,
+1 MiB if the agent names no limit, never more than 16 MiB. The exit is told after the last output.
+
+What `emit` gets are the payloads of `terminal-output` events: few and not too large (`deltas`). In
+a flood the middle is left out, which the text and `truncated` say; the agent gets what it asks for
+either way. Nothing is emitted after a terminal was released; its end is the last thing before.
+"""
+
+from __future__ import annotations
+
+import codecs
+import logging
+import os
+import signal
+import subprocess
+import uuid
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Self
+
+import anyio
+from anyio.abc import Process, TaskGroup
+from msgspec import UNSET, UnsetType
+
+from quarterdeck.acp import schema
+from quarterdeck.errors import AgentNotFound
+from quarterdeck.machine.deltas import Deltas
+from quarterdeck.machine.guard import guarded_command
+from quarterdeck.protocol import TailBuffer
+from quarterdeck.wire import INTERNAL_ERROR, INVALID_PARAMS, background_tasks, rpc_error
+
+Emit = Callable[[str, dict[str, Any]], None]
+"""Takes a session id and the payload of a `terminal-output` event."""
+
+_DEFAULT_LIMIT = 1024 * 1024
+_MAX_LIMIT = 16 * 1024 * 1024
+_MAX_TERMINALS = 64  # of one session; the oldest that has ended makes room for a new one
+_READ_SIZE = 64 * 1024
+_EOF_SECONDS = 0.5  # from the exit to the end of the output, should something hold the pipe open
+_STOP_SECONDS = 5.0  # for a killed process to end; the guard does it in milliseconds
+
+DEFAULT_SHELL = ("/bin/sh", "-c")
+_SHELL_CHARACTERS = frozenset(" \t\n|&;<>()$`\\\"'*?[]#~=%!{}")
+
+logger = logging.getLogger(__name__)
+
+
+class DefaultTerminalHandler(anyio.AsyncContextManagerMixin):
+    """Serves `terminal/*` with processes of this machine.
+
+    Args:
+        emit: gets output as it comes; may also be set later, before the first terminal is made.
+        environ: what commands inherit; by default the environment of this process.
+        shell: runs what is a command line and not a program; with None it is refused.
+    """
+
+    def __init__(
+        self,
+        emit: Emit | None = None,
+        *,
+        environ: Mapping[str, str] | None = None,
+        shell: Sequence[str] | None = DEFAULT_SHELL,
+    ) -> None:
+        self.emit = emit
+        self._environ = environ
+        self._shell = shell
+        self._terminals: dict[str, _Terminal] = {}
+        self._tasks: TaskGroup | None = None
+
+    @asynccontextmanager  # `typing.override` is Python 3.12's:
+    async def __asynccontextmanager__(self) -> AsyncGenerator[Self]:  # type: ignore[explicit-override]
+        async with background_tasks() as tasks:
+            self._tasks = tasks
+            try:
+                yield self
+            finally:
+                await self.aclose()
+
+    async def aclose(self) -> None:
+        """End all terminals; no new ones can be made."""
+        self._tasks = None
+        await self._release(list(self._terminals.values()))
+
+    async def create_terminal(self, session_id: str, request: schema.CreateTerminalRequest) -> str:
+        """Start a command and return the id of its terminal; `request.session_id` is not used.
+
+        Raises:
+            RpcError: if it cannot be started, or the session has too many terminals.
+        """
+        if self._tasks is None:
+            raise rpc_error(INTERNAL_ERROR, "the terminal handler is not open")
+        self._make_room(session_id)
+        tasks = self._tasks
+        process, output_fd = await self._start(request)
+        if self._tasks is not tasks:  # closed meanwhile
+            await _discard(process, output_fd)
+            raise rpc_error(INTERNAL_ERROR, "the terminal handler is not open")
+        terminal_id = str(uuid.uuid4())
+
+        def send(payload: dict[str, Any]) -> None:
+            self._send(session_id, {"terminalId": terminal_id, **payload})
+
+        limit = _limit(request.output_byte_limit)
+        terminal = _Terminal(session_id, process, output_fd, limit, send)
+        self._terminals[terminal_id] = terminal
+        tasks.start_soon(terminal.watch)
+        return terminal_id
+
+    async def terminal_output(self, session_id: str, terminal_id: str) -> dict[str, Any]:
+        terminal = self._terminal(session_id, terminal_id)
+        answer: dict[str, Any] = {"output": terminal.output, "truncated": terminal.truncated}
+        if terminal.exit is not None:
+            answer["exitStatus"] = terminal.exit
+        return answer
+
+    async def wait_for_terminal_exit(self, session_id: str, terminal_id: str) -> dict[str, Any]:
+        terminal = self._terminal(session_id, terminal_id)
+        await terminal.ended.wait()
+        return terminal.exit or {}
+
+    async def kill_terminal(self, session_id: str, terminal_id: str) -> None:
+        """End the command; its terminal stays."""
+        self._terminal(session_id, terminal_id).kill()
+
+    async def release_terminal(self, session_id: str, terminal_id: str) -> None:
+        """End the command and forget its terminal."""
+        await self._release([self._terminal(session_id, terminal_id)])
+
+    async def cleanup_session(self, session_id: str) -> None:
+        """End and forget all terminals of a session."""
+        await self._release([t for t in self._terminals.values() if t.session_id == session_id])
+
+    def _terminal(self, session_id: str, terminal_id: str) -> _Terminal:
+        terminal = self._terminals.get(terminal_id)
+        if terminal is None or terminal.session_id != session_id:
+            raise rpc_error(INVALID_PARAMS, "unknown terminal")
+        return terminal
+
+    def _make_room(self, session_id: str) -> None:
+        own = [key for key, held in self._terminals.items() if held.session_id == session_id]
+        if len(own) < _MAX_TERMINALS:
+            return
+        for key in own:
+            if self._terminals[key].exit is not None:
+                del self._terminals[key]
+                return
+        sentence = f"{_MAX_TERMINALS} terminals are running already; release one first"
+        raise rpc_error(INVALID_PARAMS, sentence)
+
+    async def _start(self, request: schema.CreateTerminalRequest) -> tuple[Process, int]:
+        env = dict(os.environ if self._environ is None else self._environ)
+        env |= {variable.name: variable.value for variable in request.env or ()}
+        cwd = _folder(request.cwd)
+        try:
+            command = self._command(request, env, cwd)
+            return await _start_process(command, env, cwd)
+        except AgentNotFound as error:
+            sentence = f"cannot start {request.command!r}: {error.reason}"
+            raise rpc_error(INVALID_PARAMS, sentence) from error
+        except (OSError, ValueError) as error:  # ValueError: a NUL or half a surrogate pair
+            reason = getattr(error, "strerror", None) or "its arguments or variables are not valid"
+            raise rpc_error(
+                INVALID_PARAMS, f"cannot start {request.command!r}: {reason}"
+            ) from error
+
+    def _command(
+        self, request: schema.CreateTerminalRequest, env: Mapping[str, str], cwd: str | None
+    ) -> list[str]:
+        command = [request.command, *(request.args or ())]
+        try:
+            return guarded_command(command, env=env, cwd=cwd)
+        except AgentNotFound:
+            if self._shell is None or request.args or not _is_command_line(request.command):
+                raise
+            return guarded_command([*self._shell, request.command], env=env, cwd=cwd)
+
+    async def _release(self, terminals: Sequence[_Terminal]) -> None:
+        """Forget terminals at once, kill them all, and wait a moment for each to end."""
+        self._terminals = {k: t for k, t in self._terminals.items() if t not in terminals}
+        for terminal in terminals:
+            terminal.kill()
+        with anyio.move_on_after(_STOP_SECONDS, shield=True):
+            for terminal in terminals:
+                await terminal.ended.wait()
+        for terminal in terminals:
+            terminal.silence()
+
+    def _send(self, session_id: str, payload: dict[str, Any]) -> None:
+        if self.emit is not None:
+            try:
+                self.emit(session_id, payload)
+            except Exception:  # a callback is foreign code
+                logger.exception("callback for terminal output failed")
+
+
+class _Terminal:
+    """One command, its output and its end; `watch` is the task that owns them."""
+
+    def __init__(
+        self,
+        session_id: str,
+        process: Process,
+        output_fd: int,
+        limit: int,
+        send: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self.session_id = session_id
+        self.truncated = False
+        self.exit: dict[str, Any] | None = None
+        self.ended = anyio.Event()
+        self._process = process
+        self._fd = output_fd
+        self._limit = limit
+        self._send: Callable[[dict[str, Any]], None] | None = send
+        self._deltas = Deltas(self._tell)
+        self._buffer = TailBuffer.empty()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._output_ended = anyio.Event()
+
+    @property
+    def output(self) -> str:
+        return self._buffer.text
+
+    def kill(self) -> None:
+        _kill(self._process)
+
+    def silence(self) -> None:
+        self._send = None
+
+    async def watch(self) -> None:
+        """Read the output and wait for the exit; cancelling ends the command."""
+        try:
+            async with background_tasks() as tasks:
+                tasks.start_soon(self._read)
+                await self._process.wait()
+                with anyio.move_on_after(_EOF_SECONDS):
+                    await self._output_ended.wait()
+            self._finish()
+        finally:
+            await _discard(self._process, self._fd)
+            self.ended.set()
+
+    async def _read(self) -> None:
+        while True:
+            with anyio.CancelScope(deadline=self._deltas.due) as patience:
+                await anyio.wait_readable(self._fd)
+            if not patience.cancelled_caught:
+                data = os.read(self._fd, _READ_SIZE)
+                if not data:
+                    break
+                self._take(self._decoder.decode(data))
+            if anyio.current_time() >= self._deltas.due:
+                self._deltas.flush()
+        self._output_ended.set()
+
+    def _take(self, text: str) -> None:
+        self._buffer, was_cut = self._buffer.extended(text, self._limit)
+        self.truncated |= was_cut
+        self._deltas.add(text, anyio.current_time())
+
+    def _finish(self) -> None:
+        self._take(self._decoder.decode(b"", final=True))
+        self._deltas.flush()
+        assert self._process.returncode is not None
+        self.exit = _exit_status(self._process.returncode)
+        self._tell({"exit": self.exit})
+
+    def _tell(self, payload: dict[str, Any]) -> None:
+        if self._send is not None:
+            self._send(payload)
+
+
+def _kill(process: Process) -> None:
+    with suppress(ProcessLookupError):  # it has ended already
+        process.kill()  # the guard; its other half kills all the rest at once
+
+
+async def _discard(process: Process, output_fd: int) -> None:
+    _kill(process)
+    os.close(output_fd)
+    with anyio.move_on_after(_STOP_SECONDS, shield=True):
+        await process.wait()
+
+
+def _is_command_line(command: str) -> bool:
+    return not _SHELL_CHARACTERS.isdisjoint(command.strip())
+
+
+def _limit(requested: int | UnsetType | None) -> int:
+    if requested is None or requested is UNSET:
+        return _DEFAULT_LIMIT
+    return min(max(requested, 0), _MAX_LIMIT)
+
+
+def _folder(requested: str | UnsetType | None) -> str | None:
+    if requested is None or requested is UNSET:
+        return None
+    try:
+        if Path(requested).is_absolute() and Path(requested).is_dir():
+            return requested
+    except ValueError:  # a NUL
+        pass
+    raise rpc_error(INVALID_PARAMS, "cwd must be the absolute path of a folder that exists")
+
+
+def _exit_status(returncode: int) -> dict[str, Any]:
+    if returncode >= 0:
+        return {"exitCode": returncode}
+    try:
+        return {"signal": signal.Signals(-returncode).name}
+    except ValueError:  # a real-time signal
+        return {"signal": f"SIG{-returncode}"}
+
+
+async def _start_process(
+    command: Sequence[str], env: Mapping[str, str], cwd: str | None
+) -> tuple[Process, int]:
+    """Start a command with one pipe for all it says, so that the order is kept."""
+    read_fd, write_fd = os.pipe()
+    try:
+        process = await anyio.open_process(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=write_fd,
+            stderr=write_fd,
+            cwd=cwd,
+            env=env,
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(read_fd)
+        raise
+    finally:
+        os.close(write_fd)
+    return process, read_fd

@@ -1,0 +1,121 @@
+"""MCP servers: started with a session, in its folder, and ended with it, tree and all."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from quarterdeck.agent.builtin.mcp import tool_name
+from tests.agent.builtin.desk import ALLOW, REJECT, at_work, setup_for, texts_of
+
+pytestmark = pytest.mark.anyio
+
+PROGRAM = str(Path(__file__).with_name("mcp_server.py"))
+
+
+def server(*args: str, name: str = "test", **more: Any) -> dict[str, Any]:
+    base = {"name": name, "command": sys.executable, "args": [PROGRAM, *args], "env": []}
+    return {**base, **more}
+
+
+async def test_a_server_runs_in_the_sessions_folder_and_without_our_keys(tmp_path: Path) -> None:
+    setup = setup_for({"OPENAI_API_KEY": "sk-secret"})
+    given = server(env=[{"name": "GIVEN", "value": "yes"}])
+    async with at_work(tmp_path, setup, mcpServers=[given]) as desk:
+        asked = desk.answer_permissions(REJECT)
+        done = await desk.use("mcp__test__look")
+        assert texts_of(done) == f"{tmp_path} yes None"
+    assert asked == []  # its server says that it only reads
+
+
+async def test_a_tool_that_may_change_something_is_asked_for(tmp_path: Path) -> None:
+    async with at_work(tmp_path, mcpServers=[server()]) as desk:
+        asked = desk.answer_permissions(REJECT, ALLOW)
+        await desk.use("mcp__test__touch", '{"name": "made"}')
+        assert not (tmp_path / "made").exists()
+        done = await desk.use("mcp__test__touch", '{"name": "made"}')
+        assert done["status"] == "completed"
+        assert (tmp_path / "made").exists()
+    assert len(asked) == 2
+    assert '"made"' in texts_of(asked[0]["toolCall"])
+
+
+@pytest.mark.parametrize(
+    ("mode", "look", "touch"),
+    [
+        ("full", True, True),
+        ("read-only", True, False),
+        ("safe", True, False),
+        ("sandbox", False, False),
+    ],
+)
+async def test_modes_leave_only_what_the_server_calls_read_only(
+    tmp_path: Path, mode: str, *, look: bool, touch: bool
+) -> None:
+    async with at_work(tmp_path, mcpServers=[server()]) as desk:
+        await desk.set_mode(mode)
+        for tool, exists in (("look", look), ("touch", touch)):
+            done = await desk.use(f"mcp__test__{tool}", '{"name": "made"}')
+            assert ("there is no tool" not in texts_of(done)) is exists
+
+
+async def test_a_session_that_is_closed_ends_its_servers_and_all_they_started(
+    tmp_path: Path,
+) -> None:
+    async with at_work(tmp_path, mcpServers=[server()]) as desk:
+        pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+        assert all(map(_lives, pids))
+        await desk.hand.result("session/close", sessionId=desk.session_id)
+        with anyio.fail_after(5):
+            while any(map(_lives, pids)):  # noqa: ASYNC110 - nothing tells us
+                await anyio.sleep(0.01)
+
+
+def _lives(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        (server("broken"), "no such database"),
+        (server(command="/no/such/program"), "no such file"),
+    ],
+)
+async def test_a_server_that_cannot_start_refuses_the_session_with_a_sentence(
+    tmp_path: Path, broken: dict[str, Any], reason: str
+) -> None:
+    async with at_work(tmp_path) as desk:
+        servers = [server(name="good"), broken]
+        error = await desk.hand.error("session/new", cwd=str(tmp_path), mcpServers=servers)
+        assert "the MCP server 'test' could not be started" in error["message"]
+        assert reason in error["message"]
+        pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+        with anyio.fail_after(5):
+            while any(map(_lives, pids)):  # noqa: ASYNC110 - nothing tells us
+                await anyio.sleep(0.01)
+
+
+async def test_a_server_that_dies_is_a_failed_tool_not_a_failed_turn(tmp_path: Path) -> None:
+    async with at_work(tmp_path, mcpServers=[server()]) as desk:
+        for _ in range(2):
+            done = await desk.use("mcp__test__die")
+            assert done["status"] == "failed"
+            assert "the MCP server 'test' failed" in texts_of(done)
+
+
+async def test_tools_whose_names_become_the_same_are_told_apart(tmp_path: Path) -> None:
+    servers = [server(name="a b"), server(name="a_b")]
+    async with at_work(tmp_path, mcpServers=servers) as desk:
+        await desk.say("/tools")
+        assert "`mcp__a_b__look`" in desk.text
+        assert "`mcp__a_b__look_2`" in desk.text
+
+
+def test_names_have_only_the_characters_that_providers_allow() -> None:
+    assert tool_name("my server", "do.it/now") == "mcp__my_server__do_it_now"
+    assert len(tool_name("s" * 50, "t" * 50)) == 64

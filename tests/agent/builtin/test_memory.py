@@ -1,0 +1,123 @@
+"""What the model knows survives the process, and is always something a provider accepts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, strategies as st
+
+from quarterdeck.agent import SessionStore
+from quarterdeck.agent.builtin.compaction import compacted, split
+from quarterdeck.agent.builtin.conversation import (
+    AssistantMessage,
+    Call,
+    Conversation,
+    Media,
+    Message,
+    Result,
+    ResultsMessage,
+    Text,
+    UserMessage,
+    decode_conversation,
+    encode_conversation,
+    settled,
+)
+from quarterdeck.errors import JsonInvalid
+from tests.agent.builtin.desk import at_work
+
+IDS = st.sampled_from(["a", "b", "c"])
+CALLS = st.lists(IDS, max_size=3, unique=True).map(
+    lambda ids: tuple(Call(id=each, name="read", arguments={"path": each}) for each in ids)
+)
+RESULTS = st.lists(IDS, max_size=3, unique=True).map(
+    lambda ids: tuple(Result(call_id=each, name="read", text="x") for each in ids)
+)
+TEXTS = st.text(st.characters(), max_size=50)  # halves of surrogate pairs included
+MESSAGES: st.SearchStrategy[Message] = st.one_of(
+    st.builds(lambda text: UserMessage(parts=(Text(text=text),)), TEXTS),
+    st.builds(AssistantMessage, text=TEXTS, calls=CALLS),
+    st.builds(ResultsMessage, results=RESULTS),
+)
+HISTORIES = st.lists(MESSAGES, max_size=12)
+
+
+def is_acceptable(messages: tuple[Message, ...]) -> bool:
+    """Whether each call has one result right behind it, and no result is without its call."""
+    expected: tuple[str, ...] = ()
+    for message in messages:
+        found: tuple[str, ...] = ()
+        if isinstance(message, ResultsMessage):
+            found = tuple(result.call_id for result in message.results)
+        if found != expected:
+            return False
+        calls = message.calls if isinstance(message, AssistantMessage) else ()
+        expected = tuple(call.id for call in calls)
+    return expected == ()
+
+
+@given(HISTORIES)
+def test_any_history_becomes_one_that_a_provider_accepts(messages: list[Message]) -> None:
+    once = settled(messages)
+    assert is_acceptable(once)
+    assert settled(once) == once
+
+
+@given(HISTORIES, st.integers(min_value=1, max_value=2000))
+def test_compaction_parts_no_result_from_its_call(messages: list[Message], window: int) -> None:
+    whole = settled(messages)
+    older, kept = split(whole, window)
+    assert (*older, *kept) == whole
+    assert is_acceptable(settled(compacted("summary", kept)))
+    assert compacted("summary", kept)[1:] == tuple(kept) == settled(kept)
+
+
+@given(HISTORIES, st.binary(max_size=40))
+def test_a_conversation_is_read_as_it_was_written(messages: list[Message], media: bytes) -> None:
+    picture = UserMessage(parts=(Media(media_type="image/png", content=media),))
+    conversation = Conversation(messages=(*messages, picture), tokens=3)
+    assert decode_conversation(encode_conversation(conversation)) == conversation
+
+
+@pytest.mark.parametrize("memory", [b"", b"no json", b'{"version": 2}', b'{"messages": 3}'])
+def test_what_is_no_conversation_is_refused(memory: bytes) -> None:
+    with pytest.raises(JsonInvalid):
+        decode_conversation(memory)
+
+
+@pytest.mark.anyio
+async def test_a_loaded_session_goes_on_where_another_process_left_it(tmp_path: Path) -> None:
+    store = SessionStore(tmp_path / "sessions")
+    work = tmp_path / "work"
+    work.mkdir()
+    async with at_work(work, store=store) as desk:
+        first = desk.session_id
+        await desk.say("/say the first answer")
+    async with at_work(work, store=store) as desk:
+        loaded = {"sessionId": first, "cwd": str(work), "mcpServers": []}
+        await desk.hand.result("session/load", **loaded)
+        replayed = [each["sessionUpdate"] for each in desk.hand.updates()]
+        assert "user_message_chunk" in replayed
+        assert "the first answer\n" in desk.text
+        await desk.hand.prompt(first, "/recall")
+        assert "I remember 1 prompts; the first was: /say the first answer" in desk.text
+
+
+@pytest.mark.anyio
+async def test_a_memory_that_cannot_be_read_is_not_overwritten(tmp_path: Path) -> None:
+    store = SessionStore(tmp_path / "sessions")
+    async with at_work(tmp_path, store=store) as desk:
+        first = desk.session_id
+        await desk.say("/say hi")
+    stored = store.open(first)
+    assert stored is not None
+    stored.remember(b'{"version": 99}')
+    stored.close()
+    async with at_work(tmp_path, store=store) as desk:
+        loaded = {"sessionId": first, "cwd": str(tmp_path), "mcpServers": []}
+        error = await desk.hand.error("session/load", **loaded)
+        assert "cannot be read" in error["message"]
+    stored = store.open(first)
+    assert stored is not None
+    assert stored.memory == b'{"version": 99}'
+    stored.close()

@@ -1,0 +1,143 @@
+"""The built-in agent as editors start it: a child process whose sessions outlive it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.testing.driving import Driver
+
+pytestmark = pytest.mark.slow
+
+
+@contextmanager
+def agent(folder: Path, *arguments: str, **environ: str) -> Iterator[Driver]:
+    command = [sys.executable, "-m", "quarterdeck", "acp", *arguments]
+    clean = {name: value for name, value in os.environ.items() if "API_KEY" not in name}
+    variables = {
+        **clean,
+        "QUARTERDECK_SESSIONS": str(folder / "sessions"),
+        "XDG_CONFIG_HOME": str(folder / "config"),
+        **environ,
+    }
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=variables,
+        bufsize=0,
+    )
+    try:
+        yield Driver(process)
+    finally:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def start(driver: Driver, folder: Path, **more: Any) -> str:
+    driver.call("initialize", protocolVersion=1)
+    answer = driver.call("session/new", cwd=str(folder), mcpServers=[], **more)
+    session_id: str = answer["result"]["sessionId"]
+    return session_id
+
+
+def text_of(messages: list[Any]) -> str:
+    updates = [each["params"]["update"] for each in messages if "params" in each]
+    return "".join(
+        each["content"]["text"]
+        for each in updates
+        if each.get("sessionUpdate") == "agent_message_chunk"
+    )
+
+
+def test_a_session_goes_on_in_another_process(tmp_path: Path) -> None:
+    with agent(tmp_path, "--model", "demo") as driver:
+        session_id = start(driver, tmp_path)
+        said, answer = driver.read_until_answer(driver.prompt(session_id, "/say hello"))
+        assert answer["result"] == {"stopReason": "end_turn"}
+        assert text_of(said) == "hello\n"
+        driver.close()
+        assert driver.status() == 0
+    with agent(tmp_path, "--model", "demo") as driver:
+        driver.call("initialize", protocolVersion=1)
+        load = driver.request(
+            "session/load", sessionId=session_id, cwd=str(tmp_path), mcpServers=[]
+        )
+        replayed, _ = driver.read_until_answer(load)
+        assert text_of(replayed) == "hello\n"
+        said, _ = driver.read_until_answer(driver.prompt(session_id, "/recall"))
+        assert "I remember 1 prompts" in text_of(said)
+
+
+def test_a_killed_agent_leaves_a_conversation_that_can_go_on(tmp_path: Path) -> None:
+    with agent(tmp_path) as driver:
+        session_id = start(driver, tmp_path)
+        script = '/tool list {}\n/tool write {"path": "a.txt", "content": "x"}'
+        driver.prompt(session_id, script)
+        while driver.read().get("method") != "session/request_permission":
+            pass
+    with agent(tmp_path) as driver:
+        driver.call("initialize", protocolVersion=1)
+        driver.call("session/load", sessionId=session_id, cwd=str(tmp_path), mcpServers=[])
+        said, answer = driver.read_until_answer(driver.prompt(session_id, "/recall"))
+        assert answer["result"] == {"stopReason": "end_turn"}
+        assert "I remember 1 prompts" in text_of(said)
+
+
+def test_the_model_is_chosen_by_option_environment_and_file(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text('model = "openai:from-file"')
+    with agent(tmp_path, "--config", str(tmp_path / "a.toml")) as driver:
+        session_id = start(driver, tmp_path)
+        _, answer = driver.read_until_answer(driver.prompt(session_id, "hello"))
+        assert "set OPENAI_API_KEY" in answer["error"]["message"]
+    with agent(tmp_path, QUARTERDECK_MODEL="anthropic:x") as driver:
+        session_id = start(driver, tmp_path)
+        _, answer = driver.read_until_answer(driver.prompt(session_id, "hello"))
+        assert "set ANTHROPIC_API_KEY" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--model", "nonsense"], "name a model as provider:model"),
+        (["--config", "/no/such/file"], "there is no such file"),
+        (["--model", "demo", "--agent", "a.py:b"], "leave out --agent"),
+    ],
+)
+def test_what_cannot_be_started_is_explained(
+    tmp_path: Path, arguments: list[str], words: str
+) -> None:
+    with agent(tmp_path, *arguments) as driver:
+        driver.close()
+        assert driver.status() != 0
+        assert driver.process.stderr is not None
+        complaint = driver.process.stderr.read().decode()
+    assert words in complaint
+    assert "Traceback" not in complaint
+    assert complaint.startswith("quarterdeck: ")
+
+
+def test_the_provider_packages_are_not_imported_before_they_are_needed() -> None:
+    script = """
+import sys
+from quarterdeck.agent import BuiltinAgent
+BuiltinAgent()
+print([name for name in sys.modules if name.startswith(("pydantic", "openai", "httpx"))])
+print("quarterdeck.agent.builtin.engine" in sys.modules)
+"""
+    environ = {**os.environ, "QUARTERDECK_MODEL": "demo"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split("\n")[:2] == ["[]", "False"]

@@ -1,0 +1,210 @@
+"""Turns of the built-in agent, by the demo model: limits, failures, cancelling, compaction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.agent.builtin.desk import at_work, setup_for, texts_of
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_the_tour_shows_every_kind_of_update(tmp_path: Path) -> None:
+    async with at_work(tmp_path) as desk:
+        answer = await desk.say("Give me a tour, please")
+        assert answer["result"] == {"stopReason": "end_turn"}
+        kinds = {each["sessionUpdate"] for each in desk.hand.updates()}
+        assert kinds == {
+            "agent_message_chunk",
+            "agent_thought_chunk",
+            "available_commands_update",
+            "plan",
+            "session_info_update",
+            "tool_call",
+            "tool_call_update",
+            "usage_update",
+        }
+        plan = desk.hand.updates("plan")[-1]
+        assert {entry["status"] for entry in plan["entries"]} == {"completed"}
+        title = desk.hand.updates("session_info_update")[0]["title"]
+        assert title == "Give me a tour, please"
+    assert (tmp_path / "quarterdeck-demo.txt").read_text() == "Quarterdeck\nkeeps a good watch.\n"
+
+
+@pytest.mark.parametrize("mode", ["read-only", "safe", "sandbox"])
+async def test_the_tour_goes_on_without_what_a_mode_forbids(tmp_path: Path, mode: str) -> None:
+    async with at_work(tmp_path) as desk:
+        await desk.set_mode(mode)
+        assert (await desk.say("a tour"))["result"] == {"stopReason": "end_turn"}
+        assert "That was the tour" in desk.text
+    assert (tmp_path / "quarterdeck-demo.txt").exists() is (mode == "safe")
+
+
+async def test_white_space_is_kept_exactly(tmp_path: Path) -> None:
+    async with at_work(tmp_path) as desk:
+        await desk.say("/say   two  spaces\n/say \n/say end")
+        assert desk.text == "  two  spaces\n\nend\n"
+
+
+@pytest.mark.parametrize(("word", "reason"), [("length", "max_tokens"), ("refusal", "refusal")])
+async def test_a_model_that_stops_early_gives_the_reason(
+    tmp_path: Path, word: str, reason: str
+) -> None:
+    async with at_work(tmp_path) as desk:
+        assert (await desk.say(f"/say half\n/stop {word}"))["result"] == {"stopReason": reason}
+
+
+async def test_a_call_in_an_answer_that_was_cut_is_not_run(tmp_path: Path) -> None:
+    async with at_work(tmp_path) as desk:
+        answer = await desk.say('/stop length\n/tool write {"path": "a", "content": "x"}')
+        assert answer["result"] == {"stopReason": "max_tokens"}
+        assert desk.hand.updates("tool_call_update")[-1]["status"] == "failed"
+        assert (await desk.say("/say on"))["result"] == {"stopReason": "end_turn"}
+    assert not (tmp_path / "a").exists()
+
+
+async def test_a_turn_has_a_limited_number_of_steps(tmp_path: Path) -> None:
+    async with at_work(tmp_path, setup_for(max_steps=2)) as desk:
+        answer = await desk.say("/tool list {}\n/tool list {}\n/tool list {}")
+        assert answer["result"] == {"stopReason": "max_turn_requests"}
+        assert len(desk.hand.updates("tool_call")) == 2
+
+
+@pytest.mark.parametrize("reason", ["authentication", "not_found", "malformed", "quota"])
+async def test_a_failing_model_is_an_error_with_a_sentence_and_never_a_silent_end(
+    tmp_path: Path, reason: str
+) -> None:
+    async with at_work(tmp_path) as desk:
+        answer = await desk.say(f"/fail {reason}")
+        assert answer["error"]["code"] == -32603
+        assert answer["error"]["message"] == f"the demo model was told to fail: {reason}"
+        assert answer["error"]["data"] == {"reason": reason}
+        assert (await desk.say("/recall"))["result"] == {"stopReason": "end_turn"}
+        assert "I remember 1 prompts" in desk.text
+
+
+async def test_a_prompt_that_the_provider_rejects_does_not_spoil_the_next(tmp_path: Path) -> None:
+    async with at_work(tmp_path) as desk:
+        await desk.say("/say first")
+        assert "error" in await desk.say("/fail rejected")
+        await desk.say("/recall")
+        assert "I remember 1 prompts; the first was: /say first" in desk.text
+
+
+@pytest.mark.parametrize("prompt", ["", " \n "])
+async def test_an_empty_prompt_is_refused(tmp_path: Path, prompt: str) -> None:
+    async with at_work(tmp_path) as desk:
+        assert (await desk.say(prompt))["error"]["code"] == -32602
+
+
+async def test_an_empty_answer_is_an_error_and_is_not_remembered(tmp_path: Path) -> None:
+    async with at_work(tmp_path) as desk:
+        answer = await desk.say("/think about it")
+        assert "gave an empty answer" in answer["error"]["message"]
+        assert (await desk.say("/tool list {}\n/think silently"))["result"] == {
+            "stopReason": "end_turn"
+        }
+
+
+async def test_a_failure_that_may_pass_is_tried_again_and_the_user_sees_it(tmp_path: Path) -> None:
+    async with at_work(tmp_path, setup_for(retries=2, max_retry_seconds=0.01)) as desk:
+        answer = await desk.say("/fail server")
+        assert "error" in answer
+        thoughts = [each["content"]["text"] for each in desk.hand.updates("agent_thought_chunk")]
+        assert len(thoughts) == 2
+        assert "trying again" in thoughts[0]
+
+
+async def test_a_silent_model_is_given_up(tmp_path: Path) -> None:
+    async with at_work(tmp_path, setup_for(stall_seconds=0.05)) as desk:
+        answer = await desk.say("/wait 1000\n/say never")
+        assert "sent nothing for 0.05 s" in answer["error"]["message"]
+
+
+async def test_a_turn_is_cancelled_while_the_model_is_silent(tmp_path: Path) -> None:
+    async with at_work(tmp_path) as desk:
+        asked = await desk.hand.ask_prompt(desk.session_id, "/tool list {}\n/wait 1000\n/say never")
+        await desk.hand.came(lambda each: "usage_update" in str(each))
+        await desk.hand.notify("session/cancel", sessionId=desk.session_id)
+        with anyio.fail_after(5):
+            assert (await desk.hand.answered(asked))["result"] == {"stopReason": "cancelled"}
+        assert (await desk.say("/recall"))["result"] == {"stopReason": "end_turn"}
+
+
+async def test_turns_of_two_sessions_run_at_the_same_time(tmp_path: Path) -> None:
+    async with at_work(tmp_path) as desk:
+        waiting = await desk.hand.ask_prompt(desk.session_id, "/wait 1000\n/say never")
+        other = await desk.hand.open_session(cwd=str(tmp_path))
+        assert (await desk.hand.prompt(other, "/say hi"))["result"] == {"stopReason": "end_turn"}
+        await desk.hand.notify("session/cancel", sessionId=desk.session_id)
+        await desk.hand.answered(waiting)
+
+
+async def test_a_long_conversation_is_compacted_before_it_fills_the_window(tmp_path: Path) -> None:
+    (tmp_path / "big.txt").write_text("many words\n" * 200)
+    async with at_work(tmp_path, setup_for(context_window=3000)) as desk:
+        for number in range(6):
+            answer = await desk.say(f'/say {number}\n/tool read {{"path": "big.txt"}}\n/say done')
+            assert answer["result"] == {"stopReason": "end_turn"}
+        thoughts = "".join(e["content"]["text"] for e in desk.hand.updates("agent_thought_chunk"))
+        assert "[compacted from about" in thoughts
+        assert all(each["used"] < 3000 for each in desk.hand.updates("usage_update"))
+
+
+async def test_what_the_person_who_started_the_server_says_comes_first(tmp_path: Path) -> None:
+    async with at_work(tmp_path, initial_message="/say from the start") as desk:
+        await desk.say("/say from the user")
+        assert desk.text == "from the start\nfrom the user\n"
+        await desk.say("/say again")
+        assert desk.text.endswith("from the user\nagain\n")
+
+
+async def test_plan_makes_a_plan_and_may_change_nothing(tmp_path: Path) -> None:
+    async with at_work(tmp_path) as desk:
+        script = '/plan it\n/tool write {"path": "a", "content": "x"}'
+        assert (await desk.say(script))["result"] == {"stopReason": "end_turn"}
+        failed = desk.hand.updates("tool_call_update")[-1]
+        assert "there is no tool write" in texts_of(failed)
+        await desk.say("/plan")
+        assert "Say what to plan" in desk.text
+    assert not (tmp_path / "a").exists()
+
+
+async def test_clear_lets_the_model_forget(tmp_path: Path) -> None:
+    async with at_work(tmp_path) as desk:
+        await desk.say("/say one")
+        await desk.say("/clear")
+        await desk.say("/recall")
+        assert desk.text.endswith("I remember nothing.\n")
+
+
+async def test_compact_leaves_a_summary(tmp_path: Path) -> None:
+    async with at_work(tmp_path) as desk:
+        await desk.say("/compact")
+        assert "nothing to compact" in desk.text
+        await desk.say("/say the first thing")
+        await desk.say("/compact")
+        await desk.say("/recall")
+        assert "I remember 1 prompts; the first was: [Summary of the conversation" in desk.text
+        assert "/say the first thing" in desk.text
+
+
+async def test_tools_are_named(tmp_path: Path) -> None:
+    async with at_work(tmp_path) as desk:
+        await desk.set_mode("read-only")
+        await desk.say("/tools")
+        assert "- `read` (read)" in desk.text
+        assert "- `fetch` (fetch; asks first)" in desk.text
+        assert "shell" not in desk.text
+
+
+async def test_another_model_can_be_chosen_if_it_can_be_used(tmp_path: Path) -> None:
+    setup = setup_for(models=("openai:gpt-5",))
+    async with at_work(tmp_path, setup) as desk:
+        choice = {"sessionId": desk.session_id, "configId": "model"}
+        error = await desk.hand.error("session/set_config_option", **choice, value="openai:gpt-5")
+        assert "OPENAI_API_KEY" in error["message"]
+        await desk.hand.result("session/set_config_option", **choice, value="demo")

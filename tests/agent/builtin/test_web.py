@@ -1,0 +1,201 @@
+"""Fetching pages: what comes back, and that nothing of this machine's network can be reached."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import anyio
+import pytest
+
+from quarterdeck.agent.builtin import web
+from quarterdeck.agent.builtin.tools.fetch import readable
+from quarterdeck.agent.builtin.web import Fetcher, Page, Redirect, checked_url, is_public
+from quarterdeck.errors import ToolFailed
+from tests.agent.builtin.desk import ALLOW, ALWAYS, at_work, setup_for, texts_of
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:  # type: ignore[explicit-override]  # noqa: A002
+        """Say nothing."""
+
+    def do_GET(self) -> None:
+        port = self.connection.getsockname()[1]
+        redirects = {
+            "/away": f"http://localhost:{port}/secret",
+            "/on": "/page",
+            "/for-ever": "/for-ever",
+            "/file": "file:///etc/passwd",
+        }
+        if self.path in redirects:
+            self._answer(302, b"", "text/plain", redirects[self.path])
+        elif self.path == "/page":
+            self._answer(200, b"<p>Hello <b>you</b><script>no()</script></p>", "text/html")
+        elif self.path == "/big":
+            self._answer(200, b"x" * (web.MAX_BYTES + 5), "text/plain")
+        elif self.path == "/picture":
+            self._answer(200, b"\x89PNG", "image/png")
+        elif self.path == "/slow":
+            self.server.stop.wait(30)  # type: ignore[attr-defined]
+        else:
+            self._answer(404, b"nothing here", "text/plain")
+
+    def _answer(self, status: int, body: bytes, kind: str, location: str | None = None) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        if location:
+            self.send_header("Location", location)
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@contextmanager
+def site() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server.stop = threading.Event()  # type: ignore[attr-defined]  # for the handler
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.stop.set()  # type: ignore[attr-defined]
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    with site() as address:
+        yield address
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1",
+        "10.1.2.3",
+        "172.16.0.1",
+        "192.168.1.1",
+        "169.254.169.254",
+        "100.64.0.1",
+        "0.0.0.0",
+        "224.0.0.1",
+        "::1",
+        "::",
+        "fe80::1%eth0",
+        "fd00::1",
+        "::ffff:127.0.0.1",
+        "::ffff:10.0.0.1",
+        "64:ff9b::7f00:1",
+        "2002:7f00:1::",
+        "ff02::1",
+        "nonsense",
+    ],
+)
+def test_addresses_of_this_machine_and_its_network_are_not_public(address: str) -> None:
+    assert not is_public(address)
+
+
+@pytest.mark.parametrize("address", ["93.184.216.34", "2606:4700::1111", "64:ff9b::808:808"])
+def test_addresses_of_the_internet_are_public(address: str) -> None:
+    assert is_public(address)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "file:///etc/passwd",
+        "ftp://example.org/",
+        "gopher://127.0.0.1/",
+        "http://",
+        "http://user:word@example.org/",
+        "http://example.org/\r\nHost: other",
+        "http://example.org:99999/",
+    ],
+)
+def test_only_plain_addresses_of_the_web_are_fetched(url: str) -> None:
+    with pytest.raises(ToolFailed):
+        checked_url(url)
+
+
+def test_an_address_may_be_written_without_its_scheme() -> None:
+    assert checked_url("example.org/ä?x=1#part") == "https://example.org/%C3%A4?x=1"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost", "0.0.0.0", "2130706433", "[::1]"])
+async def test_this_machine_is_not_reached_by_any_name(address: str, name: str) -> None:
+    port = address.rpartition(":")[2]
+    with pytest.raises(ToolFailed):
+        await Fetcher(allows_private=False).fetch(f"http://{name}:{port}/page")
+
+
+@pytest.mark.anyio
+async def test_one_private_address_among_public_ones_is_enough_to_refuse() -> None:
+    fetcher = Fetcher(allows_private=False, resolve=lambda *_: ["93.184.216.34", "127.0.0.1"])
+    with pytest.raises(ToolFailed, match="which is not allowed"):
+        await fetcher.fetch("http://rebind.example/")
+
+
+@pytest.mark.anyio
+async def test_a_redirect_is_followed_at_the_same_site_and_reported_to_another(
+    address: str,
+) -> None:
+    fetcher = Fetcher(allows_private=True)
+    page = await fetcher.fetch(f"{address}/on")
+    assert isinstance(page, Page)
+    assert page.url == f"{address}/page"
+    away = await fetcher.fetch(f"{address}/away")
+    assert away == Redirect(f"{address.replace('127.0.0.1', 'localhost')}/secret")
+    for path, reason in (("/for-ever", "redirects for ever"), ("/file", "only http and https")):
+        with pytest.raises(ToolFailed, match=reason):
+            await fetcher.fetch(address + path)
+
+
+@pytest.mark.anyio
+async def test_a_page_is_cut_where_it_is_too_long(address: str) -> None:
+    page = await Fetcher(allows_private=True).fetch(f"{address}/big")
+    assert isinstance(page, Page)
+    assert page.is_cut
+    assert len(page.content) == web.MAX_BYTES
+
+
+@pytest.mark.anyio
+async def test_fetching_is_cancelled_at_once(address: str) -> None:
+    with anyio.move_on_after(0.2) as scope:
+        await Fetcher(allows_private=True).fetch(f"{address}/slow")
+    assert scope.cancelled_caught
+
+
+@pytest.mark.anyio
+async def test_a_page_is_asked_for_and_read(tmp_path: Path, address: str) -> None:
+    async with at_work(tmp_path, setup_for(fetch_private_addresses=True)) as desk:
+        asked = desk.answer_permissions(ALWAYS, ALLOW)
+        done = await desk.use("fetch", f'{{"url": "{address}/page"}}')
+        assert texts_of(done) == "[status 200]\nHello you"
+        assert asked[0]["toolCall"]["kind"] == "fetch"
+        picture = await desk.use("fetch", f'{{"url": "{address}/picture"}}')
+        assert "is image/png, not text" in texts_of(picture)
+        assert len(asked) == 1  # the same site
+        await desk.use("fetch", '{"url": "http://127.0.0.1:1/"}')
+        assert len(asked) == 2
+
+
+@pytest.mark.anyio
+async def test_private_addresses_are_refused_unless_the_settings_allow_them(
+    tmp_path: Path, address: str
+) -> None:
+    async with at_work(tmp_path) as desk:
+        done = await desk.use("fetch", f'{{"url": "{address}/page"}}')
+        assert "set fetch_private_addresses" in texts_of(done)
+
+
+def test_a_page_becomes_readable_text() -> None:
+    html = (
+        "<head><title>x</title></head><h1>Top</h1><p>See <a href='/a'>this</a>.<style>b{}</style>"
+    )
+    assert readable(html) == "Top\n\nSee [this](/a)."

@@ -1,0 +1,179 @@
+"""What a web page, a stranger or a hostile client can try against an agent on this computer.
+
+Each test makes the requests that a browser would make for the attack, and checks that the agent's
+code was never reached.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import pytest
+
+from quarterdeck.agent import AgentSession, HttpOptions, Turn
+from tests.agent.http_client import JSON, TOKEN, HttpHand, serving
+from tests.agent.support import Json
+
+OPEN = HttpOptions(needs_token=False)
+"""The weakest configuration: no token. Everything below must hold in it as well."""
+
+NEW = b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}'
+RPC, SSE = "/acp/rpc?client_id=one", "/acp/sse?client_id=one"
+
+
+class Reached:
+    """Notes that somebody got in."""
+
+    def __init__(self) -> None:
+        self.sessions: list[str] = []
+        self.turns = 0
+
+    async def prompt(self, _turn: Turn) -> AsyncIterator[str]:
+        self.turns += 1
+        yield "done"
+
+    async def open_session(self, session: AgentSession) -> None:
+        self.sessions.append(session.id)
+
+
+def page(site: str = "cross-site", **more: Any) -> Json:
+    """Return the headers that a browser adds to a request of somebody's page."""
+    return {"Origin": "https://evil.example", "Sec-Fetch-Site": site, **more}
+
+
+ATTACKS: dict[str, tuple[str, str, Json, int]] = {
+    "a form with text/plain": ("POST", RPC, page(**{"Content-Type": "text/plain"}), 403),
+    "fetch without cors": (
+        "POST",
+        RPC,
+        page(**{"Content-Type": "text/plain;charset=UTF-8", "Sec-Fetch-Mode": "no-cors"}),
+        403,
+    ),
+    "fetch with json": ("POST", RPC, page(**{"Content-Type": JSON}), 403),
+    "a preflight": (
+        "OPTIONS",
+        RPC,
+        page(**{"Access-Control-Request-Method": "POST"}),
+        403,
+    ),
+    "a sandboxed frame": ("POST", RPC, {"Origin": "null", "Content-Type": JSON}, 403),
+    "a page on another port": (
+        "POST",
+        RPC,
+        {"Origin": "http://127.0.0.1:1", "Sec-Fetch-Site": "same-site", "Content-Type": JSON},
+        403,
+    ),
+    "an old browser's form": ("POST", RPC, {"Content-Type": "text/plain"}, 415),
+    "a form without a type": ("POST", RPC, {}, 415),
+    "an image of the stream": (
+        "GET",
+        SSE,
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "image"},
+        403,
+    ),
+    "an event source": ("GET", SSE, page(Accept="text/event-stream"), 403),
+    "a rebound name": ("POST", RPC, {"Host": "evil.example", "Content-Type": JSON}, 403),
+    "a rebound name with its own origin": (
+        "POST",
+        RPC,
+        {
+            "Host": "evil.example:9000",
+            "Origin": "http://evil.example:9000",
+            "Sec-Fetch-Site": "same-origin",
+            "Content-Type": JSON,
+        },
+        403,
+    ),
+    "a rebound name for the stream": ("GET", SSE, {"Host": "evil.example"}, 403),
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+async def test_a_web_page_reaches_nothing_even_without_a_token(attack: str) -> None:
+    method, path, headers, status = ATTACKS[attack]
+    agent = Reached()
+    async with serving(agent, OPEN) as client:
+        body = NEW if method == "POST" else b""
+        response = await client.request(method, path, headers, body)
+        assert response.status == status
+        assert not any(name.startswith("access-control") for name in response.headers)
+        # The client of that name was never made: its first stream finds nothing waiting.
+        async with client.stream() as stream:
+            await client.begin(stream)
+    assert len(agent.sessions) == 1
+
+
+@pytest.mark.parametrize(
+    "authorization", [None, "", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN[:-1]}"]
+)
+async def test_a_stranger_without_the_token_reaches_nothing(authorization: str | None) -> None:
+    agent = Reached()
+    async with serving(agent) as client:
+        stranger = HttpHand(client.port, token=None)
+        headers = {"Authorization": authorization, "Content-Type": JSON}
+        post = await stranger.request("POST", RPC, headers, NEW)
+        get = await stranger.request("GET", SSE, headers)
+    assert (post.status, get.status) == (401, 401)
+    assert post.headers["www-authenticate"] == "Bearer"
+    assert TOKEN not in post.text
+
+
+async def test_a_stranger_cannot_answer_a_permission_request() -> None:
+    chosen: list[Any] = []
+
+    async def asking(turn: Turn) -> AsyncIterator[str]:
+        tool = {"toolCallId": "t", "title": "Delete all", "status": "pending"}
+        chosen.append(await turn.ask_permission(tool))
+        yield "asked"
+
+    async with serving(asking) as client, client.stream() as stream:
+        session_id = await client.begin(stream)
+        await client.prompt(3, session_id, "x")
+        request = (await stream.event()).message
+        outcome = {"outcome": {"outcome": "selected", "optionId": "allow_once"}}
+        answer = {"jsonrpc": "2.0", "id": request["id"], "result": outcome}
+        by_page = await client.post(answer, page())
+        by_stranger = await HttpHand(client.port, token="x" * 16).post(answer)
+        by_other_client = await client.as_client("other").post(answer)
+        statuses = (by_page.status, by_stranger.status, by_other_client.status)
+        assert statuses == (403, 401, 204)  # the last one has answered a question of its own
+        rejected = {"outcome": {"outcome": "selected", "optionId": "reject_once"}}
+        await client.post({**answer, "result": rejected})
+        await stream.answer(3)
+    assert chosen == ["reject_once"]
+
+
+async def test_a_client_that_sends_heads_only_does_not_stop_the_others() -> None:
+    async with serving(Reached()) as client:
+        half = [await client.send("POST", RPC, {"Content-Length": 10**6}) for _ in range(50)]
+        async with client.as_client("two").stream() as stream:
+            await client.as_client("two").begin(stream)
+        for each in half:
+            await each.aclose()
+
+
+async def test_a_request_smuggled_behind_a_refused_body_is_not_answered() -> None:
+    agent = Reached()
+    options = HttpOptions(token=TOKEN, max_body=10)
+    async with serving(agent, options) as client:
+        inner = f"POST {RPC} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+        stream = await client.send("POST", RPC, {"Content-Type": JSON}, b"x" * 50 + inner)
+        with anyio.fail_after(5):
+            received = b""
+            while True:
+                try:
+                    received += await stream.receive()
+                except (anyio.EndOfStream, anyio.BrokenResourceError):
+                    break
+        await stream.aclose()
+    assert received.count(b"HTTP/1.1") == 1
+    assert received.startswith(b"HTTP/1.1 413")
+
+
+async def test_a_session_id_cannot_leave_the_folder() -> None:
+    async with serving(Reached()) as client, client.stream() as stream:
+        await client.begin(stream)
+        for number, name in enumerate(("../x", "/etc/passwd", "a/b", "..", "a\0b", "."), 10):
+            await client.ask(number, "session/close", sessionId=name)
+            error = (await stream.answer(number))["error"]
+            assert error["data"] == "sessionId may have letters, digits, - and _ only"

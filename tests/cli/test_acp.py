@@ -1,0 +1,209 @@
+"""`quarterdeck acp` and `quarterdeck acp serve`: arguments, the agent they find, what they say."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from quarterdeck.cli import acp_agent
+from quarterdeck.cli.main import main
+from quarterdeck.errors import AgentError
+
+ECHO = """
+print("imported")
+
+async def echo(turn):
+    yield f"{turn.session.initial_message} {turn.text}"
+
+class Better:
+    async def prompt(self, turn):
+        yield "better"
+"""
+
+
+@pytest.fixture
+def echo(tmp_path: Path) -> Path:
+    file = tmp_path / "my_echo.py"
+    file.write_text(ECHO)
+    return file
+
+
+def run(*arguments: str, text: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "quarterdeck", "acp", *arguments],
+        input=text,
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+    )
+
+
+def lines(*messages: object) -> str:
+    return "".join(json.dumps(message) + "\n" for message in messages)
+
+
+def call(request_id: int, method: str, **params: object) -> object:
+    return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+
+
+def test_an_agent_of_ones_own_is_served_on_stdio_and_its_sessions_kept(
+    echo: Path, tmp_path: Path
+) -> None:
+    conversation = lines(
+        call(1, "initialize", protocolVersion=1), call(2, "session/new", cwd="/", mcpServers=[])
+    )
+    store = tmp_path / "kept"
+    done = run("--agent", f"{echo}:echo", text=conversation, QUARTERDECK_SESSIONS=str(store))
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert done.returncode == 0
+    assert first["result"]["agentCapabilities"]["loadSession"] is True
+    assert [path.name for path in store.iterdir()] == [second["result"]["sessionId"]]
+    assert "imported" in done.stderr
+
+
+@pytest.mark.slow
+def test_no_sessions_keeps_none(echo: Path, tmp_path: Path) -> None:
+    hello = lines(call(1, "initialize", protocolVersion=1))
+    done = run("--agent", f"{echo}:echo", "--no-sessions", text=hello, HOME=str(tmp_path))
+    answer = json.loads(done.stdout)
+    assert answer["result"]["agentCapabilities"]["loadSession"] is False
+    assert list(tmp_path.iterdir()) == [echo]
+
+
+@pytest.mark.parametrize("verb", ["acp", "acp serve"])
+def test_help_goes_to_stdout(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*verb.split(), "--help"]) == 0
+    answers, messages = capsys.readouterr()
+    assert answers.startswith(f"usage: quarterdeck {verb} ")
+    assert ("--port" in answers) is (verb == "acp serve")
+    assert messages == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["srve"], "acp has no argument 'srve'; did you mean serve?"),
+        (
+            ["--prot", "1"],
+            "acp has no argument '--prot'; quarterdeck acp --help lists what there is",
+        ),
+        (["serve", "--prot", "1"], "acp has no argument '--prot'; did you mean --port?"),
+        (
+            ["serve", "--port", "x"],
+            "argument --port: 'x' is not a number from 0 to 65535; "
+            "quarterdeck acp serve --help shows how",
+        ),
+        (
+            ["--initial-message"],
+            "argument --initial-message: expected one argument; quarterdeck acp --help shows how",
+        ),
+    ],
+)
+def test_misuse_is_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["acp", *arguments]) == 2
+    assert capsys.readouterr() == ("", f"quarterdeck: {message}\n")
+
+
+def test_an_agent_is_found_by_file_and_by_module(
+    echo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(echo.parent)
+    assert acp_agent.load_agent(f"{echo}:echo").__name__ == "echo"
+    assert type(acp_agent.load_agent("my_echo:Better")).__name__ == "Better"
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("echo", "'echo' names no agent; name one as --agent FILE.py:NAME or --agent MODULE:NAME"),
+        ("no/such.py:echo", "there is no file no/such.py; "),
+        ("no_such_module:echo", "there is no module no_such_module; "),
+        ("quarterdeck.errors:echo", "there is no 'echo' in quarterdeck.errors; "),
+    ],
+)
+def test_an_agent_that_is_not_there_is_a_sentence(
+    where: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    with pytest.raises(AgentError) as caught:
+        acp_agent.load_agent(where)
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.slow
+def test_something_that_is_no_agent_is_a_sentence(echo: Path) -> None:
+    done = run("--agent", "quarterdeck._version:__version__")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.splitlines()[-1] == (
+        "quarterdeck: str is no agent; give a function of a turn or an object with prompt"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "environ", "message"),
+    [
+        (
+            ["--no-token", "--host", "0.0.0.0"],
+            {},
+            "0.0.0.0 can be reached by others; a token is needed there",
+        ),
+        ([], {"QUARTERDECK_ACP_TOKEN": "short"}, "a token has at least 16 plain characters"),
+        (["--token-file", "/no/such"], {}, "/no/such: No such file or directory; mend that"),
+    ],
+)
+def test_an_unsafe_server_is_not_started(
+    arguments: list[str], environ: dict[str, str], message: str, echo: Path
+) -> None:
+    done = run("serve", "--agent", f"{echo}:echo", "--port", "0", *arguments, **environ)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(f"quarterdeck: {message}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("given", ["made up", "by file", "by variable", "none"])
+def test_the_server_says_where_it_is_and_shows_only_a_token_of_its_own(
+    given: str, echo: Path, tmp_path: Path
+) -> None:
+    secret = "correct-horse-battery"
+    (tmp_path / "token").write_text(f"{secret}\n")
+    options = {"by file": ["--token-file", str(tmp_path / "token")], "none": ["--no-token"]}
+    environ = {"QUARTERDECK_ACP_TOKEN": secret} if given == "by variable" else {}
+    with subprocess.Popen(
+        [
+            *(sys.executable, "-m", "quarterdeck", "acp", "serve", "--port", "0"),
+            *("--agent", f"{echo}:echo", "--no-sessions", *options.get(given, [])),
+        ],
+        env={**os.environ, **environ},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        said = ""
+        while "the agent is at" not in said:
+            said += process.stderr.readline()
+        if given in ("made up", "none"):
+            said += process.stderr.readline()
+        process.terminate()
+        rest, errors = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert rest == ""
+    assert re.search(r"the agent is at http://127\.0\.0\.1:\d+/acp/rpc and http://", said)
+    assert secret not in said + errors
+    assert bool(re.search(r"its token, new with every start, is \S{32}\n", said)) is (
+        given == "made up"
+    )
+    assert ("every program on this computer can use it" in said) is (given == "none")
