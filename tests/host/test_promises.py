@@ -18,7 +18,7 @@ from anyio.abc import Process
 
 from quarterdeck.errors import StorageFailed, StorageRefused
 from quarterdeck.host import Host, HostOptions, host as host_module
-from quarterdeck.host.guard_program import living_descendants
+from quarterdeck.machine.guard_program import living_descendants
 from quarterdeck.protocol import Event, decode_event
 from quarterdeck.storage import JsonlStorage, SessionMeta, SqliteStorage, Storage, jsonl
 from quarterdeck.testing import scripted_agent
