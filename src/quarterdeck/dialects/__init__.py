@@ -1,0 +1,1 @@
+"""Other vocabularies for the same log."""
