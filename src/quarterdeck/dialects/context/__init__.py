@@ -1,8 +1,6 @@
 """The Agent Context Protocol: its events as a projection of the log, commands, helpers, policy."""
 
-from quarterdeck.dialects.context.approvals import (
-    resolution,
-)
+from quarterdeck.dialects.context.approvals import PendingApproval, resolution
 from quarterdeck.dialects.context.capabilities import (
     ACPCapabilities,
     AgentIdentity,
@@ -285,6 +283,7 @@ __all__ = [
     "NotificationLevel",
     "ParsedCall",
     "PauseCommand",
+    "PendingApproval",
     "PermissionPolicy",
     "PlanModeEvent",
     "PlanningFeatures",

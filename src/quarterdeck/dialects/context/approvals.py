@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 from quarterdeck.dialects.context.calls import ToolCall, objects
 from quarterdeck.dialects.context.events import ApprovalRequestedEvent, ApprovalResolvedEvent
 from quarterdeck.dialects.context.outputs import changes_of, content_text
+from quarterdeck.dialects.context.policy import ParsedCall, parse_call
 from quarterdeck.dialects.context.shapes import (
     ApprovalPreview,
     CommandPreview,
@@ -22,6 +24,15 @@ from quarterdeck.dialects.context.tools import text_of
 _WORKING_DIRECTORY: Final = ("cwd", "workdir", "working_directory", "directory")
 
 
+class PendingApproval(NamedTuple):
+    """A request that waits, with all that a decision needs."""
+
+    request_id: str
+    tool_call_id: str
+    call: ParsedCall
+    options: tuple[Mapping[str, Any], ...]
+
+
 class Approvals:
     """The requests that wait for an answer."""
 
@@ -32,20 +43,23 @@ class Approvals:
         self._calls = calls
         self._project = project
         self._expiry_ms = expiry_ms
-        self._pending: dict[str, tuple[str, dict[str, str]]] = {}
+        self._pending: dict[str, PendingApproval] = {}
 
     @property
     def is_waiting(self) -> bool:
         return bool(self._pending)
 
+    @property
+    def pending(self) -> tuple[PendingApproval, ...]:
+        return tuple(self._pending.values())
+
     def requested(self, payload: dict[str, Any]) -> None:
         asked = payload.get("toolCall")
         call = self._calls.ask(asked if isinstance(asked, dict) else {})
         request_id = str(payload.get("requestId"))
-        kinds = {
-            str(o.get("optionId")): str(o.get("kind")) for o in objects(payload.get("options"))
-        }
-        self._pending[request_id] = (call.id, kinds)
+        self._pending[request_id] = PendingApproval(
+            request_id, call.id, _parsed(call), tuple(objects(payload.get("options")))
+        )
         expiry = self._expiry_ms
         self._stage.emit(
             ApprovalRequestedEvent,
@@ -73,16 +87,16 @@ class Approvals:
 
     def resolved(self, payload: dict[str, Any]) -> None:
         request_id = str(payload.get("requestId"))
-        call_id, kinds = self._pending.pop(request_id, ("", {}))
+        pending = self._pending.pop(request_id, None)
         outcome = payload.get("outcome")
         chosen: dict[str, Any] = outcome if isinstance(outcome, dict) else {}
-        kind = kinds.get(str(chosen.get("optionId")))
+        kind = _kind(pending, chosen.get("optionId"))
         is_answered = payload.get("status") == "answered"
         by, reason = _answered(chosen) if is_answered else ("policy", "superseded")
         self._stage.emit(
             ApprovalResolvedEvent,
             request_id=request_id,
-            tool_call_id=call_id,
+            tool_call_id="" if pending is None else pending.tool_call_id,
             approved=kind is not None and kind.startswith("allow"),
             resolved_by=by,
             reason=reason,
@@ -91,16 +105,31 @@ class Approvals:
 
     def end_all(self, reason: str) -> None:
         """Resolve what nobody will answer any more."""
-        for request_id, (call_id, _) in self._pending.items():
+        for pending in self._pending.values():
             self._stage.emit(
                 ApprovalResolvedEvent,
-                request_id=request_id,
-                tool_call_id=call_id,
+                request_id=pending.request_id,
+                tool_call_id=pending.tool_call_id,
                 approved=False,
                 resolved_by="policy",
                 reason=reason,
             )
         self._pending.clear()
+
+
+def _parsed(call: ToolCall) -> ParsedCall:
+    diffs = [{"type": "diff", "path": path} for path in call.diffs]
+    return parse_call(
+        call.name, call.kind, call.decisive_input, [*call.content, *diffs], call.locations
+    )
+
+
+def _kind(pending: PendingApproval | None, option_id: object) -> str | None:
+    for option in () if pending is None else pending.options:
+        if option.get("optionId") == option_id:
+            kind = option.get("kind")
+            return kind if isinstance(kind, str) else None
+    return None
 
 
 def resolution(by: ResolvedBy, reason: str | None = None) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The tool calls of a session: patches become whole facts.
 
-An agent's update is a patch: what it leaves out stays. What it sends empty where more was known
-stays, too, since agents reset their input when they ask for permission. A diff is remembered until
-the call ends, because the last update often only has the result.
+An agent's update is a patch: what it leaves out stays. An input that is sent empty after it was
+known stays, too, and so does all that a permission request leaves empty: agents reset them there. A
+diff is remembered until the call ends, because the last update often only has the result.
 """
 
 from __future__ import annotations
@@ -110,10 +110,10 @@ class ToolCall:
             self.raw_input = patch["rawInput"]
         if patch.get("rawOutput") is not None:
             self.raw_output = patch["rawOutput"]
-        if isinstance(patch.get("content"), list) and (patch["content"] or not self.content):
+        if isinstance(patch.get("content"), list):
             self.content = objects(patch["content"])
             self._remember_content()
-        if isinstance(patch.get("locations"), list) and patch["locations"]:
+        if isinstance(patch.get("locations"), list):
             self.locations = objects(patch["locations"])
         if isinstance(title, str) and title:
             self.title = title

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from quarterdeck.dialects.context.approvals import Approvals
+from quarterdeck.dialects.context.approvals import Approvals, PendingApproval
 from quarterdeck.dialects.context.drafts import Drafts
 from quarterdeck.dialects.context.events import ContextEvent, SessionResumedEvent
 from quarterdeck.dialects.context.facts import SessionFacts, session_facts
@@ -97,6 +97,11 @@ class ContextProjector:
     def seq(self) -> int:
         """The number of the last context event; 0 before the first."""
         return self._stage.seq
+
+    @property
+    def pending(self) -> tuple[PendingApproval, ...]:
+        """The permission requests that wait for an answer."""
+        return self._approvals.pending
 
     def feed(self, event: Event) -> list[ContextEvent]:
         """Take the next event of the log and return what it is told as.

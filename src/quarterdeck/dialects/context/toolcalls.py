@@ -102,7 +102,8 @@ class ToolCalls:
         call_id = patch.get("toolCallId")
         call = self._call(call_id, is_announcement=True) or ToolCall(str(call_id), self._stage.ts)
         is_first = not call.name
-        call.merge({**patch, "status": None}, patch, self._stage.ts)
+        told = {key: value for key, value in patch.items() if value not in (None, [], {})}
+        call.merge({**told, "status": None}, patch, self._stage.ts)
         if is_first:
             self._start(call)
         if not call.has_asked:
@@ -307,7 +308,7 @@ def risk_of(call: ToolCall) -> Any:
 
 def description_of(call: ToolCall) -> str:
     """Say what a call does: in the agent's words if they are a sentence, else in ours."""
-    if " " in call.title:
+    if " " in call.title and call.title != call.command:
         return call.title
     return describe_tool_call(call.name, call.decisive_input)
 
