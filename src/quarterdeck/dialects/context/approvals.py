@@ -88,6 +88,8 @@ class Approvals:
     def resolved(self, payload: dict[str, Any]) -> None:
         request_id = str(payload.get("requestId"))
         pending = self._pending.pop(request_id, None)
+        if pending is not None:
+            self._calls.answered(pending.tool_call_id)
         outcome = payload.get("outcome")
         chosen: dict[str, Any] = outcome if isinstance(outcome, dict) else {}
         kind = _kind(pending, chosen.get("optionId"))

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from quarterdeck.dialects.context.globs import plain_path
 from quarterdeck.dialects.context.tools import OF_KIND, canonical_name, command_of
 
 DONE: Final = frozenset({"completed", "failed"})
@@ -35,6 +36,7 @@ class ToolCall:
         "has_asked",
         "has_executed",
         "id",
+        "is_answered",
         "is_sub_agent",
         "kind",
         "last_progress",
@@ -70,6 +72,7 @@ class ToolCall:
         self.is_sub_agent = False
         self.last_progress = ""
         self.questions: dict[str, Any] = {}
+        self.is_answered = False
 
     @property
     def is_done(self) -> bool:
@@ -99,6 +102,8 @@ class ToolCall:
         """The input that risk and policies look at."""
         if self.kind == "execute" and not self.raw_input and self.title:
             return {"command": self.title}
+        if not self.raw_input and self.locations:
+            return {"path": self.locations[0].get("path")}
         return self.input
 
     def merge(self, patch: Mapping[str, Any], more: Mapping[str, Any], ts: float) -> None:
@@ -128,7 +133,7 @@ class ToolCall:
             kind, path = each.get("type"), each.get("path")
             if kind == "diff" and isinstance(path, str) and isinstance(each.get("newText"), str):
                 old = each.get("oldText")
-                new = each["newText"]
+                path, new = plain_path(path), each["newText"]
                 known_old, known_new, _ = self.diffs.get(path, (None, "", False))
                 if known_old and isinstance(old, str) and old in known_old and new in known_new:
                     continue  # a snippet of what is known whole

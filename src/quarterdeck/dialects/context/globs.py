@@ -38,6 +38,11 @@ def relative_path(path: str, project: str) -> str:
     return "/" + "/".join(parts)
 
 
+def plain_path(path: str) -> str:
+    """Return a path without `.` and `..`, so that one file has one name."""
+    return "/" * path.startswith("/") + "/".join(_parts(path))
+
+
 def _parts(path: str) -> list[str]:
     parts: list[str] = []
     for part in path.split("/"):

@@ -9,6 +9,7 @@ from quarterdeck.dialects.context.events import (
     NotificationEvent,
     SessionCompletedEvent,
     SessionErrorEvent,
+    SessionPausedEvent,
     SessionResumedEvent,
     SessionStartedEvent,
     SessionStatusChangedEvent,
@@ -49,6 +50,7 @@ class Lifecycle:
         self._is_ready = False
         self._is_running = False
         self._is_gone = False
+        self._is_failed = False
         self._is_ended = False
         self._began_at: float | None = None
         self._errors = 0
@@ -69,7 +71,7 @@ class Lifecycle:
         if self._is_ended:
             return "completed"
         if self._is_gone:
-            return "error"
+            return "error" if self._is_failed else "paused"
         if not self._is_ready:
             return "starting"
         if self._approvals.is_waiting:
@@ -140,17 +142,21 @@ class Lifecycle:
         self._messages.model = None if model is None else model.id
 
     def _disconnected(self) -> None:
-        was_gone, was_ready = self._is_gone, self._is_ready
+        was_gone, was_ready, was_running = self._is_gone, self._is_ready, self._is_running
         self.leave_off("the agent is gone")
         self._is_gone = True
         if was_gone:
             return
-        if was_ready:
-            code, message = "AGENT_EXITED", "the agent ended; resume the session to go on"
+        self._is_failed = was_running or not was_ready
+        reason = "the agent ended; resume the session to go on"
+        if not self._is_failed:
+            self._stage.emit(SessionPausedEvent, reason=reason)
+        elif was_ready:
+            self._error(ACPError(code="AGENT_EXITED", message=reason, recoverable=True))
         else:
-            code, message = "RESUME_ERROR", "the session could not be resumed; try to load it"
-        self._error(ACPError(code=code, message=message, recoverable=True))
-        self.tell_status(message)
+            reason = "the session could not be resumed; try to load it"
+            self._error(ACPError(code="RESUME_ERROR", message=reason, recoverable=True))
+        self.tell_status(reason)
 
     def _closed(self, reason: str) -> None:
         self.leave_off(reason)

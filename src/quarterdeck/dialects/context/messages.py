@@ -53,7 +53,7 @@ class Messages:
         self._message: _Open | None = None
         self._thought: _Open | None = None
         self._numbers = {"msg": 0, "think": 0}
-        self._ended: OrderedDict[str, int] = OrderedDict()
+        self._ended: OrderedDict[tuple[str, str], int] = OrderedDict()
         self.count = 0
         self.last_text = ""
         self.model: str | None = None
@@ -96,7 +96,7 @@ class Messages:
         if thought is not None:
             content = "".join(thought.parts)
             self._stage.emit(ThinkingCompleteEvent, message_id=thought.id, content=content)
-            self._remember(thought.source_id)
+            self._remember("think", thought.source_id)
 
     def end_message(self, stop_reason: str | None = None) -> None:
         message, self._message = self._message, None
@@ -112,7 +112,7 @@ class Messages:
             model=self.model if is_agents else None,
             stop_reason=stop_reason if is_agents else None,
         )
-        self._remember(message.source_id)
+        self._remember("msg", message.source_id)
         self.count += 1
         if is_agents:
             self.last_text = "".join(message.parts)
@@ -158,12 +158,13 @@ class Messages:
         if source_id is None:
             self._numbers[prefix] += 1
             return f"{prefix}-{self._numbers[prefix]}"
-        before = self._ended.get(source_id, 0)
+        before = self._ended.get((prefix, source_id), 0)
         return f"{source_id}#{before + 1}" if before else source_id
 
-    def _remember(self, source_id: str | None) -> None:
+    def _remember(self, prefix: str, source_id: str | None) -> None:
         if source_id is not None:
-            self._ended[source_id] = self._ended.pop(source_id, 0) + 1
+            key = (prefix, source_id)
+            self._ended[key] = self._ended.pop(key, 0) + 1
             if len(self._ended) > REMEMBERED:
                 self._ended.popitem(last=False)
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from quarterdeck.dialects.context.calls import ToolCall, objects
 from quarterdeck.dialects.context.diffs import Change, changed
-from quarterdeck.dialects.context.globs import relative_path
+from quarterdeck.dialects.context.globs import plain_path, relative_path
 from quarterdeck.dialects.context.shapes import (
     CommandOutput,
     FileDiffOutput,
@@ -88,8 +88,8 @@ def _item_text(item: dict[str, Any], call: ToolCall, terminals: Mapping[str, Ter
         terminal = terminals.get(_text(item.get("terminalId")))
         return terminal.text if terminal is not None else ""
     path = item.get("path")
-    if kind == "diff" and isinstance(path, str) and path in call.diffs:
-        change = _change(path, call, "")
+    if kind == "diff" and isinstance(path, str) and plain_path(path) in call.diffs:
+        change = _change(plain_path(path), call, "")
         return f"{path} (+{change.added} −{change.removed})"  # noqa: RUF001 - a minus sign
     return ""
 

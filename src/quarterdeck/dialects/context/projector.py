@@ -9,7 +9,8 @@ from the events of the log, ids from it or from counters. Nothing here reads a c
     running, thinking      a prompt runs; thinking while the agent's last word is a thought
     waiting_for_approval   a permission request is pending; wins over all that runs
     waiting_for_input      a question of the agent is open
-    error                  the agent is gone; for a moment also when a prompt failed
+    paused                 the agent is gone, and nothing ran when it went
+    error                  the agent is gone and a prompt with it; for a moment if a prompt failed
     completed              the session is closed or deleted
 
 What an agent retells when a session is loaded (everything between `session-reset` and the next

@@ -66,7 +66,12 @@ class ToolCalls:
     @property
     def is_asking(self) -> bool:
         """Whether a call waits for somebody's answer."""
-        return any(call.questions for call in self._open.values())
+        return any(call.questions and not call.is_answered for call in self._open.values())
+
+    def answered(self, call_id: str) -> None:
+        """Somebody has answered what a call asked."""
+        if call_id in self._open:
+            self._open[call_id].is_answered = True
 
     def next_turn(self) -> None:
         self._turn += 1
@@ -218,7 +223,7 @@ class ToolCalls:
         if not call.is_sub_agent or call.is_done or not text or text == call.last_progress:
             return
         call.last_progress = text
-        if text not in (call.input.get("prompt"), task):
+        if text not in (call.input.get("prompt"), task) and not text.startswith("{"):
             line = text.rstrip().rpartition("\n")[2]
             self._stage.emit(SubAgentProgressEvent, sub_agent_id=call.id, message=line)
 
