@@ -19,7 +19,9 @@ from quarterdeck.dialects.context.times import iso_time
 _last: Final[Counter[str]] = Counter()
 
 
-def create_event(session_id: str, fields: Mapping[str, Any], **more: Any) -> ContextEvent:
+def create_event(
+    session_id: str, fields: Mapping[str, Any] | None = None, **more: Any
+) -> ContextEvent:
     """Make an event with the next number of its session and the time now.
 
     Names are camelCase as on the wire, or Python's. A `timestamp` that is given is kept; the
@@ -28,7 +30,7 @@ def create_event(session_id: str, fields: Mapping[str, Any], **more: Any) -> Con
     Raises:
         EventInvalid: if `fields` are not those of an event.
     """
-    given = {_wire_name(name): value for name, value in {**fields, **more}.items()}
+    given = {_wire_name(name): value for name, value in {**(fields or {}), **more}.items()}
     seq = _last[session_id] + 1
     event = decode_context_event(
         {
