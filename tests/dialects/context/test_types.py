@@ -273,6 +273,7 @@ def test_an_event_comes_back_from_json_as_it_was() -> None:
 def test_half_a_character_survives_writing() -> None:
     event = create_event("s", {**DELTA, "delta": "\ud83d"})
     assert json.loads(encode_context_event(event))["delta"] == "\ud83d"
+    assert decode_context_event(encode_context_event(event)) == event
 
 
 # ---- purity --------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ import msgspec
 
 from quarterdeck.dialects.context.commands import ACPCommand
 from quarterdeck.dialects.context.events import ContextEvent
-from quarterdeck.errors import AcpError, EventInvalid
-from quarterdeck.jsontext import encode_json
+from quarterdeck.errors import AcpError, EventInvalid, JsonInvalid
+from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import ERROR_CODES
 
 _EVENT: Final = msgspec.json.Decoder(ContextEvent)
@@ -29,11 +29,8 @@ def decode_context_event(source: Mapping[str, Any] | str | bytes) -> ContextEven
         EventInvalid: if it is none.
     """
     try:
-        if isinstance(source, str | bytes):
-            event: ContextEvent = _EVENT.decode(source)
-        else:
-            event = msgspec.convert(dict(source), ContextEvent)
-    except (msgspec.MsgspecError, TypeError, ValueError) as error:
+        event: ContextEvent = _read(source, _EVENT)
+    except (msgspec.MsgspecError, JsonInvalid, TypeError, ValueError) as error:
         raise EventInvalid(str(error)) from error
     return event
 
@@ -45,10 +42,17 @@ def decode_command(source: Mapping[str, Any] | str | bytes) -> ACPCommand:
         AcpError: `acpjs/config-invalid` if it is none.
     """
     try:
-        if isinstance(source, str | bytes):
-            command: ACPCommand = _COMMAND.decode(source)
-        else:
-            command = msgspec.convert(dict(source), ACPCommand)
-    except (msgspec.MsgspecError, TypeError, ValueError) as error:
+        command: ACPCommand = _read(source, _COMMAND)
+    except (msgspec.MsgspecError, JsonInvalid, TypeError, ValueError) as error:
         raise AcpError(ERROR_CODES["config_invalid"], f"not a command: {error}") from error
     return command
+
+
+def _read(source: Mapping[str, Any] | str | bytes, decoder: Any) -> Any:
+    if not isinstance(source, str | bytes):
+        return msgspec.convert(dict(source), decoder.type)
+    try:
+        return decoder.decode(source)
+    except (msgspec.DecodeError, UnicodeError):
+        # Half a surrogate pair, which JavaScript may send: only the slow way can read it.
+        return msgspec.convert(decode_json(source), decoder.type)
