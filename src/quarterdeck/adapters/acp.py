@@ -38,6 +38,7 @@ from quarterdeck.protocol import (
 from quarterdeck.wire import background_tasks
 
 MOST_PAGES = 100  # of an agent's list of sessions
+SETTLING_SECONDS = 60.0  # that a call waits for an agent that is being restarted
 _OPTIONS = frozenset({"mcpServers", "additionalDirectories"})
 
 
@@ -210,6 +211,18 @@ class AcpAdapter:
             raise AcpError(ERROR_CODES["session_closed"], f"session {session_id} is gone")
         if snapshot.status not in ("disconnected", "closed"):
             return
+        agent = self._running()
+        try:
+            await self._reopen(snapshot)
+        except AcpError as error:
+            if error.code != ERROR_CODES["agent_exited"]:
+                raise
+            # Its sessions hear first that an agent is gone; it is told itself a moment later.
+            if agent is not None and self._running() == agent:
+                await self._next_change()
+            await self._reopen(snapshot)
+
+    async def _reopen(self, snapshot: SessionSnapshotWire) -> None:
         agent = await self._agent()
         servers = () if snapshot.mcp_servers is UNSET else snapshot.mcp_servers
         place: dict[str, Any] = {
@@ -218,9 +231,9 @@ class AcpAdapter:
             "additional_directories": snapshot.additional_directories,
         }
         if can(agent, "resume") and snapshot.status == "disconnected":
-            await self._host.resume_session(agent.agent_id, session_id, **place)
+            await self._host.resume_session(agent.agent_id, snapshot.session_id, **place)
         elif can(agent, "load"):
-            await self._host.load_session(agent.agent_id, session_id, **place)
+            await self._host.load_session(agent.agent_id, snapshot.session_id, **place)
         else:
             raise unsupported(f"{self._definition.id} can neither resume nor load sessions")
 
@@ -248,11 +261,35 @@ class AcpAdapter:
 
     async def _agent(self) -> AgentSnapshotWire:
         async with self._starting:
+            await self._settled()
             agent = self._running()
             if agent is None:
                 agent = await self._host.spawn_agent(self._definition)
                 self._agent_id, self._is_ours = agent.agent_id, True
             return agent
+
+    async def _settled(self) -> None:
+        """Wait until an agent that is going down, or coming up again, has arrived there."""
+        with anyio.move_on_after(SETTLING_SECONDS):
+            while (agent := self._running()) is not None and agent.status != "ready":
+                await self._next_change()
+
+    async def _next_change(self) -> None:
+        """Wait until the agent says that it is something else than now."""
+        changed = anyio.Event()
+        is_live = False
+
+        def on_event(event: Event) -> None:
+            if is_live and event.type == "agent-updated":
+                changed.set()
+
+        unsubscribe = self._host.subscribe(None, 0, on_event)
+        is_live = True
+        try:
+            with anyio.move_on_after(SETTLING_SECONDS):
+                await changed.wait()
+        finally:
+            unsubscribe()
 
     def _is_mine(self, snapshot: SessionSnapshotWire) -> bool:
         return snapshot.agent_definition_id == self._definition.id
