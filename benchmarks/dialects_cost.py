@@ -3,8 +3,8 @@
     PYTHONPATH=src python benchmarks/dialects_cost.py context [repeats]
 
 Prints JSON lines: microseconds of processor time per event of the log, the best of the repeats with
-the garbage collector on; events per second of the longest log; `ratio` is 100,000 against 1,000: the
-cost must not grow. `kept_kb` is what a projector holds after the longest log.
+the garbage collector on; events per second of the longest log; `ratio` is 100,000 against 1,000:
+the cost must not grow. `kept_kb` is what a projector holds after the longest log.
 """
 
 from __future__ import annotations

@@ -389,7 +389,7 @@ async def test_images_and_links_go_along_with_a_message(tmp_path: Path) -> None:
 
 async def test_a_session_that_lost_its_agent_is_resumed(tmp_path: Path) -> None:
     turns = [{"when": "die", "steps": [{"crash": 3}]}, {"steps": [{"say": "back"}]}]
-    methods = {"session/resume": [[{"result": {}}]]}
+    methods: Json = {"session/resume": [[{"result": {}}]]}
     async with adapted(turns=turns, capabilities=ABLE, methods=methods) as (_, adapter):
         session, seen = await started(adapter, tmp_path)
         await session.execute(SendMessageCommand(message="die"))

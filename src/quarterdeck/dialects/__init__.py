@@ -1,1 +1,3 @@
 """Other vocabularies for the same log."""
+
+__all__: list[str] = []
