@@ -1,0 +1,203 @@
+"""What a permission policy says about a call: a pure function of both.
+
+    class      what                                           globs are matched against
+    reads      reading and listing files                      every path
+    writes     writing, editing, deleting, moving files       every path
+    commands   command lines                                  every simple command of the line
+    searches   searching files and the web, fetching          the pattern, the query or the address
+
+Searching files is a read as well: either rule decides. A command that redirects its output into
+files writes them, too. `deny` wins over `allow`; what nothing matches, or cannot be read, is asked.
+To deny, commands are also looked for behind `sudo`, `env`, `sh -c` and the like; to allow, what is
+written is what must match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+from quarterdeck.dialects.context.commands import PermissionPolicy, PolicyRules, Rule
+from quarterdeck.dialects.context.globs import matches_path, matches_text, relative_path
+from quarterdeck.dialects.context.shell import CommandLine, SimpleCommand, parse_command_line
+from quarterdeck.dialects.context.tools import (
+    PATH_KEYS,
+    canonical_name,
+    categorize_call,
+    command_of,
+    text_of,
+)
+from quarterdeck.dialects.context.wrappers import unwrapped
+
+Decision: TypeAlias = Literal["allow", "deny", "ask"]
+_SEARCHES: Final = frozenset({"Glob", "Grep"})
+_DIFF: Final = "diff"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParsedCall:
+    """A call as policies see it; only what its class needs is filled."""
+
+    paths: tuple[str, ...] = ()
+    is_read: bool = False
+    is_write: bool = False
+    line: CommandLine | None = None
+    searched: str | None = None
+    is_search: bool = False
+    folder: str | None = None
+    """Where a command line is run, if the call says so."""
+
+
+def parse_call(
+    name: str, kind: str | None, given: Any, content: Sequence[Any] = (), locations: Any = ()
+) -> ParsedCall:
+    """Find out what a call would do; the most dangerous class that fits is taken."""
+    canonical = canonical_name(name)
+    category = categorize_call(name, kind)
+    command = command_of(given)
+    paths = _paths(given, content, locations)
+    if category == "terminal" or kind == "execute" or command is not None:
+        return ParsedCall(line=parse_command_line(command or ""), folder=text_of(given, _FOLDERS))
+    has_diff = any(isinstance(each, Mapping) and each.get("type") == _DIFF for each in content)
+    if category in ("file_write", "file_edit") or has_diff or kind in ("edit", "delete", "move"):
+        return ParsedCall(is_write=True, paths=paths)
+    if category == "file_read" or kind == "read":
+        is_search = canonical in _SEARCHES or kind == "search"
+        return ParsedCall(is_read=True, is_search=is_search, paths=paths, searched=_searched(given))
+    if category in ("search", "web") or kind in ("search", "fetch"):
+        return ParsedCall(is_search=True, searched=_searched(given))
+    return ParsedCall()
+
+
+def decide(policy: PermissionPolicy, call: ParsedCall, project: str) -> Decision:
+    """Return what a policy says about a call in a project."""
+    denial = _denies(policy.auto_deny, call, project)
+    if denial is not None:
+        return denial
+    return "allow" if _allows(policy.auto_approve, call, project) else "ask"
+
+
+# ---- to allow --------------------------------------------------------------------------------
+
+
+def _allows(rules: PolicyRules, call: ParsedCall, project: str) -> bool:
+    if call.line is not None:
+        # What a command means depends on where it is run.
+        is_elsewhere = call.folder is not None and not _is_inside(call.folder, project)
+        if is_elsewhere and rules.commands is not True:
+            return False
+        return _allows_line(rules, call.line, project)
+    if call.is_write:
+        return _all_paths(rules.writes, call.paths, project)
+    if call.is_read and _all_paths(rules.reads, call.paths, project):
+        return True
+    return call.is_search and _text_matches(rules.searches, call.searched)
+
+
+def _allows_line(rules: PolicyRules, line: CommandLine, project: str) -> bool:
+    if rules.commands is True:
+        return True
+    if rules.commands is False or not line.is_complete or not line.commands:
+        return False
+    moves = any(command.words[:1] in (("cd",), ("pushd",)) for command in line.commands)
+    if moves and any(command.writes for command in line.commands):
+        return False  # relative to what?
+    return all(_allows_command(rules, command, project) for command in line.commands)
+
+
+def _allows_command(rules: PolicyRules, command: SimpleCommand, project: str) -> bool:
+    if command.is_dynamic or not _text_matches(rules.commands, command.text):
+        return False
+    return not command.writes or _all_paths(rules.writes, command.writes, project)
+
+
+def _all_paths(rule: Rule, paths: Sequence[str], project: str) -> bool:
+    if isinstance(rule, bool):
+        return rule
+    relative = [relative_path(path, project) for path in paths]
+    # A path of which the shell or the home folder is a part is not known.
+    if any(path.startswith("~") or "$" in path for path in paths):
+        return False
+    return bool(relative) and all(
+        any(matches_path(path, glob, with_dots=False) for glob in rule) for path in relative
+    )
+
+
+def _text_matches(rule: Rule, text: str | None) -> bool:
+    if isinstance(rule, bool):
+        return rule
+    return text is not None and any(matches_text(text, glob) for glob in rule)
+
+
+# ---- to deny ---------------------------------------------------------------------------------
+
+
+def _denies(rules: PolicyRules, call: ParsedCall, project: str) -> Decision | None:
+    """Return "deny", "ask" if it cannot be ruled out, or None."""
+    if call.line is not None:
+        return _denies_line(rules, call.line, project)
+    is_denied = (
+        (call.is_write and _any_path(rules.writes, call.paths, project))
+        or (call.is_read and _any_path(rules.reads, call.paths, project))
+        or (call.is_search and _text_matches(rules.searches, call.searched))
+    )
+    if is_denied:
+        return "deny"
+    rule = rules.writes if call.is_write else rules.reads if call.is_read else False
+    return "ask" if rule and not call.paths else None
+
+
+def _denies_line(rules: PolicyRules, line: CommandLine, project: str) -> Decision | None:
+    if rules.commands is True:
+        return "deny"
+    for command in line.commands:
+        if _any_path(rules.writes, command.writes, project):
+            return "deny"
+        if any(_text_matches(rules.commands, text) for text in _spellings(command)):
+            return "deny"
+    is_unclear = not line.is_complete or any(each.is_dynamic for each in line.commands)
+    return "ask" if rules.commands and is_unclear else None
+
+
+def _spellings(command: SimpleCommand) -> list[str]:
+    """Return all that a command can be said to run."""
+    inner = [" ".join((program, *arguments)) for program, arguments in unwrapped(command)]
+    return [command.text, " ".join(command.words), *inner]
+
+
+def _any_path(rule: Rule, paths: Sequence[str], project: str) -> bool:
+    if isinstance(rule, bool):
+        return rule and bool(paths)
+    return any(
+        matches_path(relative_path(path, project), glob, with_dots=True)
+        for path in paths
+        for glob in rule
+    )
+
+
+# ---- what a call names -----------------------------------------------------------------------
+
+
+def _paths(given: Any, content: Sequence[Any], locations: Any) -> tuple[str, ...]:
+    found = [
+        each["path"]
+        for each in (*content, *(locations if isinstance(locations, Sequence) else ()))
+        if isinstance(each, Mapping) and isinstance(each.get("path"), str)
+    ]
+    named = text_of(given, PATH_KEYS)
+    if isinstance(given, Mapping):
+        found += [text for key in _TARGETS if (text := text_of(given, (key,))) is not None]
+    return tuple(dict.fromkeys([*([named] if named else []), *found]))
+
+
+_FOLDERS: Final = ("cwd", "workdir", "working_directory", "workingDirectory", "dir_path")
+_TARGETS: Final = ("destination", "new_path", "newPath", "to", "target")
+
+
+def _is_inside(folder: str, project: str) -> bool:
+    return not relative_path(f"{folder}/x", project).startswith("/")
+
+
+def _searched(given: Any) -> str | None:
+    return text_of(given, ("url", "query", "pattern", "q", "uri", "regex"))

@@ -1,0 +1,58 @@
+"""`create_event`: events that somebody makes by hand, numbered per session in this process.
+
+The one place of this package with a clock and with state of its own, because the original's helper
+has both. What comes from a log is made by `ContextProjector`, which needs neither.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+from quarterdeck.dialects.context.codec import decode_context_event
+from quarterdeck.dialects.context.events import ContextEvent
+from quarterdeck.dialects.context.times import iso_time
+
+_last: Final[Counter[str]] = Counter()
+
+
+def create_event(
+    session_id: str, fields: Mapping[str, Any] | None = None, **more: Any
+) -> ContextEvent:
+    """Make an event with the next number of its session and the time now.
+
+    Names are camelCase as on the wire, or Python's. A `timestamp` that is given is kept; the
+    number and the session are always ours. What is not an event takes no number.
+
+    Raises:
+        EventInvalid: if `fields` are not those of an event.
+    """
+    given = {_wire_name(name): value for name, value in {**(fields or {}), **more}.items()}
+    seq = _last[session_id] + 1
+    event = decode_context_event(
+        {
+            "timestamp": iso_time(time.time_ns() // 1_000_000),
+            **given,
+            "seq": seq,
+            "sessionId": session_id,
+        }
+    )
+    _last[session_id] = seq
+    return event
+
+
+def reset_sequence(session_id: str) -> None:
+    """Let the next event of a session be number 1 again."""
+    _last.pop(session_id, None)
+
+
+def reset_all_sequences() -> None:
+    """Do so for all sessions."""
+    _last.clear()
+
+
+def _wire_name(name: str) -> str:
+    return re.sub(r"_+([a-z])", lambda found: found[1].upper(), name).rstrip("_")

@@ -1,0 +1,369 @@
+"""A command line of a POSIX shell as the simple commands it would run; pure, and never raises.
+
+Not a shell: nothing is expanded. What matters here is that no command hides: those inside quotes
+that expand, `$( )`, backquotes, `<( )`, groups, pipelines, loops and here-documents are all found.
+What cannot be read to the end, or hides what it runs, is said to be incomplete; whoever decides on
+it must then assume the worst.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+LONGEST: Final = 65_536  # characters of a line that is read
+DEEPEST: Final = 16  # substitutions within each other
+_LEADING: Final = frozenset(
+    {"if", "then", "else", "elif", "do", "while", "until", "!", "{", "time"}
+)
+_CLOSING: Final = frozenset({"fi", "done", "esac", "}"})
+_ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*\+?=")
+_NO_FILE: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"})
+
+
+@dataclass(frozen=True)
+class SimpleCommand:
+    """One program with its arguments, quotes removed."""
+
+    words: tuple[str, ...]
+    assignments: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    """Files that its output is redirected to."""
+    is_piped: bool = False
+    """Whether it reads what the command before it writes."""
+    is_dynamic: bool = False
+    """Whether its program is only known when it runs, as in `$TOOL --version`."""
+
+    @property
+    def text(self) -> str:
+        return " ".join((*self.assignments, *self.words))
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    commands: tuple[SimpleCommand, ...]
+    is_complete: bool
+
+
+def parse_command_line(line: str) -> CommandLine:
+    """Find every simple command of a line, those in substitutions included."""
+    reader = _Reader(line[:LONGEST])
+    reader.read("")
+    is_complete = reader.is_complete and len(line) <= LONGEST
+    return CommandLine(tuple(reader.found), is_complete)
+
+
+@dataclass
+class _Word:
+    parts: list[str] = field(default_factory=list)
+    is_started: bool = False
+    is_quoted: bool = False
+    is_dynamic: bool = False
+
+
+class _Reader:
+    """Reads one line, or what is inside one substitution of it."""
+
+    def __init__(self, text: str, depth: int = 0) -> None:
+        self._text = text
+        self._at = 0
+        self._depth = depth
+        self.found: list[SimpleCommand] = []
+        self.is_complete = True
+        self._word = _Word()
+        self._words: list[_Word] = []
+        self._writes: list[str] = []
+        self._redirect: str | None = None
+        self._heredocs: list[tuple[str, bool]] = []
+        self._is_piped = False
+        self._groups = 0
+        self._actions: Mapping[str, Callable[[], None]] = {
+            "'": self._single_quotes,
+            '"': self._double_quotes,
+            "\\": self._escape,
+            "$": self._dollar,
+            "`": self._backquote,
+            "#": self._hash,
+            ">": self._angle,
+            "<": self._angle,
+            "&": self._ampersand,
+            "|": self._bar,
+            ";": self._end_command,
+            "\n": self._newline,
+            "(": self._open_group,
+            ")": self._close_group,
+            " ": self._end_word,
+            "\t": self._end_word,
+        }
+
+    def read(self, until: str) -> int:
+        """Read up to the character `until` or the end; return where that is."""
+        text = self._text
+        while self._at < len(text):
+            character = text[self._at]
+            if character == until and not self._groups:
+                break
+            self._at += 1
+            action = self._actions.get(character)
+            if action is None:
+                self._add(character)
+            else:
+                action()
+        else:
+            if until:
+                self.is_complete = False
+        self._end_command()
+        if self._groups or self._heredocs:
+            self.is_complete = False
+        return self._at
+
+    # ---- words ---------------------------------------------------------------------------
+
+    def _add(self, text: str, *, is_quoted: bool = False) -> None:
+        word = self._word
+        word.is_started = True
+        word.is_quoted |= is_quoted
+        word.parts.append(text)
+
+    def _single_quotes(self) -> None:
+        end = self._text.find("'", self._at)
+        if end < 0:
+            self.is_complete = False
+            end = len(self._text)
+        self._add(self._text[self._at : end], is_quoted=True)
+        self._at = end + 1
+
+    def _double_quotes(self) -> None:
+        self._add("", is_quoted=True)
+        while self._at < len(self._text):
+            character = self._text[self._at]
+            self._at += 1
+            if character == '"':
+                return
+            if character == "\\":
+                self._escape(special='$`"\\\n')
+            elif character == "$":
+                self._dollar()
+            elif character == "`":
+                self._backquote()
+            else:
+                self._add(character)
+        self.is_complete = False
+
+    def _escape(self, special: str | None = None) -> None:
+        following = self._text[self._at : self._at + 1]
+        self._at += 1
+        if not following:
+            self.is_complete = False
+        elif special is not None and following not in special:
+            self._add("\\" + following)
+        elif following != "\n":
+            self._add(following, is_quoted=True)
+
+    def _hash(self) -> None:
+        if self._word.is_started:
+            self._add("#")
+            return
+        end = self._text.find("\n", self._at)
+        self._at = len(self._text) if end < 0 else end
+
+    # ---- what is only known when it runs -----------------------------------------------------
+
+    def _dollar(self) -> None:
+        following = self._text[self._at : self._at + 1]
+        self._word.is_dynamic = self._word.is_started = True
+        if following == "(":
+            self._at += 1
+            self._substitute(")")
+        elif following == "{":
+            self._at += 1
+            self._braces()
+        elif following == "'":
+            self._at += 1
+            self._ansi_quotes()
+        else:
+            self._add("$")
+
+    def _ansi_quotes(self) -> None:
+        """Read `$'…'`, whose escapes could spell anything: the word stays dynamic."""
+        found = re.compile(r"(?:[^'\\]|\\.)*'", re.DOTALL).match(self._text, self._at)
+        end = len(self._text) if found is None else found.end()
+        self.is_complete &= found is not None
+        self._add(self._text[self._at : end - 1], is_quoted=True)
+        self._at = end
+
+    def _braces(self) -> None:
+        """Read `${…}`; what it may run is found, what it stands for is not."""
+        self._add("${")
+        while self._at < len(self._text):
+            character = self._text[self._at]
+            self._at += 1
+            if character == "}":
+                self._add("}")
+                return
+            if character == "$":
+                self._dollar()
+            elif character == "`":
+                self._backquote()
+            else:
+                self._add(character)
+        self.is_complete = False
+
+    def _backquote(self) -> None:
+        self._word.is_dynamic = self._word.is_started = True
+        end = self._at
+        while end < len(self._text) and self._text[end] != "`":
+            end += 2 if self._text[end] == "\\" else 1
+        if end >= len(self._text):
+            self.is_complete = False
+        inside = re.sub(r"\\([`$\\])", r"\1", self._text[self._at : end])
+        self._inside(inside, "")
+        self._add("`…`")
+        self._at = end + 1
+
+    def _substitute(self, until: str) -> None:
+        used = self._inside(self._text[self._at :], until)
+        self._at += used + 1
+        self._add("$(…)")
+
+    def _inside(self, text: str, until: str) -> int:
+        if self._depth >= DEEPEST:
+            self.is_complete = False
+            return len(text)
+        inner = _Reader(text, self._depth + 1)
+        used = inner.read(until)
+        self.found.extend(inner.found)
+        self.is_complete &= inner.is_complete
+        return used
+
+    # ---- redirections ------------------------------------------------------------------------
+
+    def _angle(self) -> None:
+        first = self._text[self._at - 1]
+        if self._text[self._at : self._at + 1] == "(":
+            self._at += 1
+            self._word.is_dynamic = True
+            self._substitute(")")
+            return
+        found = re.compile(r"<<-|<<<|<<|<>|<&|<|>>|>&|>\||>").match(self._text, self._at - 1)
+        operator = found[0] if found is not None else first
+        self._at += len(operator) - 1
+        if self._word.is_started and not "".join(self._word.parts).isdigit():
+            self._end_word()
+        self._word = _Word()
+        self._redirect = operator
+
+    def _redirected(self, word: _Word) -> None:
+        operator, self._redirect = self._redirect or "", None
+        target = "".join(word.parts)
+        if operator in ("<<", "<<-"):
+            self._heredocs.append((target, word.is_quoted))
+        elif operator == "<>" or ">" in operator:
+            is_descriptor = operator == ">&" and (target.isdigit() or target == "-")
+            if not is_descriptor and target not in _NO_FILE:
+                self._writes.append(target)
+
+    def _heredoc_bodies(self) -> None:
+        for delimiter, is_quoted in self._heredocs:
+            lines = []
+            while True:
+                end = self._text.find("\n", self._at)
+                line = self._text[self._at : end if end >= 0 else None]
+                self._at = end + 1 if end >= 0 else len(self._text)
+                if line.lstrip("\t") == delimiter:
+                    break
+                lines.append(line)
+                if end < 0:
+                    self.is_complete = False
+                    break
+            if not is_quoted:
+                self._expanded("\n".join(lines))
+        self._heredocs.clear()
+
+    def _expanded(self, body: str) -> None:
+        """Find what the text of a here-document runs."""
+        inner = _Reader('"' + body.replace('"', '\\"') + '"', self._depth + 1)
+        inner.read("")
+        self.found.extend(inner.found[:-1] if inner.found else [])
+        self.is_complete &= inner.is_complete
+
+    # ---- where commands end ------------------------------------------------------------------
+
+    def _end_word(self) -> None:
+        word, self._word = self._word, _Word()
+        if not word.is_started:
+            return
+        if self._redirect is not None:
+            self._redirected(word)
+        elif not self._is_keyword(word):
+            self._words.append(word)
+
+    def _is_keyword(self, word: _Word) -> bool:
+        if self._words or word.is_quoted or word.is_dynamic:
+            return False
+        return "".join(word.parts) in _LEADING | _CLOSING
+
+    def _end_command(self) -> None:
+        self._end_word()
+        if self._redirect is not None:  # nothing to redirect to
+            self.is_complete = False
+            self._redirect = None
+        if self._words or self._writes:
+            self.found.append(self._simple())
+        self._words, self._writes, self._is_piped = [], [], False
+
+    def _simple(self) -> SimpleCommand:
+        texts = ["".join(word.parts) for word in self._words]
+        count = 0
+        while count < len(texts) and _ASSIGNMENT.match(texts[count]):
+            count += 1
+        is_dynamic = count < len(texts) and _is_dynamic(self._words[count])
+        return SimpleCommand(
+            tuple(texts[count:]),
+            tuple(texts[:count]),
+            tuple(self._writes),
+            is_piped=self._is_piped,
+            is_dynamic=is_dynamic,
+        )
+
+    def _newline(self) -> None:
+        self._end_command()
+        if self._heredocs:
+            self._heredoc_bodies()
+
+    def _bar(self) -> None:
+        is_pipe = self._text[self._at : self._at + 1] != "|"
+        if self._text[self._at : self._at + 1] in ("|", "&"):
+            self._at += 1
+        self._end_command()
+        self._is_piped = is_pipe
+
+    def _ampersand(self) -> None:
+        following = self._text[self._at : self._at + 1]
+        if following == ">":  # &> and &>>
+            self._end_word()
+            self._at += 2 if self._text[self._at : self._at + 2] == ">>" else 1
+            self._redirect = ">"
+        else:
+            self._at += following == "&"
+            self._end_command()
+
+    def _open_group(self) -> None:
+        self._end_command()
+        self._groups += 1
+
+    def _close_group(self) -> None:
+        self._end_command()
+        if self._groups:
+            self._groups -= 1
+        else:
+            self.is_complete = False
+
+
+def _is_dynamic(program: _Word) -> bool:
+    """Say whether the shell makes another word of this one: `$X`, `{rm,-rf}`, `/bin/r?`."""
+    text = "".join(program.parts)
+    is_pattern = not program.is_quoted and text not in ("[", "[[") and re.search(r"[*?\[{]", text)
+    return program.is_dynamic or bool(is_pattern)

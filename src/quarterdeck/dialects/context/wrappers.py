@@ -1,0 +1,107 @@
+"""What a simple command really runs: behind `sudo`, `env`, `xargs`, `sh -c`, `find -exec`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from quarterdeck.dialects.context.shell import SimpleCommand, parse_command_line
+
+_SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash", "ksh", "fish", "ash"})
+_WITH_VALUE: Final = {
+    "sudo": {"-u", "-g", "-h", "-p", "-C", "-D", "-r", "-t"},
+    "doas": {"-u", "-C"},
+    "env": {"-u", "-C", "-S", "--unset", "--chdir"},
+    "nice": {"-n"},
+    "ionice": {"-c", "-n"},
+    "timeout": {"-s", "-k", "--signal"},
+    "xargs": {"-I", "-n", "-P", "-L", "-d", "-a", "-E", "-s"},
+    "time": {"-f", "-o"},
+    "stdbuf": {"-i", "-o", "-e"},
+    "strace": {"-o", "-e", "-p"},
+    "watch": {"-n"},
+    "exec": {"-a"},
+    "nohup": set(),
+    "command": set(),
+    "builtin": set(),
+    "setsid": set(),
+    "busybox": set(),
+    "eval": set(),
+    "parallel": {"-j"},
+}  # fmt: skip
+"""Programs that run another, and which of their options take a word of their own."""
+_POSITIONAL: Final = {"timeout": 1}
+DEEPEST: Final = 8
+
+
+def is_shell(program: str) -> bool:
+    return program in _SHELLS
+
+
+def program_of(command: SimpleCommand) -> str:
+    """Return the program of a command, without its folder."""
+    return command.words[0].rpartition("/")[2] if command.words else ""
+
+
+def unwrapped(command: SimpleCommand, depth: int = 0) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield each program that a command runs, the outermost first, with its arguments."""
+    if not command.words:
+        return
+    program, arguments = program_of(command), command.words[1:]
+    yield program, arguments
+    if depth >= DEEPEST:
+        yield "", ()  # nothing is known of what is deeper
+        return
+    for inner in _inner(program, arguments):
+        yield from unwrapped(inner, depth + 1)
+
+
+def _inner(program: str, arguments: Sequence[str]) -> Iterator[SimpleCommand]:
+    if program in _SHELLS:
+        yield from _shell_line(arguments)
+    elif program == "eval":
+        yield from _line(" ".join(arguments))
+    elif program in _WITH_VALUE:
+        words = _behind_options(program, arguments)
+        if words:
+            yield SimpleCommand(tuple(words))
+    elif program in ("find", "fd"):
+        for option in ("-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec"):
+            if option in arguments:
+                yield SimpleCommand(tuple(arguments[arguments.index(option) + 1 :]))
+
+
+def _behind_options(program: str, arguments: Sequence[str]) -> list[str]:
+    words = list(arguments)
+    valued = _WITH_VALUE[program]
+    skipped = _POSITIONAL.get(program, 0)
+    while words:
+        if words[0].startswith("-"):
+            option = words.pop(0)
+            if option in valued and words:
+                words.pop(0)
+        elif re.match(r"[A-Za-z_]\w*=", words[0]):
+            words.pop(0)
+        elif skipped:
+            skipped -= 1
+            words.pop(0)
+        else:
+            break
+    return words
+
+
+def _shell_line(arguments: Sequence[str]) -> Iterator[SimpleCommand]:
+    """Find the line behind `-c`, also as `-lc`."""
+    for position, argument in enumerate(arguments):
+        if re.fullmatch(r"-[a-z]*c", argument):
+            if position + 1 < len(arguments):
+                yield from _line(arguments[position + 1])
+            return
+
+
+def _line(text: str) -> Iterator[SimpleCommand]:
+    parsed = parse_command_line(text)
+    yield from parsed.commands
+    if not parsed.is_complete:
+        yield SimpleCommand(("unreadable",))

@@ -1,0 +1,181 @@
+"""What a permission policy says about a call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from quarterdeck.dialects.context import PermissionPolicy, PolicyRules, decide, parse_call
+
+EXAMPLE = PermissionPolicy(
+    auto_approve=PolicyRules(
+        reads=True, writes=("src/**/*.ts",), commands=("npm test",), searches=True
+    )
+)
+NOTHING = PermissionPolicy()
+
+
+def said(policy: PermissionPolicy, name: str, given: Any, kind: str | None = None) -> str:
+    return decide(policy, parse_call(name, kind, given), "/p")
+
+
+def allowing(**rules: Any) -> PermissionPolicy:
+    return PermissionPolicy(auto_approve=PolicyRules(**rules))
+
+
+def run(policy: PermissionPolicy, line: str, **more: Any) -> str:
+    return said(policy, "Bash", {"command": line, **more})
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "decision"),
+    [
+        ("Read", {"file_path": "/anywhere"}, "allow"),
+        ("Grep", {"pattern": "x"}, "allow"),
+        ("WebSearch", {"query": "x"}, "allow"),
+        ("Write", {"file_path": "/p/src/a/b.ts"}, "allow"),
+        ("Edit", {"file_path": "src/b.ts"}, "allow"),
+        ("Write", {"file_path": "/p/src/b.js"}, "ask"),
+        ("Write", {"file_path": "/p/src/../../x/b.ts"}, "ask"),
+        ("Write", {"file_path": "/other/src/b.ts"}, "ask"),
+        ("Write", {}, "ask"),
+        ("Bash", {"command": "npm test"}, "allow"),
+        ("Bash", {"command": "npm test; rm x"}, "ask"),
+        ("Bash", {}, "ask"),
+        ("mcp__x__y", {}, "ask"),
+        ("Task", {"description": "x"}, "ask"),
+    ],
+)
+def test_the_example_of_the_reference_decides(name: str, given: Any, decision: str) -> None:
+    assert said(EXAMPLE, name, given) == decision
+
+
+def test_an_empty_policy_asks_for_everything() -> None:
+    assert said(NOTHING, "Read", {"file_path": "/p/a"}) == "ask"
+    assert run(NOTHING, "ls") == "ask"
+
+
+@pytest.mark.parametrize(
+    ("line", "decision"),
+    [
+        ("npm test", "allow"),
+        ("npm test && git log -1", "allow"),
+        ("npm test | git log", "allow"),
+        ("npm test $(git log)", "ask"),  # the whole word is not `npm test`
+        ("npm test; ls", "ask"),
+        ("npm test & ls", "ask"),
+        ("npm test\nls", "ask"),
+        ("FOO=1 npm test", "ask"),
+        ("sudo npm test", "ask"),
+        ("sh -c 'npm test'", "ask"),
+        ("npm test > out", "ask"),
+        ("npm test 2>&1", "allow"),
+        ("$X npm test", "ask"),
+        ("npm test 'unfinished", "ask"),
+        ("git log `ls`", "ask"),
+    ],
+)
+def test_every_simple_command_of_a_line_must_match(line: str, decision: str) -> None:
+    assert run(allowing(commands=("npm test", "git log*")), line) == decision
+
+
+def test_a_command_that_writes_files_needs_both_rules() -> None:
+    policy = allowing(commands=("npm test",), writes=("out/**",))
+    assert run(policy, "npm test > out/log") == "allow"
+    assert run(policy, "npm test > /p/other") == "ask"
+    assert run(policy, "npm test > ~/out/log") == "ask"
+
+
+def test_where_a_relative_file_is_after_a_change_of_folder_nobody_knows() -> None:
+    policy = allowing(commands=("cd *", "npm test"), writes=("out/**",))
+    assert run(policy, "cd a && npm test") == "allow"
+    assert run(policy, "cd /x && npm test > out/log") == "ask"
+
+
+def test_a_command_outside_the_project_is_asked() -> None:
+    policy = allowing(commands=("npm test",))
+    assert run(policy, "npm test", cwd="/p/sub") == "allow"
+    assert run(policy, "npm test", cwd="/evil") == "ask"
+
+
+def test_all_commands_means_all() -> None:
+    assert run(allowing(commands=True), "rm -rf / 'x") == "allow"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["rm x", "ls; rm x", "sudo rm x", "env A=1 rm x", "sh -c 'rm x'", "/bin/rm x", "echo $(rm x)"],
+)
+def test_what_is_denied_is_denied_however_it_is_wrapped(line: str) -> None:
+    deny = PolicyRules(commands=("rm *",))
+    assert run(PermissionPolicy(auto_approve=PolicyRules(commands=True), auto_deny=deny), line) == (
+        "deny"
+    )
+
+
+@pytest.mark.parametrize("line", ["$X y", "echo 'unfinished", "{rm,x}"])
+def test_what_may_be_denied_is_asked_even_if_all_is_allowed(line: str) -> None:
+    deny = PolicyRules(commands=("rm *",))
+    policy = PermissionPolicy(auto_approve=PolicyRules(commands=True), auto_deny=deny)
+    assert run(policy, line) == "ask"
+
+
+def test_deny_wins_over_allow() -> None:
+    policy = PermissionPolicy(
+        auto_approve=PolicyRules(reads=True, writes=True, searches=True),
+        auto_deny=PolicyRules(reads=("**/.env",), writes=("**/*.lock",), searches=("http://*",)),
+    )
+    assert said(policy, "Read", {"file_path": "/p/a/.env"}) == "deny"
+    assert said(policy, "Read", {"file_path": "/p/a/env"}) == "allow"
+    assert said(policy, "Edit", {"file_path": "/p/x.lock"}) == "deny"
+    assert said(policy, "WebFetch", {"url": "http://x"}) == "deny"
+    assert said(policy, "Write", {}) == "ask"
+    assert run(policy, "echo x > a.lock") == "deny"
+
+
+def test_globs_do_not_let_an_agent_into_hidden_folders_unless_they_say_so() -> None:
+    policy = allowing(writes=("**",))
+    assert said(policy, "Write", {"file_path": "/p/a/b"}) == "allow"
+    assert said(policy, "Write", {"file_path": "/p/.git/hooks/x"}) == "ask"
+    dotted = allowing(writes=(".github/**",))
+    assert said(dotted, "Write", {"file_path": "/p/.github/x.yml"}) == "allow"
+
+
+@pytest.mark.parametrize(
+    ("glob", "path", "decision"),
+    [
+        ("*.md", "/p/a.md", "allow"),
+        ("*.md", "/p/d/a.md", "ask"),
+        ("src/**", "/p/src/a/b", "allow"),
+        ("src/**/*.{ts,tsx}", "/p/src/a.tsx", "allow"),
+        ("a?.[ch]", "/p/ab.c", "allow"),
+        ("a?.[!ch]", "/p/ab.c", "ask"),
+        ("/tmp/**", "/tmp/x", "allow"),
+        ("**", "/tmp/x", "ask"),
+        ("a[", "/p/a[", "allow"),
+    ],
+)
+def test_globs_on_paths(glob: str, path: str, decision: str) -> None:
+    assert said(allowing(writes=(glob,)), "Write", {"file_path": path}) == decision
+
+
+def test_searching_files_is_a_read_and_a_search() -> None:
+    assert said(allowing(reads=True), "Grep", {"pattern": "x"}) == "allow"
+    assert said(allowing(searches=True), "Grep", {"pattern": "x"}) == "allow"
+    assert said(
+        allowing(searches=("https://docs.*",)), "WebFetch", {"url": "https://docs.x/y"}
+    ) == ("allow")
+
+
+def test_all_paths_of_a_call_must_match() -> None:
+    content = [{"type": "diff", "path": "/p/src/a.ts"}, {"type": "diff", "path": "/p/b.ts"}]
+    call = parse_call("Patch", "edit", {}, content)
+    assert decide(EXAMPLE, call, "/p") == "ask"
+    assert decide(allowing(writes=("**/*.ts",)), call, "/p") == "allow"
+
+
+def test_a_call_is_what_it_does_not_what_it_is_called() -> None:
+    assert said(EXAMPLE, "Read", {"command": "rm x"}) == "ask"
+    diff = [{"type": "diff", "path": "/p/x"}]
+    assert decide(EXAMPLE, parse_call("Read", "read", {}, diff), "/p") == "ask"
