@@ -422,6 +422,25 @@ async def test_terminating_the_last_session_ends_the_agent(tmp_path: Path) -> No
         assert await refused(first, CancelCommand()) == "session-closed"
 
 
+async def test_a_listener_that_fails_takes_nothing_from_the_others(tmp_path: Path) -> None:
+    policy = PermissionPolicy(auto_approve=PolicyRules(commands=True))
+
+    def fail(_event: ContextEvent) -> None:
+        raise ValueError("mine")
+
+    async with adapted(ASK) as (_, adapter):
+        session = await adapter.start_session(
+            StartSessionOptions(project_path=str(tmp_path), prompt="")
+        )
+        session.on_event(fail)
+        seen = Seen()
+        session.on_event(seen)
+        await session.execute(SetPermissionPolicyCommand(policy=policy))
+        await session.execute(SendMessageCommand(message="go"))
+        await seen.idle()
+        assert seen.said[-1] == "Allowed."
+
+
 async def test_who_is_detached_hears_nothing_and_the_agent_goes_on(tmp_path: Path) -> None:
     async with adapted({"say": "hi"}) as (host, adapter):
         session, seen = await started(adapter, tmp_path)

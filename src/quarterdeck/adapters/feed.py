@@ -7,6 +7,7 @@ here as well: it decides what is pending and what will be asked, whether anybody
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final, Self
 
@@ -25,6 +26,8 @@ from quarterdeck.dialects.context import (
 from quarterdeck.errors import AcpError, QuarterdeckError
 from quarterdeck.host import Host
 from quarterdeck.protocol import ERROR_CODES, Event, decode_event
+
+logger = logging.getLogger(__name__)
 
 PAGE: Final = 1_000  # events that are read from storage at a time
 
@@ -106,9 +109,16 @@ class SessionFeed:
                 waiting.set()
         for each in told:
             for listener in list(self._listeners.values()):
-                listener(each)
+                self._tell(listener, each)
         if event.type == "permission-request-created":
             self._apply_policy()
+
+    def _tell(self, listener: Listener, event: ContextEvent) -> None:
+        try:
+            listener(event)
+        except Exception:
+            # One listener's mistake is not the others' loss, nor the policy's.
+            logger.exception("listener failed", extra={"event": event.type})
 
     # ---- prompts ---------------------------------------------------------------------------
 

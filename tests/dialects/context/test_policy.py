@@ -105,7 +105,19 @@ def test_all_commands_means_all() -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["rm x", "ls; rm x", "sudo rm x", "env A=1 rm x", "sh -c 'rm x'", "/bin/rm x", "echo $(rm x)"],
+    [
+        "sudo --user me rm x",
+        "time rm x",
+        "su me -c 'rm x'",
+        "function f { rm x; }",
+        "rm x",
+        "ls; rm x",
+        "sudo rm x",
+        "env A=1 rm x",
+        "sh -c 'rm x'",
+        "/bin/rm x",
+        "echo $(rm x)",
+    ],
 )
 def test_what_is_denied_is_denied_however_it_is_wrapped(line: str) -> None:
     deny = PolicyRules(commands=("rm *",))

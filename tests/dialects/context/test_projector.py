@@ -335,6 +335,19 @@ def test_a_search_gives_its_matches() -> None:
     assert (match.file, match.line, match.content) == ("a.py", 3, "x = 1")
 
 
+def test_a_fetched_page_is_web_content() -> None:
+    page = {"title": "T", "content": "Words."}
+    log = called(Log().started().prompted(), "WebFetch", {"url": "https://x"}, rawOutput=page)
+    web = only(log.told(), "tool:result").structured
+    assert (web.url, web.title, web.summary) == ("https://x", "T", "Words.")
+
+
+def test_a_request_that_is_neither_diff_nor_command_is_described() -> None:
+    call = {"toolCallId": "t", "title": "Look it up", "content": [text("in the library")]}
+    asked = only(Log().started().prompted().ask(call).told(), "approval:requested")
+    assert asked.preview.text == "Look it up\nin the library"
+
+
 def test_a_long_output_is_cut_and_says_so() -> None:
     log = called(Log().started().prompted(), "Read", {}, rawOutput="x" * 100_000)
     output = only(log.told(), "tool:result").output
@@ -474,6 +487,15 @@ def test_a_command_that_failed_did_no_git_operation() -> None:
     failed = {"stdout": "", "exit_code": 1}
     log = called(Log().started(), "Bash", {"command": "git stash"}, rawOutput=failed)
     assert not every(log.told(), "git:operation")
+
+
+@pytest.mark.parametrize(
+    "output", ["http://a/" * 7000, "\n" * 60_000, " " * 60_000, "[a (\n" * 12_000, " a -> " * 9_000]
+)
+def test_no_output_makes_looking_for_git_operations_slow(output: str) -> None:
+    command = {"command": "git commit; git push origin x; gh pr create"}
+    log = called(Log().started(), "Bash", command, rawOutput={"stdout": output})
+    assert len(every(log.told(), "git:operation")) <= 1
 
 
 def test_web_operations_have_what_the_output_has() -> None:

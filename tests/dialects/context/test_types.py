@@ -173,6 +173,70 @@ def test_errors_have_the_shape_of_the_reference() -> None:
     assert json.loads(encode_json(short)) == {"code": "X", "message": "m", "recoverable": False}
 
 
+SHAPES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("message:complete", {"messageId": "m", "role": "system"}, {"content": [content]})
+    for content in (
+        {"type": "text", "text": "x"},
+        {"type": "image", "url": "u", "mimeType": "image/png"},
+        {"type": "tool_use", "toolCallId": "t", "name": "n", "input": {"a": 1}},
+        {"type": "tool_result", "toolCallId": "t", "content": "c", "isError": True},
+    )
+]
+SHAPES += [
+    ("tool:result", {"toolCallId": "t", "name": "n", "output": "o"}, {"structured": structured})
+    for structured in (
+        {"type": "file_diff", "path": "p", "diff": "d", "changeType": "created"},
+        {"type": "search_results", "results": [{"file": "f", "line": 1, "content": "c"}]},
+        {"type": "command_output", "exitCode": 0, "stdout": "o", "stderr": "e"},
+        {"type": "web_content", "url": "u", "title": "t", "summary": "s"},
+    )
+]
+ASKED = {"requestId": "r", "toolCallId": "t", "toolName": "n", "toolInput": {}, "description": "d"}
+SHAPES += [
+    ("approval:requested", {**ASKED, "riskLevel": "low", "expiresAt": "x"}, {"preview": preview})
+    for preview in (
+        {"type": "diff", "path": "p", "diff": "d"},
+        {"type": "command", "command": "c", "workingDir": "w"},
+        {"type": "description", "text": "t"},
+    )
+]
+SHAPES += [
+    ("git:operation", {}, {"operation": operation})
+    for operation in (
+        {"kind": "commit", "hash": "h", "message": "m", "filesChanged": 1},
+        {"kind": "branch_create", "name": "n", "from": "f"},
+        {"kind": "branch_switch", "name": "n"},
+        {"kind": "pr_create", "number": 1, "title": "t", "url": "u"},
+        {"kind": "push", "remote": "r", "branch": "b"},
+        {"kind": "stash", "action": "pop"},
+    )
+]
+FOUND = [{"title": "t", "url": "u", "snippet": "s"}]
+SHAPES += [
+    ("web:operation", {}, {"operation": operation})
+    for operation in (
+        {"kind": "search", "query": "q", "results": FOUND},
+        {"kind": "fetch", "url": "u", "title": "t", "statusCode": 200},
+    )
+]
+SHAPES += [
+    ("thinking:complete", {"messageId": "m", "content": ""}, {"redacted": True}),
+    ("subagent:progress", {"subAgentId": "a", "message": "m"}, {"progress": 50.5}),
+    ("progress:update", {"label": "l"}, {"current": 1.5, "total": 3.5, "percentage": 42.5}),
+    ("interaction:question", {"questionId": "q", "question": "?"}, {"defaultValue": "d"}),
+]
+
+
+@pytest.mark.parametrize(("kind", "fields", "more"), SHAPES, ids=lambda each: str(each)[:40])
+def test_every_shape_of_the_reference_reads_and_writes_as_it_is(
+    kind: str, fields: dict[str, Any], more: dict[str, Any]
+) -> None:
+    duration = {"duration": 1.5} if kind == "tool:result" else {}
+    base = {"type": kind, "seq": 1, "sessionId": "s", "timestamp": "2025-01-01T00:00:00.000Z"}
+    whole = {**base, **fields, **duration, **more}
+    assert json.loads(encode_context_event(decode_context_event(whole))) == whole
+
+
 # ---- prefixes --------------------------------------------------------------------------------
 
 

@@ -36,7 +36,6 @@ class ToolCall:
         "has_asked",
         "has_executed",
         "id",
-        "is_answered",
         "is_sub_agent",
         "kind",
         "last_progress",
@@ -72,7 +71,6 @@ class ToolCall:
         self.is_sub_agent = False
         self.last_progress = ""
         self.questions: dict[str, Any] = {}
-        self.is_answered = False
 
     @property
     def is_done(self) -> bool:
@@ -174,6 +172,8 @@ class ToolCall:
 
 
 def _declared_name(more: Mapping[str, Any]) -> str | None:
+    if not more:
+        return None
     meta = more.get("_meta")
     vendors = meta.values() if isinstance(meta, dict) else ()
     candidates = [more.get("name")]

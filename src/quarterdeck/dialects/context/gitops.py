@@ -19,14 +19,15 @@ from quarterdeck.dialects.context.shapes import (
 from quarterdeck.dialects.context.shell import parse_command_line
 from quarterdeck.dialects.context.wrappers import unwrapped
 
+# Each looks at one line at a time: an output may be long, and its author no friend of ours.
 _COMMITTED: Final = re.compile(
-    r"^\[([^\]\s]+)(?: \([^)]*\))? ([0-9a-f]{4,40})\] (.*)$", re.MULTILINE
+    r"^\[([^\]\s]+)(?: \([^)\n]*\))? ([0-9a-f]{4,40})\] (.*)$", re.MULTILINE
 )
-_FILES: Final = re.compile(r"^ ?(\d+) files? changed", re.MULTILINE)
-_PUSHED: Final = re.compile(
-    r"^\s*[*+!=\s]?\s*\S+\s+(?:\[new branch\]\s+)?\S+ -> (\S+)", re.MULTILINE
+_FILES: Final = re.compile(r"^ ?(\d{1,9}) files? changed", re.MULTILINE)
+_PUSHED: Final = re.compile(r"^[ \t].*\S -> (\S+)", re.MULTILINE)
+_PULL_REQUEST: Final = re.compile(
+    r"https?://[^\s/]{1,255}(?:/[^\s/]{1,255}){1,8}/(?:pull|merge_requests)/(\d{1,9})"
 )
-_PULL_REQUEST: Final = re.compile(r"https?://\S+/(?:pull|merge_requests)/(\d+)")
 
 
 def git_operations(line: str, output: str) -> list[GitOperation]:

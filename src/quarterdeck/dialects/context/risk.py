@@ -31,9 +31,10 @@ LEVELS: Final[tuple[RiskLevel, ...]] = ("low", "medium", "high", "critical")
 
 _READERS: Final = _names(
     """[ [[ : ack ag basename cat cd cmp column comm cut diff dirname df du echo export false fd
-    file find fmt fold for function grep egrep fgrep head id jq less ls md5sum more nl od popd
+    file find fmt fold for grep egrep fgrep head id jq less ls md5sum more nl od popd
     printenv printf pushd pwd read readlink realpath return rg sed seq set sha256sum sleep sort stat
-    strings tail test tr tree true type uname uniq unset wait wc whereis which whoami yq date"""
+    strings tail test tr tree true type uname uniq unset wait wc whereis which whoami yq date
+    builtin command env nice time timeout xargs"""
 )
 _WRITING_OPTIONS: Final = re.compile(
     r"-i.*|--in-place.*|-o.*|--output.*|-delete|-fprint.*|-fls|-exec.*|-ok.*|--exec.*|-[xX]|--pre.*"

@@ -15,9 +15,7 @@ from typing import Final
 
 LONGEST: Final = 65_536  # characters of a line that is read
 DEEPEST: Final = 16  # substitutions within each other
-_LEADING: Final = frozenset(
-    {"if", "then", "else", "elif", "do", "while", "until", "!", "{", "time"}
-)
+_LEADING: Final = frozenset({"if", "then", "else", "elif", "do", "while", "until", "!", "{"})
 _CLOSING: Final = frozenset({"fi", "done", "esac", "}"})
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*\+?=")
 _NO_FILE: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"})
@@ -79,6 +77,7 @@ class _Reader:
         self._heredocs: list[tuple[str, bool]] = []
         self._is_piped = False
         self._groups = 0
+        self._names_function = False
         self._actions: Mapping[str, Callable[[], None]] = {
             "'": self._single_quotes,
             '"': self._double_quotes,
@@ -297,13 +296,17 @@ class _Reader:
             return
         if self._redirect is not None:
             self._redirected(word)
+        elif self._names_function:
+            self._names_function = False
         elif not self._is_keyword(word):
             self._words.append(word)
 
     def _is_keyword(self, word: _Word) -> bool:
         if self._words or word.is_quoted or word.is_dynamic:
             return False
-        return "".join(word.parts) in _LEADING | _CLOSING
+        text = "".join(word.parts)
+        self._names_function = text == "function"
+        return self._names_function or text in _LEADING or text in _CLOSING
 
     def _end_command(self) -> None:
         self._end_word()

@@ -56,6 +56,7 @@ class ToolCalls:
         self._settings = settings
         self._project = project
         self._open: dict[str, ToolCall] = {}
+        self._asking: set[str] = set()
         self._ended: OrderedDict[str, int] = OrderedDict()
         self._terminals: OrderedDict[str, Terminal] = OrderedDict()
         self._turn = 0
@@ -66,12 +67,11 @@ class ToolCalls:
     @property
     def is_asking(self) -> bool:
         """Whether a call waits for somebody's answer."""
-        return any(call.questions and not call.is_answered for call in self._open.values())
+        return bool(self._asking)
 
     def answered(self, call_id: str) -> None:
         """Somebody has answered what a call asked."""
-        if call_id in self._open:
-            self._open[call_id].is_answered = True
+        self._asking.discard(call_id)
 
     def next_turn(self) -> None:
         self._turn += 1
@@ -79,6 +79,7 @@ class ToolCalls:
     def forget(self) -> None:
         """Start over: the history is told again."""
         self._open.clear()
+        self._asking.clear()
         self._ended.clear()
         self.aftermath.forget()
         self.count = self.errors = 0
@@ -238,6 +239,7 @@ class ToolCalls:
             labels = tuple(_labels(options)) if isinstance(options, list) else None
             if call.questions.get(question_id) != (question, labels):
                 call.questions[question_id] = (question, labels)
+                self._asking.add(call.id)
                 self._stage.emit(
                     UserQuestionEvent, question_id=question_id, question=question, options=labels
                 )
@@ -294,6 +296,7 @@ class ToolCalls:
 
     def _forget(self, call: ToolCall) -> None:
         self._open.pop(call.id, None)
+        self._asking.discard(call.id)
         for terminal_id in call.terminal_ids:
             self._terminals.pop(terminal_id, None)
         self._ended.pop(call.id, None)

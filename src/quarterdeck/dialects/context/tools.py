@@ -136,7 +136,7 @@ def categorize_call(name: str, kind: str | None, *, is_creation: bool = False) -
 
 def text_of(given: Any, keys: tuple[str, ...]) -> str | None:
     """Return the first of these keys that holds a text (or a number, or words of a command)."""
-    if not isinstance(given, Mapping):
+    if not given or not isinstance(given, dict | Mapping):
         return None
     for key in keys:
         value = given.get(key)

@@ -10,7 +10,7 @@ from quarterdeck.dialects.context.shell import SimpleCommand, parse_command_line
 
 _SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash", "ksh", "fish", "ash"})
 _WITH_VALUE: Final = {
-    "sudo": {"-u", "-g", "-h", "-p", "-C", "-D", "-r", "-t"},
+    "sudo": {"-u", "-g", "-h", "-p", "-C", "-D", "-r", "-t", "--user", "--group"},
     "doas": {"-u", "-C"},
     "env": {"-u", "-C", "-S", "--unset", "--chdir"},
     "nice": {"-n"},
@@ -27,7 +27,7 @@ _WITH_VALUE: Final = {
     "builtin": set(),
     "setsid": set(),
     "busybox": set(),
-    "eval": set(),
+    "coproc": set(),
     "parallel": {"-j"},
 }  # fmt: skip
 """Programs that run another, and which of their options take a word of their own."""
@@ -58,10 +58,14 @@ def unwrapped(command: SimpleCommand, depth: int = 0) -> Iterator[tuple[str, Seq
 
 
 def _inner(program: str, arguments: Sequence[str]) -> Iterator[SimpleCommand]:
-    if program in _SHELLS:
+    if program in _SHELLS or program == "su":
         yield from _shell_line(arguments)
     elif program == "eval":
         yield from _line(" ".join(arguments))
+    elif program == "trap":
+        yield from _line(" ".join(arguments[:1]))
+    elif program == "env" and "-S" in arguments:
+        yield from _line(" ".join(arguments[arguments.index("-S") + 1 :]))
     elif program in _WITH_VALUE:
         words = _behind_options(program, arguments)
         if words:
@@ -94,9 +98,9 @@ def _behind_options(program: str, arguments: Sequence[str]) -> list[str]:
 def _shell_line(arguments: Sequence[str]) -> Iterator[SimpleCommand]:
     """Find the line behind `-c`, also as `-lc`."""
     for position, argument in enumerate(arguments):
-        if re.fullmatch(r"-[a-z]*c", argument):
-            if position + 1 < len(arguments):
-                yield from _line(arguments[position + 1])
+        if re.fullmatch(r"-[A-Za-z]*c[A-Za-z]*|--command", argument):
+            rest = [each for each in arguments[position + 1 :] if not each.startswith("-")]
+            yield from _line(rest[0] if rest else "")
             return
 
 
