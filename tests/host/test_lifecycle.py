@@ -21,7 +21,7 @@ from tests.host.model.world import Unhurried
 
 pytestmark = pytest.mark.anyio
 
-PATIENCE = 5
+PATIENCE = 30
 
 
 class Held(Unhurried):

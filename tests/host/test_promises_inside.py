@@ -97,7 +97,7 @@ async def test_p5_an_agent_that_crashes_again_and_again_lives_once_at_a_time(
         assert all(each.exit_status is not None for each in puppets), "two at a time"
         puppets.append(puppet)
 
-    with pytest.MonkeyPatch.context() as patch, anyio.fail_after(10):
+    with pytest.MonkeyPatch.context() as patch, anyio.fail_after(60):
         patch.setattr(agents, "open_process", pulled(start))
         options = HostOptions(restart="on-crash", restart_limit=2, restart_backoff=backoff)
         async with Host(options) as host:

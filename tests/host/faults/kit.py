@@ -19,7 +19,7 @@ from quarterdeck.storage import SessionMeta, SqliteStorage, Storage, Stored
 from quarterdeck.testing import scripted_agent
 
 HERE = Path(__file__).parent
-PATIENCE = 15
+PATIENCE = 60
 
 
 def scripted(*steps: dict[str, Any], **more: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from quarterdeck.storage import MemoryStorage, SessionMeta, Storage, Stored
 from tests.host.model.puppet import Json, Puppet
 from tests.host.model.reference import ModelAgent, ModelSession, Question, Reference
 
-PATIENCE = 20
+PATIENCE = 60
 REFUSAL = {"code": -32000, "message": "no"}
 MODES = ("ask", "code")
 
