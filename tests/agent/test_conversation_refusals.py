@@ -147,6 +147,21 @@ REFUSALS: list[tuple[str, dict[str, Any], str]] = [
         "prompt[0].data must be a string",
     ),
     ("session/prompt", block(type="audio", data=[]), "prompt[0].data must be a string"),
+    (
+        "session/prompt",
+        block(type="image", data="aGk=", mimeType=5),
+        "prompt[0].mimeType must be a string",
+    ),
+    (
+        "session/prompt",
+        block(type="resource_link", uri="x:", name={}),
+        "prompt[0].name must be a string",
+    ),
+    (
+        "session/prompt",
+        block(type="resource", resource={"uri": "x:", "text": "", "mimeType": []}),
+        "prompt[0].resource.mimeType must be a string",
+    ),
     ("session/prompt", block(type="resource"), "prompt[0].resource must be an object"),
     (
         "session/prompt",

@@ -29,6 +29,7 @@ Json = dict[str, Any]
 def running(*command: str) -> Iterator[Driver]:
     pipe = subprocess.PIPE
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    env.pop("PYTHONUNBUFFERED", None)  # editors do not set it
     with subprocess.Popen(
         [sys.executable, "-W", "error", *command],
         bufsize=0,
@@ -128,6 +129,22 @@ def test_nothing_but_messages_goes_to_stdout(tmp_path: Path) -> None:
     assert answer["result"] == {"stopReason": "end_turn"}
     for words in ("printed", "written", "to the descriptor", "by a child"):
         assert words in errors
+
+
+def test_what_is_printed_before_the_agent_is_served_is_no_message(tmp_path: Path) -> None:
+    program = tmp_path / "loud.py"
+    program.write_text(
+        "from quarterdeck.agent import serve_stdio\n"
+        "print('printed while it starts')\n"
+        "async def agent(turn):\n"
+        "    yield turn.text\n"
+        "serve_stdio(agent)\n"
+    )
+    with running(str(program)) as agent:
+        assert agent.call("initialize", protocolVersion=1)["result"]["protocolVersion"] == 1
+        agent.close()
+        assert agent.status() == 0
+        assert "printed while it starts" in stderr(agent)
 
 
 def test_a_failure_has_its_traceback_on_stderr(tmp_path: Path) -> None:

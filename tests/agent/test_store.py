@@ -226,6 +226,35 @@ async def test_a_damaged_line_is_left_out_and_the_rest_is_replayed(store: Sessio
     assert client.texts() == ["x", "x"]
 
 
+async def test_half_a_surrogate_pair_is_no_damage(store: SessionStore) -> None:
+    async with conversing(Keeper(), store=store) as client:
+        session_id = await client.open_session()
+        await client.prompt(session_id, "cut \ud83d")
+        await client.result("session/close", sessionId=session_id)
+        await client.result("session/load", sessionId=session_id, cwd="/", mcpServers=[])
+    assert [each["content"]["text"] for each in client.updates("user_message_chunk")] == [
+        "cut \ud83d"
+    ]
+
+
+async def test_a_call_that_was_running_when_the_process_was_killed_is_replayed_as_failed(
+    store: SessionStore,
+) -> None:
+    session = store.create("session-a", RECORD)
+    for name, *states in (("a", "in_progress"), ("b", "completed"), ("c", "failed"), ("d",)):
+        call = {"sessionUpdate": "tool_call", "toolCallId": name, "title": "T"}
+        session.append(json.dumps(call).encode())
+        for state in states:
+            update = {"sessionUpdate": "tool_call_update", "toolCallId": name, "status": state}
+            session.append(json.dumps(update).encode())
+    session.close()
+    for _ in range(2):
+        async with conversing(Keeper(), store=store) as client:
+            await client.result("session/load", sessionId="session-a", cwd="/", mcpServers=[])
+        ends = {each["toolCallId"]: each["status"] for each in client.updates("tool_call_update")}
+        assert ends == {"a": "failed", "b": "completed", "c": "failed", "d": "failed"}
+
+
 def test_a_damaged_session_is_refused_and_left_out_of_the_list(store: SessionStore) -> None:
     store.create("session-a", RECORD).close()
     (store.folder / "session-a" / "session.json").write_text("{")

@@ -19,6 +19,7 @@ SESSION_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 _PROTOCOL_VERSIONS: Final = range(65536)
 _TYPES: Final = {"image": "image/png", "audio": "audio/wav"}
+_OPTIONAL_STRINGS: Final = ("mimeType", "name", "title", "description", "uri")
 _NEEDS: Final = {"image": "image", "audio": "audio", "resource": "embeddedContext"}
 
 
@@ -200,6 +201,7 @@ def _check_block(block: Any, place: str, capabilities: Mapping[str, bool]) -> No
             _check_resource(block.get("resource"), f"{place}.resource")
         case _:
             raise invalid(f"{place}: unknown content type {kind!r}")
+    _need_strings_if_there(block, place)
 
 
 def _check_resource(resource: Any, place: str) -> None:
@@ -209,11 +211,18 @@ def _check_resource(resource: Any, place: str) -> None:
     content = [resource.get("text"), resource.get("blob")]
     if not any(isinstance(each, str) for each in content):
         raise invalid(f"{place} needs text or blob")
+    _need_strings_if_there(resource, place)
 
 
 def _need_string(block: Json, name: str, place: str) -> None:
     if not isinstance(block.get(name), str):
         raise invalid(f"{place}.{name} must be a string")
+
+
+def _need_strings_if_there(block: Json, place: str) -> None:
+    for name in _OPTIONAL_STRINGS:
+        if block.get(name) is not None:
+            _need_string(block, name, place)
 
 
 def as_said(block: Json) -> Json:

@@ -17,11 +17,12 @@ from anyio import to_thread
 from msgspec.structs import replace
 
 from quarterdeck.agent.checks import McpServer, invalid
-from quarterdeck.agent.definition import Definition
-from quarterdeck.agent.session import AgentSession, Link, is_update_line
+from quarterdeck.agent.definition import Definition, Json
+from quarterdeck.agent.session import AgentSession, Link, recorded_update
 from quarterdeck.agent.store import SessionStore
 from quarterdeck.agent.stored import SessionRecord, StoredSession
 from quarterdeck.errors import RpcError, StorageFailed
+from quarterdeck.jsontext import encode_json
 from quarterdeck.wire import INVALID_REQUEST, rpc_error
 
 HOOK_SECONDS: Final = 5.0
@@ -228,16 +229,42 @@ async def _seen_through(open_files: Callable[P, T], *arguments: P.args, **named:
 
 
 async def _replay(session: AgentSession, stored: StoredSession) -> None:
+    """Send all there is; calls that were running when a process was killed are told to have failed.
+
+    That they failed is not recorded: what is only read must be readable on a full disk.
+    """
     batches = stored.updates()
+    unfinished: dict[str, None] = {}
 
     def next_batch() -> list[bytes] | None:
         batch = next(batches, None)
-        return None if batch is None else [line for line in batch if is_update_line(line)]
+        if batch is None:
+            return None
+        sound = []
+        for line in batch:
+            update = recorded_update(line)
+            if update is not None:
+                _follow_call(update, unfinished)
+                sound.append(line)
+        return sound
 
     while (batch := await to_thread.run_sync(next_batch)) is not None:
         for line in batch:
             await session.room()
             session.post(line)
+    for call_id in unfinished:
+        ended = {"sessionUpdate": "tool_call_update", "toolCallId": call_id, "status": "failed"}
+        session.post(encode_json(ended))
+
+
+def _follow_call(update: Json, unfinished: dict[str, None]) -> None:
+    match update:
+        case {"toolCallId": str(call_id), "status": "completed" | "failed"}:
+            unfinished.pop(call_id, None)
+        case {"sessionUpdate": "tool_call", "toolCallId": str(call_id)}:
+            unfinished[call_id] = None
+        case _:
+            pass
 
 
 async def _put_away(session: AgentSession) -> None:

@@ -10,7 +10,6 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
-import msgspec
 from anyio import to_thread
 from msgspec import Raw
 from msgspec.structs import replace
@@ -21,7 +20,7 @@ from quarterdeck.agent.client import Client, ClientFacts
 from quarterdeck.agent.definition import Definition, Json
 from quarterdeck.agent.stored import SessionRecord, StoredSession
 from quarterdeck.errors import AgentError, ConnectionClosed, JsonInvalid
-from quarterdeck.jsontext import encode_json
+from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.wire import Connection
 
 if TYPE_CHECKING:
@@ -257,11 +256,14 @@ def is_update(update: Any) -> bool:
     return isinstance(update, Mapping) and isinstance(update.get("sessionUpdate"), str)
 
 
-def is_update_line(line: bytes) -> bool:
-    """Tell whether a recorded line can be sent: a disk may have damaged it."""
+def recorded_update(line: bytes) -> Json | None:
+    """Read a recorded line; None if it cannot be sent: a disk may have damaged it."""
     try:
-        msgspec.json.decode(line, type=dict[str, Raw])
-    except msgspec.DecodeError:
+        update = decode_json(line)
+    except JsonInvalid:
+        update = None
+    if not is_update(update):
         logger.warning("a damaged line of a recorded session is left out")
-        return False
-    return True
+        return None
+    known: Json = update
+    return known

@@ -169,7 +169,7 @@ class StoredSession:
 
 def _open_log(folder: Path) -> int:
     """Open the updates for this process alone, until the descriptor is closed."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         log = os.open(folder / "updates.jsonl", flags, 0o600)
     except OSError as error:

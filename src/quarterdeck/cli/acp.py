@@ -8,14 +8,13 @@ import os
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from quarterdeck.agent import HttpOptions, SessionStore, serve_http, serve_stdio
+from quarterdeck.agent.builtin.settings import TOKEN_VARIABLE
 from quarterdeck.cli import acp_agent
 
 DONE, MISUSED = 0, 2
-
-TOKEN_VARIABLE: Final = "QUARTERDECK_ACP_TOKEN"  # noqa: S105 - its name
 
 
 def run(arguments: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""A server of the Model Context Protocol for tests: `mcp_server.py [broken|silent]`."""
+"""A server of the Model Context Protocol for tests: `mcp_server.py [broken|silent|TOOLS]`."""
 
 from __future__ import annotations
 
@@ -42,6 +42,8 @@ def answer(method: str, params: dict[str, Any]) -> Any:
         version = params["protocolVersion"]
         server = {"name": "test", "version": "1"}
         return {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": server}
+    if method == "tools/list" and sys.argv[1:]:
+        return {"tools": json.loads(sys.argv[1])}
     if method == "tools/list":
         cursor = int(params.get("cursor", 0))
         page: dict[str, Any] = {"tools": TOOLS[cursor : cursor + 1]}

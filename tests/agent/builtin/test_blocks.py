@@ -57,6 +57,11 @@ def told(block: dict[str, Any]) -> Any:
             {"type": "text", "text": "\ud83d\ude00 \ud83d"},
             "\N{GRINNING FACE} \N{REPLACEMENT CHARACTER}",
         ),
+        ({"type": "resource_link", "uri": "http://[nobody"}, "[[nobody](http://[nobody)"),
+        (
+            {"type": "resource", "resource": {"uri": "http://[::1", "text": "x"}},
+            '<file path="http://[::1">\nx\n</file>',
+        ),
         ({"type": "hologram"}, "[a part of the prompt of type 'hologram' was left out]"),
     ],
 )

@@ -108,6 +108,22 @@ async def test_a_turn_is_cancelled_while_the_user_is_asked(tmp_path: Path) -> No
     assert not (tmp_path / "a.txt").exists()
 
 
+async def test_a_permission_for_the_session_does_not_reach_hidden_files_by_a_link(
+    tmp_path: Path,
+) -> None:
+    hook = tmp_path / ".hooks" / "commit.txt"
+    hook.parent.mkdir()
+    hook.write_text("harmless")
+    (tmp_path / "notes.txt").symlink_to(".hooks/commit.txt")
+    async with at_work(tmp_path) as desk:
+        asked = desk.answer_permissions(ALWAYS, REJECT)
+        await desk.use("write", WRITE % "a.txt")
+        await desk.use("write", WRITE % "notes.txt")
+        assert len(asked) == 2
+        assert str(hook) in asked[1]["options"][1]["name"]
+    assert hook.read_text() == "harmless"
+
+
 async def test_reading_needs_no_permission(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x")
     async with at_work(tmp_path) as desk:

@@ -84,6 +84,8 @@ def _lives(pid: int) -> bool:
     [
         (server("broken"), "no such database"),
         (server(command="/no/such/program"), "no such file"),
+        (server('["not a tool", 5]'), "its answer to tools/list is no list of tools"),
+        (server('{"name": "not a list"}'), "its answer to tools/list is no list of tools"),
     ],
 )
 async def test_a_server_that_cannot_start_refuses_the_session_with_a_sentence(
@@ -98,6 +100,16 @@ async def test_a_server_that_cannot_start_refuses_the_session_with_a_sentence(
         with anyio.fail_after(5):
             while any(map(_lives, pids)):  # noqa: ASYNC110 - nothing tells us
                 await anyio.sleep(0.01)
+
+
+async def test_a_tool_that_is_described_oddly_is_one_that_has_to_be_asked_for(
+    tmp_path: Path,
+) -> None:
+    odd = '[{"name": "touch", "annotations": ["readOnlyHint"], "inputSchema": 5}]'
+    async with at_work(tmp_path, mcpServers=[server(odd)]) as desk:
+        asked = desk.answer_permissions(REJECT)
+        await desk.use("mcp__test__touch", '{"name": "made"}')
+    assert len(asked) == 1
 
 
 async def test_a_server_that_dies_is_a_failed_tool_not_a_failed_turn(tmp_path: Path) -> None:

@@ -56,6 +56,13 @@ def is_acceptable(messages: tuple[Message, ...]) -> bool:
     return expected == ()
 
 
+def test_calls_with_the_same_id_keep_their_own_results() -> None:
+    calls = tuple(Call(id="same", name="read", arguments={"path": path}) for path in "ab")
+    results = tuple(Result(call_id="same", name="read", text=text) for text in "ab")
+    said = (AssistantMessage(calls=calls), ResultsMessage(results=results))
+    assert settled(said) == said
+
+
 @given(HISTORIES)
 def test_any_history_becomes_one_that_a_provider_accepts(messages: list[Message]) -> None:
     once = settled(messages)

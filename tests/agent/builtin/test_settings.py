@@ -70,7 +70,8 @@ def test_a_server_of_ones_own_needs_no_key() -> None:
 
 
 def test_keys_are_not_shown_and_not_handed_to_commands() -> None:
-    setup = load_setup({"OPENAI_API_KEY": "sk-secret", "EDITOR": "vi"})
+    token = {"QUARTERDECK_ACP_TOKEN": "with it a command could allow itself everything"}
+    setup = load_setup({"OPENAI_API_KEY": "sk-secret", "EDITOR": "vi", **token})
     assert "sk-secret" not in repr(setup)
     assert setup.environ == {"EDITOR": "vi"}
     assert setup.secrets.removed_from("wrong key sk-secret!") == "wrong key [key]!"

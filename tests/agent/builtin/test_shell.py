@@ -70,7 +70,10 @@ async def test_a_cancelled_turn_ends_its_command_and_answers_at_once(tmp_path: P
         with anyio.fail_after(5):
             answer = await desk.hand.answered(asked)
         assert answer["result"] == {"stopReason": "cancelled"}
-        assert desk.hand.updates("tool_call_update")[-1]["status"] == "failed"
+        last = desk.hand.updates("tool_call_update")[-1]
+        assert last["status"] == "failed"
+        assert "content" not in last, "what the command had said would be taken away"
+        assert "while this was running" in last["rawOutput"]
         assert await _ended(tmp_path)
 
 

@@ -93,6 +93,8 @@ def address() -> Iterator[str]:
         "64:ff9b::7f00:1",
         "2002:7f00:1::",
         "ff02::1",
+        "fec0::1",
+        "::127.0.0.1",
         "nonsense",
     ],
 )

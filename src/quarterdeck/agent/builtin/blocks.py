@@ -84,9 +84,19 @@ def _decoded(content: str, what: str) -> bytes:
 
 def _readable(uri: str) -> str:
     """A file's path, which the tools take, instead of its URI."""
-    parts = urlsplit(uri)
-    return unquote(parts.path) if parts.scheme == "file" else uri
+    scheme, path = _split(uri)
+    return unquote(path) if scheme == "file" else uri
 
 
 def _last_segment(uri: str) -> str:
-    return unquote(urlsplit(uri).path.rstrip("/").rpartition("/")[2])
+    _, path = _split(uri)
+    return unquote(path.rstrip("/").rpartition("/")[2])
+
+
+def _split(uri: str) -> tuple[str, str]:
+    """Return scheme and path; of what is no URI, such as "http://[", all of it is the path."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return "", uri
+    return parts.scheme, parts.path

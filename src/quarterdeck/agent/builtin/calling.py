@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 ALLOW_ONCE = {"optionId": "allow_once", "name": "Allow", "kind": "allow_once"}
 REJECT_ONCE = {"optionId": "reject_once", "name": "Reject", "kind": "reject_once"}
 
+_CUT_SHORT = "the turn ended while this was running; it may have done a part of its work"
+
 logger = logging.getLogger(__name__)
 
 
@@ -34,6 +36,7 @@ class Calling:
         self._allowed = allowed
         self._open: dict[str, str] = {}
         """Calls that the client has been told of and that have not ended, by the model's id."""
+        self._begun: set[str] = set()
 
     def announce(self, call_id: str, name: str, tools: Mapping[str, Tool]) -> None:
         """Tell the client of a call that the model has begun to write."""
@@ -67,7 +70,10 @@ class Calling:
     def abandon(self, reason: str) -> None:
         """End every call that is still open: the client must not wait for them."""
         for acp_id in self._open.values():
-            self._update(acp_id, status="failed", content=[_text(reason)])
+            if acp_id in self._begun:  # what it has shown so far stays
+                self._update(acp_id, status="failed", rawOutput=_CUT_SHORT)
+            else:
+                self._update(acp_id, status="failed", content=[_text(reason)])
         self._open.clear()
 
     async def _run(self, call: Call, tools: Mapping[str, Tool]) -> Outcome:
@@ -95,6 +101,7 @@ class Calling:
             if not await self._is_allowed(acp_id, tool, action, call.arguments):
                 raise ToolFailed("the user refused this; do not try it another way")
             self._update(acp_id, status="in_progress")
+        self._begun.add(acp_id)
         return await action.run(self._progress(acp_id))
 
     async def _is_allowed(

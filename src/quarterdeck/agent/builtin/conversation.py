@@ -131,8 +131,12 @@ def settled(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def _complete(calls: Iterable[Call], results: Iterable[Result]) -> ResultsMessage:
-    known = {result.call_id: result for result in results}
-    return ResultsMessage(results=tuple(known.get(call.id) or _interrupted(call) for call in calls))
+    known: dict[str, list[Result]] = {}
+    for result in results:
+        known.setdefault(result.call_id, []).append(result)
+    # Some servers give all calls of an answer the same id; their results are in the same order.
+    found = (known[call.id].pop(0) if known.get(call.id) else _interrupted(call) for call in calls)
+    return ResultsMessage(results=tuple(found))
 
 
 def _interrupted(call: Call) -> Result:

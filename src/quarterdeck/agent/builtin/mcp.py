@@ -131,7 +131,7 @@ async def _start(
         return [_tool(server.name, told, connection) for told in await _tools(connection)]
     except AgentNotFound as error:
         raise _not_started(server.name, f"{server.command}: {error.reason}", words) from error
-    except (RpcError, ConnectionFailed, KeyError, TypeError) as error:
+    except (RpcError, ConnectionFailed) as error:
         raise _not_started(server.name, str(error), words) from error
 
 
@@ -164,11 +164,18 @@ async def _tools(connection: Connection) -> list[dict[str, Any]]:
     for _ in range(_PAGES):
         params = {} if cursor is None else {"cursor": cursor}
         page: Any = await connection.call("tools/list", params, timeout_seconds=_START_SECONDS)
-        tools += page["tools"]
+        listed = page.get("tools") if isinstance(page, dict) else None
+        if not isinstance(listed, list) or not all(map(_is_tool, listed)):
+            raise RpcError(INTERNAL_ERROR, "its answer to tools/list is no list of tools")
+        tools += listed
         cursor = page.get("nextCursor")
         if not cursor:
             break
     return tools
+
+
+def _is_tool(told: Any) -> bool:
+    return isinstance(told, dict) and isinstance(told.get("name"), str)
 
 
 def tool_name(server: str, tool: str) -> str:
@@ -179,7 +186,8 @@ def tool_name(server: str, tool: str) -> str:
 def _tool(server: str, told: Mapping[str, Any], connection: Connection) -> Tool:
     own_name = told["name"]
     name = tool_name(server, own_name)
-    is_read_only = (told.get("annotations") or {}).get("readOnlyHint") is True
+    hints, schema = told.get("annotations"), told.get("inputSchema")
+    is_read_only = isinstance(hints, dict) and hints.get("readOnlyHint") is True
     kind: Kind = "read" if is_read_only else "other"
     title = f"{server}: {told.get('title') or own_name}"
 
@@ -191,8 +199,9 @@ def _tool(server: str, told: Mapping[str, Any], connection: Connection) -> Tool:
         shown = text_content(f"```json\n{encode_json(dict(arguments)).decode()}\n```")
         return Action(title, run, preview=(shown,), scope=Scope(f"mcp:{server}:{own_name}", words))
 
-    schema = told.get("inputSchema") or {"type": "object", "properties": {}}
-    description = told.get("description") or title
+    if not isinstance(schema, dict) or not schema:
+        schema = {"type": "object", "properties": {}}
+    description = str(told.get("description") or title)
     return Tool(name, kind, description, schema, prepare, asks=not is_read_only)
 
 

@@ -19,6 +19,8 @@ from quarterdeck.errors import ModelFailed, SettingsInvalid
 
 DEMO = "demo"
 KINDS = ("anthropic", "google", "openai")
+TOKEN_VARIABLE = "QUARTERDECK_ACP_TOKEN"  # noqa: S105 - its name
+"""Holds the token of our own server; a command that had it could allow itself everything."""
 
 
 class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -107,7 +109,7 @@ class Setup(Struct, frozen=True, kw_only=True):
     settings: Settings
     secrets: Secrets
     environ: dict[str, str]
-    """For commands and servers that the agent starts: ours without the keys."""
+    """For commands and servers that the agent starts: ours without the keys and our token."""
 
     def provider(self, name: str) -> Provider | None:
         return self.settings.providers.get(name) or PROVIDERS.get(name)
@@ -147,7 +149,8 @@ def load_setup(
     for name in (settings.model, *settings.models):
         _require_known(settings, name)
     secrets = _secrets(settings, environ)
-    rest = {name: value for name, value in environ.items() if name not in secrets.names}
+    hidden = {*secrets.names, TOKEN_VARIABLE}
+    rest = {name: value for name, value in environ.items() if name not in hidden}
     return Setup(settings=settings, secrets=secrets, environ=rest)
 
 

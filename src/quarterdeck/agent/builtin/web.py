@@ -229,8 +229,8 @@ def _is_public(address: Address) -> bool:
             inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         if inner is not None:
             return _is_public(inner)
-        if address.teredo is not None:
-            return False
+        if address.teredo is not None or address.is_reserved or address.is_site_local:
+            return False  # `is_global` is true of fec0::/10 and of ::127.0.0.1
     return address.is_global and not address.is_multicast
 
 

@@ -216,10 +216,10 @@ def stdio_transport() -> FdTransport:
     fed from a file or a pipe sees the end of its input before it has answered: give its connection
     some `grace_seconds`.
     """
-    sys.stdout.flush()
     read_fd, write_fd = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
     os.dup2(2, 1)
+    sys.stdout.flush()  # what was printed before, and waits in its buffer, is no message either
     return FdTransport(read_fd, write_fd)

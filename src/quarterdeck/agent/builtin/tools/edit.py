@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
+from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -104,8 +104,11 @@ def _scope(path: str, workplace: Workplace) -> Scope:
     """Files of the same kind in the same root; but hidden ones, and those of no kind, one by one.
 
     What is hidden often decides what is run later: hooks of git, settings of editors, workflows.
+    A link may lead to such a file by an innocent name.
     """
-    place = PurePosixPath(path)
+    place = Path(path).resolve()
+    if str(place) != path:
+        return Scope(f"edit:{path}:{place}", f"Allow changes to {place} for this session")
     for root in workplace.files.roots:
         if place.is_relative_to(root) and place.suffix:
             inner = place.relative_to(root).parts
