@@ -131,17 +131,22 @@ class StorageRefused(QuarterdeckError):
 
 
 class StorageFailed(QuarterdeckError):
-    """An open log could not be written or read; nothing of the batch in question was stored."""
+    """An open log could not be written or read; nothing of the batch in question was stored.
 
-    def __init__(self, path: object, reason: str, remedy: str) -> None:
+    Attributes:
+        is_final: whether trying again is in vain as long as the log is open.
+    """
+
+    def __init__(self, path: object, reason: str, remedy: str, *, is_final: bool = False) -> None:
         super().__init__(f"the log {path} failed: {reason}; {remedy}")
+        self.is_final = is_final
         self.path = str(path)
         self.reason = reason
         self.remedy = remedy
 
     def again(self) -> StorageFailed:
         """Return the same for another caller: a raised exception keeps all it went through."""
-        return StorageFailed(self.path, self.reason, self.remedy)
+        return StorageFailed(self.path, self.reason, self.remedy, is_final=self.is_final)
 
 
 class AgentNotFound(QuarterdeckError):

@@ -16,6 +16,8 @@ import msgspec
 from quarterdeck.errors import JsonInvalid
 
 _decode = msgspec.json.Decoder().decode
+UNWRITABLE = (TypeError, ValueError, NotImplementedError, JsonInvalid)
+"""What writing a value of somebody else as JSON may raise."""
 _BOM = b"\xef\xbb\xbf"
 
 

@@ -85,7 +85,10 @@ def test_whoever_joins_in_a_callback_gets_that_event_once(publish: Publish) -> N
     assert seen == [1, 2, 3]
 
 
-def test_a_callback_that_raises_is_told_of_and_the_others_get_the_event(publish: Publish) -> None:
+@pytest.mark.anyio
+async def test_a_callback_that_raises_is_told_of_and_the_others_get_the_event(
+    publish: Publish,
+) -> None:
     failures: list[str] = []
     stream, seen = quiet_stream(failures), list[int]()
 
@@ -112,7 +115,8 @@ def test_whoever_unsubscribes_in_its_own_callback_gets_nothing_more(publish: Pub
     assert seen == [1]
 
 
-def test_a_callback_that_raises_stop_iteration_gets_all_the_same_what_follows(
+@pytest.mark.anyio
+async def test_a_callback_that_raises_stop_iteration_gets_all_the_same_what_follows(
     publish: Publish,
 ) -> None:
     failures: list[str] = []

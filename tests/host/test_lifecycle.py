@@ -339,3 +339,21 @@ async def test_a_prompt_in_any_moment_of_its_agents_end_leaves_a_disconnected_se
             assert stage.status() == "disconnected", f"after {moment} steps"
         codes.add(turn.code)
     assert codes == {"acpjs/agent-exited", "acpjs/session-closed"}
+
+
+async def test_an_answer_to_a_question_of_an_earlier_host_does_not_answer_another_one(
+    tmp_path: Path,
+) -> None:
+    log = MemoryStorage()
+    async with staged(tmp_path, log) as stage:
+        await stage.create("a")
+        stage.ask("a")
+        old = (await stage.told.first("permission-updated")).payload["requestId"]
+        assert old == "perm-1"
+    async with staged(tmp_path, log) as stage:
+        await stage.create("b")
+        stage.ask("b")
+        new = (await stage.told.first("permission-updated")).payload["requestId"]
+        assert new.startswith("perm-")
+        with pytest.raises(AcpError, match="already answered"):
+            await stage.host.respond_permission(old, {"outcome": "cancelled"})

@@ -59,7 +59,9 @@ class Scene:
 
     async def gate(self, number: int = 1) -> str:
         """Wait until the agent has come to a gate; return what opens it."""
-        request_id = f"elic-{number}"
+        first = await self.told.first("quarterdeck/elicitation-updated")
+        before = int(first.payload["requestId"].removeprefix("elic-")) - 1
+        request_id = f"elic-{before + number}"
         await self.told.first("quarterdeck/elicitation-updated", requestId=request_id)
         return request_id
 

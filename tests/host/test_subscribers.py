@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from quarterdeck.host import DefaultTerminalHandler, Host, HostOptions
 from quarterdeck.protocol import Event
+from quarterdeck.storage import MemoryStorage, SqliteStorage
 from tests.host.test_host import Seen, agent, running
 
 pytestmark = pytest.mark.anyio
@@ -93,3 +96,22 @@ def test_options_cannot_be_changed() -> None:
         host.options.restart_limit = 8  # type: ignore[misc]
     with pytest.raises(AttributeError):
         HostOptions().restart_limit = 8  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("kind", [MemoryStorage, SqliteStorage])
+async def test_a_callback_that_meets_the_result_of_a_cancelled_future_is_isolated_like_any_other(
+    kind: type[MemoryStorage] | type[SqliteStorage], tmp_path: Path
+) -> None:
+    log = MemoryStorage() if kind is MemoryStorage else SqliteStorage(tmp_path / "log.db")
+    async with running(log) as host:
+
+        def ask_too_late(_event: Event) -> None:
+            raise anyio.get_cancelled_exc_class()
+
+        seen = Seen()
+        host.subscribe(None, 0, ask_too_late)
+        host.subscribe(None, 0, seen)
+        host.diagnose("info", "test/one", "one")
+        while not errors(seen):
+            await anyio.lowlevel.checkpoint()
+        assert errors(seen) == [{"type": "diagnostic", "seq": 1}]

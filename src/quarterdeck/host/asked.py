@@ -14,6 +14,15 @@ class Asked:
         self.permissions = permissions
         self.elicitations = elicitations
 
+    def number_after(self, stored: int) -> None:
+        """Number on after all questions of earlier hosts, of whose logs `stored` events are known.
+
+        Each question of a session was at least one of those events, so none had a higher number,
+        and what was never stored nobody has seen. An answer that comes too late finds nothing.
+        """
+        self.permissions.number_after(stored)
+        self.elicitations.number_after(stored)
+
     def supersede(self, concerns: Concerns) -> None:
         """Withdraw what nobody needs to answer any more, and let its agents know."""
         for question in self.withdraw(concerns):

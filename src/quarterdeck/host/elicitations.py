@@ -15,6 +15,7 @@ from msgspec import UNSET
 from quarterdeck.acp import Unknown, decode, schema
 from quarterdeck.errors import AcpError, ProtocolError
 from quarterdeck.host.emitter import Emitter
+from quarterdeck.host.options import check_json
 from quarterdeck.host.questions import Concerns, Question, Table
 from quarterdeck.host.repair import mark
 from quarterdeck.host.sessions import Session
@@ -68,6 +69,9 @@ class Elicitations:
         self._modes = modes
         self._table: Table[Elicitation] = Table("elicitation")
 
+    def number_after(self, number: int) -> None:
+        self._table.number_after(number)
+
     def all(self) -> list[Elicitation]:
         return self._table.all()
 
@@ -96,6 +100,7 @@ class Elicitations:
         """
         pending = self._table.get(request_id)
         _check_response(response, {} if pending is None else pending.request)
+        check_json(response, "the answer")
         question = self._table.take(request_id)
         question.action = response["action"]
         self._tell(question)

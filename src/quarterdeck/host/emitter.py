@@ -7,11 +7,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from quarterdeck.errors import JsonInvalid, StorageFailed
+from quarterdeck.errors import StorageFailed
 from quarterdeck.host.journal import Journal
 from quarterdeck.host.sessions import Session
 from quarterdeck.host.streams import Stream
-from quarterdeck.jsontext import encode_json
+from quarterdeck.jsontext import UNWRITABLE, encode_json
 from quarterdeck.protocol import (
     SESSION_EVENT_CLASSES,
     DiagnosticLevel,
@@ -115,7 +115,7 @@ class Emitter:
         )
         try:
             data = encode_event(event)
-        except (TypeError, ValueError, NotImplementedError, JsonInvalid) as error:
+        except UNWRITABLE as error:
             self._not_written(event, error)
             return
         stream.last_seq = seq
@@ -178,7 +178,7 @@ class Emitter:
         draft = ("diagnostic", payload, None)
         self.journal.publish_now((None, self._host_events, draft))
 
-    def _on_callback_failed(self, event: Event, error: Exception) -> None:
+    def _on_callback_failed(self, event: Event, error: BaseException) -> None:
         logger.error("subscriber failed", extra={"event": event.type}, exc_info=error)
         if event.type == "diagnostic" and event.payload.get("code") == "subscriber/error":
             return  # telling of it would go round in circles
@@ -194,7 +194,7 @@ class Emitter:
 def _can_be_written(payload: dict[str, Any]) -> bool:
     try:
         encode_json(payload)
-    except (TypeError, ValueError, NotImplementedError, JsonInvalid):
+    except UNWRITABLE:
         return False
     return True
 

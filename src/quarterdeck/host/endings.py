@@ -107,7 +107,11 @@ class Endings:
             # waiting.
             for question in withdrawn:
                 question.refuse()
-        await self._emitter.journal.settled()
+        try:
+            await self._emitter.journal.settled()
+        finally:
+            if ending == "delete":
+                session.stream.end()
 
     async def _commit(self, ending: Ending, session: Session, generation: int) -> None:
         lifecycle: Literal["closed", "deleted"] = "closed" if ending == "close" else "deleted"

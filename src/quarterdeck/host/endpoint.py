@@ -34,6 +34,7 @@ from quarterdeck.protocol import (
     TransportUnsubscribe,
     to_json,
 )
+from quarterdeck.wire import foreign_errors
 
 logger = logging.getLogger(__name__)
 
@@ -134,11 +135,11 @@ class HostEndpoint:
         handler.given.add(request.id)
         try:
             handler.call(request)
-        except Exception as error:
+        except foreign_errors() as error:
             logger.exception("handler of inbound requests failed", extra={"request": request.id})
             self._report(request, error)
 
-    def _report(self, request: InboundRequest, error: Exception) -> None:
+    def _report(self, request: InboundRequest, error: BaseException) -> None:
         self._host.diagnose(
             "error",
             "subscriber/error",

@@ -104,7 +104,7 @@ class Host:
 
     async def __aenter__(self) -> Self:
         await self.options.storage.open()
-        await self._restorer.look_around()
+        self._asked.number_after(await self._restorer.look_around())
         terminal: Any = self.options.terminal
         if hasattr(terminal, "emit"):
             terminal.emit = self._on_terminal_output
@@ -343,10 +343,8 @@ class Host:
         async with anyio.create_task_group() as tasks:
             for agent in list(self._agents.values()):
                 tasks.start_soon(agent.dispose)
-        # A storage that keeps failing must not keep us here: `end` gives up, and says so.
-        with anyio.move_on_after(STORING_SECONDS):
-            await self._journal.settled()
-        self._journal.end()
+        # A storage that keeps failing must not keep us here: `finish` gives up, and says so.
+        await self._journal.finish(STORING_SECONDS)
         self._emitter.host_stream.end()
         for session in self._sessions.known.values():
             session.stream.end()

@@ -82,6 +82,8 @@ class Inbound:
 
     def _request_permission(self, agent: Agent, session: Session, params: Any) -> Awaitable[Any]:
         # A plain function: the request is pending, and told, before the next message is read.
+        if not isinstance(params.get("toolCall"), dict):
+            raise rpc_error(INVALID_PARAMS, "the toolCall of a permission request is an object")
         return self._answer(agent, self._asked.permissions.open(session, params))
 
     def _create_elicitation(self, agent: Agent, params: Any) -> Awaitable[Any]:

@@ -11,7 +11,9 @@ Stored before seen (INV-5): with a durable storage a batch is committed, then pu
 batch is being committed the next one gathers: the commit is shared by all that arrived meanwhile.
 A commit that fails is told (`storage/write-failed`) and tried again until it succeeds: nothing is
 published that is not stored, and nothing is dropped. Meanwhile `pressure` asks whoever reads from
-agents to stop, so that a full disk or a slow one does not fill the memory instead.
+agents to stop, so that a full disk or a slow one does not fill the memory instead. Only a storage
+that says it will never take anything again is believed: then nothing is published any more, and
+every call that needs the log fails with what it said.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 import anyio
@@ -31,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 HIGH_WATER = 5000  # events that wait for their commit before reading from agents stops
 RETRY_SECONDS = (0.05, 0.2, 0.5, 1.0)  # after a failed commit; the last one repeats
+
+_LOG = "in storage"  # of a storage that does not say its name
 
 OnStorageFailed = Callable[[StorageFailed], None]
 
@@ -72,6 +76,7 @@ class Journal:
         self._progress: anyio.Event | None = None
         self._relief: anyio.Event | None = None
         self._ending = anyio.Event()
+        self._broken: StorageFailed | None = None
 
     def add(self, entry: Entry) -> None:
         """Take an entry; with a storage that keeps nothing over a crash it is published at once."""
@@ -122,13 +127,27 @@ class Journal:
         return self._relief
 
     async def settled(self) -> None:
-        """Wait until all that was added so far is stored and published."""
+        """Wait until all that was added so far is stored and published.
+
+        Raises:
+            StorageFailed: if it never will be.
+        """
         self.flush()
         target = self._taken + len(self._waiting)
         while self._done < target:
+            self.check()
             if self._progress is None:
                 self._progress = anyio.Event()
             await self._progress.wait()
+
+    def check(self) -> None:
+        """Refuse to begin what could not be recorded.
+
+        Raises:
+            StorageFailed: if nothing can be stored any more.
+        """
+        if self._broken is not None:
+            raise self._broken.again()
 
     async def commit(self, record: SessionMeta) -> None:
         """Store one record now, or fail: for what must not be said unless it is stored.
@@ -137,7 +156,7 @@ class Journal:
             StorageFailed: if it could not be stored; nothing was changed.
         """
         await self.settled()
-        await self._storage.append((record,))
+        await self._append((record,))
 
     async def run(self) -> None:
         """Commit and publish until `end`, then the rest.
@@ -157,12 +176,19 @@ class Journal:
                 await filled.wait()
             batch = self._take_waiting()
             records = [record for record, _publish, _argument in batch if record is not None]
-            if not await self._store(records):
+            if self._broken is None and await self._store(records):
+                self._publish(batch)
+            elif self._broken is None:
                 return
-            self._publish(batch)
             if self._relief is not None and len(self._waiting) < HIGH_WATER:
                 self._relief.set()
                 self._relief = None
+
+    async def finish(self, seconds: float) -> None:
+        """Store what is left and end; a storage that keeps failing gets so many seconds."""
+        with anyio.move_on_after(seconds), suppress(StorageFailed):
+            await self.settled()
+        self.end()
 
     def end(self) -> None:
         """Let `run` end after what is left; what cannot be stored now is given up."""
@@ -172,14 +198,17 @@ class Journal:
             self._filled = None
 
     async def _store(self, records: Sequence[Stored | SessionMeta]) -> bool:
-        """Store until it works; False if it did not and there is no more time to try."""
+        """Store until it works; False if it never will, or there is no more time to try."""
         attempt = 0
         while records:
             try:
-                await self._storage.append(records)
+                await self._append(records)
             except StorageFailed as error:
                 if attempt == 0:
                     self._on_storage_failed(error)
+                if error.is_final:
+                    self._break(error)
+                    return False
                 if self._ending.is_set():
                     facts = {"records": len(records), "reason": str(error)}
                     logger.error("events could not be stored before the end", extra=facts)  # noqa: TRY400
@@ -190,6 +219,28 @@ class Journal:
             else:
                 return True
         return True
+
+    async def _append(self, records: Sequence[Stored | SessionMeta]) -> None:
+        try:
+            await self._storage.append(records)
+        except StorageFailed:
+            raise
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise StorageFailed(
+                _LOG, reason, "check the disk; then it goes on by itself"
+            ) from error
+        except Exception as error:
+            logger.exception("the storage failed in a way it must not")
+            reason = f"{type(error).__name__}: {error}"
+            raise StorageFailed(_LOG, reason, "restart, and report this", is_final=True) from error
+
+    def _break(self, error: StorageFailed) -> None:
+        """Let everybody know who waits for what will never be stored."""
+        self._broken = error.again()
+        if self._progress is not None:
+            self._progress.set()
+            self._progress = None
 
     def _take_waiting(self) -> list[Entry]:
         batch = self._waiting.copy()

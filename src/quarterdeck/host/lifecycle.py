@@ -113,6 +113,7 @@ class Lifecycles:
 
     async def _ask_for_new(self, agent: Agent, place: Place, on_answer: OnAnswer) -> None:
         connection, params = agent.connection(), place_params(agent, place)
+        self._emitter.journal.check()
         agent.expects_session += 1
         try:
             await connection.call(
@@ -267,6 +268,7 @@ class Lifecycles:
         self, operation: Literal["load", "resume"], agent: Agent, session_id: str, place: Place
     ) -> Opening:
         """Find or stage a session, and note what to go back to on failure."""
+        self._emitter.journal.check()
         session = self._sessions.known.get(session_id)
         if session_id in self._sessions.staged:
             raise config_invalid(f"session {session_id} is being opened already")

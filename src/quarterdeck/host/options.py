@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from quarterdeck.errors import AcpError
 from quarterdeck.host.handlers import FsHandler, TerminalHandler, check_terminal
+from quarterdeck.jsontext import UNWRITABLE, encode_json
 from quarterdeck.machine import DefaultFsHandler
 from quarterdeck.protocol import ERROR_CODES, AgentDefinition
 from quarterdeck.storage import MemoryStorage, Storage
@@ -75,6 +76,18 @@ class ResolvedHostOptions:
 
 def config_invalid(message: str) -> AcpError:
     return AcpError(ERROR_CODES["config_invalid"], message)
+
+
+def check_json(value: Any, what: str) -> None:
+    """Refuse what cannot be sent or stored, before anything is done with it.
+
+    Raises:
+        AcpError: `acpjs/config-invalid`.
+    """
+    try:
+        encode_json(value)
+    except UNWRITABLE as error:
+        raise config_invalid(f"{what} cannot be written as JSON: {error}") from error
 
 
 def resolve_host_options(

@@ -9,6 +9,7 @@ from msgspec import UNSET
 
 from quarterdeck.errors import AcpError
 from quarterdeck.host.emitter import Emitter
+from quarterdeck.host.options import check_json
 from quarterdeck.host.questions import Concerns, Question, Table
 from quarterdeck.host.sessions import Session
 from quarterdeck.protocol import ERROR_CODES, HostPermissionSnapshot
@@ -58,6 +59,9 @@ class Permissions:
         self._emitter = emitter
         self._table: Table[PermissionRequest] = Table("permission request")
 
+    def number_after(self, number: int) -> None:
+        self._table.number_after(number)
+
     def all(self) -> list[PermissionRequest]:
         return self._table.all()
 
@@ -83,6 +87,7 @@ class Permissions:
                 `acpjs/config-invalid` if the outcome is none.
         """
         _check_outcome(outcome)
+        check_json(outcome, "the outcome")
         request = self._table.take(request_id)
         request.outcome = outcome
         payload = {"requestId": request_id, "status": "answered", "outcome": outcome}

@@ -19,7 +19,7 @@ from quarterdeck.errors import (
 from quarterdeck.host.agents import Agent
 from quarterdeck.host.asked import Asked
 from quarterdeck.host.emitter import Emitter
-from quarterdeck.host.options import config_invalid
+from quarterdeck.host.options import check_json, config_invalid
 from quarterdeck.host.repair import mark
 from quarterdeck.host.sessions import Session, session_closed, unsupported
 from quarterdeck.host.work import InBackground
@@ -41,6 +41,7 @@ def check_prompt(prompt: Prompt) -> list[dict[str, Any]]:
         return [{"type": "text", "text": prompt}]
     blocks: Any = prompt
     if isinstance(blocks, Sequence) and all(isinstance(block, Mapping) for block in blocks):
+        check_json(blocks, "the prompt")
         return [dict(block) for block in blocks]
     raise config_invalid("a prompt is a text or a list of content blocks")
 
@@ -58,6 +59,7 @@ def check_config_value(value: ConfigValue) -> dict[str, Any]:
     if isinstance(value, str):
         return {"value": value}
     if "value" in value:
+        check_json(value, "the config value")
         return dict(value)
     raise config_invalid("a config value is a text, a boolean or {type?, value}")
 
@@ -85,6 +87,7 @@ class Turns:
     ) -> dict[str, Any]:
         """Run one turn and return what its `prompt-finished` event carries."""
         connection = agent.connection()
+        self._emitter.journal.check()
         turn = _Turn(session.generation)
         session.status = "prompting"  # at once, so that no second prompt comes in between
         # In a task of the host: a caller that goes away does not take the turn along unfinished.

@@ -62,6 +62,10 @@ class Table(Generic[Q]):
         self._resolved: deque[Q] = deque(maxlen=RESOLVED)
         self._last = 0
 
+    def number_after(self, number: int) -> None:
+        """Give no number up to this one: an earlier host may have."""
+        self._last = max(self._last, number)
+
     def next_number(self) -> int:
         self._last += 1
         return self._last

@@ -15,9 +15,9 @@ from quarterdeck.host.elicitations import record_elicitation
 from quarterdeck.host.emitter import Emitter
 from quarterdeck.host.lifecycle import Lifecycles
 from quarterdeck.host.sessions import Place, Session
-from quarterdeck.host.streams import PAGE
+from quarterdeck.host.streams import PAGE, decode_stored
 from quarterdeck.host.table import Sessions
-from quarterdeck.protocol import ELICITATION_UPDATED, Event, Normalized, decode_event
+from quarterdeck.protocol import ELICITATION_UPDATED, Event, Normalized
 from quarterdeck.storage import SessionMeta, Storage
 
 _Pending = dict[Any, dict[str, Any] | None]
@@ -36,12 +36,18 @@ class Restorer:
         self._lifecycles = lifecycles
         self._unsettled: set[str] = set()
 
-    async def look_around(self) -> None:
-        """Learn what is in storage; what ended there has ended, also if nobody restores."""
+    async def look_around(self) -> int:
+        """Learn what is in storage; what ended there has ended, also if nobody restores.
+
+        Returns how many events were ever stored.
+        """
+        stored = 0
         for meta in await self._storage.sessions():
+            stored += meta.last_seq
             self._lifecycles.stored[meta.session_id] = meta
             if meta.lifecycle != "open":
                 self._sessions.tombstones[meta.session_id] = meta.lifecycle
+        return stored
 
     async def restore(self) -> list[Session]:
         """Add the sessions that storage has and we do not; return those."""
@@ -92,8 +98,9 @@ class Restorer:
         status: str | None = None
         after = 0
         while page := await self._storage.read(session.id, after, PAGE):
-            for event in map(decode_event, page):
-                after = event.seq
+            after += len(page)  # or more, if some were deleted
+            for event in decode_stored(page):
+                after = max(after, event.seq)
                 status = _follow(session, event, pending, status)
         if session.id not in self._unsettled:
             return  # somebody else was faster

@@ -101,9 +101,15 @@ class Session:
         )
 
     def take_info(self, payload: dict[str, Any]) -> None:
-        """Follow an agent's `session-info-update`: absent keeps, null clears."""
-        self.title = payload.get("title", self.title)
-        self.updated_at = payload.get("updatedAt", self.updated_at)
+        """Follow an agent's `session-info-update`: absent keeps, null clears, nonsense is kept out.
+
+        What is not a text could be stored, but the whole meta could not be read again.
+        """
+        title, updated_at = payload.get("title", UNSET), payload.get("updatedAt", UNSET)
+        if title is None or isinstance(title, str):
+            self.title = title
+        if updated_at is None or isinstance(updated_at, str):
+            self.updated_at = updated_at
 
     def void(self) -> None:
         """End what is under way: its late answer no longer counts."""

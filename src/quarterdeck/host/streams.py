@@ -20,8 +20,9 @@ from itertools import islice
 
 import anyio
 
-from quarterdeck.errors import StorageFailed
+from quarterdeck.errors import EventInvalid, StorageFailed
 from quarterdeck.protocol import Event, decode_event
+from quarterdeck.wire import foreign_errors
 
 logger = logging.getLogger(__name__)
 
@@ -30,13 +31,32 @@ ReadPage = Callable[[int, int], Awaitable[Sequence[bytes]]]
 """Read at most so many stored events after a number."""
 ReadNow = Callable[[int, int], Sequence[bytes]]
 """The same in the same step: for a storage in memory."""
-OnCallbackFailed = Callable[[Event, Exception], None]
+OnCallbackFailed = Callable[[Event, BaseException], None]
+
+_Page = tuple[Sequence[Event], int]
+"""Events, and the number up to which nothing else is to be had."""
 
 TAIL = 256  # events of a session kept in memory; with 1,000 they leave the processor's cache, and
 # making and freeing each costs a tenth more
 HOST_TAIL = 1000  # events of the host that are kept: they are stored nowhere else
 RETRY_SECONDS = 1.0  # until a subscriber's page is read again, if storage failed
 PAGE = 1000  # events that are read from storage at a time
+
+
+def decode_stored(page: Sequence[bytes]) -> list[Event]:
+    """Decode stored events; a damaged one is left out and does not hide the others."""
+    try:
+        return [decode_event(data) for data in page]
+    except EventInvalid:
+        return list(_readable(page))
+
+
+def _readable(page: Sequence[bytes]) -> Iterator[Event]:
+    for data in page:
+        try:
+            yield decode_event(data)
+        except EventInvalid as error:
+            logger.warning("a stored event cannot be read", extra={"reason": error.reason})
 
 
 class Subscriber:
@@ -114,7 +134,7 @@ class Stream:
                 self._deliver(subscriber, self._tail_after(subscriber.cursor))
             elif self._read_now is not None:
                 page = self._read_now(subscriber.cursor, PAGE)
-                self._deliver(subscriber, self._visible(page))
+                self._hand_over(subscriber, self._visible(page, subscriber.cursor, self.published))
             elif self._read_page is None:
                 subscriber.cursor = self._tail[0].seq - 1
             else:
@@ -147,7 +167,14 @@ class Stream:
                 logger.error("events cannot be read", extra={"reason": str(error)})  # noqa: TRY400
                 await anyio.sleep(RETRY_SECONDS)
             else:
-                self._deliver(subscriber, page)
+                self._hand_over(subscriber, page)
+
+    def _hand_over(self, subscriber: Subscriber, page: _Page) -> None:
+        events, reached = page
+        if events:
+            self._deliver(subscriber, events)
+        else:
+            subscriber.cursor = reached
 
     async def events(self, from_seq: int) -> AsyncIterator[Event]:
         """Iterate over all events after `from_seq`, then over those to come.
@@ -159,7 +186,7 @@ class Stream:
         while True:
             while cursor < self.published:
                 try:
-                    page = await self._page(cursor)
+                    page, reached = await self._page(cursor)
                 except StorageFailed:
                     if self._has_ended:
                         return
@@ -167,25 +194,32 @@ class Stream:
                 for event in page:
                     cursor = event.seq
                     yield event
+                cursor = reached
             if self._has_ended:
                 return
             if self._changed is None:
                 self._changed = anyio.Event()
             await self._changed.wait()
 
-    async def _page(self, after: int) -> Sequence[Event]:
+    async def _page(self, after: int) -> _Page:
         if self._tail_covers(after):
-            return self._tail_after(after)
-        if self._read_page is None:
-            return list(self._tail)[:PAGE]
-        return self._visible(await self._read_page(after, PAGE))
+            events: Sequence[Event] = self._tail_after(after)
+        elif self._read_page is None:
+            events = list(self._tail)
+        else:
+            published = self.published  # what is not stored of that by now never will be
+            return self._visible(await self._read_page(after, PAGE), after, published)
+        return events, events[-1].seq
 
-    def _visible(self, page: Sequence[bytes]) -> list[Event]:
+    def _visible(self, page: Sequence[bytes], after: int, published: int) -> _Page:
         """Decode stored events; what is not published yet is not for anybody's eyes."""
-        events = [decode_event(data) for data in page]
+        events = decode_stored(page)
         while events and events[-1].seq > self.published:
             events.pop()
-        return events
+        if events:
+            return events, events[-1].seq
+        # Deleted, if there are none; else damaged, and each has a number of its own.
+        return events, min(after + len(page), published) if page else published
 
     def _tail_covers(self, cursor: int) -> bool:
         return bool(self._tail) and self._tail[0].seq <= cursor + 1
@@ -204,7 +238,7 @@ class Stream:
             try:
                 for event in rest:
                     callback(event)
-            except Exception as error:  # noqa: BLE001 - a callback is foreign code
+            except foreign_errors() as error:
                 self._on_callback_failed(event, error)
             else:
                 return

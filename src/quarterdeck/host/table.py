@@ -8,7 +8,7 @@ from typing import Any
 from quarterdeck.errors import RpcError
 from quarterdeck.host.agents import Agent
 from quarterdeck.host.emitter import Emitter
-from quarterdeck.host.options import absolute_path, config_invalid
+from quarterdeck.host.options import absolute_path, check_json, config_invalid
 from quarterdeck.host.repair import TOOL_CALL_TYPES
 from quarterdeck.host.sessions import LIVE, Place, Session, session_closed
 from quarterdeck.protocol import Normalized, normalize_own_update
@@ -171,8 +171,11 @@ def check_place(
         raise config_invalid("mcpServers must be a list")
     if mcp_servers is not None and not _is_list(mcp_servers, Mapping):
         raise config_invalid("mcpServers must be a list")
+    check_json(mcp_servers, "mcpServers")
     if not _is_list(additional_directories, str):
         raise config_invalid("additionalDirectories must be a list of strings")
+    if any("\0" in path for path in (cwd, *additional_directories)):
+        raise config_invalid("cwd and additionalDirectories cannot hold a null character")
     return Place(
         cwd=absolute_path(cwd),
         mcp_servers=None if mcp_servers is None else tuple(dict(each) for each in mcp_servers),

@@ -205,7 +205,7 @@ class _JsonlLog:
             except OSError as error:
                 if error.errno not in _DISK_FULL:
                     # What the kernel failed to sync is lost to it: a second fsync would lie.
-                    self._broken = _explain(self.path, error)
+                    self._broken = _broken(self.path, error)
                 self._remove_remains()
                 raise
             self._has_remains = False
@@ -240,7 +240,7 @@ class _JsonlLog:
             _sync_folder(self.path.parent)
         except OSError as error:
             # After a power cut the old file could be back, without what comes now.
-            self._broken = _explain(self.path, error)
+            self._broken = _broken(self.path, error)
             raise self._broken.again() from error
 
     def _copy(self, new_file: int) -> tuple[Index, int]:
@@ -290,6 +290,11 @@ def _explain(path: Path, error: OSError) -> StorageFailed:
     if error.errno in _DISK_FULL:
         return StorageFailed(path, reason, "make room on its disk; then it goes on by itself")
     return StorageFailed(path, reason, "check the disk, then restart")
+
+
+def _broken(path: Path, error: OSError) -> StorageFailed:
+    reason = error.strerror or str(error)
+    return StorageFailed(path, reason, "check the disk, then restart", is_final=True)
 
 
 def _is_next(line: Line, session_id: str, after: int) -> TypeGuard[EventLine]:

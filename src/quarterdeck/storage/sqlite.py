@@ -275,9 +275,9 @@ def _explain(path: Path, error: sqlite3.Error) -> StorageFailed:
         return StorageFailed(path, reason, "make room on its disk; then it goes on by itself")
     if code & 0xFF in DAMAGED:
         remedy = "stop, copy it and salvage the copy with `sqlite3 FILE .recover`"
-        return StorageFailed(path, reason, remedy)
+        return StorageFailed(path, reason, remedy, is_final=True)
     if code in _NOT_SYNCED:
-        return StorageFailed(path, reason, "check the disk, then restart")
+        return StorageFailed(path, reason, "check the disk, then restart", is_final=True)
     return StorageFailed(path, reason, "check the disk, its quota and its permissions")
 
 

@@ -24,7 +24,7 @@ from quarterdeck.wire.opening import open_connection
 from quarterdeck.wire.options import ConnectionOptions
 from quarterdeck.wire.reports import Report, ReportKind, log_report
 from quarterdeck.wire.serving import Answer
-from quarterdeck.wire.tasks import background_tasks
+from quarterdeck.wire.tasks import background_tasks, foreign_errors
 from quarterdeck.wire.transports import (
     ByteTransport,
     FdTransport,
@@ -61,6 +61,7 @@ __all__ = [
     "Result",
     "Vocabulary",
     "background_tasks",
+    "foreign_errors",
     "log_report",
     "memory_pair",
     "method_not_found",

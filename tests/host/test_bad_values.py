@@ -1,0 +1,106 @@
+"""Values that no log and no wire can hold: refused with a sentence, and the host goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from quarterdeck.errors import AcpError
+from quarterdeck.storage import SqliteStorage
+from tests.host.test_lifecycle import Stage, staged
+
+pytestmark = pytest.mark.anyio
+
+
+async def refused(stage: Stage, call: Any) -> str:
+    """Return why a call was refused, after seeing that the host still works."""
+    with pytest.raises(AcpError) as refusal:
+        await call()
+    assert refusal.value.code == "acpjs/config-invalid"
+    await stage.create("after")
+    return refusal.value.message
+
+
+async def test_a_prompt_that_cannot_be_written_is_refused_and_leaves_the_session_active(
+    tmp_path: Path,
+) -> None:
+    async with staged(tmp_path) as stage:
+        await stage.create()
+        prompt: Any = [{"type": "text", "text": object()}]
+        reason = await refused(stage, lambda: stage.host.prompt("s", prompt))
+        assert reason.startswith("the prompt cannot be written as JSON")
+        assert stage.status() == "active"
+
+
+async def test_servers_that_cannot_be_written_leave_a_session_that_was_to_be_loaded_as_it_was(
+    tmp_path: Path,
+) -> None:
+    async with staged(tmp_path) as stage:
+        await stage.create()
+        reason = await refused(
+            stage,
+            lambda: stage.host.load_session(
+                "agent-1", "s", cwd=stage.cwd, mcp_servers=[{"name": object()}]
+            ),
+        )
+        assert reason.startswith("mcpServers cannot be written as JSON")
+        assert stage.status() == "active"
+
+
+async def test_a_directory_with_a_null_character_is_refused(tmp_path: Path) -> None:
+    async with staged(tmp_path) as stage:
+        reason = await refused(stage, lambda: stage.host.create_session("agent-1", cwd="a\0b"))
+        assert "null character" in reason
+
+
+async def test_an_outcome_that_cannot_be_written_leaves_the_question_to_be_answered(
+    tmp_path: Path,
+) -> None:
+    async with staged(tmp_path) as stage:
+        seen = await stage.create()
+        stage.ask()
+        asked = (await stage.told.first("permission-updated")).payload["requestId"]
+        chosen = {"outcome": "selected", "optionId": "yes"}
+
+        async def answer_badly() -> None:
+            await stage.host.respond_permission(asked, {**chosen, "_meta": object()})
+
+        await refused(stage, answer_badly)
+        await stage.host.respond_permission(asked, chosen)
+        resolved = seen.of("permission-request-resolved")
+        assert resolved == [{"requestId": asked, "status": "answered", "outcome": chosen}]
+
+
+@pytest.mark.parametrize("tool_call", ["text", ["list"], 5, None])
+async def test_a_permission_request_without_a_tool_call_is_answered_with_what_is_wrong(
+    tmp_path: Path, tool_call: Any
+) -> None:
+    async with staged(tmp_path) as stage:
+        await stage.create()
+        params = {"sessionId": "s", "toolCall": tool_call, "options": []}
+        asked = stage.puppet.ask("session/request_permission", params)
+        while not stage.puppet.answers[asked]:
+            await anyio.lowlevel.checkpoint()
+        (answer,) = stage.puppet.answers[asked]
+        assert answer["error"]["code"] == -32602
+        assert stage.host.get_permissions() == []
+
+
+@pytest.mark.parametrize("title", [42, {"a": 1}, ["x"], True])
+async def test_a_title_that_is_no_text_does_not_cost_a_session_its_place(
+    tmp_path: Path, title: Any
+) -> None:
+    log = SqliteStorage(tmp_path / "log.db")
+    async with staged(tmp_path, log) as stage:
+        seen = await stage.create()
+        update = {"sessionUpdate": "session_info_update", "title": title, "updatedAt": "today"}
+        stage.puppet.update("s", update)
+        told = await seen.first("session-info-update")
+        assert told.payload["title"] == title
+    async with staged(tmp_path, log) as stage:
+        (restored,) = await stage.host.restore_sessions()
+        assert (restored.cwd, restored.updated_at) == (stage.cwd, "today")
