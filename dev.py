@@ -52,9 +52,9 @@ BUILD = ROOT / "build"
 PYPROJECT = ROOT / "pyproject.toml"
 CONSTRAINTS = ROOT / "constraints.txt"
 
-# ACP's TypeScript SDK: our types are compared with its JSON schema, and it is the other side in
-# tests and benchmarks. zod is the one package it needs.
-PEER_PACKAGES = ("@agentclientprotocol/sdk@2.4.0", "zod@4.6.7")
+# The package.json of .peers, with exact versions of everything: ACP's TypeScript SDK, whose JSON
+# schema our types are compared with, and acpx are the other side in tests and benchmarks.
+PEER_PACKAGES = ROOT / "peers.json"
 OLDEST_NODE = 18
 
 # The README shows this line; `ci` runs it as it is written.
@@ -219,7 +219,7 @@ def only_one() -> Iterator[None]:
 def setup() -> None:
     sources = (PYPROJECT, CONSTRAINTS, ROOT / "src/quarterdeck/_version.py")
     packages = digest(*(path.read_text(encoding="utf-8") for path in sources))
-    peers = digest(*PEER_PACKAGES)
+    peers = digest(PEER_PACKAGES.read_text(encoding="utf-8"))
 
     def is_installed() -> bool:
         # The link's target is gone when the Python it was made with has been removed.
@@ -285,12 +285,11 @@ def install_peers(stamp: str) -> None:
     npm, env = find_npm()
     remove(PEERS)
     PEERS.mkdir()
-    # A package.json of its own keeps npm from looking for one in the folders above.
-    (PEERS / "package.json").write_text('{"private": true}\n', encoding="utf-8")
+    shutil.copyfile(PEER_PACKAGES, PEERS / "package.json")
     quietly = ("--loglevel=error", "--no-audit", "--no-fund", "--no-update-notifier")
     only = ("--no-package-lock", "--no-save", "--ignore-scripts")
     soon = ("--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=5000")  # not minutes
-    command = [npm, "install", *quietly, *only, *soon, *PEER_PACKAGES]
+    command = [npm, "install", *quietly, *only, *soon]
     done = subprocess.run(
         command, cwd=PEERS, env=env, capture_output=True, errors="replace", check=False
     )

@@ -2,9 +2,10 @@
 
     PYTHONPATH=src python benchmarks/agent_cost.py [folder]
 
-Prints JSON lines. The agent is a process of its own and does nothing but yield; `cpu_us` is its CPU
-time for one piece, its start included. The client is this process: blocking pipes and sockets. The
-folder, where sessions are stored, should be on the disk in question.
+Prints JSON lines. The agent is a process of its own and does nothing but yield, or it is the
+built-in one with the model `demo`; `cpu_us` is its CPU time for one piece, its start included. The
+client is this process: blocking pipes and sockets. The folder, where sessions are stored, should be
+on the disk in question. It fails if SSE loses a message, repeats one or brings one too early.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,9 @@ from typing import Any
 from measure import percentiles
 
 PIECES = 100_000
+PIECES_BY_SSE, RECONNECTS = 50_000, 10
+SESSIONS = 100
+BUILTIN = ("-m", "quarterdeck", "acp", "--model", "demo")
 AGENT = """
 import sys
 from pathlib import Path
@@ -96,8 +100,9 @@ class Agent:
 
 
 @contextmanager
-def agent(folder: str = "") -> Iterator[Agent]:
-    command = [sys.executable, "-c", AGENT, "stdio", folder]
+def agent(folder: str = "", *, arguments: Sequence[str] = ()) -> Iterator[Agent]:
+    """Start the agent that only yields, or Python with other arguments."""
+    command = [sys.executable, *(arguments or ("-c", AGENT, "stdio", folder))]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe) as process:
         yield Agent(process)
@@ -105,26 +110,31 @@ def agent(folder: str = "") -> Iterator[Agent]:
         process.stdin.close()
 
 
-def start() -> None:
-    times = []
+def start(name: str, *arguments: str) -> None:
+    times, cpu = [], []
     for _ in range(7):
-        began = time.perf_counter()
-        with agent() as client:
+        began, spent = time.perf_counter(), _children_cpu()
+        with agent(arguments=arguments) as client:
             client.call("initialize", protocolVersion=1)
             times.append(time.perf_counter() - began)
-    say("start to the answer of initialize", ms=round(min(times) * 1000))
+        cpu.append(_children_cpu() - spent)
+    say(name, ms=round(min(times) * 1000), cpu_ms=round(min(cpu) * 1000))
+
+
+def _children_cpu() -> float:
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return spent.ru_utime + spent.ru_stime
 
 
 def stream(name: str, folder: str = "") -> str:
-    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = _children_cpu()
     with agent(folder) as client:
         session_id = client.begin()
         began = time.perf_counter()
         _, _, last = client.answer(client.prompt(session_id, f"count {PIECES}"))
         wall = time.perf_counter() - began
-    now = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = now.ru_utime + now.ru_stime - spent.ru_utime - spent.ru_stime
-    figures = {"per_second": round(PIECES / wall), "cpu_us": round(cpu / PIECES * 1e6, 2)}
+    cpu_us = round((_children_cpu() - spent) / PIECES * 1e6, 2)
+    figures = {"per_second": round(PIECES / wall), "cpu_us": cpu_us}
     say(name, count=PIECES, **figures, rss_mb=_rss(last))
     return session_id
 
@@ -157,13 +167,13 @@ def cancel() -> None:
     say("cancel to answer", **percentiles(times))
 
 
-def sessions(folder: str) -> None:
-    with agent(folder) as client:
+def sessions(name: str, text: str, folder: str = "", arguments: Sequence[str] = ()) -> None:
+    with agent(folder, arguments=arguments) as client:
         client.call("initialize", protocolVersion=1)
         new = {"cwd": "/", "mcpServers": []}
-        ids = [client.call("session/new", **new)["sessionId"] for _ in range(100)]
+        ids = [client.call("session/new", **new)["sessionId"] for _ in range(SESSIONS)]
         began = time.perf_counter()
-        prompts = [client.prompt(session_id, "count 1000") for session_id in ids]
+        prompts = [client.prompt(session_id, text) for session_id in ids]
         waiting, count = {b'{"jsonrpc":"2.0","id":%d,' % each for each in prompts}, 0
         for line in client.stdout:
             count += 1
@@ -171,7 +181,17 @@ def sessions(folder: str) -> None:
             if not waiting:
                 break
         wall = time.perf_counter() - began
-    say("100 sessions at once, stored", count=count, per_second=round(count / wall))
+    assert not waiting, f"{len(waiting)} sessions were not answered"
+    say(name, count=count, per_second=round(count / wall), ms=round(wall * 1000))
+
+
+def builtin_sessions(folder: Path) -> None:
+    """Let each session of the built-in agent list a folder and then say a hundred words."""
+    (folder / "agent.toml").write_text("demo_pause_seconds = 0.0\n")
+    arguments = (*BUILTIN, "--config", str(folder / "agent.toml"))
+    os.environ["QUARTERDECK_SESSIONS"] = str(folder / "four")
+    text = "/tool list {}\n/say " + "word " * 100
+    sessions(f"built-in agent, {SESSIONS} sessions at once, stored", text, arguments=arguments)
 
 
 def sse(folder: str) -> None:
@@ -181,29 +201,41 @@ def sse(folder: str) -> None:
         found = re.search(r"127\.0\.0\.1:(\d+)", process.stderr.readline())
         assert found is not None
         port = int(found[1])
-        _post(port, 1, "initialize", protocolVersion=1)
-        _post(port, 2, "session/new", cwd="/", mcpServers=[])
-        session_id, last, pieces = "", "", 50_000
-        began = time.perf_counter()
-        count = breaks = 0
-        is_answered = False
-        while not is_answered:
-            for event_id, message in _events(port, last):
-                last = event_id
-                if message.get("id") == 2:
-                    session_id = message["result"]["sessionId"]
-                    blocks = [{"type": "text", "text": f"count {pieces}"}]
-                    _post(port, 3, "session/prompt", sessionId=session_id, prompt=blocks)
-                    began = time.perf_counter()
-                count += "method" in message
-                is_answered = message.get("id") == 3
-                if is_answered or count // (pieces // 11) > breaks:
-                    breaks += not is_answered
-                    break
-        wall = time.perf_counter() - began
-        process.terminate()
-    lost = pieces + 1 - count
-    say("SSE", count=count, reconnects=breaks, lost=lost, per_second=round(count / wall))
+        try:
+            _post(port, 1, "initialize", protocolVersion=1)
+            _post(port, 2, "session/new", cwd="/", mcpServers=[])
+            texts, breaks, wall = _read_with_breaks(port)
+        finally:
+            process.terminate()
+    expected = [f"{number} and some more words " for number in range(PIECES_BY_SSE)]
+    # The last text is what the agent says of its memory.
+    assert texts[:-1] == expected, "the pieces did not come complete and in order"
+    lost = PIECES_BY_SSE + 1 - len(texts)
+    figures = {"count": len(texts), "reconnects": breaks, "lost": lost}
+    say("SSE", **figures, per_second=round(len(texts) / wall))
+
+
+def _read_with_breaks(port: int) -> tuple[list[str], int, float]:
+    """Return the pieces of a turn, how often the stream was broken off, and the seconds it took."""
+    last, texts, breaks, began = "", [], 0, time.perf_counter()
+    is_answered = False
+    while not is_answered:
+        for event_id, message in _events(port, last):
+            last = event_id
+            if message.get("id") == 2:
+                blocks = [{"type": "text", "text": f"count {PIECES_BY_SSE}"}]
+                session_id = message["result"]["sessionId"]
+                _post(port, 3, "session/prompt", sessionId=session_id, prompt=blocks)
+                began = time.perf_counter()
+            if "method" in message:
+                texts.append(message["params"]["update"]["content"]["text"])
+            is_answered = message.get("id") == 3
+            if is_answered:
+                break
+            if breaks < RECONNECTS and len(texts) // (PIECES_BY_SSE // (RECONNECTS + 1)) > breaks:
+                breaks += 1
+                break
+    return texts, breaks, time.perf_counter() - began
 
 
 def _post(port: int, request_id: int, method: str, **params: Any) -> None:
@@ -236,14 +268,17 @@ def _rss(line: bytes) -> int:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory(dir=sys.argv[1] if sys.argv[1:] else None) as folder:
-        start()
+    with tempfile.TemporaryDirectory(dir=sys.argv[1] if sys.argv[1:] else None) as name:
+        folder = Path(name)
+        start("start to the answer of initialize")
+        start("built-in agent, start to the answer of initialize", *BUILTIN, "--no-sessions")
         stream("stdio")
-        session_id = stream("stdio, stored", str(Path(folder, "one")))
-        replay(str(Path(folder, "one")), session_id)
+        session_id = stream("stdio, stored", str(folder / "one"))
+        replay(str(folder / "one"), session_id)
         cancel()
-        sessions(str(Path(folder, "two")))
-        sse(str(Path(folder, "three")))
+        sessions(f"{SESSIONS} sessions at once, stored", "count 1000", str(folder / "two"))
+        builtin_sessions(folder)
+        sse(str(folder / "three"))
 
 
 if __name__ == "__main__":

@@ -128,7 +128,7 @@ def main() -> None:
         figures["KiB held"][kind.__name__] = {
             f"{size}": kibibytes_held(events[:size]) for size in SIZES
         }
-    print(json.dumps(figures, ensure_ascii=False, indent=1))
+    print(json.dumps(figures, ensure_ascii=False))
 
 
 if __name__ == "__main__":

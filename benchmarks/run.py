@@ -12,76 +12,35 @@ best round counts; compare CPU per message, since wall-clock rates swing with th
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
-import shutil
-import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping
 
+from agent_table import agent
+from dialects_table import dialects
+from harness import (
+    HERE,
+    OURS,
+    ROOT,
+    TYPESCRIPT,
+    Figures,
+    Table,
+    best,
+    commands,
+    contest,
+    lines_of,
+    middle,
+    run,
+    table,
+)
 from traffic import KINDS, write_traffic
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent
-PEERS = ROOT / ".peers"
-TRAFFIC = ROOT / "build" / "benchmarks"
 README = HERE / "README.md"
 START, END = "<!-- results -->", "<!-- end of results -->"
-
-OURS, PYTHON, TYPESCRIPT = "quarterdeck", "official Python 0.12.1", "official TypeScript 2.4.0"
-
-Figures = dict[str, Any]
-Table = list[str]
-
-
-def commands(*what: str) -> dict[str, list[str]]:
-    return {
-        OURS: [sys.executable, str(HERE / "ours.py"), *what],
-        PYTHON: [sys.executable, str(HERE / "official.py"), *what],
-        TYPESCRIPT: ["node", str(_typescript()), str(HERE / "peer.py"), *what],
-    }
-
-
-def _typescript() -> Path:
-    """Put the script where node finds the SDK: beside its node_modules."""
-    target = PEERS / "typescript.mjs"
-    shutil.copyfile(HERE / "typescript.mjs", target)
-    return target
-
-
-def run(command: Sequence[str]) -> Figures:
-    env = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
-    if done.returncode:
-        sys.exit(f"benchmarks: {' '.join(command)} failed:\n{done.stderr[-2000:]}")
-    figures: Figures = json.loads(done.stdout.splitlines()[-1])
-    return figures
-
-
-def contest(contenders: dict[str, list[str]], rounds: int) -> dict[str, list[Figures]]:
-    results: dict[str, list[Figures]] = {name: [] for name in contenders}
-    for _ in range(rounds):
-        for name, command in contenders.items():
-            results[name].append(run(command))
-    return results
-
-
-def best(results: list[Figures], key: str, choose: Callable[..., Any] = min) -> float:
-    return float(choose(each[key] for each in results))
-
-
-def middle(results: list[Figures], key: str) -> float:
-    return float(statistics.median(each[key] for each in results))
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    lines = [head, ["---"] * len(head), *rows]
-    return ["| " + " | ".join(line) + " |" for line in lines]
+TRAFFIC = ROOT / "build" / "benchmarks"
 
 
 def messages(results: dict[str, list[Figures]]) -> Table:
@@ -135,11 +94,8 @@ def roundtrip(rounds: int) -> Table:
 
 
 def reduce(rounds: int) -> Table:
-    command = [sys.executable, str(HERE / "reduce_cost.py"), str(2 * rounds + 1)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
     kinds, calls = [], ""
-    for line in done.stdout.splitlines():
-        each = json.loads(line)
+    for each in lines_of("reduce_cost.py", str(2 * rounds + 1)):
         if "kind" in each:
             costs = (f"{cost:.2f}" for cost in each["µs per event"].values())
             kinds.append([each["kind"].replace("_", " "), *costs, f"{each['ratio']:.2f}"])
@@ -251,6 +207,8 @@ BENCHMARKS: dict[str, Callable[[int], Table]] = {
     "send": send,
     "reduce": reduce,
     "host": host,
+    "dialects": dialects,
+    "agent": agent,
     "startup": startup,
 }
 

@@ -1,6 +1,7 @@
 """Promises about the repository itself: what is in it, what is not, and what importing it costs."""
 
 import ast
+import json
 import os
 import re
 import subprocess
@@ -119,6 +120,19 @@ def test_constraints_are_sorted_and_say_each_name_once() -> None:
     pinned = [line.partition("==")[0] for line in lines if not line.startswith("#")]
     names = [re.sub(r"[-_.]+", "-", name).lower() for name in pinned]
     assert names == sorted(set(names))
+
+
+def test_every_npm_package_that_setup_installs_has_a_pin() -> None:
+    told = json.loads((ROOT / "peers.json").read_text(encoding="utf-8"))
+    nested = {name: pin for name, pin in told["overrides"].items() if isinstance(pin, str)}
+    pins = {*told["dependencies"].items(), *nested.items(), *told["overrides"]["acpx"].items()}
+    for name, version in pins:
+        assert re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+", version), name
+    listing = (ROOT / ".peers/node_modules/.package-lock.json").read_text(encoding="utf-8")
+    for path, package in json.loads(listing)["packages"].items():
+        # What is for one platform only comes at the version that the package naming it is at.
+        if "cpu" not in package:
+            assert (path.rpartition("node_modules/")[2], package["version"]) in pins
 
 
 def test_what_the_tests_import_is_in_the_source_distribution() -> None:

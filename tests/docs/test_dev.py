@@ -18,7 +18,7 @@ ASCII_ONLY = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 def checkout(folder: Path) -> Path:
     """Make a folder with as much of the repository as `setup` reads before it installs."""
     folder.mkdir()
-    for name in ("dev.py", "pyproject.toml", "constraints.txt"):
+    for name in ("dev.py", "pyproject.toml", "constraints.txt", "peers.json"):
         shutil.copy(ROOT / name, folder)
     (folder / "src" / "quarterdeck").mkdir(parents=True)
     shutil.copy(ROOT / "src/quarterdeck/_version.py", folder / "src" / "quarterdeck")
