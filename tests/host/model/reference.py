@@ -90,6 +90,8 @@ class Reference:
         self.reborn: set[str] = set()
         """Names that an agent gave away again, while nobody had restored their first owner."""
         self.questions: list[Question] = []
+        self.stored_before = 0
+        """Events that earlier hosts left: no question of theirs has a higher number."""
 
     # ---- what is refused -----------------------------------------------------------------
 

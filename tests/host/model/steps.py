@@ -248,7 +248,7 @@ class Steps:
             (answer,) = puppet.answers[wire_id]
             assert answer["error"]["code"] == -32602
             return
-        number = len(model.questions) + 1
+        number = model.stored_before + len(model.questions) + 1
         session = model.known[session_id]
         model.questions.append(Question(f"perm-{number}", session, agent.id, puppet, wire_id))
 

@@ -120,6 +120,8 @@ class World:
         await tasks.start(self._live)
 
     async def _live(self, *, task_status: Any) -> None:
+        await self.kept.open()
+        self.model.stored_before = sum(meta.last_seq for meta in await self.kept.sessions())
         storage: Storage = Unhurried(self.kept) if self._is_durable else self.kept
         options = HostOptions(
             storage=storage,
