@@ -340,6 +340,7 @@ def run_program(text: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     )
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_when_the_process_is_killed(store: SessionStore) -> None:
     assert run_program(KILLED, store.folder).returncode == -signal.SIGKILL
     session = store.open("session-a")

@@ -115,6 +115,7 @@ def test_the_python_in_a_document_runs(document: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
+@pytest.mark.slow
 def test_the_commands_in_a_document_succeed(document: str, tmp_path: Path) -> None:
     for block in blocks(document):
         if block.language in ("sh", "console"):

@@ -30,6 +30,7 @@ def append_until_killed(kind: str, folder: Path, acknowledgements: int) -> dict[
     return acknowledged
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", DURABLE)
 async def test_inv_5_every_acknowledged_event_survives_kill_9(kind: str, tmp_path: Path) -> None:
     for acknowledgements in (1, 77, 400):

@@ -136,6 +136,7 @@ async def begin(connection: Connection) -> None:
     assert created["sessionId"] == SESSION
 
 
+@pytest.mark.slow
 async def test_an_agent_of_the_official_sdk_converses_with_our_connection() -> None:
     said: list[str] = []
     reports: list[Report] = []
@@ -207,6 +208,7 @@ class Choosing:
         return acp.RequestPermissionResponse(outcome=chosen)
 
 
+@pytest.mark.slow
 async def test_a_client_of_the_official_sdk_converses_with_an_agent_on_our_connection() -> None:
     client = Choosing()
     sent: list[Any] = []
