@@ -14,6 +14,9 @@ def dialects(rounds: int) -> Table:
         for way, title in WAYS.items()
         for kind, each in figures[way].items()
     ]
+    for each in lines_of("dialects_cost.py", "context", str(rounds)):
+        name = f"context, {each['kind'].replace('_', ' ')}"
+        rows.append(_row(name, {**each, "events/s": each["events per second"]}))
     held = ", ".join(
         f"{kind.replace('_', ' ')} {sizes['100000']}" for kind, sizes in figures["KiB held"].items()
     )
