@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from quarterdeck.acp import (
     UNSTABLE_FIELDS,
@@ -47,6 +48,7 @@ def test_every_definition_is_a_type_or_the_body_of_a_variant(unstable: dict[str,
     assert [name for name in model.declarations if not hasattr(schema, name)] == []
 
 
+@pytest.mark.slow
 def test_random_valid_instances_are_read_and_written_exactly(either_schema: dict[str, Any]) -> None:
     changed = []
     for name, expected, tag in typed_definitions(either_schema):

@@ -177,3 +177,45 @@ async def test_a_session_id_cannot_leave_the_folder() -> None:
             await client.ask(number, "session/close", sessionId=name)
             error = (await stream.answer(number))["error"]
             assert error["data"] == "sessionId may have letters, digits, - and _ only"
+
+
+DESK = "https://desk.example"
+NAMED = HttpOptions(token=TOKEN, origins=(DESK,))
+
+
+async def test_a_page_of_a_named_origin_may_ask_what_it_may_send_and_read_the_answers() -> None:
+    async with serving(Reached(), NAMED) as client:
+        question = {"Origin": DESK, "Access-Control-Request-Method": "POST"}
+        asked = await HttpHand(client.port, token=None).request("OPTIONS", RPC, question)
+        posted = await client.request("POST", RPC, {"Origin": DESK, "Content-Type": JSON}, NEW)
+    assert (asked.status, posted.status) == (204, 202)
+    assert "authorization" in asked.headers["access-control-allow-headers"]
+    for response in (asked, posted):
+        assert response.headers["access-control-allow-origin"] == DESK
+        assert response.headers["vary"] == "origin"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": f"{DESK}.evil.example"},
+        {"Origin": "null"},
+        {"Origin": DESK, "Host": "evil.example"},
+    ],
+)
+async def test_a_page_of_another_origin_is_told_nothing_though_one_is_named(headers: Json) -> None:
+    async with serving(Reached(), NAMED) as client:
+        question = {**headers, "Access-Control-Request-Method": "POST"}
+        asked = await client.request("OPTIONS", RPC, question)
+        posted = await client.request("POST", RPC, {**headers, "Content-Type": JSON}, NEW)
+    for response in (asked, posted):
+        assert response.status == 403
+        assert not any(name.startswith("access-control") for name in response.headers)
+
+
+async def test_a_page_of_a_named_origin_needs_the_token_all_the_same() -> None:
+    async with serving(Reached(), NAMED) as client:
+        page = HttpHand(client.port, token=None)
+        posted = await page.request("POST", RPC, {"Origin": DESK, "Content-Type": JSON}, NEW)
+    assert posted.status == 401

@@ -6,6 +6,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
+import pytest
 from hypothesis import given, settings, strategies as st
 
 from quarterdeck.agent import Mode, SessionStore, Turn
@@ -138,6 +139,7 @@ class Player:
         assert {each["sessionId"] for each in listed} == stored
 
 
+@pytest.mark.slow
 @given(STEPS)
 @settings(max_examples=40)
 async def test_every_request_has_the_answer_that_its_session_calls_for(

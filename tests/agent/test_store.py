@@ -133,6 +133,7 @@ async def test_a_loaded_session_works_where_the_client_says(
     assert (info["cwd"], info["additionalDirectories"]) == (str(tmp_path), ["/"])
 
 
+@pytest.mark.slow
 async def test_sessions_are_listed_newest_first_by_pages_and_by_directory(
     store: SessionStore, tmp_path: Path
 ) -> None:

@@ -399,6 +399,7 @@ async def test_an_update_from_another_thread_is_refused_with_the_right_way() -> 
     assert client.texts() == ["the right way"]
 
 
+@pytest.mark.slow
 async def test_many_pieces_arrive_in_order_before_the_answer() -> None:
     count = 20_000
 

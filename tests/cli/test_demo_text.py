@@ -87,6 +87,7 @@ def shown(*happened: Normalized) -> str:
     return screen.getvalue()
 
 
+@pytest.mark.slow
 @example([{"sessionUpdate": "plan", "entries": 5}])
 @example([{"sessionUpdate": "plan", "entries": ["a"]}])
 @example([{"sessionUpdate": "agent_message_chunk"}])

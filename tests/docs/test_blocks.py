@@ -40,7 +40,7 @@ NOT_RUN_HERE = {
     "python3 dev.py clean": "removes the environment that this test runs in",
 }
 
-SECONDS_FOR_ONE_BLOCK = 25
+SECONDS_FOR_ONE_BLOCK = 100
 
 
 class Block(NamedTuple):

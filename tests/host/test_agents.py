@@ -133,6 +133,7 @@ async def test_a_host_that_was_disposed_starts_nothing_any_more() -> None:
         assert caught.value.code == "acpjs/agent-exited"
 
 
+@pytest.mark.slow
 async def test_a_process_that_survives_being_killed_is_told_of(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

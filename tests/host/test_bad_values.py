@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -104,3 +105,28 @@ async def test_a_title_that_is_no_text_does_not_cost_a_session_its_place(
     async with staged(tmp_path, log) as stage:
         (restored,) = await stage.host.restore_sessions()
         assert (restored.cwd, restored.updated_at) == (stage.cwd, "today")
+
+
+async def test_names_that_are_no_texts_are_refused(tmp_path: Path) -> None:
+    wrong: Any = ["s"]
+    async with staged(tmp_path) as stage:
+        await stage.create()
+        host = stage.host
+        calls: list[Callable[[], Awaitable[object]]] = [
+            lambda: host.load_session("agent-1", wrong, cwd=stage.cwd),
+            lambda: host.resume_session("agent-1", wrong, cwd=stage.cwd),
+            lambda: host.authenticate("agent-1", wrong),
+        ]
+        for call in calls:
+            with pytest.raises(AcpError, match="must be a text, not list"):
+                await call()
+
+
+async def test_a_number_to_begin_at_that_is_none_is_refused(tmp_path: Path) -> None:
+    wrong: Any = "0"
+    async with staged(tmp_path) as stage:
+        await stage.create()
+        with pytest.raises(AcpError, match="from_seq must be a number, not str"):
+            stage.host.subscribe("s", wrong, print)
+        with pytest.raises(AcpError, match="from_seq must be a number, not str"):
+            await anext(stage.host.events("s", wrong))

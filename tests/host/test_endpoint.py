@@ -349,6 +349,7 @@ async def test_a_handler_that_comes_late_or_again_gets_what_is_pending_once(
         assert too_late.requests == []
 
 
+@pytest.mark.slow
 async def test_what_is_pending_is_found_even_when_the_host_stream_has_forgotten_it(
     tmp_path: Path,
 ) -> None:

@@ -93,6 +93,7 @@ async def play(storage: Storage, model: Model, step: Step) -> None:
             await storage.open()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["memory", "jsonl", "sqlite"])
 @settings(max_examples=40)
 @given(story=steps)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import anyio
+import pytest
 from anyio.lowlevel import checkpoint
 
 from quarterdeck.wire import (
@@ -52,6 +53,7 @@ async def test_a_failure_of_what_follows_an_answer_is_reported_and_the_answer_st
     assert [report.kind for report in reports] == [ReportKind.HANDLER_FAILED]
 
 
+@pytest.mark.slow
 async def test_what_is_posted_is_counted_until_the_peer_reads_it() -> None:
     ours, theirs = memory_pair(buffer=100)
     options = ConnectionOptions(high_water=1000)

@@ -27,6 +27,7 @@ from quarterdeck.host.inbound import Inbound
 from quarterdeck.host.lifecycle import Lifecycles
 from quarterdeck.host.options import (
     HostOptions,
+    check_text,
     config_invalid,
     resolve_agent_definition,
     resolve_host_options,
@@ -166,7 +167,8 @@ class Host:
 
     async def authenticate(self, agent_id: str, method_id: str) -> None:
         """Sign in with one of the methods that the agent offers."""
-        await self._agent(agent_id).call("authenticate", {"methodId": method_id})
+        params = {"methodId": check_text(method_id, "the method")}
+        await self._agent(agent_id).call("authenticate", params)
 
     async def logout(self, agent_id: str) -> None:
         agent = self._agent(agent_id)

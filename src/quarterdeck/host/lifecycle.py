@@ -44,7 +44,7 @@ from quarterdeck.host.openings import (
     place_params,
     read_object,
 )
-from quarterdeck.host.options import config_invalid
+from quarterdeck.host.options import check_text, config_invalid
 from quarterdeck.host.repair import mark
 from quarterdeck.host.sessions import (
     Place,
@@ -269,7 +269,7 @@ class Lifecycles:
     ) -> Opening:
         """Find or stage a session, and note what to go back to on failure."""
         self._emitter.journal.check()
-        session = self._sessions.known.get(session_id)
+        session = self._sessions.known.get(check_text(session_id, "the session's id"))
         if session_id in self._sessions.staged:
             raise config_invalid(f"session {session_id} is being opened already")
         before: SessionStatus | None = None

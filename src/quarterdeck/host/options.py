@@ -90,6 +90,17 @@ def check_json(value: Any, what: str) -> None:
         raise config_invalid(f"{what} cannot be written as JSON: {error}") from error
 
 
+def check_text(value: Any, what: str) -> str:
+    """Return a text as it is; what is none is refused before it reaches anybody.
+
+    Raises:
+        AcpError: `acpjs/config-invalid`.
+    """
+    if not isinstance(value, str):
+        raise config_invalid(f"{what} must be a text, not {type(value).__name__}")
+    return value
+
+
 def resolve_host_options(
     options: HostOptions | Mapping[str, Any] | None = None,
 ) -> ResolvedHostOptions:

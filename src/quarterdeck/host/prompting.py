@@ -19,7 +19,7 @@ from quarterdeck.errors import (
 from quarterdeck.host.agents import Agent
 from quarterdeck.host.asked import Asked
 from quarterdeck.host.emitter import Emitter
-from quarterdeck.host.options import check_json, config_invalid
+from quarterdeck.host.options import check_json, check_text, config_invalid
 from quarterdeck.host.repair import mark
 from quarterdeck.host.sessions import Session, session_closed, unsupported
 from quarterdeck.host.work import InBackground
@@ -160,7 +160,7 @@ class Turns:
     async def set_mode(self, agent: Agent, session: Session, mode_id: str) -> None:
         if not session.has_modes:
             raise unsupported(f"session {session.id} has no modes")
-        params = {"sessionId": session.id, "modeId": mode_id}
+        params = {"sessionId": session.id, "modeId": check_text(mode_id, "the mode")}
 
         def on_answer(answer: Result | Failure) -> None:
             if isinstance(answer, Result) and session.is_live:
@@ -174,6 +174,7 @@ class Turns:
     ) -> list[Any]:
         if not session.has_config_options:
             raise unsupported(f"session {session.id} has no config options")
+        config_id = check_text(config_id, "the config option")
         params = {"sessionId": session.id, "configId": config_id, **value}
         options: list[Any] = []
 

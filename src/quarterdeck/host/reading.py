@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from typing import Any
 
 from quarterdeck.errors import StorageFailed
 from quarterdeck.host.emitter import Emitter
+from quarterdeck.host.options import config_invalid
 from quarterdeck.host.restoring import Restorer
 from quarterdeck.host.sessions import Session, session_closed
 from quarterdeck.host.streams import OnEvent, Stream, Subscriber
@@ -34,7 +36,7 @@ class Reading:
         self, session_id: str | None, from_seq: int, callback: OnEvent
     ) -> Callable[[], None]:
         stream = self._stream(session_id)
-        subscriber = stream.add(callback, from_seq)
+        subscriber = stream.add(callback, _checked(from_seq))
         session = None if session_id is None else self._sessions.known[session_id]
         is_settled = session is None or self._restorer.is_settled(session)
         if not (is_settled and stream.join(subscriber)):
@@ -45,7 +47,7 @@ class Reading:
         stream = self._stream(session_id)
         if session_id is not None:
             await self._restorer.settle(self._sessions.known[session_id])
-        async for event in stream.events(from_seq):
+        async for event in stream.events(_checked(from_seq)):
             yield event
 
     def _stream(self, session_id: str | None) -> Stream:
@@ -63,3 +65,9 @@ class Reading:
             if session is not None:
                 await self._restorer.settle(session)
         await stream.replay(subscriber)
+
+
+def _checked(from_seq: Any) -> int:
+    if not isinstance(from_seq, int):
+        raise config_invalid(f"from_seq must be a number, not {type(from_seq).__name__}")
+    return from_seq

@@ -14,6 +14,7 @@ from quarterdeck.host.agents import Agent
 from quarterdeck.host.elicitations import record_elicitation
 from quarterdeck.host.emitter import Emitter
 from quarterdeck.host.lifecycle import Lifecycles
+from quarterdeck.host.options import check_text
 from quarterdeck.host.sessions import Place, Session
 from quarterdeck.host.streams import PAGE, decode_stored
 from quarterdeck.host.table import Sessions
@@ -61,7 +62,7 @@ class Restorer:
 
     def bring_back(self, session_id: str) -> None:
         """Restore one session if storage has it and we do not: it is not a stranger."""
-        meta = self._lifecycles.stored.get(session_id)
+        meta = self._lifecycles.stored.get(check_text(session_id, "the session's id"))
         is_ended = session_id in self._sessions.tombstones
         if meta is not None and not is_ended and not self._sessions.has(session_id):
             self._restored(meta)

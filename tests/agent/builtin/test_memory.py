@@ -63,6 +63,7 @@ def test_calls_with_the_same_id_keep_their_own_results() -> None:
     assert settled(said) == said
 
 
+@pytest.mark.slow
 @given(HISTORIES)
 def test_any_history_becomes_one_that_a_provider_accepts(messages: list[Message]) -> None:
     once = settled(messages)

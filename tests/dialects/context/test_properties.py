@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import pytest
 from hypothesis import given, strategies as st
 
 from quarterdeck.dialects.context import (
@@ -218,6 +219,7 @@ def told(projector: ContextProjector, log: list[Event]) -> list[ContextEvent]:
     return [each for event in log for each in projector.feed(event)]
 
 
+@pytest.mark.slow
 @given(logs())
 def test_nothing_an_agent_says_raises_and_all_that_is_told_is_valid(log: list[Event]) -> None:
     events = told(ContextProjector(SESSION), log)
@@ -226,6 +228,7 @@ def test_nothing_an_agent_says_raises_and_all_that_is_told_is_valid(log: list[Ev
         assert decode_context_event(encode_context_event(event)) == event
 
 
+@pytest.mark.slow
 @given(logs(), st.data())
 def test_a_log_in_two_pieces_is_told_as_the_whole(log: list[Event], data: st.DataObject) -> None:
     whole = told(ContextProjector(SESSION), log)
@@ -235,6 +238,7 @@ def test_a_log_in_two_pieces_is_told_as_the_whole(log: list[Event], data: st.Dat
     assert before + told(copy.deepcopy(first), log[cut:]) == whole
 
 
+@pytest.mark.slow
 @given(st.integers(0, 200))
 def test_after_a_restart_the_numbers_are_the_same(cut: int) -> None:
     log = everything().events

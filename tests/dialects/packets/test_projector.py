@@ -537,6 +537,7 @@ def test_a_long_session_does_not_fill_the_memory() -> None:
     assert remembered[0]["rawOutput"] == "x"
 
 
+@pytest.mark.slow
 @given(LOGS, STYLES)
 def test_every_packet_is_of_its_type_and_none_changes_afterwards(
     log: list[Event], style: Any
@@ -559,6 +560,7 @@ def test_every_packet_is_of_its_type_and_none_changes_afterwards(
     assert str(log) == str(before)
 
 
+@pytest.mark.slow
 @given(LOGS, st.integers(0, 12), STYLES)
 def test_a_log_in_two_pieces_gives_the_same_packets(log: list[Event], cut: int, style: Any) -> None:
     projector = PacketProjector(SESSION, style=style)

@@ -286,6 +286,7 @@ def test_a_loaded_session_begins_its_rows_again() -> None:
     assert [row["content"]["text"] for row in rows] == ["new"]
 
 
+@pytest.mark.slow
 @given(LOGS)
 def test_every_row_is_of_its_type_and_no_text_is_lost(log: list[Event]) -> None:
     keeper = PacketRows(SESSION)

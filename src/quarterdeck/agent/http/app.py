@@ -28,6 +28,7 @@ from quarterdeck.agent.definition import Agent, Prompt
 from quarterdeck.agent.http.body import BodyRefused, read_body
 from quarterdeck.agent.http.buffer import Limits
 from quarterdeck.agent.http.client import HttpClient, RequestRepeated
+from quarterdeck.agent.http.cors import answer_preflight, is_preflight, readable_by
 from quarterdeck.agent.http.guard import Guard, Refusal, check_token, make_guard
 from quarterdeck.agent.http.stream import stream_events
 from quarterdeck.agent.serving import AgentServer
@@ -88,6 +89,7 @@ class HttpApp:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http":
+            send = self._for_pages(scope, send)
             refusal = await self._serve(scope, receive, send)
             if refusal is not None:
                 await _refuse(send, refusal)
@@ -125,13 +127,19 @@ class HttpApp:
             await receive()
         await send({"type": "lifespan.shutdown.complete"})
 
+    def _for_pages(self, scope: Message, send: Send) -> Send:
+        page = None if self._guard is None else self._guard.page(_headers(scope))
+        return send if page is None else readable_by(page, send)
+
     async def _serve(self, scope: Message, receive: Receive, send: Send) -> Refusal | None:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         if path not in ("/acp/rpc", "/acp/sse"):
             return Refusal(404, "there are POST /acp/rpc and GET /acp/sse")
-        headers = {
-            name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]
-        }
+        headers = _headers(scope)
+        page = None if self._guard is None else self._guard.page(headers)
+        if page is not None and is_preflight(scope["method"], headers):
+            await answer_preflight(send)
+            return None
         refusal = None if self._guard is None else self._guard.refusal(headers)
         if refusal is not None:
             return refusal
@@ -258,6 +266,10 @@ def _client_id(scope: Message) -> str | Refusal:
     if len(named) > 1 or not CLIENT_ID.fullmatch(client_id):
         return Refusal(400, "client_id may have up to 128 letters, digits and . _ ~ : - only")
     return client_id
+
+
+def _headers(scope: Message) -> dict[str, str]:
+    return {name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]}
 
 
 async def _refuse(send: Send, refusal: Refusal) -> None:

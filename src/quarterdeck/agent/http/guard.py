@@ -56,6 +56,12 @@ class Guard:
             return Refusal(401, reason, (("www-authenticate", "Bearer"),))
         return None
 
+    def page(self, headers: Mapping[str, str]) -> str | None:
+        """Return the origin, one of those named, whose page sends this to us."""
+        origin = headers.get("origin")
+        is_named = origin in self.origins and self._is_ours(headers.get("host", ""))
+        return origin if is_named else None
+
     def _is_ours(self, host: str) -> bool:
         name = host_name(host)
         return name is not None and (name in self.hosts or ("*" in self.hosts and is_ip(name)))
