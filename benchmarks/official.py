@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import untraced  # noqa: F401 - first of all
 from acp import spawn_agent_process
 from acp.agent.connection import AgentSideConnection
 from acp.schema import AgentMessageChunk, TextContentBlock
