@@ -317,7 +317,7 @@ def demo(*arguments: str) -> None:
 
 def test(*arguments: str) -> None:
     setup()
-    run(("pytest", *(arguments or ("-n2",))), "see the lines that start with FAILED or ERROR")
+    run(("pytest", *(arguments or ("-n4",))), "see the lines that start with FAILED or ERROR")
 
 
 def bench(*arguments: str) -> None:
