@@ -1,0 +1,3 @@
+"""The hub: one server for every surface."""
+
+__all__: list[str] = []

@@ -1,0 +1,36 @@
+"""Who asks: a device, and what it may do."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias, get_args
+
+import msgspec
+
+Scope: TypeAlias = Literal["view", "prompt", "approve", "admin"]
+"""What a device may do; each includes those before it.
+
+    view      see agents, sessions and what waits for an answer
+    prompt    steer: prompt, cancel, start sessions with agents that are set up
+    approve   answer permission requests and questions
+    admin     start any command as an agent, pair and revoke devices
+"""
+
+SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
+OWNER: Final = "owner"
+"""The id of whoever can read the token file: the user of this computer."""
+
+SCOPE_KEY: Final = "quarterdeck.device"
+"""Where the guard leaves the device in an ASGI scope."""
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Something that came in with a token of its own."""
+
+    id: str
+    name: str
+    scope: Scope
+    created_at: str
+    last_seen_at: str | None = None
+
+    def may(self, scope: Scope) -> bool:
+        return SCOPES.index(scope) <= SCOPES.index(self.scope)
