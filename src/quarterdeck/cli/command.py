@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from quarterdeck._version import __version__
-from quarterdeck.errors import QuarterdeckError
+from quarterdeck.errors import CommandFailed, Misused, QuarterdeckError
 
 DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
 
@@ -35,7 +35,7 @@ def run(arguments: list[str], verbs: Verbs, on_ready: Callable[[], None]) -> int
         sys.stdout.flush()  # here, where a reader who has left can still be handled
     except QuarterdeckError as error:
         _say(str(error))
-        return FAILED
+        return _status(error)
     except KeyboardInterrupt:
         _say("interrupted")
         return INTERRUPTED
@@ -68,6 +68,12 @@ def _run(arguments: list[str], verbs: Verbs, on_ready: Callable[[], None]) -> in
     run_verb: Callable[[list[str]], int] = importlib.import_module(module).run
     on_ready()
     return run_verb(rest)
+
+
+def _status(error: QuarterdeckError) -> int:
+    if isinstance(error, CommandFailed):
+        return error.status
+    return MISUSED if isinstance(error, Misused) else FAILED
 
 
 def _help(verbs: Verbs) -> str:

@@ -1,4 +1,4 @@
-"""`quarterdeck demo` as a user runs it: a real command that starts a real agent."""
+"""`quarterdeck demo --plain` as a user runs it: a real command that starts a real agent."""
 
 import json
 import os
@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from quarterdeck.cli.demo import first_allowing, option_for
+from quarterdeck.cli.demo_plain import first_allowing, option_for
 from quarterdeck.protocol import decode_event, initial_state, reduce, to_json
 from quarterdeck.testing import scenario_names
 
 pytestmark = pytest.mark.slow
 
-COMMAND = (sys.executable, "-m", "quarterdeck", "demo")
+COMMAND = (sys.executable, "-m", "quarterdeck", "demo", "--plain")
 OPTIONS = [
     {"optionId": "no", "kind": "reject_once"},
     {"optionId": "yes", "kind": "allow_once"},
@@ -192,7 +192,7 @@ def test_control_characters_of_an_agent_do_not_reach_the_terminal(tmp_path: Path
     steps = r'[{say = "a\u001b[2Jb"}, {tool = "t", title = "c\u001b]0;x\u0007d"}]'
     scenario.write_text(f"[[turns]]\nsteps = {steps}\n", encoding="utf-8")
     done = demo("--scenario", str(scenario))
-    assert "a[2Jb" in done.stdout
+    assert "agent    ab" in done.stdout
     assert "\x1b" not in done.stdout
 
 

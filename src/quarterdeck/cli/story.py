@@ -1,0 +1,188 @@
+"""A session as people read it: what is said flows, what is done is a line, with its diff beneath.
+
+    StoryView    events as they come, for `run`, `tail` and `show`
+    JsonView     every event on a line, for programs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Protocol, TextIO
+
+from quarterdeck.cli.demo_text import ASCII_MARKS, UNICODE_MARKS, Line, body, chunk_text, summary
+from quarterdeck.cli.screen import Screen
+from quarterdeck.cli.text import cells, one_line, plain, shortened, wrapped
+from quarterdeck.jsontext import encode_json
+from quarterdeck.protocol import Event, SessionState, encode_event
+
+_INDENT: Final = "    "
+_SHOWN: Final = frozenset(("tool-call", "tool-call-update", "plan", "prompt-finished"))
+_QUIET_STOPS: Final = frozenset(("end_turn",))
+
+
+class SessionView(Protocol):
+    """What a session is shown on."""
+
+    def event(self, event: Event, state: SessionState) -> None:
+        """Show an event; `state` is the one after it."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Say something that is no event."""
+        ...
+
+    def end(self) -> None:
+        """End a line that is being written."""
+        ...
+
+
+class JsonView:
+    """One event on each line."""
+
+    def __init__(self, stream: TextIO, screen: Screen) -> None:
+        self._stream = stream
+        self._screen = screen
+
+    def event(self, event: Event, _state: SessionState) -> None:
+        self._stream.write(encode_event(event).decode() + "\n")
+        self._stream.flush()
+
+    def result(self, result: Mapping[str, Any]) -> None:
+        self._stream.write(encode_json(dict(result)).decode() + "\n")
+        self._stream.flush()
+
+    def note(self, text: str) -> None:
+        self._screen.line(f"quarterdeck: {plain(text)}")
+
+    def end(self) -> None:
+        pass
+
+
+class StoryView:
+    """Text flows as it comes; thoughts are dim; a call is told when it begins and when it ends."""
+
+    def __init__(self, screen: Screen, *, cwd: str = "") -> None:
+        self._screen = screen
+        self._cwd = cwd
+        self._marks = UNICODE_MARKS if screen.is_fancy else ASCII_MARKS
+        self._flowing: tuple[str, Any] | None = None
+        self._column = 0
+        self._blank_lines = 1  # at the end of what is written so far
+        self._told: dict[str, tuple[Any, list[Line]]] = {}
+
+    def event(self, event: Event, state: SessionState) -> None:
+        text = chunk_text(event)
+        if text is not None:
+            self._flow(event, text)
+        elif event.type in ("tool-call", "tool-call-update"):
+            self._call(event, state)
+        elif event.type == "plan":
+            self._block(event, state, "plan: ")
+        elif event.type == "prompt-finished":
+            self._finished(event.payload)
+        elif event.type == "permission-request-resolved":
+            self._resolved(event.payload)
+        elif event.type == "session-status-change":
+            self._status(event.payload)
+        elif event.type == "session-reset":
+            self._paragraph()
+            self._line("the agent tells the session again from its beginning", "dim")
+
+    def note(self, text: str) -> None:
+        self.end()
+        self._line(f"quarterdeck: {plain(text)}", "dim")
+
+    def end(self) -> None:
+        if self._column:
+            self._screen.line()
+            self._column = 0
+            self._blank_lines = 0
+        self._flowing = None
+
+    def _flow(self, event: Event, text: str) -> None:
+        key = (event.type, event.payload.get("messageId"))
+        style = {"agent-thought-chunk": "dim", "user-message-chunk": "strong"}.get(event.type, "")
+        if key != self._flowing:
+            self._paragraph()
+            self._flowing = key
+            if event.type == "user-message-chunk":
+                self._write("> ", style)
+        for number, line in enumerate(text.split("\n")):
+            if number:
+                self._screen.line()
+                self._blank_lines = 0 if self._column else min(self._blank_lines + 1, 2)
+                self._column = 0
+            self._words(line, style)
+        self._screen.flush()
+
+    def _words(self, line: str, style: str) -> None:
+        for word in line.replace(" ", " \0").split("\0"):
+            width = cells(word.rstrip())
+            if self._column and self._column + width > self._screen.width:
+                self._screen.line()
+                self._column = 0
+            self._write(word, style)
+
+    def _write(self, text: str, style: str) -> None:
+        self._screen.write(text, style)
+        self._column += cells(text)
+
+    def _call(self, event: Event, state: SessionState) -> None:
+        call_id = str(event.payload.get("toolCallId"))
+        call = state.tool_calls.get(call_id)
+        status = None if call is None else call.status
+        lines = body(event, self._marks, self._cwd)
+        told_status, told_lines = self._told.get(call_id, (None, []))
+        if (status == told_status and call_id in self._told) and lines in ([], told_lines):
+            return
+        self._told[call_id] = (status, lines or told_lines)
+        self._paragraph()
+        style = {"failed": "bad", "completed": "good"}.get(str(status), "strong")
+        self._line(summary(event, state, self._marks), style)
+        if lines != told_lines:
+            self._body(lines)
+
+    def _block(self, event: Event, state: SessionState, title: str) -> None:
+        self._paragraph()
+        self._line(title + summary(event, state, self._marks), "strong")
+        self._body(body(event, self._marks, self._cwd))
+
+    def _body(self, lines: list[Line]) -> None:
+        for line in lines:
+            room = self._screen.width - len(_INDENT)
+            self._line(_INDENT + shortened(line.text, room), line.style)
+
+    def _finished(self, payload: Mapping[str, Any]) -> None:
+        error = payload.get("error")
+        if isinstance(error, Mapping):
+            self._paragraph()
+            self._line(f"the agent failed: {one_line(error.get('message'))}", "bad")
+        elif payload.get("stopReason") not in _QUIET_STOPS:
+            self._paragraph()
+            self._line(f"the turn ended: {one_line(payload.get('stopReason'))}", "warn")
+        self.end()
+
+    def _resolved(self, payload: Mapping[str, Any]) -> None:
+        outcome = payload.get("outcome")
+        chosen = outcome.get("outcome") if isinstance(outcome, Mapping) else None
+        if payload.get("status") == "superseded" or chosen == "cancelled":
+            self._paragraph()
+            self._line("the question was withdrawn", "dim")
+
+    def _status(self, payload: Mapping[str, Any]) -> None:
+        if payload.get("status") in ("disconnected", "closed", "deleted"):
+            self._paragraph()
+            self._line(f"the session is {payload['status']}", "dim")
+
+    def _paragraph(self) -> None:
+        """Begin a line; between paragraphs of talk, a blank one."""
+        was_talking = self._flowing is not None
+        self.end()
+        if was_talking and not self._blank_lines:
+            self._screen.line()
+            self._blank_lines = 1
+
+    def _line(self, text: str, style: str) -> None:
+        for part in wrapped(text, self._screen.width):
+            self._screen.line(part, style)
+        self._blank_lines = 0
