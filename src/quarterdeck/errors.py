@@ -21,6 +21,7 @@ QuarterdeckError
 ├── AgentError              an agent that we serve refuses, or cannot do what it was asked
 ├── Misused                 a command line that cannot be understood
 ├── CommandFailed           a command that could not do what it was asked
+├── HubDeclined             the hub answered a request of ours with a refusal
 └── ScenarioInvalid         a scenario file for the scripted agent that cannot be played
 """
 
@@ -209,6 +210,16 @@ class CommandFailed(QuarterdeckError):
     def __init__(self, sentence: str, *, status: int = 1) -> None:
         super().__init__(sentence)
         self.status = status
+
+
+class HubDeclined(QuarterdeckError):
+    """The hub answered a request with a refusal."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
 
 
 class ScenarioInvalid(QuarterdeckError):
