@@ -19,6 +19,7 @@ QuarterdeckError
 ├── SettingsInvalid         settings of the built-in agent that cannot be used
 ├── ToolFailed              a tool of the built-in agent could not do what the model asked
 ├── AgentError              an agent that we serve refuses, or cannot do what it was asked
+├── RequestRefused          a request to the hub that is refused, with its HTTP status
 └── ScenarioInvalid         a scenario file for the scripted agent that cannot be played
 """
 
@@ -191,6 +192,21 @@ class AgentError(QuarterdeckError):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
+
+
+class RequestRefused(QuarterdeckError):
+    """A request to the hub is refused; whoever asked is told code and message."""
+
+    def __init__(
+        self, status: int, code: str, message: str, *, data: Any = None, retryable: bool = False
+    ) -> None:
+        """`code` comes after `quarterdeck/`."""
+        super().__init__(message)
+        self.status = status
+        self.code = f"quarterdeck/{code}"
+        self.message = message
+        self.data = data
+        self.retryable = retryable
 
 
 class ScenarioInvalid(QuarterdeckError):
