@@ -14,6 +14,8 @@ QuarterdeckError
 ├── RpcError                the other side answered, or is to be answered, with a JSON-RPC error
 ├── StorageRefused          a log that cannot be opened as it is; nothing was changed
 ├── StorageFailed           an open log that could not be written or read
+├── HubRefused              a hub that is set up, or finds on disk, what is not safe or not usable
+├── HubDatabaseFailed       the hub's own database could not be written or read
 ├── AgentNotFound           the command that starts an agent does not exist
 ├── ModelFailed             a language model gave no answer
 ├── SettingsInvalid         settings of the built-in agent that cannot be used
@@ -148,6 +150,25 @@ class StorageFailed(QuarterdeckError):
     def again(self) -> StorageFailed:
         """Return the same for another caller: a raised exception keeps all it went through."""
         return StorageFailed(self.path, self.reason, self.remedy, is_final=self.is_final)
+
+
+class HubRefused(QuarterdeckError):
+    """A hub does not start: what it was told, or what it finds on disk, is not safe or usable."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(f"{reason}; {remedy}")
+        self.reason = reason
+        self.remedy = remedy
+
+
+class HubDatabaseFailed(QuarterdeckError):
+    """The hub's own database could not be written or read; nothing was changed."""
+
+    def __init__(self, path: object, reason: str, remedy: str) -> None:
+        super().__init__(f"the database {path} failed: {reason}; {remedy}")
+        self.path = str(path)
+        self.reason = reason
+        self.remedy = remedy
 
 
 class AgentNotFound(QuarterdeckError):
