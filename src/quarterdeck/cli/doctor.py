@@ -20,7 +20,7 @@ from quarterdeck.cli.parsers import doctor_parser
 from quarterdeck.cli.screen import Screen
 from quarterdeck.cli.text import plain, wrapped
 from quarterdeck.errors import QuarterdeckError, SettingsInvalid
-from quarterdeck.server import default_home
+from quarterdeck.server.options import default_home
 
 _STYLES = {"ok": "good", "warn": "warn", "fail": "bad"}
 _NAME = 15  # the width of the names

@@ -10,78 +10,75 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, get_type_hints
+from typing import Any, Final, Literal, TypeVar, get_args, get_type_hints
 
 import msgspec
 from msgspec import Struct
 
 from quarterdeck.errors import SettingsInvalid
+from quarterdeck.server.options import PORT, AgentSettings, HubOptions, Policy, PolicyRule
 
 VARIABLE: Final = "QUARTERDECK_HUB_CONFIG"
 _EXAMPLE: Final = "docs/hub.example.toml shows every key"
+_T = TypeVar("_T", bound=Struct)
 
 
-class _Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    pass
-
-
-class ServerSection(_Section, frozen=True, kw_only=True):
+class ServerSection(Struct, frozen=True, kw_only=True):
     """Where the hub listens."""
 
     host: str = "127.0.0.1"
-    port: int = 4640
+    port: int = PORT
     tls_cert: str | None = None
     tls_key: str | None = None
     behind_proxy: bool = False
     allow_hosts: tuple[str, ...] = ()
 
 
-class AgentSection(_Section, frozen=True, kw_only=True):
-    """An agent that devices may start by its name."""
-
-    command: str
-    args: tuple[str, ...] = ()
-    env: dict[str, str] = {}
-    cwd: str | None = None
-
-
-Rule = bool | tuple[str, ...]
-
-
-class RulesSection(_Section, frozen=True, kw_only=True):
-    """All calls of a class, none of them, or those that a glob matches."""
-
-    reads: Rule = False
-    writes: Rule = False
-    commands: Rule = False
-    searches: Rule = False
-
-
-class PolicySection(_Section, frozen=True, kw_only=True):
+class PolicySection(Struct, frozen=True, kw_only=True):
     """What is decided without asking; by default nothing."""
 
-    allow: RulesSection = RulesSection()
-    deny: RulesSection = RulesSection()
+    rule: tuple[PolicyRule, ...] = ()
 
 
-class ApprovalsSection(_Section, frozen=True, kw_only=True):
+class ApprovalsSection(Struct, frozen=True, kw_only=True):
     expire_seconds: float = 0.0
     """How long a question waits before it is rejected; 0 waits for ever."""
 
 
-class LogSection(_Section, frozen=True, kw_only=True):
+class LogSection(Struct, frozen=True, kw_only=True):
     durability: Literal["normal", "full"] = "normal"
     """full: every event survives a power cut, for one fsync per commit."""
 
 
-class HubConfig(_Section, frozen=True, kw_only=True):
+class HubConfig(Struct, frozen=True, kw_only=True):
     server: ServerSection = ServerSection()
-    agents: dict[str, AgentSection] = {}
+    agents: dict[str, AgentSettings] = {}
     policy: PolicySection = PolicySection()
     approvals: ApprovalsSection = ApprovalsSection()
     log: LogSection = LogSection()
+
+
+def hub_options(
+    config: HubConfig, *, home: Path, environ: Mapping[str, str], **given: Any
+) -> HubOptions:
+    """Return what a hub is told: what was given on the command line wins over the file."""
+    server, expiry = config.server, config.approvals.expire_seconds
+    chosen: dict[str, Any] = {
+        "host": server.host,
+        "port": server.port,
+        "certificate": None if server.tls_cert is None else Path(server.tls_cert).expanduser(),
+        "private_key": None if server.tls_key is None else Path(server.tls_key).expanduser(),
+        "behind_proxy": server.behind_proxy,
+        "allowed_hosts": server.allow_hosts,
+        "agents": config.agents,
+        "policy": Policy(rule=config.policy.rule, expiry_seconds=expiry or None),
+        "synchronous": config.log.durability,
+        **{name: value for name, value in given.items() if value is not None},
+    }
+    return HubOptions(home=home, environ=environ, **chosen)
 
 
 def config_path(environ: Mapping[str, str], named: Path | None = None) -> tuple[Path | None, bool]:
@@ -131,80 +128,112 @@ def parse_config(text: str, source: str) -> HubConfig:
         known = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SettingsInvalid(source, f"is not TOML: {error}; {_EXAMPLE}") from error
-    for keys, names in _strangers(known):
-        near = difflib.get_close_matches(keys[-1], names, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
-        raise SettingsInvalid(_place(text, source, keys), f"{'.'.join(keys)} is not known; {hint}")
-    try:
-        config = msgspec.convert(known, HubConfig)
-    except msgspec.ValidationError as error:
-        reason, _, where = str(error).partition(" - at ")
-        keys = tuple(re.findall(r"\w[\w-]*", where.strip("`$")))
-        keys = tuple(name for name in keys if not name.isdecimal())
-        place = _place(text, source, _complete(keys, known))
-        raise SettingsInvalid(place, f"{_sentence(keys, reason)}; {_EXAMPLE}") from error
-    _check(config, text, source)
+    reader = _Reader(text, source)
+    reader.refuse_strangers(known, HubConfig.__struct_fields__, ())
+    policy = reader.table(known.get("policy", {}), ("policy",))
+    reader.refuse_strangers(policy, PolicySection.__struct_fields__, ("policy",))
+    config = HubConfig(
+        server=reader.section(known.get("server", {}), ServerSection, ("server",)),
+        agents={
+            name: reader.section(agent, AgentSettings, ("agents", name))
+            for name, agent in reader.table(known.get("agents", {}), ("agents",)).items()
+        },
+        policy=PolicySection(
+            rule=tuple(
+                _Reader(text, source, nth=number).section(rule, PolicyRule, ("policy", "rule"))
+                for number, rule in enumerate(
+                    reader.tables(policy.get("rule", []), ("policy", "rule"))
+                )
+            )
+        ),
+        approvals=reader.section(known.get("approvals", {}), ApprovalsSection, ("approvals",)),
+        log=reader.section(known.get("log", {}), LogSection, ("log",)),
+    )
+    _check(config, reader)
     return config
 
 
-def _check(config: HubConfig, text: str, source: str) -> None:
+class _Reader:
+    """Turns tables into structs, and complaints into sentences with a place."""
+
+    def __init__(self, text: str, source: str, *, nth: int = 0) -> None:
+        """Of several tables with the same header, take the places from number `nth`."""
+        self._text = text
+        self._source = source
+        self._nth = nth
+
+    def section(self, table: Any, kind: type[_T], keys: tuple[str, ...]) -> _T:
+        self.refuse_strangers(self.table(table, keys), kind.__struct_fields__, keys)
+        try:
+            return msgspec.convert(table, kind)
+        except msgspec.ValidationError as error:
+            reason, _, where = str(error).partition(" - at ")
+            inner = tuple(re.findall(r"[A-Za-z_]\w*", where))
+            wrong = (*keys, *inner)
+            words = _words(reason, _choices(kind, inner))
+            raise self.refusal(wrong, f"{'.'.join(wrong)} {words}; {_EXAMPLE}") from error
+
+    def table(self, value: Any, keys: tuple[str, ...]) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise self.refusal(keys, f"{'.'.join(keys)} must be a table: [{'.'.join(keys)}]")
+        return value
+
+    def tables(self, value: Any, keys: tuple[str, ...]) -> list[Any]:
+        if not isinstance(value, list):
+            raise self.refusal(keys, f"{'.'.join(keys)} must be tables: [[{'.'.join(keys)}]]")
+        return value
+
+    def refuse_strangers(
+        self, table: dict[str, Any], names: tuple[str, ...], keys: tuple[str, ...]
+    ) -> None:
+        for name in table:
+            if name not in names:
+                near = difflib.get_close_matches(name, names, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+                wrong = (*keys, name)
+                raise self.refusal(wrong, f"{'.'.join(wrong)} is not known; {hint}")
+
+    def refusal(self, keys: tuple[str, ...], reason: str) -> SettingsInvalid:
+        line = _line_of(self._text, keys, self._nth)
+        return SettingsInvalid(
+            self._source if line is None else f"{self._source}, line {line}", reason
+        )
+
+
+def _check(config: HubConfig, reader: _Reader) -> None:
     """Refuse what has the right type and makes no sense."""
     server = config.server
     if not 0 <= server.port <= 65535:
-        place = _place(text, source, ("server", "port"))
-        raise SettingsInvalid(place, f"server.port is {server.port}; it is 0 to 65535, 0: any free")
+        reason = f"server.port is {server.port}; it is a number from 0 to 65535, 0 for any free"
+        raise reader.refusal(("server", "port"), reason)
     if (server.tls_cert is None) != (server.tls_key is None):
-        place = _place(text, source, ("server",))
-        raise SettingsInvalid(place, "server.tls_cert and server.tls_key belong together")
+        reason = "server.tls_cert and server.tls_key belong together; give both or none"
+        raise reader.refusal(("server",), reason)
     if config.approvals.expire_seconds < 0:
-        place = _place(text, source, ("approvals", "expire_seconds"))
         reason = "approvals.expire_seconds is below 0; it is a number of seconds, 0 waits for ever"
-        raise SettingsInvalid(place, reason)
+        raise reader.refusal(("approvals", "expire_seconds"), reason)
     for name, agent in config.agents.items():
         if not agent.command.strip():
-            place = _place(text, source, ("agents", name, "command"))
             reason = f"agents.{name}.command is empty; it is the program that starts the agent"
-            raise SettingsInvalid(place, reason)
+            raise reader.refusal(("agents", name, "command"), reason)
 
 
-_SECTIONS: Final[Mapping[str, type[Struct]]] = {
-    "server": ServerSection,
-    "policy": PolicySection,
-    "approvals": ApprovalsSection,
-    "log": LogSection,
-}
+def _choices(kind: type[Struct], inner: tuple[str, ...]) -> str:
+    """Return the values that a key may have, if they are named."""
+    return ", ".join(map(str, get_args(get_type_hints(kind).get(inner[0] if inner else ""))))
 
 
-def _strangers(known: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Yield every key that is not known, and those that stand beside it."""
-    yield from _unknown(known, HubConfig, ())
-    for name, section in _SECTIONS.items():
-        yield from _unknown(known.get(name), section, (name,))
-    policy = known.get("policy")
-    if isinstance(policy, dict):
-        for name in ("allow", "deny"):
-            yield from _unknown(policy.get(name), RulesSection, ("policy", name))
-    agents = known.get("agents")
-    if isinstance(agents, dict):
-        for name, agent in agents.items():
-            yield from _unknown(agent, AgentSection, ("agents", name))
-
-
-def _unknown(
-    table: Any, section: type[Struct], keys: tuple[str, ...]
-) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    names = section.__struct_fields__
-    if isinstance(table, dict):
-        yield from (((*keys, name), names) for name in table if name not in names)
-
-
-def _sentence(keys: tuple[str, ...], reason: str) -> str:
-    """Turn `Expected `int`, got `str`` into words with the key in front."""
-    words = reason.replace("`", "").replace("Expected ", "must be ", 1).replace(", got", ", not")
-    for type_name, meaning in _MEANINGS.items():
-        words = re.sub(rf"\b{type_name}\b", meaning, words)
-    words = words.replace("Object missing required field", "lacks the key")
-    return f"{'.'.join(keys) or 'it'} {words[:1].lower()}{words[1:]}"
+def _words(reason: str, choices: str) -> str:
+    """Turn msgspec's `Expected ...` into words of a sentence."""
+    words = reason.replace("`", "")
+    if missing := re.match(r"Object missing required field (\w+)", words):
+        return f"lacks the key {missing[1]}"
+    if wrong := re.match(r"Invalid enum value (.*)", words):
+        return f"cannot be {wrong[1]}; it is one of {choices}"
+    words = words.replace("Expected ", "must be ", 1).replace(", got", ", not").replace(" | ", " or ")
+    for name, meaning in _MEANINGS.items():
+        words = re.sub(rf"\b{name}\b", meaning, words)
+    return words
 
 
 _MEANINGS: Final = {
@@ -218,41 +247,27 @@ _MEANINGS: Final = {
 }
 
 
-def _complete(keys: tuple[str, ...], known: Mapping[str, Any]) -> tuple[str, ...]:
-    """Name the agent in a path that has `[...]` for it."""
-    if keys[:1] != ("agents",) or len(keys) < 2 or keys[1] in known.get("agents", {}):
-        return keys
-    return keys
-
-
-def _place(text: str, source: str, keys: tuple[str, ...]) -> str:
-    """Name the line on which a key stands, if it can be found."""
-    line = _line_of(text, keys)
-    return source if line is None else f"{source}, line {line}"
-
-
-def _line_of(text: str, keys: tuple[str, ...]) -> int | None:
+def _line_of(text: str, keys: tuple[str, ...], nth: int = 0) -> int | None:
+    """Return the line of a key, or of the nearest table around it."""
     current: tuple[str, ...] = ()
+    seen: Counter[tuple[str, ...]] = Counter()
     nearest: int | None = None
     for number, line in enumerate(text.splitlines(), 1):
-        if header := re.match(r"\s*\[+\s*([^\]]+?)\s*\]+", line):
-            current = _key_path(header[1])
-            found = current
+        if header := re.match(r"\s*(\[+)\s*([^\]]+?)\s*\]+", line):
+            current = found = _key_path(header[2])
+            seen[current] += 1
         elif key := re.match(r"\s*([\w.\"'-]+)\s*=", line):
             found = (*current, *_key_path(key[1]))
         else:
             continue
+        if current and seen[current] - 1 < nth and current == keys[: len(current)]:
+            continue
         if found == keys:
             return number
-        if found and found == keys[: len(found)]:
+        if found == keys[: len(found)]:
             nearest = number
     return nearest
 
 
 def _key_path(written: str) -> tuple[str, ...]:
     return tuple(part.strip().strip("\"'") for part in written.split("."))
-
-
-def describe_types() -> dict[str, dict[str, Any]]:
-    """Return the types of all sections, for the test that compares them with the example."""
-    return {name: get_type_hints(section) for name, section in _SECTIONS.items()}

@@ -23,7 +23,9 @@ from quarterdeck.errors import CommandFailed, HubDeclined, JsonInvalid
 from quarterdeck.host import HostEndpoint
 from quarterdeck.jsontext import decode_json
 from quarterdeck.protocol import Transport
-from quarterdeck.server import Hub, default_home, hub_app
+from quarterdeck.server.app import hub_app
+from quarterdeck.server.hub import Hub
+from quarterdeck.server.options import default_home
 
 _AUTHORITY: Final = "127.0.0.1:80"  # by which a hub without a socket is called
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Protocol, TextIO
 
+from quarterdeck.cli.asking import KEYS, question
 from quarterdeck.cli.demo_text import ASCII_MARKS, UNICODE_MARKS, Line, body, chunk_text, summary
 from quarterdeck.cli.screen import Screen
 from quarterdeck.cli.text import cells, one_line, plain, shortened, wrapped
@@ -16,7 +17,6 @@ from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import Event, SessionState, encode_event
 
 _INDENT: Final = "    "
-_SHOWN: Final = frozenset(("tool-call", "tool-call-update", "plan", "prompt-finished"))
 _QUIET_STOPS: Final = frozenset(("end_turn",))
 
 
@@ -61,36 +61,53 @@ class JsonView:
 class StoryView:
     """Text flows as it comes; thoughts are dim; a call is told when it begins and when it ends."""
 
-    def __init__(self, screen: Screen, *, cwd: str = "") -> None:
+    def __init__(self, screen: Screen, *, cwd: str = "", shows_questions: bool = True) -> None:
+        """Leave questions out if somebody else shows them."""
         self._screen = screen
+        self._shows_questions = shows_questions
         self._cwd = cwd
         self._marks = UNICODE_MARKS if screen.is_fancy else ASCII_MARKS
         self._flowing: tuple[str, Any] | None = None
         self._column = 0
         self._blank_lines = 1  # at the end of what is written so far
         self._told: dict[str, tuple[Any, list[Line]]] = {}
+        self._options: dict[str, list[Any]] = {}  # of the requests that wait
 
     def event(self, event: Event, state: SessionState) -> None:
         text = chunk_text(event)
         if text is not None:
             self._flow(event, text)
-        elif event.type in ("tool-call", "tool-call-update"):
-            self._call(event, state)
-        elif event.type == "plan":
-            self._block(event, state, "plan: ")
-        elif event.type == "prompt-finished":
-            self._finished(event.payload)
-        elif event.type == "permission-request-resolved":
-            self._resolved(event.payload)
-        elif event.type == "session-status-change":
-            self._status(event.payload)
-        elif event.type == "session-reset":
-            self._paragraph()
-            self._line("the agent tells the session again from its beginning", "dim")
+            return
+        match event.type:
+            case "tool-call" | "tool-call-update":
+                self._call(event, state)
+            case "plan":
+                self._block(event, state, "plan: ")
+            case "prompt-finished":
+                self._finished(event.payload)
+            case "permission-request-created":
+                self._asked(event.payload)
+            case "permission-request-resolved":
+                self._resolved(event.payload)
+            case "session-status-change":
+                self._status(event.payload)
+            case "session-reset":
+                self._paragraph()
+                self._line("the agent tells the session again from its beginning", "dim")
+            case _:
+                pass  # nothing that a reader misses; `--as events` has all of them
 
     def note(self, text: str) -> None:
         self.end()
         self._line(f"quarterdeck: {plain(text)}", "dim")
+
+    def heading(self, text: str) -> None:
+        """Say of which session the rest is."""
+        self.end()
+        rule = "─" if self._screen.is_fancy else "-"
+        words = f"{rule * 2} {shortened(text, self._screen.width - 6)} "
+        self._screen.line(words.ljust(self._screen.width, rule), "strong")
+        self._blank_lines = 1
 
     def end(self) -> None:
         if self._column:
@@ -162,12 +179,21 @@ class StoryView:
             self._line(f"the turn ended: {one_line(payload.get('stopReason'))}", "warn")
         self.end()
 
+    def _asked(self, payload: Mapping[str, Any]) -> None:
+        call, options = payload.get("toolCall"), payload.get("options")
+        listed = options if isinstance(options, list) else []
+        self._options[str(payload.get("requestId"))] = listed
+        self._paragraph()
+        if self._shows_questions:
+            given = call if isinstance(call, Mapping) else {}
+            for line in question(given, listed, self._screen.width).opening():
+                self._screen.line(line.text, line.style)
+            self._blank_lines = 0
+
     def _resolved(self, payload: Mapping[str, Any]) -> None:
-        outcome = payload.get("outcome")
-        chosen = outcome.get("outcome") if isinstance(outcome, Mapping) else None
-        if payload.get("status") == "superseded" or chosen == "cancelled":
-            self._paragraph()
-            self._line("the question was withdrawn", "dim")
+        options = self._options.pop(str(payload.get("requestId")), [])
+        self._paragraph()
+        self._line(f"-> {_outcome(payload, options)}", "dim")
 
     def _status(self, payload: Mapping[str, Any]) -> None:
         if payload.get("status") in ("disconnected", "closed", "deleted"):
@@ -186,3 +212,15 @@ class StoryView:
         for part in wrapped(text, self._screen.width):
             self._screen.line(part, style)
         self._blank_lines = 0
+
+
+def _outcome(payload: Mapping[str, Any], options: list[Any]) -> str:
+    """Say what was decided, in the words of the option's kind."""
+    outcome = payload.get("outcome")
+    if payload.get("status") == "superseded" or not isinstance(outcome, Mapping):
+        return "withdrawn"
+    if outcome.get("outcome") != "selected":
+        return "cancelled"
+    kinds = {each.get("optionId"): each.get("kind") for each in options if isinstance(each, dict)}
+    words = {kind: meaning for kind, meaning in KEYS.values()}
+    return words.get(str(kinds.get(outcome.get("optionId"))), "answered")
