@@ -7,7 +7,6 @@ its environment (INV-7): one that had some cannot be started again by the hub al
 
 from __future__ import annotations
 
-
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -48,9 +47,7 @@ class _Shared:
 class Keeper:
     """Starts agents and revives sessions."""
 
-    def __init__(
-        self, host: Host, database: HubDatabase, known: KnownAgents, watch: Watch
-    ) -> None:
+    def __init__(self, host: Host, database: HubDatabase, known: KnownAgents, watch: Watch) -> None:
         self.known = known
         self._host = host
         self._database = database
@@ -265,7 +262,3 @@ def _again(failure: Exception) -> Exception:
         facts = {"data": failure.data, "retryable": failure.retryable}
         return AcpError(failure.code, failure.message, **facts)
     return failure
-
-
-def now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -118,12 +118,10 @@ class PromptQueue:
         return row.entry
 
     async def get(self, session_id: str, key: str) -> PromptEntry:
-        row = await self._database.read(
-            lambda connection: rows.get(connection, session_id, key)
-        )
+        row = await self._database.read(lambda connection: rows.get(connection, session_id, key))
         return row.entry
 
-    async def list(self, session_id: str, limit: int) -> list[PromptEntry]:
+    async def entries(self, session_id: str, limit: int) -> list[PromptEntry]:
         return await self._database.read(
             lambda connection: rows.listed(connection, session_id, limit)
         )
@@ -255,9 +253,7 @@ class PromptQueue:
             await begun.wait()
         finally:
             unsubscribe()
-        await self._database.write(
-            lambda connection: rows.note_seq(connection, row.id, seqs[0])
-        )
+        await self._database.write(lambda connection: rows.note_seq(connection, row.id, seqs[0]))
 
     async def _end(
         self,
