@@ -14,7 +14,7 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import UNSET
 
-from quarterdeck.errors import AcpError, RequestRefused
+from quarterdeck.errors import AcpError, RequestRefused, RpcError
 from quarterdeck.host import Host, resolve_agent_definition
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import (
@@ -211,8 +211,14 @@ class Keeper:
             "additional_directories": session.additional_directories,
         }
         if can_resume(agent):
-            await self._host.resume_session(agent.agent_id, session_id, **place)
-        elif can_load(agent):
+            try:
+                await self._host.resume_session(agent.agent_id, session_id, **place)
+            except RpcError:
+                if not can_load(agent):
+                    raise
+            else:
+                return
+        if can_load(agent):
             await self._host.load_session(agent.agent_id, session_id, **place)
         else:
             message = f"agent {name!r} can neither resume nor load sessions; start a new one"

@@ -20,6 +20,7 @@ from quarterdeck.errors import (
     HubDatabaseFailed,
     QuarterdeckError,
     RequestRefused,
+    RpcError,
     StorageFailed,
 )
 from quarterdeck.host import Host
@@ -295,6 +296,11 @@ class PromptQueue:
 
 
 def _facts(error: Exception) -> PromptError:
-    code = error.code if isinstance(error, AcpError | RequestRefused) else "quarterdeck/failed"
-    message = error.message if isinstance(error, AcpError | RequestRefused) else str(error)
-    return PromptError(code=str(code), message=message)
+    match error:
+        case AcpError() | RequestRefused():
+            return PromptError(code=str(error.code), message=error.message)
+        case RpcError():
+            message = f"the agent refused: {error.message}"
+            return PromptError(code=str(ERROR_CODES["agent_error"]), message=message)
+        case _:
+            return PromptError(code="quarterdeck/failed", message=str(error))

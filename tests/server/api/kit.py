@@ -28,7 +28,9 @@ Json = dict[str, Any]
 
 def scripted(*steps: Json, **more: Any) -> AgentSettings:
     """Return the settings of an agent that plays these steps in every turn."""
-    scenario = {"name": "test", "capabilities": CAN, "turns": [{"steps": list(steps)}], **more}
+    methods = {"session/resume": [{"result": {}}], "session/close": [{"result": {}}]}
+    turns = [{"steps": list(steps)}]
+    scenario = {"name": "test", "capabilities": CAN, "turns": turns, "methods": methods, **more}
     command = scripted_agent(scenario, pace=0.0)
     return AgentSettings(command=command[0], args=tuple(command[1:]))
 

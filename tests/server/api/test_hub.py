@@ -85,7 +85,8 @@ async def test_a_session_that_waits_is_listed_after_a_restart_and_revived_by_a_p
         assert (listed["sessionId"], listed["status"]) == (session, "disconnected")
         assert listed["agent"] == "mine"
         await client.prompt(session, "k2")
-        assert (await client.ended(session, "k2"))["state"] == "done"
+        ended = await client.ended(session, "k2")
+        assert ended["state"] == "done", ended["error"]
         assert (await client.prompt(session, "k1"))["state"] == "done"
 
 
