@@ -242,6 +242,8 @@ class HubDeclined(QuarterdeckError):
         self.status = status
         self.code = code
         self.message = message
+
+
 class RequestRefused(QuarterdeckError):
     """A request to the hub is refused; whoever asked is told code and message."""
 

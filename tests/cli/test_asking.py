@@ -40,7 +40,9 @@ def test_a_command_may_be_a_list_or_have_arguments() -> None:
     assert "command: git commit -m 'a b'" in shown(
         {"rawInput": {"command": ["git", "commit", "-m", "a b"]}}
     )
-    assert "command: git log 'a b'" in shown({"rawInput": {"command": "git", "args": ["log", "a b"]}})
+    assert "command: git log 'a b'" in shown(
+        {"rawInput": {"command": "git", "args": ["log", "a b"]}}
+    )
 
 
 def test_other_input_is_shown_whole() -> None:

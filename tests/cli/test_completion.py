@@ -43,9 +43,7 @@ def test_files_are_completed_where_a_file_is_wanted() -> None:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_a_script_is_printed_for_each_shell(
-    shell: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_script_is_printed_for_each_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0
     printed = capsys.readouterr().out
     for verb in VERBS:
@@ -64,7 +62,8 @@ def test_another_shell_is_refused_with_those_there_are(
 
 def test_what_is_offered_for_acp_is_what_acp_understands() -> None:
     parser = acp_parser("quarterdeck acp serve", is_http=True)
-    understood = {word for word in parser._option_string_actions if word.startswith("--")}
+    words = parser.format_help().replace(",", " ").split()
+    understood = {word for word in words if word.startswith("--")}
     assert set(words_of("acp").options) == understood
 
 
@@ -81,7 +80,9 @@ def test_completion_and_version_import_nothing_heavy() -> None:
             "heavy = {'anyio', 'msgspec', 'starlette', 'uvicorn', 'sqlite3', 'ssl', 'asyncio'};"
             "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
         )
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
         assert done.stderr == "[]\n"
 
 

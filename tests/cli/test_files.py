@@ -19,9 +19,14 @@ def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:
 def test_one_that_fails_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"old")
-    with pytest.raises(OSError, match="full"), whole_file(path, replaces=True) as stream:
-        stream.write(b"half")
-        raise OSError("full")
+
+    def fail() -> None:
+        with whole_file(path, replaces=True) as stream:
+            stream.write(b"half")
+            raise OSError("full")
+
+    with pytest.raises(OSError, match="full"):
+        fail()
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -39,8 +44,13 @@ def test_one_that_is_there_is_kept_unless_it_is_to_be_replaced(tmp_path: Path) -
 
 def test_one_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "x"
-    with pytest.raises(CommandFailed), whole_file(path, replaces=False) as stream:
-        path.write_bytes(b"faster")
-        stream.write(b"new")
+
+    def write() -> None:
+        with whole_file(path, replaces=False) as stream:
+            path.write_bytes(b"faster")
+            stream.write(b"new")
+
+    with pytest.raises(CommandFailed, match="is there already"):
+        write()
     assert path.read_bytes() == b"faster"
     assert list(tmp_path.iterdir()) == [path]

@@ -8,7 +8,7 @@ import pytest
 from quarterdeck.cli.hub_config import HubConfig, hub_options, load_config, parse_config
 from quarterdeck.cli.parsers import up_parser
 from quarterdeck.errors import SettingsInvalid
-from quarterdeck.server.options import PORT
+from quarterdeck.server.listening import DEFAULT_PORT
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "hub.example.toml"
 
@@ -63,7 +63,7 @@ def test_the_documented_example_shows_every_key() -> None:
 def test_what_is_wrong_is_named_with_its_place_and_what_would_be_right(
     text: str, message: str
 ) -> None:
-    with pytest.raises(SettingsInvalid, match="hub.toml") as refused:
+    with pytest.raises(SettingsInvalid, match=r"hub\.toml") as refused:
         parse_config(text, "hub.toml")
     assert message in str(refused.value)
 
@@ -103,4 +103,4 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
 
 
 def test_the_help_names_the_usual_port() -> None:
-    assert f"default: {PORT};" in up_parser().format_help()
+    assert f"default: {DEFAULT_PORT};" in up_parser().format_help()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from quarterdeck.cli.overriding import override
 from quarterdeck.cli.screen import Screen
 from quarterdeck.cli.story import StoryView
 from quarterdeck.cli.text import cells
@@ -89,6 +90,7 @@ def test_nothing_of_an_agent_commands_the_terminal(stage: Stage) -> None:
 
 def test_colours_are_for_terminals_only(stage: Stage) -> None:
     class Terminal(io.StringIO):
+        @override
         def isatty(self) -> bool:
             return True
 

@@ -19,7 +19,7 @@ HOSTILE = {
     "cursor up and erase": "\x1b[2A\x1b[2K",
     "clear": "\x1b[2J\x1b[H\x1bc",
     "answerback": "\x1b[c\x1b[6n\x05",
-    "device control": "\x1bP$q\"p\x1b\\",
+    "device control": '\x1bP$q"p\x1b\\',
     "program command": "\x1b_Gf=100;AAAA\x1b\\",
     "privacy message": "\x1b^hidden\x1b\\",
     "start of string": "\x1bXhidden\x1b\\",

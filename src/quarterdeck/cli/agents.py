@@ -49,7 +49,9 @@ def show(
         )
         for agent in known
     ]
-    rows += [(one_line(name or "?"), str(status), "by command", "") for name, status in statuses.items()]
+    rows += [
+        (one_line(name or "?"), str(status), "by command", "") for name, status in statuses.items()
+    ]
     order = {"not found": 2, "installed": 1}
     rows.sort(key=lambda row: order.get(row[1], 0))
     screen.table(rows, ("strong", "", "dim", "dim"))

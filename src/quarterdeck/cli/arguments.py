@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from quarterdeck.cli.overriding import override
 from quarterdeck.errors import Misused
 
 DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
@@ -32,6 +33,7 @@ class Parser(argparse.ArgumentParser):
         self.examples = tuple(command for command, _ in examples)
         self.add_argument("-h", "--help", action="store_true", help="show this and exit")
 
+    @override
     def error(self, message: str) -> NoReturn:
         raise Misused(f"{message}; {self.prog} --help shows how")
 
@@ -93,6 +95,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
         width = min(shutil.get_terminal_size().columns, 100) - 2
         super().__init__(prog, max_help_position=28, width=width)
 
+    @override
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if "\n" in text:
             return super()._fill_text(text, width, indent)

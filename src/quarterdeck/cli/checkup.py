@@ -142,9 +142,7 @@ def check_disk(patient: Patient) -> Iterator[Check]:
     found = f"{free / (1 << 30):.1f} GiB free"
     remedy = "make room: without it nothing an agent does can be stored"
     status: Status = "ok" if free > _ROOM_WANTED else "warn" if free > _ROOM_NEEDED else "fail"
-    yield Check(
-        name="disk", status=status, found=found, remedy="" if status == "ok" else remedy
-    )
+    yield Check(name="disk", status=status, found=found, remedy="" if status == "ok" else remedy)
 
 
 def check_databases(patient: Patient) -> Iterator[Check]:

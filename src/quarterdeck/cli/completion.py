@@ -57,21 +57,17 @@ def script(shell: str) -> str:
 def words_of(verb: str) -> Words:
     """Return what may follow a verb."""
     if verb in _ELSEWHERE:
-        positional, options = _ELSEWHERE[verb]
-        return Words(options=options, values={}, paths=(), positional=positional)
+        words, options = _ELSEWHERE[verb]
+        return Words(options=options, values={}, paths=(), positional=words)
     parser = PARSERS[verb]()
     actions = parser._actions  # noqa: SLF001 - there is no other way to them
-    options = [action for action in actions if action.option_strings]
-    positional = [action for action in actions if not action.option_strings]
+    named = {action.option_strings[-1]: action for action in actions if action.option_strings}
+    others = [action for action in actions if not action.option_strings]
     return Words(
-        options=tuple(action.option_strings[-1] for action in options),
-        values={
-            action.option_strings[-1]: tuple(map(str, action.choices))
-            for action in options
-            if action.choices
-        },
-        paths=tuple(action.option_strings[-1] for action in options if _is_path(action)),
-        positional=tuple(str(each) for action in positional for each in action.choices or ()),
+        options=tuple(named),
+        values={name: tuple(action.choices) for name, action in named.items() if action.choices},
+        paths=tuple(name for name, action in named.items() if _is_path(action)),
+        positional=tuple(str(each) for action in others for each in action.choices or ()),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quarterdeck.cli import demo_plain
+from quarterdeck.cli import demo_hub, demo_plain
 from quarterdeck.cli.arguments import DONE, read
 from quarterdeck.cli.parsers import demo_parser
 
@@ -15,4 +15,4 @@ def run(arguments: list[str]) -> int:
     if chosen.list:
         demo_plain.print_scenarios()
         return DONE
-    return demo_plain.play(chosen)
+    return demo_plain.play(chosen) if chosen.plain else demo_hub.play(chosen)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from io import TextIOWrapper
-from typing import Any, Final, Protocol, TextIO
+from typing import Any, Final, Protocol
 
 from quarterdeck.cli.demo_text import (
     ASCII_MARKS,

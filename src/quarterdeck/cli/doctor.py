@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -42,10 +43,8 @@ def examine(environ: Mapping[str, str], home: Path | None, config: Path | None) 
     """Make all checks."""
     folder = home.absolute() if home is not None else default_home(environ)
     loaded: HubConfig | None = None
-    try:
+    with suppress(SettingsInvalid):  # what is wrong with it is told by its own check
         loaded = load_config(environ, config)
-    except SettingsInvalid:
-        pass  # what is wrong with it is told by its own check
     patient = Patient(
         home=folder,
         environ=environ,

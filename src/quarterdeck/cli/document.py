@@ -77,7 +77,9 @@ def _content(part: Mapping[str, Any]) -> list[str]:
             path = str(rest.get("path"))
             origin = "/dev/null" if old is None else f"a/{path}"
             before = old.splitlines() if isinstance(old, str) else []
-            changes = difflib.unified_diff(before, new.splitlines(), origin, f"b/{path}", lineterm="")
+            changes = difflib.unified_diff(
+                before, new.splitlines(), origin, f"b/{path}", lineterm=""
+            )
             return _fence(plain("\n".join(changes)), "diff")
         case {"type": "content", "content": block}:
             return _fence(plain(_block(block)))

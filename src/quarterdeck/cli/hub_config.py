@@ -19,7 +19,8 @@ import msgspec
 from msgspec import Struct
 
 from quarterdeck.errors import SettingsInvalid
-from quarterdeck.server.options import PORT, AgentSettings, HubOptions, Policy, PolicyRule
+from quarterdeck.server.listening import DEFAULT_PORT
+from quarterdeck.server.options import AgentSettings, HubOptions, Policy, PolicyRule
 
 VARIABLE: Final = "QUARTERDECK_HUB_CONFIG"
 _EXAMPLE: Final = "docs/hub.example.toml shows every key"
@@ -30,7 +31,7 @@ class ServerSection(Struct, frozen=True, kw_only=True):
     """Where the hub listens."""
 
     host: str = "127.0.0.1"
-    port: int = PORT
+    port: int = DEFAULT_PORT
     tls_cert: str | None = None
     tls_key: str | None = None
     behind_proxy: bool = False
@@ -230,7 +231,9 @@ def _words(reason: str, choices: str) -> str:
         return f"lacks the key {missing[1]}"
     if wrong := re.match(r"Invalid enum value (.*)", words):
         return f"cannot be {wrong[1]}; it is one of {choices}"
-    words = words.replace("Expected ", "must be ", 1).replace(", got", ", not").replace(" | ", " or ")
+    words = (
+        words.replace("Expected ", "must be ", 1).replace(", got", ", not").replace(" | ", " or ")
+    )
     for name, meaning in _MEANINGS.items():
         words = re.sub(rf"\b{name}\b", meaning, words)
     return words

@@ -8,26 +8,28 @@ of the data directory keeps a second one out.
 from __future__ import annotations
 
 import os
+import ssl
 import stat
 from argparse import Namespace
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from quarterdeck.cli.hub_config import HubConfig, hub_options, load_config
 from quarterdeck.cli.hub_http import EmbeddedExchange, HttpExchange, HubApi, trust
-from quarterdeck.client import InProcessTransport, WebSocketTransport
+from quarterdeck.client import InProcessTransport
 from quarterdeck.errors import CommandFailed, HubDeclined, JsonInvalid
 from quarterdeck.host import HostEndpoint
 from quarterdeck.jsontext import decode_json
 from quarterdeck.protocol import Transport
 from quarterdeck.server.app import hub_app
 from quarterdeck.server.hub import Hub
-from quarterdeck.server.options import default_home
+from quarterdeck.server.listening import DEFAULT_PORT, LOOPBACK
+from quarterdeck.server.options import HubOptions, default_home
 
-_AUTHORITY: Final = "127.0.0.1:80"  # by which a hub without a socket is called
+_AUTHORITY: Final = f"{LOOPBACK}:{DEFAULT_PORT}"  # by which a hub without a socket is called
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,14 +76,28 @@ async def open_hub(place: Place) -> AsyncIterator[HubLink]:
     if found is not None:
         yield found
         return
-    options = hub_options(place.config(), home=place.home, environ=place.environ)
-    async with Hub(options) as hub:
+    async with Hub(embedded_options(place)) as hub:
         token = read_token(place.home)
         yield HubLink(
             api=HubApi(EmbeddedExchange(hub_app(hub), token, _AUTHORITY)),
             transport=lambda: InProcessTransport(HostEndpoint(hub.host)),
             url=None,
         )
+
+
+def embedded_options(place: Place) -> HubOptions:
+    """Return the options of a hub that listens nowhere."""
+    options = hub_options(place.config(), home=place.home, environ=place.environ)
+    nowhere = HubOptions(home=place.home)
+    return replace(
+        options,
+        host=nowhere.host,
+        port=nowhere.port,
+        certificate=None,
+        private_key=None,
+        behind_proxy=False,
+        allowed_hosts=(),
+    )
 
 
 async def require_hub(place: Place) -> HubLink:
@@ -127,11 +143,11 @@ async def running_hub(home: Path) -> HubLink | None:
     return HubLink(api=api, transport=lambda: _websocket(url, token, context), url=url)
 
 
-def _websocket(url: str, token: str, context: Any) -> Transport:
-    address = f"ws{url.removeprefix('http').rstrip('/')}/api/envelope"
-    if context is None:
-        return WebSocketTransport(address, token=token)
-    return WebSocketTransport(address, token=token, ssl=context)
+def _websocket(url: str, token: str, context: ssl.SSLContext | None) -> Transport:
+    # A hub of our own needs no WebSocket, and starts faster without it.
+    from quarterdeck.client.websocket import WebSocketTransport  # noqa: PLC0415
+
+    return WebSocketTransport(url, token=token, ssl=context)
 
 
 def _hub_facts(path: Path) -> dict[str, Any] | None:

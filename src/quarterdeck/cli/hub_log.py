@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TextIO
 
+from quarterdeck.cli.overriding import override
 from quarterdeck.cli.text import plain
 from quarterdeck.server.secrets import redacted
 
@@ -27,6 +28,7 @@ _STANDARD: Final = frozenset(
 class JsonLines(logging.Formatter):
     """One object on one line: time, level, logger, message, and the fields of the call."""
 
+    @override
     def format(self, record: logging.LogRecord) -> str:
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         facts: dict[str, object] = {
@@ -35,9 +37,7 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        for name, value in record.__dict__.items():
-            if name not in _STANDARD:
-                facts[name] = value
+        facts |= _fields(record)
         if record.exc_info:
             facts["exception"] = self.formatException(record.exc_info)
         return redacted(json.dumps(facts, default=str))
@@ -46,10 +46,15 @@ class JsonLines(logging.Formatter):
 class Sentences(logging.Formatter):
     """For whoever looks at the terminal."""
 
+    @override
     def format(self, record: logging.LogRecord) -> str:
-        fields = {name: value for name, value in record.__dict__.items() if name not in _STANDARD}
-        reason = "".join(f" {name}={value}" for name, value in fields.items())
+        reason = "".join(f" {name}={value}" for name, value in _fields(record).items())
         return redacted(plain(f"quarterdeck: {record.getMessage()}{reason}"))
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    """Return what was given as `extra`."""
+    return {name: value for name, value in record.__dict__.items() if name not in _STANDARD}
 
 
 @contextmanager
@@ -79,9 +84,7 @@ def _stderr() -> logging.Handler:
     return _handler(logging.StreamHandler(sys.stderr), formatter, logging.WARNING)
 
 
-def _handler(
-    handler: logging.Handler, formatter: logging.Formatter, level: int
-) -> logging.Handler:
+def _handler(handler: logging.Handler, formatter: logging.Formatter, level: int) -> logging.Handler:
     handler.setFormatter(formatter)
     handler.setLevel(level)
     return handler

@@ -1,4 +1,4 @@
-"""Sessions of a hub as commands need them: found by the beginning of their id, read page by page."""
+"""Sessions of a hub as commands need them: found by a part of their id, read page by page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quarterdeck.errors import CommandFailed, EventInvalid
 from quarterdeck.protocol import Event, decode_event
 
 _PAGE: Final = 1000
-_SHORTEST: Final = 4  # of what is shown of an id
+_SHORTEST: Final = 6  # of what is shown of an id
 _NAMED: Final = 5  # of those that an abbreviation may mean
 
 STATES: Final = ("needs-you", "running", "idle", "done")
@@ -28,7 +28,7 @@ class _History(Struct, rename="camel"):
 
 
 async def find_session(api: HubApi, given: str) -> dict[str, Any]:
-    """Return the session whose id is, or begins with, what was given.
+    """Return the session whose id is, begins with or ends in what was given.
 
     Raises:
         CommandFailed: if there is none, or several.
@@ -47,7 +47,7 @@ def match_id(given: str, known: Mapping[str, Any], noun: str) -> Any:
     """
     if given in known:
         return known[given]
-    matching = [name for name in known if given and name.startswith(given)]
+    matching = [name for name in known if given and _may_mean(given, name)]
     if len(matching) == 1:
         return known[matching[0]]
     shown = one_line(given)
@@ -61,14 +61,21 @@ def match_id(given: str, known: Mapping[str, Any], noun: str) -> Any:
     raise CommandFailed(f"{shown!r} may be {names}{others}; give more of the id")
 
 
+def _may_mean(given: str, name: str) -> bool:
+    return name.startswith(given) or name.endswith(given)
+
+
 def short_ids(ids: Sequence[str]) -> dict[str, str]:
-    """Return for each id the shortest beginning that means it alone, at least a few characters."""
-    ordered = sorted(ids)
+    """Return for each id the shortest end that means it alone, at least a few characters.
+
+    The end, because many ids begin with the time or a word for what they are.
+    """
+    ordered = sorted(name[::-1] for name in ids)
     short: dict[str, str] = {}
     for place, name in enumerate(ordered):
         neighbours = (*ordered[max(0, place - 1) : place], *ordered[place + 1 : place + 2])
         needed = max((_common(name, other) + 1 for other in neighbours), default=0)
-        short[name] = name[: max(needed, _SHORTEST)]
+        short[name[::-1]] = name[: max(needed, _SHORTEST)][::-1]
     return short
 
 

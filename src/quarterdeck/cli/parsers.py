@@ -12,7 +12,7 @@ SHELLS: Final = ("bash", "zsh", "fish")
 SHOWN_AS: Final = ("text", "context", "packets", "events", "state")
 FORMATS: Final = ("jsonl", "markdown", "json")
 SCOPES: Final = ("view", "prompt", "approve", "admin")
-SESSION: Final = "its id, or the beginning of it"
+SESSION: Final = "its id, or the beginning or the end of it"
 
 _RUN_STATUS: Final = """\
 exit status:
@@ -39,7 +39,7 @@ def up_parser() -> Parser:
         "Beyond this computer it needs a certificate, or a proxy that has one: docs/hub.md.",
     )
     parser.add_argument("--host", metavar="ADDRESS", help="where to listen (default: 127.0.0.1)")
-    parser.add_argument("--port", type=port, help="where to listen (default: 8730; 0: any free)")
+    parser.add_argument("--port", type=port, help="where to listen (default: 7272; 0: any free)")
     parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="a certificate, as PEM")
     parser.add_argument("--tls-key", type=Path, metavar="FILE", help="the key of the certificate")
     parser.add_argument(
@@ -107,8 +107,8 @@ def run_parser() -> Parser:
             ("quarterdeck run 'hello' -- my-agent --acp", "any command that speaks ACP"),
             ("quarterdeck run --session 3f 'and now?'", "go on with a session"),
         ),
-        "It uses the hub that is running, or is one itself until the turn ends. Ctrl-C cancels the\n"
-        "turn; the second time it leaves: the session goes on in a hub that is running.\n\n"
+        "It uses the hub that is running, or is one itself until the turn ends. Ctrl-C cancels\n"
+        "the turn; the second time it leaves: the session goes on in a hub that is running.\n\n"
         + _RUN_STATUS,
     )
     parser.add_argument(
@@ -203,7 +203,11 @@ def tail_parser() -> Parser:
     )
     parser.add_argument("session", nargs="?", metavar="SESSION", help=SESSION)
     parser.add_argument(
-        "--from", type=whole_number, dest="from_seq", metavar="SEQ", help="after this (default: now)"
+        "--from",
+        type=whole_number,
+        dest="from_seq",
+        metavar="SEQ",
+        help="after this (default: now)",
     )
     parser.add_argument(
         "--exit", action="store_true", help="end when no session of those is at work any more"

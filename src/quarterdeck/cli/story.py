@@ -1,7 +1,7 @@
 """A session as people read it: what is said flows, what is done is a line, with its diff beneath.
 
-    StoryView    events as they come, for `run`, `tail` and `show`
-    JsonView     every event on a line, for programs
+StoryView    events as they come, for `run`, `tail` and `show`
+JsonView     every event on a line, for programs
 """
 
 from __future__ import annotations
@@ -222,5 +222,5 @@ def _outcome(payload: Mapping[str, Any], options: list[Any]) -> str:
     if outcome.get("outcome") != "selected":
         return "cancelled"
     kinds = {each.get("optionId"): each.get("kind") for each in options if isinstance(each, dict)}
-    words = {kind: meaning for kind, meaning in KEYS.values()}
+    words = dict(KEYS.values())
     return words.get(str(kinds.get(outcome.get("optionId"))), "answered")

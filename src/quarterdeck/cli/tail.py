@@ -36,7 +36,9 @@ async def _tail(chosen: Namespace) -> int:
     place = Place.of(chosen)
     hub = await require_hub(place)
     screen = Screen(sys.stdout)
-    view: SessionView = JsonView(sys.stdout, Screen(sys.stderr)) if chosen.json else StoryView(screen)
+    view: SessionView = (
+        JsonView(sys.stdout, Screen(sys.stderr)) if chosen.json else StoryView(screen)
+    )
     one = None if chosen.session is None else await find_session(hub.api, chosen.session)
     sessions = [one] if one is not None else (await hub.api.get("/api/sessions"))["sessions"]
     tail = _Tail(Connection(place, hub, view.note), view, one, ends=chosen.exit)

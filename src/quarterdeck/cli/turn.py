@@ -38,7 +38,7 @@ _STATUSES: Final = {
     "cancelled": INTERRUPTED,
 }
 _ENDED: Final = ("done", "failed", "cancelled", "interrupted")
-_LOOK_SECONDS: Final = 2.0  # between looks at a prompt of which no event tells
+_SOON_SECONDS, _LOOK_SECONDS = 0.02, 2.0  # between looks at a prompt of which no event tells
 _REST_SECONDS: Final = 3.0  # for the last events to arrive
 
 
@@ -61,7 +61,7 @@ async def run_errand(place: Place, errand: Errand, view: SessionView) -> int:
     ending = [each for each in _ENDING if signal.getsignal(each) is not signal.SIG_IGN]
     with anyio.open_signal_receiver(*ending) as signals:
         async with open_hub(place) as hub, background_tasks() as tasks:
-            turn = _Turn(Connection(place, hub, view.note), errand, view)
+            turn = Turn(Connection(place, hub, view.note), errand, view)
             tasks.start_soon(turn.heed, signals)
             return await turn.run(tasks)
 
@@ -69,7 +69,9 @@ async def run_errand(place: Place, errand: Errand, view: SessionView) -> int:
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class _Turn:
+class Turn:
+    """A prompt, run and shown."""
+
     def __init__(self, connection: Connection, errand: Errand, view: SessionView) -> None:
         self._connection = connection
         self._errand = errand
@@ -86,7 +88,12 @@ class _Turn:
         self._declined: set[str] = set()
         self._tasks: TaskGroup | None = None
 
+    @property
+    def was_interrupted(self) -> bool:
+        return self._is_interrupted or self._is_leaving
+
     async def run(self, tasks: TaskGroup) -> int:
+        """Run it in `tasks`, which end with it, and return the exit status."""
         self._tasks = tasks
         entry: Mapping[str, Any] | None = None
         with self._scope:
@@ -142,10 +149,13 @@ class _Turn:
 
     async def _prompt(self) -> Mapping[str, Any]:
         body = {"key": self._key, "prompt": self._errand.prompt}
-        entry = await self._ask("POST", f"{self._place}/prompts", body)
+        entry: Mapping[str, Any] = await self._ask("POST", f"{self._place}/prompts", body)
+        delay = _SOON_SECONDS
         while entry["state"] not in _ENDED:
-            with anyio.move_on_after(_LOOK_SECONDS):
+            with anyio.move_on_after(delay):
                 await self._news.wait()
+            # An event may be ahead of the queue's own word: soon after one, look often.
+            delay = _SOON_SECONDS if self._news.is_set() else min(delay * 2, _LOOK_SECONDS)
             self._news = anyio.Event()
             entry = await self._ask("GET", f"{self._place}/prompts/{self._key}")
         return entry

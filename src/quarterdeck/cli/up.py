@@ -112,9 +112,13 @@ def show(
             screen.line(qr_text(invitation.link).rstrip("\n"))
         screen.line(f"  link   {invitation.link}")
         screen.line(f"  code   {invitation.code}", "strong")
-        screen.line(f"         for one device, which may {invitation.scope}; for ten minutes", "dim")
+        screen.line(
+            f"         for one device, which may {invitation.scope}; for ten minutes", "dim"
+        )
     screen.line(f"  data   {home}")
     if is_local:
-        screen.line("  Only this computer can reach it; docs/hub.md tells how to let a phone in.", "dim")
+        screen.line(
+            "  Only this computer can reach it; docs/hub.md tells how to let a phone in.", "dim"
+        )
     screen.line("  quarterdeck run demo hello   in another terminal tries it", "dim")
     screen.line("  Ctrl-C stops it; sessions are kept.", "dim")
