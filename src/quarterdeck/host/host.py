@@ -22,6 +22,7 @@ from quarterdeck.host.agents import Agent, OnUpdate
 from quarterdeck.host.asked import Asked
 from quarterdeck.host.elicitations import Elicitations
 from quarterdeck.host.emitter import Emitter
+from quarterdeck.host.encoded import EncodedLog
 from quarterdeck.host.endings import Endings
 from quarterdeck.host.inbound import Inbound
 from quarterdeck.host.lifecycle import Lifecycles
@@ -77,19 +78,12 @@ class Host:
             Permissions(self._emitter), Elicitations(self._emitter, self.options.elicitation)
         )
         self._turns = Turns(self._emitter, self._asked, self._in_background)
+        terminal, seconds = self.options.terminal, self.options.open_timeout_ms / 1000
         self._endings = Endings(
-            self._emitter,
-            self._sessions,
-            self._asked,
-            self.options.terminal,
-            self._in_background,
+            self._emitter, self._sessions, self._asked, terminal, self._in_background
         )
         self._lifecycles = Lifecycles(
-            self._emitter,
-            self._sessions,
-            self._endings,
-            self._in_background,
-            self.options.open_timeout_ms / 1000,
+            self._emitter, self._sessions, self._endings, self._in_background, seconds
         )
         self._restorer = Restorer(
             self.options.storage, self._emitter, self._sessions, self._lifecycles
@@ -323,6 +317,10 @@ class Host:
     def events(self, session_id: str | None, from_seq: int = 0) -> AsyncIterator[Event]:
         """Iterate over every event after `from_seq`, and over those to come until `dispose`."""
         return self._reading.events(session_id, from_seq)
+
+    async def open_log(self, session_id: str | None) -> EncodedLog:
+        """Return a stream as bytes, as it was stored; fails as `subscribe` does."""
+        return await self._reading.open_log(session_id)
 
     def diagnose(
         self,
