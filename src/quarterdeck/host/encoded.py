@@ -19,6 +19,11 @@ class EncodedLog:
         return self._stream.published
 
     @property
+    def first(self) -> int:
+        """The number of the oldest event there may be; the host forgets its own."""
+        return self._stream.first_kept
+
+    @property
     def has_ended(self) -> bool:
         return self._stream.has_ended
 

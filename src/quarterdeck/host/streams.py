@@ -144,6 +144,12 @@ class Stream:
     def has_ended(self) -> bool:
         return self._has_ended
 
+    @property
+    def first_kept(self) -> int:
+        if self._read_page is not None:
+            return 1
+        return self._tail[0].seq if self._tail else self.published + 1
+
     def watch(self, watcher: Watcher) -> Callable[[], None]:
         """Show a watcher what is published from now on; return what ends that."""
         self._watchers = (*self._watchers, watcher)
