@@ -111,6 +111,10 @@ from quarterdeck.dialects.context.filters import (
     EventFilter,
     events_by_prefix,
 )
+from quarterdeck.dialects.context.inspection import (
+    InspectedCall,
+    inspect_call,
+)
 from quarterdeck.dialects.context.policy import (
     Decision,
     ParsedCall,
@@ -359,7 +363,9 @@ __all__ = [
     "describe_tool_call",
     "encode_context_event",
     "events_by_prefix",
+    "inspect_call",
     "parse_call",
+    "InspectedCall",
     "parse_command_line",
     "reset_all_sequences",
     "reset_sequence",

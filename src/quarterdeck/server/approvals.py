@@ -1,0 +1,373 @@
+"""The inbox: what agents ask of people, over all sessions, and how it was decided.
+
+An answer is taken in two steps. First the database: pending becomes answered if the digest is that
+of what is asked, in one transaction, so one answer wins. Then the host, which takes one answer as
+well and sends it to the agent. Between the two the request may have been withdrawn; the winner is
+told so, and the audit says it (docs/adr/0015).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import anyio
+from anyio.abc import TaskGroup
+from msgspec import UNSET
+
+from quarterdeck.dialects.context import InspectedCall, inspect_call, resolution
+from quarterdeck.errors import AcpError, HubDatabaseFailed, QuarterdeckError, RequestRefused
+from quarterdeck.host import Host
+from quarterdeck.protocol import Event, HostPermissionSnapshot
+from quarterdeck.server import decision_rows as rows
+from quarterdeck.server.approval_views import (
+    ApprovalView,
+    OptionView,
+    call_view,
+    digest_of,
+    is_ambiguous,
+    option_views,
+)
+from quarterdeck.server.call_watch import CallWatch, Shown
+from quarterdeck.server.database import HubDatabase
+from quarterdeck.server.decision_rows import Decider, Decision, Question
+from quarterdeck.server.keeper import Keeper
+from quarterdeck.server.left_decisions import settle_left_decisions
+from quarterdeck.server.options import Policy
+from quarterdeck.server.policy import decide_by_rules
+from quarterdeck.server.refusals import invalid, not_found
+from quarterdeck.server.tables import now
+
+logger = logging.getLogger(__name__)
+
+_CANCELLED: Final = {"outcome": "cancelled"}
+_WITHDRAWN: Final = Decider(kind="withdrawn")
+
+
+@dataclass
+class _Pending:
+    """A request that waits, with all that a decision needs."""
+
+    view: ApprovalView
+    said: Sequence[Mapping[str, Any]]
+    call: InspectedCall
+    question: Question
+    over: anyio.Event = field(default_factory=anyio.Event)
+
+    def outcome(self, option_id: str | None) -> tuple[dict[str, Any], str | None]:
+        """Return what is sent to the agent for a choice, and its kind.
+
+        Raises:
+            RequestRefused: if there is no such option, or two.
+        """
+        if option_id is None:
+            return dict(_CANCELLED), None
+        if self.view.is_ambiguous:
+            message = (
+                "two options of this request have the same id, so an answer does not say which is "
+                "meant; answer it with cancelled"
+            )
+            raise RequestRefused(409, "ambiguous", message)
+        for option in self.view.options:
+            if option.option_id == option_id:
+                return {"outcome": "selected", "optionId": option_id}, option.kind
+        choices = ", ".join(option.option_id for option in self.view.options) or "none"
+        raise invalid(f"{option_id!r} is no option of this request; there are: {choices}")
+
+
+class Approvals:
+    """All requests of all sessions."""
+
+    def __init__(self, host: Host, database: HubDatabase, keeper: Keeper, policy: Policy) -> None:
+        self.policy = policy
+        self._host = host
+        self._database = database
+        self._keeper = keeper
+        self._calls = CallWatch(host, self._on_mismatch)
+        self._pending: dict[str, _Pending] = {}
+        self._tasks: TaskGroup | None = None
+
+    async def start(self, tasks: TaskGroup) -> None:
+        """Settle what an earlier hub left open."""
+        self._tasks = tasks
+        await settle_left_decisions(self._host.options.storage, self._database)
+
+    # ---- what is asked -------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> list[ApprovalView]:
+        """What waits for an answer, the oldest first."""
+        return [each.view for each in self._pending.values()]
+
+    def get(self, request_id: str) -> ApprovalView | None:
+        pending = self._pending.get(request_id)
+        return None if pending is None else pending.view
+
+    def set_policy(self, policy: Policy) -> None:
+        """Decide by other rules from now on, also what waits already."""
+        self.policy = policy
+        assert self._tasks is not None
+        for pending in tuple(self._pending.values()):
+            self._tasks.start_soon(self._apply_policy, pending)
+
+    def on_event(self, event: Event) -> None:
+        """Follow the host's stream."""
+        self._calls.on_host_event(event)
+        if event.type != "permission-updated":
+            return
+        request_id = event.payload["requestId"]
+        if event.payload["status"] == "pending":
+            self._arrived(request_id)
+        else:
+            self._left(request_id, event.payload)
+
+    def _arrived(self, request_id: str) -> None:
+        request = next(
+            (each for each in self._host.get_permissions() if each.request_id == request_id), None
+        )
+        if request is None or request.status != "pending" or request_id in self._pending:
+            return
+        pending = self._made(request)
+        self._pending[request_id] = pending
+        assert self._tasks is not None
+        self._tasks.start_soon(self._take, pending)
+
+    def _made(self, request: HostPermissionSnapshot) -> _Pending:
+        tool_call: Any = request.tool_call if isinstance(request.tool_call, dict) else {}
+        said = self._calls.said(request.session_id, tool_call)
+        call = inspect_call(said)
+        digest, options = digest_of(request), option_views(request.options)
+        session = self._host.get_session(request.session_id)
+        agent = UNSET if session is None else session.agent_definition_id
+        expiry = self.policy.expiry_seconds
+        view = ApprovalView(
+            request_id=request.request_id,
+            session_id=request.session_id,
+            agent_id=request.agent_id,
+            agent=agent,
+            cwd="" if session is None else session.cwd,
+            title=UNSET if session is None else session.title,
+            tool_call=request.tool_call,
+            call=call_view(call),
+            options=options,
+            is_ambiguous=is_ambiguous(options),
+            digest=digest,
+            asked_at=now(),
+            expires_at=UNSET if expiry is None else _time(time.time() + expiry),
+        )
+        question = Question(
+            request_id=view.request_id,
+            session_id=view.session_id,
+            agent=None if agent is UNSET else agent,
+            digest=digest,
+            asked=request.tool_call,
+            asked_at=view.asked_at,
+        )
+        return _Pending(view, said, call, question)
+
+    async def _take(self, pending: _Pending) -> None:
+        """Note a request, decide it by the policy, or wait until it expires."""
+        try:
+            await self._database.write(lambda connection: rows.add(connection, pending.question))
+        except HubDatabaseFailed as error:  # it is noted again with its answer
+            logger.warning("a request could not be noted", extra={"reason": str(error)})
+        await self._apply_policy(pending)
+        expiry = self.policy.expiry_seconds
+        if expiry is None or pending.over.is_set():
+            return
+        with anyio.move_on_after(expiry):
+            await pending.over.wait()
+        if not pending.over.is_set():
+            await self._decide(pending, _rejecting(pending.view.options), Decider(kind="expiry"))
+
+    async def _apply_policy(self, pending: _Pending) -> None:
+        if pending.over.is_set():
+            return
+        view = pending.view
+        agent = None if view.agent is UNSET else view.agent
+        decision, rule = decide_by_rules(
+            self.policy, pending.call.parsed, agent=agent, project=view.cwd
+        )
+        by = Decider(kind="policy", rule=rule)
+        if decision == "deny":
+            await self._decide(pending, _rejecting(view.options), by)
+        elif decision == "allow" and not view.is_ambiguous:
+            allowing = [each for each in view.options if each.kind == "allow_once"]
+            if allowing:  # else a person has to say for how long
+                await self._decide(pending, allowing[0].option_id, by)
+
+    async def _decide(self, pending: _Pending, option_id: str | None, by: Decider) -> None:
+        try:
+            await self.answer(pending.view.request_id, option_id, by=by)
+        except RequestRefused as error:  # somebody was faster
+            logger.info("a request was decided already", extra={"reason": error.message})
+        except QuarterdeckError as error:
+            logger.warning("a request could not be decided", extra={"reason": str(error)})
+
+    def _left(self, request_id: str, payload: Mapping[str, Any]) -> None:
+        """A request does not wait any more."""
+        pending = self._pending.pop(request_id, None)
+        if pending is None:
+            return
+        pending.over.set()
+        assert self._tasks is not None
+        self._tasks.start_soon(self._note_left, pending, payload)
+
+    async def _note_left(self, pending: _Pending, payload: Mapping[str, Any]) -> None:
+        """Note how a request ended that the inbox did not answer."""
+
+        def note(connection: Any) -> None:
+            rows.add(connection, pending.question)
+            found = rows.find(connection, pending.view.request_id)
+            if found is None or found[0].state != "pending":
+                return
+            if payload["status"] == "answered":
+                by = Decider(kind="client")
+                rows.answer(connection, pending.question, payload.get("outcome"), by)
+                rows.delivered(connection, pending.view.request_id)
+            else:
+                rows.supersede(connection, pending.view.request_id, _WITHDRAWN)
+
+        try:
+            await self._database.write(note)
+        except HubDatabaseFailed as error:
+            logger.warning("a decision could not be noted", extra={"reason": str(error)})
+
+    # ---- answers -------------------------------------------------------------------------------
+
+    async def answer(
+        self,
+        request_id: str,
+        option_id: str | None,
+        *,
+        by: Decider,
+        digest: str | None = None,
+        key: str | None = None,
+    ) -> Decision:
+        """Answer a request, with an option or, if that is None, with "cancelled".
+
+        Raises:
+            RequestRefused: if it is not asked (any more), something else is, or there is no such
+                option. The same key and device again get what they got before.
+        """
+        pending = self._pending.get(request_id)
+        if pending is None:
+            return await self._told(request_id, by, key)
+        if digest is not None and digest != pending.view.digest:
+            message = "this is not what is asked; look at the request again"
+            raise RequestRefused(409, "stale", message, data={"digest": pending.view.digest})
+        outcome, kind = pending.outcome(option_id)
+        has_won = await self._database.write(
+            lambda connection: rows.answer(
+                connection, pending.question, outcome, by, kind=kind, key=key
+            )
+        )
+        if not has_won:
+            return await self._told(request_id, by, key)
+        await self._deliver(pending, outcome, kind, by)
+        return await self._told(request_id, by, key, is_winner=True)
+
+    async def _deliver(
+        self, pending: _Pending, outcome: dict[str, Any], kind: str | None, by: Decider
+    ) -> None:
+        """Give the answer that won to the host; the shield: half of it must not stay undone."""
+        view = pending.view
+        sent = dict(outcome)
+        if by.kind in ("policy", "expiry"):
+            rule = "" if by.rule is UNSET else f": {by.rule}"
+            who, why = ("policy", f"policy{rule}") if by.kind == "policy" else ("timeout", "expired")
+            sent["_meta"] = resolution("policy" if who == "policy" else "timeout", why)
+        facts = {**_facts(by), "digest": view.digest, "at": now()}
+        if kind is not None and kind.startswith("allow"):
+            self._calls.allowed(
+                view.session_id, pending.call.tool_call_id, view.request_id, pending.said
+            )
+        with anyio.CancelScope(shield=True):
+            try:
+                stored = self._host.respond_permission(view.request_id, sent, by=facts)
+            except AcpError as error:
+                await self._database.write(
+                    lambda connection: rows.supersede(connection, view.request_id, _WITHDRAWN)
+                )
+                raise _gone(view.request_id) from error
+            await stored
+            await self._database.write(
+                lambda connection: rows.delivered(connection, view.request_id)
+            )
+
+    async def _told(
+        self, request_id: str, by: Decider, key: str | None, *, is_winner: bool = False
+    ) -> Decision:
+        """Return the decision to whoever made it; refuse everybody else."""
+        found = await self._database.read(lambda connection: rows.find(connection, request_id))
+        if found is None:
+            raise not_found(f"request {request_id!r}", "GET /api/permissions lists what waits")
+        decision, winning_key = found
+        if is_winner or (decision.state == "answered" and _is_same(decision, winning_key, by, key)):
+            return decision
+        if decision.state == "superseded":
+            raise _gone(request_id)
+        if decision.state == "pending":
+            message = f"request {request_id} was asked before this hub started; it is gone"
+            raise RequestRefused(410, "gone", message)
+        message = f"request {request_id} is answered already; data has the answer that counts"
+        raise RequestRefused(409, "already-answered", message, data=_winner(decision))
+
+    async def decisions(
+        self, *, before: int | None, session_id: str | None, limit: int
+    ) -> list[Decision]:
+        """Return the audit, the newest first."""
+        return await self._database.read(
+            lambda connection: rows.listed(connection, before, session_id, limit)
+        )
+
+    def _on_mismatch(
+        self, session_id: str, call_id: str, shown: Shown, different: list[str]
+    ) -> None:
+        names = ", ".join(different)
+        self._host.diagnose(
+            "warn",
+            "approval-mismatch",
+            f"call {call_id} was allowed as it was shown; now the agent says another {names}",
+            session_id=session_id,
+            data={"requestId": shown.request_id, "toolCallId": call_id, "different": different},
+        )
+
+
+def _rejecting(options: Sequence[OptionView]) -> str | None:
+    """Return the option that refuses once; without one, or if it is not clear, it is cancelled."""
+    if is_ambiguous(options):
+        return None
+    return next((each.option_id for each in options if each.kind == "reject_once"), None)
+
+
+def _is_same(decision: Decision, winning_key: str | None, by: Decider, key: str | None) -> bool:
+    if key is None or key != winning_key or decision.by is UNSET:
+        return False
+    return decision.by.device_id == by.device_id
+
+
+def _winner(decision: Decision) -> dict[str, Any]:
+    return {
+        "requestId": decision.request_id,
+        "outcome": decision.outcome,
+        "by": {} if decision.by is UNSET else _facts(decision.by),
+        "decidedAt": None if decision.decided_at is UNSET else decision.decided_at,
+    }
+
+
+def _facts(by: Decider) -> dict[str, Any]:
+    named = {"deviceId": by.device_id, "deviceName": by.device_name, "rule": by.rule}
+    return {"kind": by.kind, **{name: each for name, each in named.items() if each is not UNSET}}
+
+
+def _gone(request_id: str) -> RequestRefused:
+    message = f"request {request_id} was withdrawn: its turn was cancelled, or its agent ended"
+    return RequestRefused(410, "gone", message)
+
+
+def _time(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + "Z"

@@ -1,0 +1,93 @@
+"""uvicorn's HTTP protocols, with an end to the patience they have for the head of a request.
+
+Neither of them limits how long a client may take to say what it wants, and the one on httptools
+does not limit how much it may say: a stranger could keep thousands of connections, or all memory.
+The guard comes too late for that, as there is no request yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.util import find_spec
+from typing import Any, Final, Literal, TypeAlias
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+Parser: TypeAlias = Literal["auto", "h11", "httptools"]
+
+HEAD_SECONDS: Final = 10.0
+"""From the first byte, or from connecting, to the end of a request's head."""
+HEAD_BYTES: Final = 64 << 10
+"""More than `rules` allows, so that a client that is a little over is told so."""
+
+
+class _Bounded:
+    """Added to a protocol of uvicorn, whose attributes it looks at."""
+
+    transport: asyncio.Transport
+    loop: asyncio.AbstractEventLoop
+    cycle: Any
+    _head_bytes = 0
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)  # type: ignore[misc]  # of the protocol it is added to
+        self._wait_for_head()
+
+    def data_received(self, data: bytes) -> None:
+        before = self.cycle
+        super().data_received(data)  # type: ignore[misc]  # as above
+        if self.cycle is not before or self._is_in_body():
+            self._stop_waiting()
+            return
+        self._head_bytes += len(data)
+        if self._head_bytes > HEAD_BYTES:
+            self.transport.abort()
+        elif self._is_idle():
+            self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)  # type: ignore[misc]  # as above
+
+    def _is_in_body(self) -> bool:
+        """Whether what comes now is none of our business: a body, or what a WebSocket says."""
+        owner: object = self.transport.get_protocol()
+        return owner is not self or not (self._is_idle() or not self.cycle.more_body)
+
+    def _is_idle(self) -> bool:
+        """Whether no request is being answered."""
+        return self.cycle is None or bool(self.cycle.response_complete)
+
+    def _wait_for_head(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(HEAD_SECONDS, self._give_up)
+
+    def _stop_waiting(self) -> None:
+        self._head_bytes = 0
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _give_up(self) -> None:
+        self._head_timer = None
+        if self._is_idle() and not self._is_in_body():
+            self.transport.abort()
+
+
+class BoundedH11(_Bounded, H11Protocol):
+    """The parser in pure Python."""
+
+
+def bounded_http(parser: Parser = "auto") -> type[asyncio.Protocol]:
+    """Return the protocol to serve HTTP with: the faster one if it is installed."""
+    if parser == "h11" or (parser == "auto" and find_spec("httptools") is None):
+        return BoundedH11
+    from uvicorn.protocols.http.httptools_impl import (  # noqa: PLC0415 - an optional dependency
+        HttpToolsProtocol,
+    )
+
+    class BoundedHttpTools(_Bounded, HttpToolsProtocol):
+        """The parser in C."""
+
+    return BoundedHttpTools

@@ -1,0 +1,328 @@
+"""The gate over HTTP: pairing a device, and looking after those that are paired."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from http.cookies import SimpleCookie
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+from starlette.responses import Response
+from starlette.types import Receive, Scope as AsgiScope, Send
+
+from quarterdeck.jsontext import encode_json
+from quarterdeck.server.device import OWNER, Device, Scope
+from quarterdeck.server.devices import clean_name
+from quarterdeck.server.gate import Gate
+from quarterdeck.server.guard import SITE_KEY, connection_of
+from quarterdeck.server.invitation import pairing_link
+from quarterdeck.server.listening import Site
+from quarterdeck.server.pairing import LIFETIME_SECONDS, LONGEST_SECONDS, Pairing, TooMany
+from quarterdeck.server.routes import Asgi, Endpoint, device_of, refusal
+
+_COOKIE_SECONDS: Final = 400 * 86_400
+"""As long as browsers keep one at most."""
+
+_T = TypeVar("_T")
+_Handler: TypeAlias = Callable[[AsgiScope, bytes], Awaitable[Response]]
+_Name: TypeAlias = Annotated[str, Meta(max_length=200)]
+
+
+class PairRequest(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a new device sends."""
+
+    code: Annotated[str, Meta(min_length=1, max_length=100)]
+    name: _Name = ""
+    """What its owner will see in the list of devices."""
+
+
+class PairAnswer(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What it gets."""
+
+    device: Device
+    token: str | None = None
+    """Told once. A browser gets a cookie instead, which scripts cannot read."""
+
+
+class PairingRequest(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Whom to let in."""
+
+    scope: Scope = "approve"
+    name: _Name = ""
+    seconds: Annotated[float, Meta(ge=10, le=LONGEST_SECONDS)] = LIFETIME_SECONDS
+    """How long the codes work."""
+    device_seconds: Annotated[float, Meta(ge=60, le=10 * 365 * 86_400)] | None = None
+    """How long the device may come in; None until it is revoked."""
+
+
+class PairingAnswer(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The codes, told once."""
+
+    pairing: Pairing
+    code: str
+    """To be typed: XXXX-XXXX."""
+    link: str
+    """To be opened in a browser, or shown as a QR code."""
+
+
+class PairingList(Struct, frozen=True, kw_only=True, rename="camel"):
+    pairings: list[Pairing]
+
+
+class DeviceList(Struct, frozen=True, kw_only=True, rename="camel"):
+    devices: list[Device]
+
+
+class DeviceChange(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What to change of a device."""
+
+    name: _Name | None = None
+    scope: Scope | None = None
+
+
+def gate_endpoints(gate: Gate) -> list[Endpoint]:
+    """Return the gate's part of the route table."""
+    return [*_pairing_endpoints(_PairingApi(gate)), *_device_endpoints(_DeviceApi(gate))]
+
+
+def _pairing_endpoints(api: _PairingApi) -> list[Endpoint]:
+    return [
+        Endpoint(
+            method="POST",
+            path="/api/pair",
+            scope=None,
+            app=_app(api.pair),
+            summary="Come in with a pairing code",
+            tag="devices",
+            body=PairRequest,
+            answer=PairAnswer,
+            errors=(400, 403, 429),
+        ),
+        Endpoint(
+            method="POST",
+            path="/api/pairings",
+            scope="admin",
+            app=_app(api.create),
+            summary="Make codes that let one device in",
+            tag="devices",
+            body=PairingRequest,
+            answer=PairingAnswer,
+            status=201,
+            errors=(400,),
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/pairings",
+            scope="admin",
+            app=_app(api.list),
+            summary="List pairings that wait for a device",
+            tag="devices",
+            answer=PairingList,
+        ),
+        Endpoint(
+            method="DELETE",
+            path="/api/pairings/{id}",
+            scope="admin",
+            app=_app(api.cancel),
+            summary="Cancel a pairing",
+            tag="devices",
+            status=204,
+            errors=(404,),
+        ),
+    ]
+
+
+def _device_endpoints(api: _DeviceApi) -> list[Endpoint]:
+    return [
+        Endpoint(
+            method="GET",
+            path="/api/device",
+            scope="view",
+            app=_app(api.me),
+            summary="Tell which device this is",
+            tag="devices",
+            answer=Device,
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/devices",
+            scope="view",
+            app=_app(api.list),
+            summary="List devices",
+            tag="devices",
+            answer=DeviceList,
+        ),
+        Endpoint(
+            method="PATCH",
+            path="/api/devices/{id}",
+            scope="admin",
+            app=_app(api.change),
+            summary="Rename a device or change what it may do",
+            tag="devices",
+            body=DeviceChange,
+            answer=Device,
+            errors=(400, 404),
+        ),
+        Endpoint(
+            method="DELETE",
+            path="/api/devices/{id}",
+            scope="view",
+            app=_app(api.revoke),
+            summary="Revoke a device: your own, or with admin any",
+            tag="devices",
+            status=204,
+            errors=(404,),
+        ),
+        Endpoint(
+            method="POST",
+            path="/api/logout",
+            scope="view",
+            app=_app(api.log_out),
+            summary="Revoke this device and forget its cookie",
+            tag="devices",
+            status=204,
+        ),
+    ]
+
+
+class _PairingApi:
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    async def pair(self, scope: AsgiScope, body: bytes) -> Response:
+        wanted = _read(body, PairRequest)
+        client = scope.get("client")
+        address = client[0] if client else ""
+        paired = await self._gate.pairings.pair(wanted.code, name=wanted.name, address=address)
+        if paired is None:
+            message = "this code is wrong, used or expired; ask for a new one"
+            return refusal(403, "quarterdeck/forbidden", message)
+        if isinstance(paired, TooMany):
+            seconds = math.ceil(paired.seconds)
+            message = f"too many wrong codes; try again in {seconds} s"
+            refused = refusal(429, "quarterdeck/too-many", message)
+            refused.headers["retry-after"] = str(seconds)
+            return refused
+        if not _is_browser(scope):
+            return _json(PairAnswer(device=paired.device, token=paired.token))
+        response = _json(PairAnswer(device=paired.device))
+        left = self._gate.devices.seconds_left(paired.device)
+        _set_cookie(response, scope[SITE_KEY], paired.token, min(left, _COOKIE_SECONDS))
+        return response
+
+    async def create(self, _scope: AsgiScope, body: bytes) -> Response:
+        wanted = _read(body or b"{}", PairingRequest)
+        pairing, codes = await self._gate.pairings.create(
+            scope=wanted.scope,
+            name=wanted.name,
+            seconds=wanted.seconds,
+            device_seconds=wanted.device_seconds,
+        )
+        link = pairing_link(self._gate.public_origin, codes.long)
+        return _json(PairingAnswer(pairing=pairing, code=codes.short, link=link), 201)
+
+    async def list(self, _scope: AsgiScope, _body: bytes) -> Response:
+        return _json(PairingList(pairings=await self._gate.pairings.open_ones()))
+
+    async def cancel(self, scope: AsgiScope, _body: bytes) -> Response:
+        if await self._gate.pairings.cancel(scope["path_params"]["id"]):
+            return Response(status_code=204)
+        return refusal(404, "quarterdeck/not-found", "there is no such pairing, or not any more")
+
+
+class _DeviceApi:
+    def __init__(self, gate: Gate) -> None:
+        self._devices = gate.devices
+
+    async def me(self, scope: AsgiScope, _body: bytes) -> Response:
+        return _json(device_of(scope))
+
+    async def list(self, _scope: AsgiScope, _body: bytes) -> Response:
+        return _json(DeviceList(devices=self._devices.all))
+
+    async def change(self, scope: AsgiScope, body: bytes) -> Response:
+        device_id = scope["path_params"]["id"]
+        wanted = _read(body, DeviceChange)
+        name = None if wanted.name is None else clean_name(wanted.name)
+        if name == "":
+            return refusal(400, "quarterdeck/invalid", "the name is empty; give one to be seen")
+        if device_id == OWNER and wanted.scope is not None:
+            return _owner_stays()
+        changed = await self._devices.change(device_id, name=name, scope=wanted.scope)
+        return _no_such_device() if changed is None else _json(changed)
+
+    async def revoke(self, scope: AsgiScope, _body: bytes) -> Response:
+        asking, device_id = device_of(scope), scope["path_params"]["id"]
+        if device_id != asking.id and not asking.may("admin"):
+            message = f"this device may {asking.scope}; revoking others needs admin"
+            return refusal(403, "quarterdeck/forbidden", message)
+        if device_id == OWNER:
+            return _owner_stays()
+        if not await self._devices.revoke(device_id, sparing=connection_of(scope)):
+            return _no_such_device()
+        response = Response(status_code=204)
+        if device_id == asking.id:
+            _set_cookie(response, scope[SITE_KEY], "", 0)
+        return response
+
+    async def log_out(self, scope: AsgiScope, _body: bytes) -> Response:
+        asking = device_of(scope)
+        if asking.id != OWNER:
+            await self._devices.revoke(asking.id, sparing=connection_of(scope))
+        response = Response(status_code=204, headers={"clear-site-data": '"storage"'})
+        _set_cookie(response, scope[SITE_KEY], "", 0)
+        return response
+
+
+def _owner_stays() -> Response:
+    message = (
+        "the owner's token stays; to change it, stop the hub and remove the file `token`"
+        " in its data directory"
+    )
+    return refusal(403, "quarterdeck/forbidden", message)
+
+
+def _no_such_device() -> Response:
+    return refusal(404, "quarterdeck/not-found", "there is no such device, or not any more")
+
+
+def _is_browser(scope: AsgiScope) -> bool:
+    """Whether a page asks: the guard has seen to it that it is our own."""
+    return any(name in (b"origin", b"sec-fetch-site") for name, _ in scope["headers"])
+
+
+def _set_cookie(response: Response, site: Site, value: str, seconds: float) -> None:
+    cookie: SimpleCookie = SimpleCookie()
+    cookie[site.cookie] = value
+    morsel = cookie[site.cookie]
+    morsel["max-age"] = int(seconds)
+    morsel["path"] = "/"
+    morsel["httponly"] = True
+    morsel["samesite"] = "Strict"
+    if site.is_secure:
+        morsel["secure"] = True
+    response.headers.append("set-cookie", morsel.OutputString())
+
+
+def _app(handler: _Handler) -> Asgi:
+    """Return an ASGI application of a handler; the guard hands it the body in one piece."""
+
+    async def app(scope: AsgiScope, receive: Receive, send: Send) -> None:
+        body = (await receive()).get("body", b"")
+        try:
+            response = await handler(scope, body)
+        except msgspec.DecodeError as error:
+            response = refusal(400, "quarterdeck/invalid", f"the body cannot be used: {error}")
+        await response(scope, receive, send)
+
+    return app
+
+
+def _read(body: bytes, type_: type[_T]) -> _T:
+    return msgspec.json.decode(body, type=type_)
+
+
+def _json(answer: Any, status: int = 200) -> Response:
+    return Response(encode_json(answer), status, media_type="application/json")
