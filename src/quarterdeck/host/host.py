@@ -311,6 +311,14 @@ class Host(Answering):
         await self._settle(session_id)
         return await self._reading.page(session_id, after, limit)
 
+    def start_soon(self, work: Doing) -> None:
+        """Let the host do something to its end, whatever becomes of who asked; it must not raise.
+
+        Raises:
+            AcpError: `acpjs/agent-exited` if the host does not run.
+        """
+        self._in_background(work)
+
     def diagnose(
         self,
         level: DiagnosticLevel,

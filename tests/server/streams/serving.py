@@ -50,6 +50,16 @@ class _Devices:
 
 
 class _Server(uvicorn.Server):
+    """Says when it listens; signals are not its business."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = anyio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # type: ignore[explicit-override]
+        await super().startup(sockets)
+        self.ready.set()
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:  # type: ignore[explicit-override]
         yield
@@ -69,14 +79,21 @@ async def serving_app(app: ASGIApp, http: str = "httptools") -> AsyncIterator[in
             timeout_graceful_shutdown=1,
             ws_per_message_deflate=False,
         )
-        server = _Server(config)
+        server, ended = _Server(config), anyio.Event()
+
+        async def run() -> None:
+            await server.serve(sockets=[listener])
+            ended.set()
+
         async with background_tasks() as tasks:
-            tasks.start_soon(lambda: server.serve(sockets=[listener]))
-            while not server.started:
-                await anyio.sleep(0.01)
-            yield listener.getsockname()[1]
-            server.should_exit = True
-            server.force_exit = True
+            tasks.start_soon(run)
+            await server.ready.wait()
+            try:
+                yield listener.getsockname()[1]
+            finally:
+                server.should_exit = True
+                with anyio.move_on_after(5, shield=True):
+                    await ended.wait()
 
 
 @asynccontextmanager
@@ -211,7 +228,9 @@ class Reader:
         numbers: list[int] = []
         with anyio.fail_after(PATIENCE):
             while not numbers or numbers[-1] < last:
-                numbers += [each.data["seq"] for each in await self.some() if each.name == "message"]
+                numbers += [
+                    each.data["seq"] for each in await self.some() if each.name == "message"
+                ]
         return numbers
 
     async def to_the_end(self) -> list[Said]:

@@ -11,7 +11,7 @@ import pytest
 
 from quarterdeck.host import Host
 from quarterdeck.storage import SqliteStorage
-from tests.host.test_host import ASK, agent, running
+from tests.host.test_host import ASK, Seen, agent, running
 from tests.server.streams.serving import BareHub, events_of, reading, serving
 
 pytestmark = pytest.mark.anyio
@@ -169,9 +169,10 @@ async def test_the_host_stream_begins_with_how_things_stand_and_goes_on_by_its_i
 ) -> None:
     async with running() as host, serving(BareHub(host)) as port, anyio.create_task_group() as t:
         session_id = await opened(host, tmp_path, ASK)
+        seen = Seen()
+        host.subscribe(None, 0, seen)
         t.start_soon(host.prompt, session_id, "x")
-        while not host.get_permissions():
-            await anyio.sleep(0.01)
+        await seen.first("permission-updated")
         async with reading(port, "/api/events") as reader:
             said = await reader.until("caught-up")
             assert [each.name for each in said] == ["reset", "caught-up"]
@@ -211,9 +212,7 @@ async def test_events_that_the_host_has_forgotten_are_replaced_by_how_things_sta
             assert [each.data["seq"] for each in said[:-1]] == list(range(701, 1201))
 
 
-async def test_nothing_an_agent_says_can_break_out_of_its_event(
-    tmp_path: Path, http: str
-) -> None:
+async def test_nothing_an_agent_says_can_break_out_of_its_event(tmp_path: Path, http: str) -> None:
     evil = "x\nid: 9\ndata: {}\n\n\r\rid: 9\u2028data: {}\u2029"
     raw = {"update": {"sessionUpdate": evil, "text": evil, evil: [evil]}}
     async with running() as host, serving(BareHub(host), http) as port:

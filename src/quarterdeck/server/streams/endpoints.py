@@ -7,7 +7,9 @@ from typing import Annotated
 import msgspec
 
 from quarterdeck.server.routes import Endpoint
+from quarterdeck.server.streams.envelope import envelope_app
 from quarterdeck.server.streams.needs import HasHost
+from quarterdeck.server.streams.pulse import TICK_SECONDS
 from quarterdeck.server.streams.service import (
     Streams,
     host_events,
@@ -48,10 +50,24 @@ class ManyFrom(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
 
 
-def stream_endpoints(hub: HasHost) -> list[Endpoint]:
+def stream_endpoints(hub: HasHost, *, tick_seconds: float = TICK_SECONDS) -> list[Endpoint]:
     """Return all streams and WebSockets of a hub."""
-    streams = Streams(hub)
-    return [*_event_streams(streams)]
+    streams = Streams(hub, tick_seconds)
+    return [*_event_streams(streams), *_sockets(streams)]
+
+
+def _sockets(streams: Streams) -> list[Endpoint]:
+    return [
+        Endpoint(
+            method="GET",
+            path="/api/envelope",
+            scope="view",
+            app=envelope_app(streams),
+            summary="Everything a client of the host's envelopes does, over a WebSocket",
+            kind="websocket",
+            tag="streams",
+        ),
+    ]
 
 
 def _event_streams(streams: Streams) -> list[Endpoint]:
@@ -61,7 +77,7 @@ def _event_streams(streams: Streams) -> list[Endpoint]:
             method="GET",
             path="/api/sessions/{session_id}/events",
             scope="view",
-            app=streams.endpoint(session_events),
+            app=streams.events(session_events),
             summary="Follow a session: every event after a number, then live",
             kind="sse",
             tag="streams",
@@ -72,7 +88,7 @@ def _event_streams(streams: Streams) -> list[Endpoint]:
             method="GET",
             path="/api/sessions/{session_id}/packets",
             scope="view",
-            app=streams.endpoint(packets),
+            app=streams.events(packets),
             summary="Follow a session as packets",
             kind="sse",
             tag="streams",
@@ -83,7 +99,7 @@ def _event_streams(streams: Streams) -> list[Endpoint]:
             method="GET",
             path="/api/events",
             scope="view",
-            app=streams.endpoint(host_events),
+            app=streams.events(host_events),
             summary="Follow the host: agents, sessions, what waits for an answer",
             kind="sse",
             tag="streams",
@@ -94,7 +110,7 @@ def _event_streams(streams: Streams) -> list[Endpoint]:
             method="GET",
             path="/api/stream",
             scope="view",
-            app=streams.endpoint(many_events),
+            app=streams.events(many_events),
             summary="Follow several sessions and the host on one connection",
             kind="sse",
             tag="streams",

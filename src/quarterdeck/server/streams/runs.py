@@ -25,6 +25,7 @@ class Run:
         self.events = events
         self.last = last
         self._prefix = prefix
+        self._frame = ("", "")
 
     @cached_property
     def sse(self) -> bytes:
@@ -32,10 +33,15 @@ class Run:
         form = b"id: " + self._prefix.replace(b"%", b"%%") + b"%d\ndata: %b\n\n"
         return b"".join([form % each for each in zip(self.numbers, self.events, strict=True)])
 
+    def frame(self, head: str) -> str:
+        """Return the events as a JSON array behind `head`; most clients name it the same."""
+        if self._frame[0] != head:
+            self._frame = (head, f"{head}[{self._elements}]}}")
+        return self._frame[1]
+
     @cached_property
-    def elements(self) -> bytes:
-        """The events as elements of a JSON array."""
-        return b",".join(self.events)
+    def _elements(self) -> str:
+        return b",".join(self.events).decode("utf-8", "replace")
 
     @cached_property
     def size(self) -> int:

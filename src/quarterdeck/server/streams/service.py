@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import cached_property
 from typing import Final
 
 from starlette.types import Receive, Scope, Send
 
 from quarterdeck.errors import AcpError, StorageFailed
+from quarterdeck.host import HostEndpoint
 from quarterdeck.server.routes import Asgi, refusal
+from quarterdeck.server.streams.answering import Answers
 from quarterdeck.server.streams.cursors import (
     CursorInvalid,
     host_cursor,
@@ -20,7 +23,7 @@ from quarterdeck.server.streams.log import Logs, SharedLog
 from quarterdeck.server.streams.many import Braid
 from quarterdeck.server.streams.needs import HasHost
 from quarterdeck.server.streams.packets import PacketTrack
-from quarterdeck.server.streams.pulse import Pulse
+from quarterdeck.server.streams.pulse import TICK_SECONDS, Pulse
 from quarterdeck.server.streams.sse import Body, EventStream, notice, serve_events
 from quarterdeck.server.streams.tracks import HostTrack, Track, follow
 
@@ -60,18 +63,31 @@ class _Request:
 class Streams:
     """All streams of one hub: they share logs and a timer."""
 
-    def __init__(self, hub: HasHost) -> None:
+    def __init__(self, hub: HasHost, tick_seconds: float = TICK_SECONDS) -> None:
         self.hub = hub
         self.logs = Logs(hub.host)
-        self.pulse = Pulse()
+        self.pulse = Pulse(tick_seconds)
 
-    def endpoint(self, handler: _Handler) -> Asgi:
+    @cached_property
+    def endpoint(self) -> HostEndpoint:
+        """The host as envelopes: one for all connections."""
+        return HostEndpoint(self.hub.host)
+
+    @cached_property
+    def answers(self) -> Answers:
+        return Answers(self.hub, self.endpoint)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.pulse) >= MOST_STREAMS
+
+    def events(self, handler: _Handler) -> Asgi:
         """Return a raw application: every refusal becomes an answer, every log is let go of."""
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             request = _Request(self, scope, receive, send)
             try:
-                if len(self.pulse) >= MOST_STREAMS:
+                if self.is_full:
                     raise _TooMany
                 await handler(request)
             except _REFUSED as error:
