@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from quarterdeck.cli.hub_config import HubConfig, hub_options, load_config
 from quarterdeck.cli.hub_http import EmbeddedExchange, HttpExchange, HubApi, trust
-from quarterdeck.client import InProcessTransport
+from quarterdeck.client import InProcessTransport, WebSocketTransport
 from quarterdeck.errors import CommandFailed, HubDeclined, JsonInvalid
 from quarterdeck.host import HostEndpoint
 from quarterdeck.jsontext import decode_json
@@ -144,9 +144,6 @@ async def running_hub(home: Path) -> HubLink | None:
 
 
 def _websocket(url: str, token: str, context: ssl.SSLContext | None) -> Transport:
-    # A hub of our own needs no WebSocket, and starts faster without it.
-    from quarterdeck.client.websocket import WebSocketTransport  # noqa: PLC0415
-
     return WebSocketTransport(url, token=token, ssl=context)
 
 

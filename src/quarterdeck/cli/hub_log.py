@@ -6,11 +6,9 @@ a library puts into a line.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,29 +16,10 @@ from typing import Final, TextIO
 
 from quarterdeck.cli.overriding import override
 from quarterdeck.cli.text import plain
+from quarterdeck.server.logs import JsonLines
 from quarterdeck.server.secrets import redacted
 
-_STANDARD: Final = frozenset(
-    (*logging.LogRecord("", 0, "", 0, "", None, None).__dict__, "message", "asctime", "taskName")
-)
-
-
-class JsonLines(logging.Formatter):
-    """One object on one line: time, level, logger, message, and the fields of the call."""
-
-    @override
-    def format(self, record: logging.LogRecord) -> str:
-        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        facts: dict[str, object] = {
-            "time": f"{at}.{int(record.msecs):03d}Z",
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        facts |= _fields(record)
-        if record.exc_info:
-            facts["exception"] = self.formatException(record.exc_info)
-        return redacted(json.dumps(facts, default=str))
+_STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class Sentences(logging.Formatter):
