@@ -17,7 +17,7 @@ from quarterdeck.cli.live import Connection
 from quarterdeck.cli.screen import Screen
 from quarterdeck.cli.story import SessionView
 from quarterdeck.cli.text import visible
-from quarterdeck.errors import HubDeclined
+from quarterdeck.errors import CommandFailed, HubDeclined
 from quarterdeck.protocol import Event
 
 How = Literal["ask", "allow", "reject", "wait"]
@@ -55,9 +55,17 @@ class Desk:
             scope = self._scopes.get(request_id)
             if scope is not None:
                 with scope:
-                    await self._answer(request_id)
+                    await self._try_to_answer(request_id)
                 if scope.cancelled_caught:
                     self._view.note("that was answered elsewhere, or withdrawn")
+
+    async def _try_to_answer(self, request_id: str) -> None:
+        try:
+            await self._answer(request_id)
+        except CommandFailed as error:
+            self._view.note(str(error))
+        except OSError:  # the terminal is gone: others can still answer
+            self._how = "wait"
 
     async def _answer(self, request_id: str) -> None:
         place = f"/api/permissions/{quote(request_id, safe='')}"

@@ -22,7 +22,6 @@ from quarterdeck.cli.arguments import INTERRUPTED
 from quarterdeck.cli.hub_link import HubLink, Place, running_hub
 from quarterdeck.cli.hub_log import hub_logging
 from quarterdeck.cli.keyboard import has_person
-from quarterdeck.cli.live import Connection
 from quarterdeck.cli.screen import Screen, say
 from quarterdeck.cli.story import JsonView, SessionView, StoryView
 from quarterdeck.cli.turn import Errand, Turn
@@ -100,7 +99,7 @@ async def _play(folder: Path, chosen: Namespace, manner: Manner) -> int:
             )
             place = Place(home=options.home, environ=os.environ)
             async with background_tasks() as tasks:
-                turn = Turn(Connection(place, link, view.note), errand, view)
+                turn = Turn(place, link, errand, view)
                 tasks.start_soon(turn.heed, signals)
                 status = await turn.run(tasks)
             if turn.was_interrupted or not manner.stays:
@@ -122,7 +121,7 @@ async def _link(home: Path) -> HubLink:
 
 def _view(chosen: Namespace, cwd: str) -> SessionView:
     if chosen.json:
-        return JsonView(sys.stdout, Screen(sys.stderr))
+        return JsonView(sys.stdout)
     return StoryView(Screen(sys.stdout), cwd=cwd, shows_questions=False)
 
 

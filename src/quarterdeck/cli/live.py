@@ -24,11 +24,8 @@ class Connection:
     def __init__(self, place: Place, hub: HubLink, note: Note) -> None:
         self.place = place
         self.hub = hub
-        self.failure: OSError | None = None
-        """Why what is shown cannot be shown any more: its reader left, its disk is full."""
         self._note = note
         self._seqs: dict[str, int] = {}
-        self._scope = anyio.CancelScope()
 
     def last_seq(self, session_id: str) -> int:
         return self._seqs.get(session_id, 0)
@@ -39,30 +36,22 @@ class Connection:
 
     async def watch(self, prepare: Callable[[Client], None]) -> None:
         """Keep a client; `prepare` it whenever there is a new one. Runs until it is cancelled."""
-        with self._scope:
-            delay = _FIRST_SECONDS
-            while True:
-                if await self._once(prepare):
-                    delay = _FIRST_SECONDS
-                    self._note("the connection to the hub is lost; trying again")
-                await anyio.sleep(delay)
-                delay = min(delay * 2, _LAST_SECONDS)
-                await self._look_again()
-        if self.failure is not None:
-            raise self.failure
+        delay = _FIRST_SECONDS
+        while True:
+            if await self._once(prepare):
+                delay = _FIRST_SECONDS
+                self._note("the connection to the hub is lost; trying again")
+            await anyio.sleep(delay)
+            delay = min(delay * 2, _LAST_SECONDS)
+            await self._look_again()
 
     def follow(self, client: Client, session_id: str, take: Callable[[Event], None]) -> None:
         """Hand every event of a session on that was not handed on before."""
 
         def on_event(event: Event) -> None:
-            if event.seq <= self.last_seq(session_id) or self.failure is not None:
-                return
-            self._seqs[session_id] = event.seq
-            try:
+            if event.seq > self.last_seq(session_id):
+                self._seqs[session_id] = event.seq
                 take(event)
-            except OSError as error:  # a client's listener may not raise: it would be ignored
-                self.failure = error
-                self._scope.cancel()
 
         client.connection.follow(session_id, self.last_seq(session_id), on_event)
 

@@ -31,7 +31,7 @@ def run(arguments: list[str]) -> int:
     errand = _errand(chosen, command)
     screen = Screen(sys.stdout)
     view = (
-        JsonView(sys.stdout, Screen(sys.stderr))
+        JsonView(sys.stdout)
         if chosen.json
         else StoryView(screen, cwd=errand.cwd, shows_questions=False)
     )

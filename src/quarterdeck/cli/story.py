@@ -1,22 +1,23 @@
 """A session as people read it: what is said flows, what is done is a line, with its diff beneath.
 
-StoryView    events as they come, for `run`, `tail` and `show`
-JsonView     every event on a line, for programs
+`StoryView` shows events as they come, `JsonView` writes each on a line for programs, and
+`WatchedView` is either until its reader leaves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, TextIO
 
 from quarterdeck.cli.asking import KEYS, question
 from quarterdeck.cli.demo_text import ASCII_MARKS, UNICODE_MARKS, Line, body, chunk_text, summary
-from quarterdeck.cli.screen import Screen
+from quarterdeck.cli.screen import Screen, say
 from quarterdeck.cli.text import cells, one_line, plain, shortened, wrapped
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import Event, SessionState, encode_event
 
 _INDENT: Final = "    "
+_WRITTEN_LINES: Final = 12  # of a terminal, the last
 _QUIET_STOPS: Final = frozenset(("end_turn",))
 
 
@@ -27,6 +28,10 @@ class SessionView(Protocol):
         """Show an event; `state` is the one after it."""
         ...
 
+    def heading(self, text: str) -> None:
+        """Say of which session the rest is."""
+        ...
+
     def note(self, text: str) -> None:
         """Say something that is no event."""
         ...
@@ -35,24 +40,67 @@ class SessionView(Protocol):
         """End a line that is being written."""
         ...
 
+    def result(self, result: Mapping[str, Any]) -> None:
+        """Say what came of a prompt."""
+        ...
+
+
+class WatchedView:
+    """A view until its reader leaves (`| head`) or its disk is full; after that nothing is shown.
+
+    And nothing fails, but `failure` has what happened: most of what is shown is shown by listeners
+    and tasks, where an exception would be somebody else's.
+    """
+
+    def __init__(self, view: SessionView, on_failure: Callable[[], None]) -> None:
+        self._view = view
+        self._on_failure = on_failure
+        self.failure: OSError | None = None
+
+    def event(self, event: Event, state: SessionState) -> None:
+        self._show(lambda: self._view.event(event, state))
+
+    def heading(self, text: str) -> None:
+        self._show(lambda: self._view.heading(text))
+
+    def note(self, text: str) -> None:
+        self._show(lambda: self._view.note(text))
+
+    def end(self) -> None:
+        self._show(self._view.end)
+
+    def result(self, result: Mapping[str, Any]) -> None:
+        self._show(lambda: self._view.result(result))
+
+    def _show(self, show: Callable[[], None]) -> None:
+        if self.failure is not None:
+            return
+        try:
+            show()
+        except OSError as error:
+            self.failure = error
+            self._on_failure()
+
 
 class JsonView:
     """One event on each line."""
 
-    def __init__(self, stream: TextIO, screen: Screen) -> None:
+    def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._screen = screen
 
     def event(self, event: Event, _state: SessionState) -> None:
         self._stream.write(encode_event(event).decode() + "\n")
         self._stream.flush()
+
+    def heading(self, text: str) -> None:
+        """Every event names its session."""
 
     def result(self, result: Mapping[str, Any]) -> None:
         self._stream.write(encode_json(dict(result)).decode() + "\n")
         self._stream.flush()
 
     def note(self, text: str) -> None:
-        self._screen.line(f"quarterdeck: {plain(text)}")
+        say(plain(text))
 
     def end(self) -> None:
         pass
@@ -99,10 +147,16 @@ class StoryView:
 
     def note(self, text: str) -> None:
         self.end()
-        self._line(f"quarterdeck: {plain(text)}", "dim")
+        self._screen.flush()
+        say(plain(text))
+
+    def result(self, result: Mapping[str, Any]) -> None:
+        """Say what no event told."""
+        error = result.get("error")
+        if isinstance(error, Mapping):
+            self.note(one_line(error.get("message")))
 
     def heading(self, text: str) -> None:
-        """Say of which session the rest is."""
         self.end()
         rule = "─" if self._screen.is_fancy else "-"
         words = f"{rule * 2} {shortened(text, self._screen.width - 6)} "
@@ -148,9 +202,12 @@ class StoryView:
         call_id = str(event.payload.get("toolCallId"))
         call = state.tool_calls.get(call_id)
         status = None if call is None else call.status
-        lines = body(event, self._marks, self._cwd)
+        lines = [line for line in body(event, self._marks, self._cwd) if not _is_terminal(line)]
+        if call is not None and status in ("completed", "failed"):
+            lines += _written(call.content, state)
+        is_known = call_id in self._told
         told_status, told_lines = self._told.get(call_id, (None, []))
-        if (status == told_status and call_id in self._told) and lines in ([], told_lines):
+        if is_known and status == told_status and lines in ([], told_lines):
             return
         self._told[call_id] = (status, lines or told_lines)
         self._paragraph()
@@ -224,3 +281,23 @@ def _outcome(payload: Mapping[str, Any], options: list[Any]) -> str:
     kinds = {each.get("optionId"): each.get("kind") for each in options if isinstance(each, dict)}
     words = dict(KEYS.values())
     return words.get(str(kinds.get(outcome.get("optionId"))), "answered")
+
+
+def _is_terminal(line: Line) -> bool:
+    """Whether a line only names a terminal, which says nothing to people."""
+    return line.style == "dim" and line.text.startswith("terminal ")
+
+
+def _written(content: Sequence[Any], state: SessionState) -> list[Line]:
+    """Return the end of what the terminals of a call have written."""
+    lines: list[Line] = []
+    for part in content:
+        terminal_id = part.get("terminalId") if isinstance(part, Mapping) else None
+        terminal = state.terminals.get(str(terminal_id))
+        if terminal is not None:
+            written = plain(terminal.output).splitlines()
+            hidden = len(written) - _WRITTEN_LINES
+            if hidden > 0:
+                lines.append(Line(f"| ... {hidden} lines before", "dim"))
+            lines += (Line(f"| {line}", "dim") for line in written[-_WRITTEN_LINES:])
+    return lines

@@ -10,12 +10,12 @@ from typing import Any
 import anyio
 
 from quarterdeck.cli.arguments import DONE, read
-from quarterdeck.cli.hub_link import Place, require_hub
+from quarterdeck.cli.hub_link import HubLink, Place, require_hub
 from quarterdeck.cli.hub_sessions import find_session
 from quarterdeck.cli.live import Connection
 from quarterdeck.cli.parsers import tail_parser
 from quarterdeck.cli.screen import Screen
-from quarterdeck.cli.story import JsonView, SessionView, StoryView
+from quarterdeck.cli.story import JsonView, SessionView, StoryView, WatchedView
 from quarterdeck.cli.text import one_line
 from quarterdeck.client import Client
 from quarterdeck.protocol import Event, SessionState, initial_state, reduce
@@ -35,22 +35,19 @@ def run(arguments: list[str]) -> int:
 async def _tail(chosen: Namespace) -> int:
     place = Place.of(chosen)
     hub = await require_hub(place)
-    screen = Screen(sys.stdout)
-    view: SessionView = (
-        JsonView(sys.stdout, Screen(sys.stderr)) if chosen.json else StoryView(screen)
-    )
+    view = JsonView(sys.stdout) if chosen.json else StoryView(Screen(sys.stdout))
     one = None if chosen.session is None else await find_session(hub.api, chosen.session)
     sessions = [one] if one is not None else (await hub.api.get("/api/sessions"))["sessions"]
-    tail = _Tail(Connection(place, hub, view.note), view, one, ends=chosen.exit)
+    tail = _Tail(place, hub, view, one, ends=chosen.exit)
     for session in sessions:
         start = session["lastSeq"] if chosen.from_seq is None else chosen.from_seq
         tail.begin_after(session["sessionId"], start)
     async with background_tasks() as tasks:
         tasks.start_soon(tail.watch)
         await tail.over.wait()
-    view.end()
-    if tail.failure is not None:
-        raise tail.failure
+    tail.view.end()
+    if tail.view.failure is not None:
+        raise tail.view.failure
     return DONE
 
 
@@ -59,33 +56,27 @@ class _Tail:
 
     def __init__(
         self,
-        connection: Connection,
+        place: Place,
+        hub: HubLink,
         view: SessionView,
         one: Mapping[str, Any] | None,
         *,
         ends: bool,
     ) -> None:
         self.over = anyio.Event()
-        self._connection = connection
-        self._view = view
+        self.view = WatchedView(view, on_failure=self.over.set)
+        self._connection = Connection(place, hub, self.view.note)
         self._one = None if one is None else str(one["sessionId"])
         self._ends = ends
         self._states: dict[str, SessionState] = {}
         self._followed: set[str] = set()
         self._shown = self._one or ""
 
-    @property
-    def failure(self) -> OSError | None:
-        return self._connection.failure
-
     def begin_after(self, session_id: str, seq: int) -> None:
         self._connection.begin_after(session_id, seq)
 
     async def watch(self) -> None:
-        try:
-            await self._connection.watch(self._prepare)
-        except OSError:
-            self.over.set()
+        await self._connection.watch(self._prepare)
 
     def _prepare(self, client: Client) -> None:
         self._followed = set()
@@ -106,14 +97,14 @@ class _Tail:
         if self._ends and not is_working:
             self.over.set()
         if self._one is not None and self._one not in statuses:
-            self._view.note("the session is closed; quarterdeck show tells what was in it")
+            self.view.note("the session is closed; quarterdeck show tells what was in it")
             self.over.set()
 
     def _take(self, event: Event) -> None:
         session_id = str(event.session_id)
         state = reduce(self._states.get(session_id) or initial_state(session_id), event)
         self._states[session_id] = state
-        if session_id != self._shown and isinstance(self._view, StoryView):
+        if session_id != self._shown:
             self._shown = session_id
-            self._view.heading(f"session {one_line(session_id)}")
-        self._view.event(event, state)
+            self.view.heading(f"session {one_line(session_id)}")
+        self.view.event(event, state)

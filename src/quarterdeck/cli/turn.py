@@ -21,7 +21,7 @@ from quarterdeck.cli.hub_http import HubApi
 from quarterdeck.cli.hub_link import HubLink, Place, open_hub
 from quarterdeck.cli.hub_sessions import find_session, path_of
 from quarterdeck.cli.live import Connection
-from quarterdeck.cli.story import JsonView, SessionView
+from quarterdeck.cli.story import SessionView, WatchedView
 from quarterdeck.cli.text import one_line
 from quarterdeck.client import Client
 from quarterdeck.errors import CommandFailed, HubDeclined
@@ -37,6 +37,7 @@ _STATUSES: Final = {
     "max_turn_requests": LIMITED,
     "cancelled": INTERRUPTED,
 }
+_RESULT: Final = ("sessionId", "state", "stopReason", "error", "key", "seq")
 _ENDED: Final = ("done", "failed", "cancelled", "interrupted")
 _SOON_SECONDS, _LOOK_SECONDS = 0.02, 2.0  # between looks at a prompt of which no event tells
 _REST_SECONDS: Final = 3.0  # for the last events to arrive
@@ -61,7 +62,7 @@ async def run_errand(place: Place, errand: Errand, view: SessionView) -> int:
     ending = [each for each in _ENDING if signal.getsignal(each) is not signal.SIG_IGN]
     with anyio.open_signal_receiver(*ending) as signals:
         async with open_hub(place) as hub, background_tasks() as tasks:
-            turn = Turn(Connection(place, hub, view.note), errand, view)
+            turn = Turn(place, hub, errand, view)
             tasks.start_soon(turn.heed, signals)
             return await turn.run(tasks)
 
@@ -72,11 +73,12 @@ _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Turn:
     """A prompt, run and shown."""
 
-    def __init__(self, connection: Connection, errand: Errand, view: SessionView) -> None:
-        self._connection = connection
+    def __init__(self, place: Place, hub: HubLink, errand: Errand, view: SessionView) -> None:
+        self._scope = anyio.CancelScope()
         self._errand = errand
-        self._view = view
-        self._desk = Desk(connection, view, errand.how)
+        self._view = WatchedView(view, on_failure=self._scope.cancel)
+        self._connection = Connection(place, hub, self._view.note)
+        self._desk = Desk(self._connection, self._view, errand.how)
         self._session_id = ""
         self._key = uuid.uuid4().hex
         self._state = initial_state("")
@@ -84,7 +86,6 @@ class Turn:
         self._last_end = 0  # the number of the last event that ended a turn
         self._is_leaving = False
         self._is_interrupted = False
-        self._scope = anyio.CancelScope()
         self._declined: set[str] = set()
         self._tasks: TaskGroup | None = None
 
@@ -98,16 +99,15 @@ class Turn:
         entry: Mapping[str, Any] | None = None
         with self._scope:
             await self._begin()
-            tasks.start_soon(self._watch)
+            tasks.start_soon(self._connection.watch, self._prepare)
             tasks.start_soon(self._desk.run)
             entry = await self._prompt()
             await self._rest(entry)
         self._view.end()
-        if self._connection.failure is not None:
-            raise self._connection.failure
-        if entry is None:
-            return self._left()
-        return self._ended(entry)
+        status = self._left() if entry is None else self._ended(entry)
+        if self._view.failure is not None:
+            raise self._view.failure  # `command` knows what becomes of it
+        return status
 
     # ---- the session ---------------------------------------------------------------------------
 
@@ -175,12 +175,6 @@ class Turn:
                 self._news = anyio.Event()
 
     # ---- what is told --------------------------------------------------------------------------
-
-    async def _watch(self) -> None:
-        try:
-            await self._connection.watch(self._prepare)
-        except OSError:  # nobody sees any more what we do; `run` raises it
-            self._scope.cancel()
 
     def _prepare(self, client: Client) -> None:
         self._connection.follow(client, self._session_id, self._take)
@@ -256,16 +250,9 @@ class Turn:
             status = INTERRUPTED
         elif entry["state"] != "done":
             status = FAILED
-        error = entry.get("error")
-        if isinstance(self._view, JsonView):
-            self._view.result({**self._result(entry), "exitStatus": status})
-        elif isinstance(error, Mapping):
-            self._view.note(f"{one_line(error.get('message'))}")
+        facts = {name: entry[name] for name in _RESULT if name in entry}
+        self._view.result({"type": "result", **facts, "exitStatus": status})
         return status
-
-    def _result(self, entry: Mapping[str, Any]) -> dict[str, Any]:
-        kept = ("sessionId", "state", "stopReason", "error", "key", "seq")
-        return {"type": "result", **{name: entry[name] for name in kept if name in entry}}
 
 
 def _no_agent(name: str) -> CommandFailed:
