@@ -73,8 +73,8 @@ def show(screen: Screen, checks: Sequence[Check]) -> None:
         for line in rest:
             screen.line(indent + line)
         if check.remedy:
-            for line in wrapped(plain(check.remedy), screen.width - len(indent) - 3):
-                screen.line(f"{indent}-> {line}", "strong")
+            # On one line, however long: it may be a command that somebody copies.
+            screen.line(f"{indent}-> {plain(check.remedy)}", "strong")
     failed = sum(check.status == "fail" for check in checks)
     warned = sum(check.status == "warn" for check in checks)
     if failed:

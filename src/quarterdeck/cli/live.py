@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
 import anyio
 
@@ -16,6 +16,7 @@ _FIRST_SECONDS, _LAST_SECONDS = 0.2, 5.0  # between attempts to come back
 _PATIENCE: Final = 60.0  # of whoever waits for an answer, not for a hub
 
 Note = Callable[[str], None]
+_T = TypeVar("_T")
 
 
 class Connection:
@@ -85,7 +86,7 @@ class Connection:
         if found is not None:
             self.hub = found
 
-    async def patiently(self, ask: Callable[[HubLink], object]) -> object:
+    async def patiently(self, ask: Callable[[HubLink], Awaitable[_T]]) -> _T:
         """Ask the hub something that may be asked twice, also if it is away for a while.
 
         Raises:
@@ -94,7 +95,7 @@ class Connection:
         deadline = anyio.current_time() + _PATIENCE
         while True:
             try:
-                return await ask(self.hub)  # type: ignore[misc]
+                return await ask(self.hub)
             except CommandFailed:
                 if anyio.current_time() > deadline:
                     raise

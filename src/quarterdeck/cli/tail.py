@@ -23,6 +23,7 @@ from quarterdeck.wire import background_tasks
 
 _WORKING = ("creating", "prompting", "resuming")
 _LIVING = (*_WORKING, "active")
+_LOOK_SECONDS = 0.2  # between looks at whether the work is over
 
 
 def run(arguments: list[str]) -> int:
@@ -38,17 +39,24 @@ async def _tail(chosen: Namespace) -> int:
     view = JsonView(sys.stdout) if chosen.json else StoryView(Screen(sys.stdout))
     one = None if chosen.session is None else await find_session(hub.api, chosen.session)
     sessions = [one] if one is not None else (await hub.api.get("/api/sessions"))["sessions"]
-    tail = _Tail(place, hub, view, one, ends=chosen.exit)
+    tail = _Tail(place, hub, view, one)
     for session in sessions:
         start = session["lastSeq"] if chosen.from_seq is None else chosen.from_seq
         tail.begin_after(session["sessionId"], start)
     async with background_tasks() as tasks:
         tasks.start_soon(tail.watch)
+        if chosen.exit:
+            tasks.start_soon(tail.end_with_the_work)
         await tail.over.wait()
     tail.view.end()
     if tail.view.failure is not None:
         raise tail.view.failure
     return DONE
+
+
+async def _list_sessions(hub: HubLink) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = (await hub.api.get("/api/sessions"))["sessions"]
+    return listed
 
 
 class _Tail:
@@ -60,14 +68,11 @@ class _Tail:
         hub: HubLink,
         view: SessionView,
         one: Mapping[str, Any] | None,
-        *,
-        ends: bool,
     ) -> None:
         self.over = anyio.Event()
         self.view = WatchedView(view, on_failure=self.over.set)
         self._connection = Connection(place, hub, self.view.note)
         self._one = None if one is None else str(one["sessionId"])
-        self._ends = ends
         self._states: dict[str, SessionState] = {}
         self._followed: set[str] = set()
         self._shown = self._one or ""
@@ -77,6 +82,20 @@ class _Tail:
 
     async def watch(self) -> None:
         await self._connection.watch(self._prepare)
+
+    async def end_with_the_work(self) -> None:
+        """End when nothing works any more and all of it was shown."""
+        while True:
+            listed = await self._connection.patiently(_list_sessions)
+            wanted = [each for each in listed if self._one in (None, each["sessionId"])]
+            if all(self._is_over(session) for session in wanted):
+                self.over.set()
+                return
+            await anyio.sleep(_LOOK_SECONDS)
+
+    def _is_over(self, session: Mapping[str, Any]) -> bool:
+        is_shown = self._connection.last_seq(session["sessionId"]) >= session["lastSeq"]
+        return session["status"] not in _WORKING and is_shown
 
     def _prepare(self, client: Client) -> None:
         self._followed = set()
@@ -91,11 +110,6 @@ class _Tail:
             if session_id not in self._followed and session_id in statuses:
                 self._followed.add(session_id)
                 self._connection.follow(client, session_id, self._take)
-        is_working = any(
-            statuses.get(key) in _WORKING for key in ([self._one] if self._one else statuses)
-        )
-        if self._ends and not is_working:
-            self.over.set()
         if self._one is not None and self._one not in statuses:
             self.view.note("the session is closed; quarterdeck show tells what was in it")
             self.over.set()

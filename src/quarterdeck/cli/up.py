@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import ssl
 import sys
 import webbrowser
 from argparse import Namespace
@@ -23,6 +24,7 @@ from quarterdeck.cli.hub_log import hub_logging
 from quarterdeck.cli.parsers import up_parser
 from quarterdeck.cli.printing import print_json
 from quarterdeck.cli.screen import Screen, say
+from quarterdeck.errors import CommandFailed
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.invitation import pairing_link, qr_text
 from quarterdeck.server.listening import is_loopback
@@ -57,8 +59,29 @@ def run(arguments: list[str]) -> int:
         behind_proxy=chosen.behind_proxy,
         allowed_hosts=None if chosen.allow_host is None else tuple(chosen.allow_host),
     )
+    check_certificate(options)
     with hub_logging(chosen.log_file):
         return anyio.run(_up, options, chosen)
+
+
+def check_certificate(options: HubOptions) -> None:
+    """Refuse a certificate that cannot be used, before anything is started.
+
+    Raises:
+        CommandFailed: with what is wrong.
+    """
+    certificate, key = options.certificate, options.private_key
+    if certificate is None and key is None:
+        return
+    if certificate is None or key is None:
+        raise CommandFailed("a certificate and its key belong together; give both or none")
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key)
+    except (OSError, ValueError) as error:
+        raise CommandFailed(
+            f"the certificate {certificate} with the key {key} cannot be used: {error};"
+            " check that both are PEM files, readable, and belong together"
+        ) from error
 
 
 async def _up(options: HubOptions, chosen: Namespace) -> int:
