@@ -53,7 +53,7 @@ async def test_an_agent_that_is_not_installed_is_refused_with_the_reason(tmp_pat
     given = options(tmp_path / "home", missing=AgentSettings(command="surely-not-there"))
     async with running(given) as (_, client):
         body = {"agent": "missing", "cwd": str(tmp_path)}
-        refused = await client.post("/api/sessions", body, status=502)
+        refused = await client.post("/api/sessions", body, status=424)
         assert "surely-not-there" in refused["error"]["message"]
         unknown = {"agent": "nobody", "cwd": str(tmp_path)}
         await client.post("/api/sessions", unknown, status=404)
@@ -161,9 +161,7 @@ async def test_options_go_to_the_agent(tmp_path: Path) -> None:
 async def test_a_closed_session_can_be_read_loaded_and_deleted_after_a_restart(
     tmp_path: Path,
 ) -> None:
-    agent = scripted(
-        {"say": "hi"}, sessions={"modes": ["ask", "code"]}, load=[{"user": "before"}]
-    )
+    agent = scripted({"say": "hi"}, sessions={"modes": ["ask", "code"]}, load=[{"user": "before"}])
     given = options(tmp_path / "home", mine=agent)
     async with running(given) as (_, client):
         session = await client.session("mine", tmp_path)

@@ -60,7 +60,11 @@ async def test_a_request_is_shown_with_what_it_would_do_and_answered_once(tmp_pa
         path = f"/api/permissions/{request['requestId']}/answer"
         decision = await client.post(path, answer)
         assert decision["state"] == "answered"
-        assert decision["by"] == {"kind": "device", "deviceId": "owner", "deviceName": "this computer"}
+        assert decision["by"] == {
+            "kind": "device",
+            "deviceId": "owner",
+            "deviceName": "this computer",
+        }
         assert await client.post(path, answer) == decision  # a flaky phone asks again
         other = await client.post(path, {**answer, "key": "a2"}, status=409)
         assert other["error"]["code"] == "quarterdeck/already-answered"

@@ -158,7 +158,7 @@ def agent_endpoints(hub: Hub) -> list[Endpoint]:
             body=SpawnAgent,
             answer=AgentView,
             status=201,
-            errors=(400, 409, 502),
+            errors=(400, 409, 424),
         ),
         Endpoint(
             method="GET",
@@ -178,7 +178,7 @@ def agent_endpoints(hub: Hub) -> list[Endpoint]:
             tag="agents",
             body=Nothing,
             answer=AgentView,
-            errors=(404, 409, 502),
+            errors=(404, 409, 424),
         ),
         *_one_agent(api),
     ]
@@ -215,7 +215,7 @@ def _one_agent(api: _Agents) -> list[Endpoint]:
             tag="agents",
             body=SignIn,
             answer=AgentView,
-            errors=(400, 404, 502),
+            errors=(400, 404, 424),
         ),
         Endpoint(
             method="POST",
@@ -226,6 +226,6 @@ def _one_agent(api: _Agents) -> list[Endpoint]:
             tag="agents",
             body=Nothing,
             answer=AgentView,
-            errors=(404, 422, 502),
+            errors=(404, 422, 424),
         ),
     ]

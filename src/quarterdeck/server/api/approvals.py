@@ -52,9 +52,9 @@ class AnswerElicitation(Body, frozen=True, kw_only=True):
 
 
 class DecisionQuery(Query, frozen=True, kw_only=True):
-    before: Annotated[int, Meta(ge=1, le=2**53)] | None = None
+    before: Annotated[int, Meta(ge=1, le=2**53)] | UnsetType = UNSET
     """Those before this id: the next page."""
-    session: str | None = None
+    session: str | UnsetType = UNSET
     limit: Annotated[int, Meta(ge=1, le=500)] = 100
 
 
@@ -107,7 +107,9 @@ class _Approvals:
     async def decisions(self, asked: Asked) -> DecisionList:
         query: DecisionQuery = asked.query
         decisions = await self._approvals.decisions(
-            before=query.before, session_id=query.session, limit=query.limit
+            before=None if query.before is UNSET else query.before,
+            session_id=None if query.session is UNSET else query.session,
+            limit=query.limit,
         )
         return DecisionList(decisions=decisions)
 

@@ -13,7 +13,11 @@ from quarterdeck.server.prompt_rows import Author, PromptEntry, PromptMode
 from quarterdeck.server.refusals import invalid
 from quarterdeck.server.routes import Endpoint
 
-_Prompt = str | list[dict[str, Any]]
+# No pattern here: msgspec 0.22 ends a program by a segmentation fault that has one in a union.
+_Prompt = (
+    Annotated[str, Meta(min_length=1)]
+    | Annotated[list[dict[str, Any]], Meta(min_length=1, max_length=1000)]
+)
 
 
 class SendPrompt(Body, frozen=True, kw_only=True):
@@ -45,14 +49,12 @@ def blocks_of(prompt: _Prompt) -> list[dict[str, Any]]:
     """Return the content blocks of a prompt.
 
     Raises:
-        RequestRefused: if there is nothing in it, or a block has no type.
+        RequestRefused: if it says nothing, or a block has no type.
     """
     if isinstance(prompt, str):
         if not prompt.strip():
-            raise invalid("the prompt is empty; say what the agent should do")
+            raise invalid("the prompt is blank; say what the agent should do")
         return [{"type": "text", "text": prompt}]
-    if not prompt:
-        raise invalid("the prompt is empty; give at least one content block")
     for number, block in enumerate(prompt, 1):
         if not isinstance(block.get("type"), str):
             raise invalid(f'block {number} of the prompt has no type; a text has "type": "text"')
@@ -65,6 +67,8 @@ class _Prompts:
 
     async def send(self, asked: Asked) -> PromptEntry:
         wanted: SendPrompt = asked.body
+        if wanted.key.endswith("\n"):  # which the pattern's $ lets through
+            raise invalid("the key ends in a line break; leave it out")
         return await self._hub.prompts.add(
             asked.path["id"],
             wanted.key,

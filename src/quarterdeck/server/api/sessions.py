@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import UNSET, Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from quarterdeck.errors import RequestRefused
 from quarterdeck.protocol import to_json
 from quarterdeck.server.handling import Answer, Asked, Body, Nothing, Query, json_app
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.library import SessionView
-from quarterdeck.server.refusals import invalid
+from quarterdeck.server.refusals import invalid, not_found
 from quarterdeck.server.routes import Endpoint
 
 _Text = Annotated[str, Meta(min_length=1, max_length=4096)]
-_Path = Annotated[str, Meta(pattern="^/", max_length=4096)]
+# Begins with a slash; not as a pattern, for the reason that `prompts` gives.
+_Path = Annotated[str, Meta(min_length=1, max_length=4096)]
 _Seq = Annotated[int, Meta(ge=0, le=2**53)]
 
 
@@ -25,9 +26,9 @@ class SessionList(Answer, frozen=True, kw_only=True):
 
 
 class SessionListQuery(Query, frozen=True, kw_only=True):
-    status: str | None = None
-    agent: str | None = None
-    cwd: str | None = None
+    status: str | UnsetType = UNSET
+    agent: str | UnsetType = UNSET
+    cwd: str | UnsetType = UNSET
     """Sessions in this folder."""
 
 
@@ -53,7 +54,7 @@ class OpenSession(Body, frozen=True, kw_only=True):
 
 
 class SessionQuery(Query, frozen=True, kw_only=True):
-    at: _Seq | None = None
+    at: _Seq | UnsetType = UNSET
     """The seq of the event after which the state is wanted; the newest if left out."""
 
 
@@ -109,7 +110,7 @@ class _Sessions:
                 session
                 for session in self._library.all()
                 if all(
-                    value is None or getattr(session, name) == value
+                    value is UNSET or getattr(session, name) == value
                     for name, value in wanted.items()
                 )
             ]
@@ -121,7 +122,7 @@ class _Sessions:
         # Read once before its end is looked at: that settles what a crash left open.
         await self._library.page(session_id, view.last_seq, 1)
         view = self._library.get(session_id)
-        seq = view.last_seq if asked.query.at is None else asked.query.at
+        seq = view.last_seq if asked.query.at is UNSET else asked.query.at
         if seq > view.last_seq:
             raise invalid(f"session {session_id} has {view.last_seq} events, not {seq}")
         state = await self._library.state(session_id, seq)
@@ -141,6 +142,7 @@ class _Sessions:
     async def create(self, asked: Asked) -> SessionView:
         wanted: CreateSession = asked.body
         _check_servers(asked, wanted.mcp_servers)
+        _check_folders(wanted.cwd, *wanted.additional_directories)
         agent_id = await self._agent_id(wanted.agent, wanted.agent_id)
         session = await self._hub.host.create_session(
             agent_id,
@@ -188,6 +190,7 @@ class _Sessions:
         directories = wanted.additional_directories
         if directories is None:
             directories = [] if known is None else [*known.additional_directories]
+        _check_folders(cwd, *directories)
         place = {"cwd": cwd, "mcp_servers": servers, "additional_directories": directories}
         return await self._agent_id(agent, wanted.agent_id), place
 
@@ -195,6 +198,8 @@ class _Sessions:
         if (agent is None) == (agent_id is None):
             raise invalid("say either agent, the name of a known one, or agentId, one that runs")
         if agent_id is not None:
+            if self._hub.host.get_agent(agent_id) is None:
+                raise not_found(f"agent {agent_id!r}", "GET /api/agents lists those that run")
             return agent_id
         assert agent is not None
         return (await self._hub.keeper.spawn_known(agent)).agent_id
@@ -224,6 +229,13 @@ def _check_servers(asked: Asked, servers: Any) -> None:
     if servers and not asked.by.may("admin"):
         message = f"this device may {asked.by.scope}; starting MCP servers needs admin"
         raise RequestRefused(403, "forbidden", message)
+
+
+def _check_folders(*folders: str) -> None:
+    """Refuse what would be relative to wherever the hub was started."""
+    for folder in folders:
+        if not folder.startswith("/") or "\0" in folder:
+            raise invalid(f"{folder!r} is no absolute path; begin it with a slash")
 
 
 def _seq(event: bytes, otherwise: int) -> int:
@@ -281,7 +293,7 @@ def _reading(api: _Sessions) -> list[Endpoint]:
 
 
 def _lifecycle(api: _Sessions) -> list[Endpoint]:
-    opening = {"body": OpenSession, "answer": SessionView, "errors": (400, 403, 404, 409, 422, 502)}
+    opening = {"body": OpenSession, "answer": SessionView, "errors": (400, 403, 404, 409, 422, 424)}
     return [
         Endpoint(
             method="POST",
@@ -293,7 +305,7 @@ def _lifecycle(api: _Sessions) -> list[Endpoint]:
             body=CreateSession,
             answer=SessionView,
             status=201,
-            errors=(400, 403, 404, 409, 502),
+            errors=(400, 403, 404, 409, 424),
         ),
         Endpoint(
             method="POST",
@@ -332,7 +344,7 @@ def _lifecycle(api: _Sessions) -> list[Endpoint]:
             summary="Delete a session for ever",
             tag="sessions",
             status=204,
-            errors=(404, 409, 502),
+            errors=(404, 409, 424),
         ),
     ]
 
@@ -359,7 +371,7 @@ def _steering(api: _Sessions) -> list[Endpoint]:
             tag="sessions",
             body=SetMode,
             answer=SessionView,
-            errors=(400, 404, 409, 422, 502),
+            errors=(400, 404, 409, 422, 424),
         ),
         Endpoint(
             method="PUT",
@@ -370,6 +382,6 @@ def _steering(api: _Sessions) -> list[Endpoint]:
             tag="sessions",
             body=SetOption,
             answer=Options,
-            errors=(400, 404, 409, 422, 502),
+            errors=(400, 404, 409, 422, 424),
         ),
     ]
