@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import anyio
 from starlette.types import Receive, Scope as AsgiScope, Send
 
 from quarterdeck.server.database import open_database
@@ -71,12 +70,13 @@ class Behind:
         self.reached.append(scope["path"])
         await _answer(send, b'{"length":%d}' % len(body))
 
-    async def _ticks(self, scope: AsgiScope, _receive: Receive, send: Send) -> None:
+    async def _ticks(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         self.reached.append(scope["path"])
         headers = [(b"content-type", b"text/event-stream")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"data: tick\n\n", "more_body": True})
-        await anyio.sleep_forever()
+        while (await receive())["type"] != "http.disconnect":
+            pass
 
     async def _socket(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         self.reached.append(scope["path"])
