@@ -201,7 +201,8 @@ class _Answer:
         response = refusal(refused.status, refused.code, refused.message)
         if refused.status == 401:
             response.headers["www-authenticate"] = "Bearer"
-        if self._scope["type"] == "http" and not await self._has_drained():
+        is_patient = refused.status != 408
+        if self._scope["type"] == "http" and not (is_patient and await self._has_drained()):
             response.headers["connection"] = "close"
         await send_refusal(response, self._scope, self._receive, self.send)
 
