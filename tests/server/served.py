@@ -16,7 +16,6 @@ from anyio.abc import SocketStream
 from quarterdeck.server.bounded import uvicorn_settings
 from quarterdeck.server.listening import Listening
 from quarterdeck.server.routes import Asgi
-from quarterdeck.wire import background_tasks
 
 Parser: TypeAlias = Literal["h11", "httptools"]
 PARSERS: Final[tuple[Parser, ...]] = ("h11", "httptools")
@@ -192,18 +191,14 @@ async def serving(
         port = listener.getsockname()[1]
         settings = uvicorn_settings(replace(listening, port=port), parser)
         config = uvicorn.Config(make_app(port), **settings, timeout_graceful_shutdown=2)
+        config.load()
         server = uvicorn.Server(config)
-        async with background_tasks() as tasks:
-            stopped = anyio.Event()
-
-            async def serve() -> None:
-                await server._serve([listener])  # noqa: SLF001 - without its signals
-                stopped.set()
-
-            tasks.start_soon(serve)
-            try:
-                yield Served(port, parser)
-            finally:
-                server.should_exit = True
-                with anyio.fail_after(PATIENCE, shield=True):
-                    await stopped.wait()
+        server.lifespan = config.lifespan_class(config)
+        # Without its main loop, which looks only ten times a second whether it is to end.
+        await server.on_tick(0)
+        await server.startup([listener])
+        try:
+            yield Served(port, parser)
+        finally:
+            with anyio.fail_after(PATIENCE, shield=True):
+                await server.shutdown([listener])
