@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -13,8 +14,9 @@ from msgspec import Meta, Struct
 from starlette.responses import Response
 from starlette.types import Receive, Scope as AsgiScope, Send
 
+from quarterdeck.errors import HubDatabaseFailed
 from quarterdeck.jsontext import encode_json
-from quarterdeck.server.device import OWNER, Device, Scope
+from quarterdeck.server.device import OWNER, SCOPE_KEY, Device, Scope
 from quarterdeck.server.devices import clean_name
 from quarterdeck.server.gate import Gate
 from quarterdeck.server.guard import SITE_KEY, connection_of
@@ -22,6 +24,8 @@ from quarterdeck.server.invitation import pairing_link
 from quarterdeck.server.listening import Site
 from quarterdeck.server.pairing import LIFETIME_SECONDS, LONGEST_SECONDS, Pairing, TooMany
 from quarterdeck.server.routes import Asgi, Endpoint, device_of, refusal
+
+logger = logging.getLogger(__name__)
 
 _COOKIE_SECONDS: Final = 400 * 86_400
 """As long as browsers keep one at most."""
@@ -161,10 +165,17 @@ class _PairingApi:
             return refused
         if not _is_browser(scope):
             return _json(PairAnswer(device=paired.device, token=paired.token))
+        await self._replace_device(scope)
         response = _json(PairAnswer(device=paired.device))
         left = self._gate.devices.seconds_left(paired.device)
         _set_cookie(response, scope[SITE_KEY], paired.token, min(left, _COOKIE_SECONDS))
         return response
+
+    async def _replace_device(self, scope: AsgiScope) -> None:
+        """Revoke what a browser was until now: its cookie is about to be overwritten."""
+        before: Device | None = scope[SCOPE_KEY]
+        if before is not None and before.id != OWNER:
+            await self._gate.devices.revoke(before.id, sparing=connection_of(scope))
 
     async def create(self, _scope: AsgiScope, body: bytes) -> Response:
         wanted = _read(body or b"{}", PairingRequest)
@@ -269,6 +280,10 @@ def _app(handler: _Handler) -> Asgi:
             response = await handler(scope, body)
         except msgspec.DecodeError as error:
             response = refusal(400, "quarterdeck/invalid", f"the body cannot be used: {error}")
+        except HubDatabaseFailed:
+            logger.exception("the gate could not be changed")
+            message = "the hub cannot store this now; its log says why; try again later"
+            response = refusal(503, "quarterdeck/unavailable", message)
         await response(scope, receive, send)
 
     return app

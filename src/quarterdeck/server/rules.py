@@ -49,6 +49,7 @@ _ONCE: Final = frozenset(
         b"sec-websocket-version",
     }
 )
+_VERSIONS: Final = frozenset({"1.0", "1.1", "2"})
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _OWN_FETCHES: Final = frozenset({"same-origin", "none"})
 _PAGE_FILES: Final = frozenset(
@@ -75,6 +76,7 @@ class Head:
     """As the router will see it."""
     raw_path: bytes
     headers: Headers
+    version: str = "1.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,8 @@ def judge(sites: Mapping[str, Site], head: Head) -> Admitted | Refused:
     """Decide about one request."""
     if _is_too_large(head.headers):
         return Refused(431, "quarterdeck/too-large", "the headers are too many or too long")
+    if head.version not in _VERSIONS:
+        return _invalid("this is not HTTP as we speak it; use HTTP/1.1")
     found: dict[bytes, str] = {}
     for name, value in head.headers:
         if name in found and name in _ONCE:
