@@ -56,6 +56,8 @@ _PAGE_FILES: Final = frozenset(
 )
 _PAGE_FOLDERS: Final = ("/assets/", "/icons/")
 _PUBLIC_CALLS: Final = frozenset({("GET", "/healthz"), ("HEAD", "/healthz"), ("POST", "/api/pair")})
+_PUBLIC_SOCKETS: Final = frozenset({"/ws", "/api/context"})
+"""They ask for a token by a frame of their own protocol, and let nobody in without."""
 # Empty and dot segments, a backslash, control characters, and what decodes to one of them.
 _CROOKED_PATH: Final = re.compile(r"//|/\.{1,2}(/|$)|[\\\x00-\x1f\x7f]")
 _CROOKED_RAW: Final = re.compile(rb"%(2f|5c|2e|00)", re.IGNORECASE)
@@ -185,12 +187,13 @@ def _unmeant(head: Head, found: Mapping[bytes, str], site: Site) -> Refused | No
 def _admitted(head: Head, found: Mapping[bytes, str], site: Site) -> Admitted:
     is_page = head.method in ("GET", "HEAD") and is_page_file(head.path)
     is_call = head.kind == "http" and (head.method, head.path) in _PUBLIC_CALLS
+    is_asking = head.kind == "websocket" and head.path in _PUBLIC_SOCKETS
     explicit = _explicit_token(head, found)
     length = found.get(b"content-length")
     return Admitted(
         site=site,
         token=_cookie(found, site) if explicit is None else explicit,
-        is_public=(is_page and head.kind == "http") or is_call,
+        is_public=(is_page and head.kind == "http") or is_call or is_asking,
         is_page=is_page and head.kind == "http",
         has_body=_has_body(found),
         length=None if length is None else int(length),
