@@ -123,6 +123,7 @@ class Emitter:
             self._not_written(event, error)
             return
         stream.last_seq = seq
+        stream.written.append(data)
         self.journal.gather((Stored(session.id, seq, data), stream, event))
 
     def _not_written(self, event: Event, error: Exception) -> None:

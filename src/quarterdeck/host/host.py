@@ -23,6 +23,7 @@ from quarterdeck.host.answering import Answering
 from quarterdeck.host.asked import Asked
 from quarterdeck.host.elicitations import Elicitations
 from quarterdeck.host.emitter import Emitter
+from quarterdeck.host.encoded import EncodedLog
 from quarterdeck.host.endings import Endings
 from quarterdeck.host.inbound import Inbound
 from quarterdeck.host.lifecycle import Lifecycles
@@ -76,19 +77,12 @@ class Host(Answering):
             Permissions(self._emitter), Elicitations(self._emitter, self.options.elicitation)
         )
         self._turns = Turns(self._emitter, self._asked, self._in_background)
+        terminal, seconds = self.options.terminal, self.options.open_timeout_ms / 1000
         self._endings = Endings(
-            self._emitter,
-            self._sessions,
-            self._asked,
-            self.options.terminal,
-            self._in_background,
+            self._emitter, self._sessions, self._asked, terminal, self._in_background
         )
         self._lifecycles = Lifecycles(
-            self._emitter,
-            self._sessions,
-            self._endings,
-            self._in_background,
-            self.options.open_timeout_ms / 1000,
+            self._emitter, self._sessions, self._endings, self._in_background, seconds
         )
         self._restorer = Restorer(
             self.options.storage, self._emitter, self._sessions, self._lifecycles
@@ -308,10 +302,22 @@ class Host(Answering):
         """Iterate over every event after `from_seq`, and over those to come until `dispose`."""
         return self._reading.events(session_id, from_seq)
 
+    async def open_log(self, session_id: str | None) -> EncodedLog:
+        """Return a stream as bytes, as it was stored; fails as `subscribe` does."""
+        return await self._reading.open_log(session_id)
+
     async def read_events(self, session_id: str, after: int, limit: int) -> list[bytes]:
         """Return the first `limit` events after a number, as they are stored; [] if unknown."""
         await self._settle(session_id)
         return await self._reading.page(session_id, after, limit)
+
+    def start_soon(self, work: Doing) -> None:
+        """Let the host do something to its end, whatever becomes of who asked; it must not raise.
+
+        Raises:
+            AcpError: `acpjs/agent-exited` if the host does not run.
+        """
+        self._in_background(work)
 
     def diagnose(
         self,

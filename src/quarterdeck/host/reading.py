@@ -8,6 +8,7 @@ from typing import Any
 
 from quarterdeck.errors import StorageFailed
 from quarterdeck.host.emitter import Emitter
+from quarterdeck.host.encoded import EncodedLog
 from quarterdeck.host.options import config_invalid
 from quarterdeck.host.restoring import Restorer
 from quarterdeck.host.sessions import Session, session_closed
@@ -49,6 +50,12 @@ class Reading:
             await self._restorer.settle(self._sessions.known[session_id])
         async for event in stream.events(_checked(from_seq)):
             yield event
+
+    async def open_log(self, session_id: str | None) -> EncodedLog:
+        stream = self._stream(session_id)
+        if session_id is not None:
+            await self._restorer.settle(self._sessions.known[session_id])
+        return EncodedLog(stream)
 
     async def page(self, session_id: str, after: int, limit: int) -> list[bytes]:
         """Read stored events; what is not published yet is not for anybody's eyes."""

@@ -19,6 +19,7 @@ from quarterdeck.server.hub import Hub
 from quarterdeck.server.openapi import openapi
 from quarterdeck.server.refusals import error_response
 from quarterdeck.server.routes import Asgi, Endpoint, make_router, send_refusal
+from quarterdeck.server.streams import stream_endpoints
 
 Part = Callable[[Hub], list[Endpoint]]
 
@@ -28,6 +29,7 @@ PARTS: tuple[Part, ...] = (
     session_endpoints,
     prompt_endpoints,
     approval_endpoints,
+    stream_endpoints,
     lambda hub: gate_endpoints(hub.gate),
 )
 
