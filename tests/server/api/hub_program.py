@@ -17,7 +17,8 @@ def say(address: Address) -> None:
     print(address.url, flush=True)  # noqa: T201 - who started it waits for it
 
 
-async def main(home: str, *agent: str) -> int:
+async def main(*arguments: str) -> int:
+    home, *agent = arguments
     agents = {}
     if agent:
         name, command, *args = agent

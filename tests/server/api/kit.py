@@ -28,7 +28,7 @@ Json = dict[str, Any]
 
 def scripted(*steps: Json, **more: Any) -> AgentSettings:
     """Return the settings of an agent that plays these steps in every turn."""
-    methods = {"session/resume": [{"result": {}}], "session/close": [{"result": {}}]}
+    methods: Json = {"session/resume": [{"result": {}}], "session/close": [{"result": {}}]}
     turns = [{"steps": list(steps)}]
     scenario = {"name": "test", "capabilities": CAN, "turns": turns, "methods": methods, **more}
     command = scripted_agent(scenario, pace=0.0)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from quarterdeck.server.device import Device
-from quarterdeck.server.handling import Answer, Asked, Body, Query, json_app
+from quarterdeck.server.handling import Answer, Asked, Body, Query, way
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.prompt_rows import Author, PromptEntry, PromptMode
 from quarterdeck.server.refusals import invalid
@@ -100,59 +100,54 @@ def _author(device: Device) -> Author:
 def prompt_endpoints(hub: Hub) -> list[Endpoint]:
     """Return the prompts' part of the route table."""
     api = _Prompts(hub)
-    one = "/api/sessions/{id}/prompts/{key}"
     return [
-        Endpoint(
-            method="POST",
-            path="/api/sessions/{id}/prompts",
-            scope="prompt",
-            app=json_app(api.send, body=SendPrompt, status=202),
-            summary="Send a prompt; it waits until those before it have ended",
-            tag="prompts",
+        *_one_prompt(api),
+        way(
+            "prompt",
+            "POST /api/sessions/{id}/prompts",
+            api.send,
+            "Send a prompt; it waits until those before it have ended",
             body=SendPrompt,
             answer=PromptEntry,
             status=202,
             errors=(400, 404, 409, 429),
         ),
-        Endpoint(
-            method="GET",
-            path="/api/sessions/{id}/prompts",
-            scope="view",
-            app=json_app(api.list, query=PromptListQuery),
-            summary="List the prompts of a session",
-            tag="prompts",
+        way(
+            "view",
+            "GET /api/sessions/{id}/prompts",
+            api.list,
+            "List the prompts of a session",
             query=PromptListQuery,
             answer=PromptList,
             errors=(400, 404),
         ),
-        Endpoint(
-            method="GET",
-            path=one,
-            scope="view",
-            app=json_app(api.get),
-            summary="Show a prompt and what came of it",
-            tag="prompts",
+    ]
+
+
+def _one_prompt(api: _Prompts) -> list[Endpoint]:
+    return [
+        way(
+            "view",
+            "GET /api/sessions/{id}/prompts/{key}",
+            api.get,
+            "Show a prompt and what came of it",
             answer=PromptEntry,
             errors=(404,),
         ),
-        Endpoint(
-            method="PATCH",
-            path=one,
-            scope="prompt",
-            app=json_app(api.edit, body=EditPrompt),
-            summary="Change a prompt that waits",
-            tag="prompts",
+        way(
+            "prompt",
+            "PATCH /api/sessions/{id}/prompts/{key}",
+            api.edit,
+            "Change a prompt that waits",
             body=EditPrompt,
             answer=PromptEntry,
             errors=(400, 404, 409),
         ),
-        Endpoint(
-            method="DELETE",
-            path=one,
-            scope="prompt",
-            app=json_app(api.cancel),
-            summary="Cancel a prompt that waits",
-            tag="prompts",
+        way(
+            "prompt",
+            "DELETE /api/sessions/{id}/prompts/{key}",
+            api.cancel,
+            "Cancel a prompt that waits",
             answer=PromptEntry,
             errors=(404, 409),
         ),

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from quarterdeck.errors import RequestRefused
 from quarterdeck.protocol import to_json
-from quarterdeck.server.handling import Answer, Asked, Body, Nothing, Query, json_app
+from quarterdeck.server.handling import Answer, Asked, Body, Nothing, Query, way
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.library import SessionView
 from quarterdeck.server.refusals import invalid, not_found
@@ -249,42 +249,39 @@ class _Numbered(msgspec.Struct):
     seq: int
 
 
+_OPENING = (400, 403, 404, 409, 422, 424)
+
+
 def session_endpoints(hub: Hub) -> list[Endpoint]:
     """Return the sessions' part of the route table."""
     api = _Sessions(hub)
-    return [*_reading(api), *_lifecycle(api), *_steering(api)]
+    return [*_reading(api), *_opening(api), *_ending(api), *_steering(api)]
 
 
 def _reading(api: _Sessions) -> list[Endpoint]:
     return [
-        Endpoint(
-            method="GET",
-            path="/api/sessions",
-            scope="view",
-            app=json_app(api.list, query=SessionListQuery),
-            summary="List sessions",
-            tag="sessions",
+        way(
+            "view",
+            "GET /api/sessions",
+            api.list,
+            "List sessions",
             query=SessionListQuery,
             answer=SessionList,
         ),
-        Endpoint(
-            method="GET",
-            path="/api/sessions/{id}",
-            scope="view",
-            app=json_app(api.get, query=SessionQuery),
-            summary="Show a session and its state, now or after an event",
-            tag="sessions",
+        way(
+            "view",
+            "GET /api/sessions/{id}",
+            api.get,
+            "Show a session and its state, now or after an event",
             query=SessionQuery,
             answer=SessionState,
             errors=(400, 404),
         ),
-        Endpoint(
-            method="GET",
-            path="/api/sessions/{id}/history",
-            scope="view",
-            app=json_app(api.history, query=HistoryQuery),
-            summary="Read the events of a session, page by page",
-            tag="sessions",
+        way(
+            "view",
+            "GET /api/sessions/{id}/history",
+            api.history,
+            "Read the events of a session, page by page",
             query=HistoryQuery,
             answer=History,
             errors=(400, 404),
@@ -292,57 +289,55 @@ def _reading(api: _Sessions) -> list[Endpoint]:
     ]
 
 
-def _lifecycle(api: _Sessions) -> list[Endpoint]:
-    opening = {"body": OpenSession, "answer": SessionView, "errors": (400, 403, 404, 409, 422, 424)}
+def _opening(api: _Sessions) -> list[Endpoint]:
     return [
-        Endpoint(
-            method="POST",
-            path="/api/sessions",
-            scope="prompt",
-            app=json_app(api.create, body=CreateSession, status=201),
-            summary="Begin a session",
-            tag="sessions",
+        way(
+            "prompt",
+            "POST /api/sessions",
+            api.create,
+            "Begin a session",
             body=CreateSession,
             answer=SessionView,
             status=201,
             errors=(400, 403, 404, 409, 424),
         ),
-        Endpoint(
-            method="POST",
-            path="/api/sessions/{id}/load",
-            scope="prompt",
-            app=json_app(api.load, body=OpenSession),
-            summary="Open a session again; its agent tells its history anew",
-            tag="sessions",
-            **opening,  # type: ignore[arg-type]  # as they are written above
+        way(
+            "prompt",
+            "POST /api/sessions/{id}/load",
+            api.load,
+            "Open a session again; its agent tells its history anew",
+            body=OpenSession,
+            answer=SessionView,
+            errors=_OPENING,
         ),
-        Endpoint(
-            method="POST",
-            path="/api/sessions/{id}/resume",
-            scope="prompt",
-            app=json_app(api.resume, body=OpenSession),
-            summary="Go on with a session where it was left",
-            tag="sessions",
-            **opening,  # type: ignore[arg-type]  # as they are written above
+        way(
+            "prompt",
+            "POST /api/sessions/{id}/resume",
+            api.resume,
+            "Go on with a session where it was left",
+            body=OpenSession,
+            answer=SessionView,
+            errors=_OPENING,
         ),
-        Endpoint(
-            method="POST",
-            path="/api/sessions/{id}/close",
-            scope="prompt",
-            app=json_app(api.close, body=Nothing),
-            summary="Close a session; load opens it again",
-            tag="sessions",
+    ]
+
+
+def _ending(api: _Sessions) -> list[Endpoint]:
+    return [
+        way(
+            "prompt",
+            "POST /api/sessions/{id}/close",
+            api.close,
+            "Close a session; load opens it again",
             body=Nothing,
             answer=SessionView,
             errors=(404, 409),
         ),
-        Endpoint(
-            method="DELETE",
-            path="/api/sessions/{id}",
-            scope="admin",
-            app=json_app(api.delete, status=204),
-            summary="Delete a session for ever",
-            tag="sessions",
+        way(
+            "admin",
+            "DELETE /api/sessions/{id}",
+            api.delete,
+            "Delete a session for ever",
             status=204,
             errors=(404, 409, 424),
         ),
@@ -351,35 +346,29 @@ def _lifecycle(api: _Sessions) -> list[Endpoint]:
 
 def _steering(api: _Sessions) -> list[Endpoint]:
     return [
-        Endpoint(
-            method="POST",
-            path="/api/sessions/{id}/cancel",
-            scope="prompt",
-            app=json_app(api.cancel, body=Nothing),
-            summary="Cancel the turn that runs; prompts that wait stay",
-            tag="sessions",
+        way(
+            "prompt",
+            "POST /api/sessions/{id}/cancel",
+            api.cancel,
+            "Cancel the turn that runs; prompts that wait stay",
             body=Nothing,
             answer=SessionView,
             errors=(404, 409),
         ),
-        Endpoint(
-            method="PUT",
-            path="/api/sessions/{id}/mode",
-            scope="prompt",
-            app=json_app(api.set_mode, body=SetMode),
-            summary="Change the mode of a session",
-            tag="sessions",
+        way(
+            "prompt",
+            "PUT /api/sessions/{id}/mode",
+            api.set_mode,
+            "Change the mode of a session",
             body=SetMode,
             answer=SessionView,
             errors=(400, 404, 409, 422, 424),
         ),
-        Endpoint(
-            method="PUT",
-            path="/api/sessions/{id}/options",
-            scope="prompt",
-            app=json_app(api.set_option, body=SetOption),
-            summary="Change an option of a session",
-            tag="sessions",
+        way(
+            "prompt",
+            "PUT /api/sessions/{id}/options",
+            api.set_option,
+            "Change an option of a session",
             body=SetOption,
             answer=Options,
             errors=(400, 404, 409, 422, 424),
