@@ -32,6 +32,7 @@ from quarterdeck.server.watch import Watch
 SETTLING_SECONDS: Final = 60.0
 """That somebody waits for an agent that is starting, or a session that is being opened."""
 _STARTING: Final = ("spawning", "initializing", "restarting")
+_NEVER_RAN: Final = ("spawn-failed", "initialize-failed")
 _WORKING: Final = ("active", "prompting")
 
 
@@ -94,8 +95,7 @@ class Keeper:
         if resolved.id in self.known:
             message = f"{resolved.id!r} is the name of a known agent; choose another id"
             raise RequestRefused(409, "invalid", message)
-        agent = await self._host.spawn_agent(resolved)
-        self._names[agent.agent_id] = resolved.id
+        agent = await self._spawned(resolved)
         await self._remember(resolved)
         return agent
 
@@ -143,8 +143,18 @@ class Keeper:
             if agent is not None and agent.status == "ready":
                 return agent
             await self.dispose(agent_id)
-        agent = await self._host.spawn_agent(definition)
-        self._names[agent.agent_id] = name
+        return await self._spawned(definition)
+
+    async def _spawned(self, definition: AgentDefinition) -> AgentSnapshotWire:
+        try:
+            agent = await self._host.spawn_agent(definition)
+        except AcpError:
+            # Whoever asked is told; what never ran is not left in the list.
+            for each in self._host.get_agents():
+                if each.status == "exited" and each.reason in _NEVER_RAN:
+                    await self._host.dispose_agent(each.agent_id)
+            raise
+        self._names[agent.agent_id] = definition.id
         return agent
 
     async def _settled_agent(self, agent_id: str) -> AgentSnapshotWire | None:

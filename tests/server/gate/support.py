@@ -19,7 +19,7 @@ from quarterdeck.server.guard import GateLimits, GateOptions
 from quarterdeck.server.listening import Listening
 from quarterdeck.server.routes import Asgi, Endpoint, make_router
 from quarterdeck.server.secrets import owner_token
-from tests.server.served import Parser, Reply, Served, serving
+from tests.server.served import LOOPBACK, Parser, Reply, Served, serving
 
 
 class Clock:
@@ -50,6 +50,8 @@ class Behind:
     """What stands behind the gate, and who got there."""
 
     reached: list[str] = field(default_factory=list)
+    is_stuck: anyio.Event = field(default_factory=anyio.Event)
+    is_over: anyio.Event = field(default_factory=anyio.Event)
 
     def endpoints(self) -> list[Endpoint]:
         return [
@@ -62,6 +64,13 @@ class Behind:
             _endpoint("GET", "/assets/{name}", None, self._page),
         ]
 
+    def stuck_endpoints(self) -> list[Endpoint]:
+        """Those that end only when they are made to."""
+        return [
+            _endpoint("GET", "/api/flood", "view", self._flood, kind="sse"),
+            _endpoint("GET", "/api/patience", "view", self._patience),
+        ]
+
     async def _secret(self, scope: AsgiScope, _receive: Receive, send: Send) -> None:
         self.reached.append(scope["path"])
         await _answer(send, b'{"secret":1}')
@@ -71,11 +80,32 @@ class Behind:
         self.reached.append(scope["path"])
         await _answer(send, b'{"length":%d}' % len(body))
 
-    async def _ticks(self, scope: AsgiScope, _receive: Receive, send: Send) -> None:
+    async def _ticks(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         self.reached.append(scope["path"])
         headers = [(b"content-type", b"text/event-stream")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"data: tick\n\n", "more_body": True})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async def _flood(self, scope: AsgiScope, _receive: Receive, send: Send) -> None:
+        """Send until the client does not keep up."""
+        self.reached.append(scope["path"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while True:
+            with anyio.move_on_after(0.2) as patience:
+                message = {"type": "http.response.body", "body": b"x" * 65_536, "more_body": True}
+                await send(message)
+            if patience.cancelled_caught:
+                self.is_stuck.set()
+                try:
+                    await send(message)
+                finally:
+                    self.is_over.set()
+
+    async def _patience(self, scope: AsgiScope, _receive: Receive, _send: Send) -> None:
+        self.reached.append(scope["path"])
+        self.is_stuck.set()
         await anyio.sleep_forever()
 
     async def _socket(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
@@ -130,18 +160,19 @@ async def open_hut(
     parser: Parser = "h11",
     *,
     limits: GateLimits | None = None,
+    listening: Listening = LOOPBACK,
     now: Callable[[], float] | None = None,
 ) -> AsyncIterator[Hut]:
-    options = GateOptions(listening=Listening(port=1), limits=limits or GateLimits())
+    options = GateOptions(listening=listening, limits=limits or GateLimits())
     async with opened_gate(folder, options, now=now) as (gate, owner):
         behind = Behind()
         endpoints = [*gate_endpoints(gate), *behind.endpoints()]
 
         def app(port: int) -> Asgi:
             gate.listens_at(port)
-            return gate.guard(make_router(endpoints))
+            return gate.guard(make_router([*endpoints, *behind.stuck_endpoints()]))
 
-        async with serving(app, parser) as served:
+        async with serving(app, parser, listening) as served:
             yield Hut(gate, owner, behind, served, endpoints)
 
 

@@ -23,7 +23,7 @@ from quarterdeck.wire import background_tasks
 
 PATIENCE = 60.0
 DEVICES = {
-    scope: Device(id=scope, name=scope, scope=scope, created_at="2026-01-01T00:00:00Z")  # type: ignore[arg-type]
+    scope: Device(id=scope, name=scope, scope=scope, created_at="2026-01-01T00:00:00Z")
     for scope in ("view", "prompt", "approve", "admin")
 }
 
@@ -71,7 +71,7 @@ async def serving_app(app: ASGIApp, http: str = "httptools") -> AsyncIterator[in
     with socket.create_server(("127.0.0.1", 0), backlog=2048) as listener:
         config = uvicorn.Config(
             app,
-            http=http,  # type: ignore[arg-type] # one of uvicorn's
+            http=http,
             ws="websockets-sansio",
             lifespan="off",
             log_config=None,

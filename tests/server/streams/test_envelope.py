@@ -16,6 +16,7 @@ from websockets.exceptions import InvalidStatus
 from quarterdeck.host import Host
 from quarterdeck.protocol import HOST_RPC_METHODS
 from quarterdeck.server.device import SCOPES
+from quarterdeck.server.streams.envelope import MOST_SUBSCRIPTIONS
 from quarterdeck.server.streams.methods import METHOD_SCOPES
 from quarterdeck.storage import SqliteStorage
 from tests.host.test_host import ASK, Seen, running
@@ -172,7 +173,7 @@ async def test_subscriptions_have_names_of_their_own_and_are_bounded(tmp_path: P
         await client.say(subscribe={"subscription": "s", "sessionId": session_id, "fromSeq": 0})
         failed = await client.hear("subscriptionError")
         assert failed["error"]["code"] == "acpjs/config-invalid"
-        for number in range(1100):
+        for number in range(MOST_SUBSCRIPTIONS):
             await client.say(subscribe={"subscription": str(number), "fromSeq": 10**9})
         failed = await client.hear("subscriptionError")
         assert failed["error"]["code"] == "quarterdeck/too-many"

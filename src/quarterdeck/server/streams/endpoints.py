@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 
 from quarterdeck.server.routes import Endpoint
+from quarterdeck.server.streams.context import context_app
 from quarterdeck.server.streams.envelope import envelope_app
 from quarterdeck.server.streams.needs import HasHost
 from quarterdeck.server.streams.pulse import TICK_SECONDS
@@ -57,6 +58,7 @@ def stream_endpoints(hub: HasHost, *, tick_seconds: float = TICK_SECONDS) -> lis
 
 
 def _sockets(streams: Streams) -> list[Endpoint]:
+    context = context_app(streams)
     return [
         Endpoint(
             method="GET",
@@ -66,6 +68,19 @@ def _sockets(streams: Streams) -> list[Endpoint]:
             summary="Everything a client of the host's envelopes does, over a WebSocket",
             kind="websocket",
             tag="streams",
+        ),
+        *(
+            Endpoint(
+                method="GET",
+                path=path,
+                # Whoever has shown no token is asked for one by a frame, and let in by that alone.
+                scope=None,
+                app=context,
+                summary="Sessions and commands in the Agent Context Protocol, over a WebSocket",
+                kind="websocket",
+                tag="streams",
+            )
+            for path in ("/api/context", "/ws")
         ),
     ]
 

@@ -217,9 +217,8 @@ class _Connection:
             return
         lane = _Subscription(log, asked.from_seq, key, self._on_failed)
         self._subscriptions[key] = lane
-        self._socket.lanes[key] = lane
-        lane.leave = log.join(self._socket.wake)
-        self._socket.wake()
+        lane.leave = log.join(partial(self._socket.due, lane))
+        self._socket.due(lane)
 
     def _check_may_answer(self) -> None:
         if not self._device.may(ANSWER_SCOPE):
@@ -236,7 +235,7 @@ class _Connection:
     def _unsubscribe(self, key: str) -> None:
         lane = self._subscriptions.pop(key, None)
         if lane is not None:
-            self._socket.lanes.pop(key, None)
+            self._socket.drop(lane)
             lane.leave()
             self._streams.logs.release(lane.log)
 

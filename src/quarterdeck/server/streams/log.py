@@ -22,8 +22,8 @@ from quarterdeck.protocol import to_json
 from quarterdeck.server.streams.runs import Run, stored_run
 
 BLOCK: Final = 128  # events; about 40 KB of an ordinary session, and as much is on its way at most
-RING_EVENTS: Final = 1024
-RING_BYTES: Final = 1 << 20
+RING_EVENTS: Final = 1024  # that are kept, or two runs if they are longer: a commit can be large
+RING_BYTES: Final = 4 << 20
 BLOCKS_BYTES: Final = 2 << 20  # of one log, while somebody reads it
 _CUTS: Final = 32  # runs of the ring that are kept until the next event
 
@@ -97,8 +97,9 @@ class SharedLog:
         self._ring_bytes += sum(map(len, encoded))
         self.head = last_seq
         self._cuts.clear()
-        if len(self._ring) > RING_EVENTS or self._ring_bytes > RING_BYTES:
-            self._trim()
+        kept = max(RING_EVENTS, 2 * len(encoded))
+        if len(self._ring) > 2 * kept or self._ring_bytes > RING_BYTES:
+            self._trim(kept)
         self._wake()
 
     def on_ended(self) -> None:
@@ -109,11 +110,11 @@ class SharedLog:
         for wake in tuple(self._wakers.values()):
             wake()
 
-    def _trim(self) -> None:
-        """Forget the older half, or more if it is large."""
-        dropped = len(self._ring) // 2
+    def _trim(self, kept: int) -> None:
+        """Forget all but the newest, and of those the older half if they are large."""
+        dropped = max(0, len(self._ring) - kept)
         size = self._ring_bytes - sum(map(len, self._ring[:dropped]))
-        while size > RING_BYTES and dropped < len(self._ring):
+        while size > RING_BYTES // 2 and dropped < len(self._ring):
             size -= len(self._ring[dropped])
             dropped += 1
         del self._ring[:dropped]

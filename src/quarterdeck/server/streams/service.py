@@ -12,6 +12,7 @@ from quarterdeck.errors import AcpError, StorageFailed
 from quarterdeck.host import HostEndpoint
 from quarterdeck.server.routes import Asgi, refusal
 from quarterdeck.server.streams.answering import Answers
+from quarterdeck.server.streams.context_commands import Commander
 from quarterdeck.server.streams.cursors import (
     CursorInvalid,
     host_cursor,
@@ -76,6 +77,10 @@ class Streams:
     @cached_property
     def answers(self) -> Answers:
         return Answers(self.hub, self.endpoint)
+
+    @cached_property
+    def commander(self) -> Commander:
+        return Commander(self.hub, self.answers)
 
     @property
     def is_full(self) -> bool:

@@ -57,9 +57,17 @@ class Socket:
         self._pushed: list[str] = []
         self._waiting = 0
         self._ending: tuple[int, str] | None = None
-        self.lanes: dict[object, Lane] = {}
-        self.wake = self._follower.wake
+        self._due: dict[Lane, None] = {}
         self.has_left = False
+
+    def due(self, lane: Lane) -> None:
+        """Send what a lane has, when it is its turn."""
+        self._due[lane] = None
+        self._follower.wake()
+
+    def drop(self, lane: Lane) -> None:
+        """Send nothing more of a lane."""
+        self._due.pop(lane, None)
 
     def push(self, text: str) -> None:
         """Send a frame after all events that are published by now."""
@@ -69,13 +77,13 @@ class Socket:
         self._waiting += len(text)
         if self._waiting > MOST_WAITING:
             self.close(TOO_SLOW, "too much waits for you; connect again and read faster")
-        self.wake()
+        self._follower.wake()
 
     def close(self, code: int, reason: str) -> None:
         """End the connection after what was pushed before."""
         if self._ending is None:
             self._ending = (code, reason)
-            self.wake()
+            self._follower.wake()
 
     async def run(self, on_frame: OnFrame) -> None:
         """Read and write until one side ends it."""
@@ -107,8 +115,7 @@ class Socket:
     async def _write(self) -> None:
         while True:
             pushed, self._pushed = self._pushed, []
-            lanes = sorted(self.lanes.values(), key=_is_last)
-            has_written = await self._drain([(lane, lane.goal) for lane in lanes])
+            has_written = await self._drain(sorted(self._due, key=_is_last))
             for text in pushed:
                 await self._say(text)
                 self._waiting -= len(text)
@@ -117,15 +124,20 @@ class Socket:
             if not (pushed or has_written):
                 await self._follower.wait()
 
-    async def _drain(self, goals: Sequence[tuple[Lane, int]]) -> bool:
+    async def _drain(self, lanes: Sequence[Lane]) -> bool:
         """Send what is near, and one frame of what is not; say whether there was any."""
         has_written = False
+        goals = [(lane, lane.goal) for lane in lanes]
         for lane, goal in goals:
+            is_all = True
             while (frame := await lane.next(goal)) is not None:
                 await self._say(frame)
                 has_written = True
                 if not lane.is_near(goal):
+                    is_all = False
                     break
+            if is_all and lane.goal == goal:
+                self._due.pop(lane, None)
         if has_written:
             await asyncio.sleep(0)
         return has_written
