@@ -32,11 +32,11 @@ def up_parser() -> Parser:
             ("quarterdeck up", "on this computer only, at the usual port"),
             ("quarterdeck up --port 0 --json", "at any free port, told to a program"),
             (
-                "quarterdeck up --host 0.0.0.0 --tls-cert hub.pem --tls-key hub.key",
+                "quarterdeck up --host 0.0.0.0 --allow-host desk --tls-cert hub.pem --tls-key hub.key",
                 "for the phone in the same network",
             ),
         ),
-        "Beyond this computer it needs a certificate, or a proxy that has one: docs/hub.md.",
+        "Beyond this computer it needs a certificate, or a proxy that has one: docs/security.md.",
     )
     parser.add_argument("--host", metavar="ADDRESS", help="where to listen (default: 127.0.0.1)")
     parser.add_argument("--port", type=port, help="where to listen (default: 7272; 0: any free)")

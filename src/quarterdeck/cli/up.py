@@ -141,7 +141,8 @@ def show(
     screen.line(f"  data   {home}")
     if is_local:
         screen.line(
-            "  Only this computer can reach it; docs/hub.md tells how to let a phone in.", "dim"
+            "  Only this computer can reach it; docs/security.md tells how to let a phone in.",
+            "dim",
         )
     screen.line("  quarterdeck run demo hello   in another terminal tries it", "dim")
     screen.line("  Ctrl-C stops it; sessions are kept.", "dim")

@@ -58,7 +58,7 @@ from quarterdeck.protocol import (
 )
 from quarterdeck.wire import background_tasks
 
-STORING_SECONDS = 10.0  # that `dispose` waits for a storage that fails
+STORING_SECONDS = 8.0  # that `dispose` waits for a storage that fails; agents had a second
 
 McpServers = Sequence[Mapping[str, Any]]
 
