@@ -47,11 +47,10 @@ def read(parser: Parser, arguments: list[str]) -> argparse.Namespace | None:
     Raises:
         Misused: if it cannot be understood.
     """
-    before, _, _ = " ".join(arguments).partition(" -- ")
-    if {"-h", "--help"} & set(before.split(" ")):
+    if {"-h", "--help"} & set(arguments):
         print(parser.format_help().strip())
         return None
-    chosen, unknown = parser.parse_known_args(arguments)
+    chosen, unknown = parser.parse_known_intermixed_args(arguments)
     if unknown:
         raise Misused(_unknown(unknown[0], parser))
     return chosen

@@ -64,10 +64,27 @@ def _run(arguments: list[str], verbs: Verbs, on_ready: Callable[[], None]) -> in
     if name not in verbs:
         _say(_unknown(name, verbs))
         return MISUSED
+    if wants_help(rest) and _print_help_of(name):
+        return DONE
     module, _summary = verbs[name]
     run_verb: Callable[[list[str]], int] = importlib.import_module(module).run
     on_ready()
     return run_verb(rest)
+
+
+def wants_help(arguments: list[str]) -> bool:
+    """Whether a verb's help is asked for; what stands behind `--` is not ours."""
+    ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "-h" in ours or "--help" in ours
+
+
+def _print_help_of(verb: str) -> bool:
+    """Print the help of a verb without importing the verb, if that can be done."""
+    parsers = importlib.import_module("quarterdeck.cli.parsers").PARSERS
+    if verb not in parsers:
+        return False
+    print(parsers[verb]().format_help().strip())
+    return True
 
 
 def _status(error: QuarterdeckError) -> int:

@@ -32,7 +32,7 @@ def up_parser() -> Parser:
             ("quarterdeck up", "on this computer only, at the usual port"),
             ("quarterdeck up --port 0 --json", "at any free port, told to a program"),
             (
-                "quarterdeck up --host 0.0.0.0 --allow-host desk --tls-cert hub.pem --tls-key hub.key",
+                "quarterdeck up --host :: --allow-host desk --tls-cert my.pem --tls-key my.key",
                 "for the phone in the same network",
             ),
         ),

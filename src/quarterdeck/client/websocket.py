@@ -89,7 +89,7 @@ class WebSocketTransport:
     """
 
     def __init__(self, url: str, *, token: str, ssl: SSLContext | None = None) -> None:
-        """Trust the usual authorities, or what `ssl` says: a hub may have a certificate of its own."""
+        """Trust the usual authorities, or what `ssl` says: a hub may have its own certificate."""
         self._url = _address(url)
         self._ssl: dict[str, Any] = {} if ssl is None else {"ssl": ssl}
         self._token = token
