@@ -31,7 +31,9 @@ def request(kind: str, port: str, token: str, session: str) -> bytes:
         return f"GET /api/sessions/{session}/events HTTP/1.1\r\n{host}\r\n".encode()
     key = base64.b64encode(os.urandom(16)).decode()
     upgrade = f"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: {key}\r\n"
-    return f"GET /api/envelope HTTP/1.1\r\n{host}{upgrade}Sec-WebSocket-Version: 13\r\n\r\n".encode()
+    return (
+        f"GET /api/envelope HTTP/1.1\r\n{host}{upgrade}Sec-WebSocket-Version: 13\r\n\r\n".encode()
+    )
 
 
 def frame(text: str) -> bytes:
@@ -49,7 +51,7 @@ class Client:
         if kind == "ws":
             asked = {"subscription": "1", "sessionId": session, "fromSeq": 0}
             self.socket.sendall(frame(json.dumps({"subscribe": asked})))
-        self.socket.setblocking(False)
+        self.socket.settimeout(0)
         self.rest = b""
 
     def _wait_for(self, mark: bytes) -> None:
