@@ -120,6 +120,7 @@ def uvicorn_settings(listening: Listening, parser: Parser = "auto") -> dict[str,
         "http": bounded_http(parser),
         "ws": BoundedWebSocket,
         "ws_max_size": MESSAGE_BYTES,
+        "ws_per_message_deflate": False,  # costs memory for each client, and lets in bombs
         # Whoever may say where a request comes from escapes the limits on pairing.
         "proxy_headers": listening.is_behind_proxy,
         "forwarded_allow_ips": list(listening.trusted_proxies),

@@ -18,7 +18,7 @@ from starlette.types import Message, Receive, Scope as AsgiScope, Send
 from quarterdeck.server.device import SCOPE_KEY, Device
 from quarterdeck.server.devices import Connection, Devices
 from quarterdeck.server.listening import Listening, Site, sites
-from quarterdeck.server.request_body import BodyLimits, drain, read_body, replayed
+from quarterdeck.server.request_body import TOO_SLOW, BodyLimits, drain, read_body, replayed
 from quarterdeck.server.response_headers import secured
 from quarterdeck.server.routes import Asgi, refusal, send_refusal
 from quarterdeck.server.rules import (
@@ -51,7 +51,10 @@ _WRONG_TOKEN: Final = Refused(
 _FAILED: Final = Refused(
     500, "quarterdeck/unavailable", "the hub failed to answer this; its log says why"
 )
-_REVOKED_REASON: Final = "this device was revoked or has expired; pair it again"
+_REVOKED: Final = Refused(
+    401, "quarterdeck/unauthorized", "this device was revoked or has expired; pair it again"
+)
+_AT_ONCE: Final = (TOO_SLOW, _REVOKED, _FAILED)  # waiting for the rest of a body is over
 _OF_STRANGERS: Final = BodyLimits(size=8 << 10, seconds=10.0)
 _OF_DEVICES: Final = BodyLimits(size=16 << 20, seconds=300.0)
 
@@ -104,6 +107,7 @@ class Guard:
             path=scope["path"],
             raw_path=scope.get("raw_path") or scope["path"].encode(),
             headers=[(name.lower(), value) for name, value in scope["headers"]],
+            version=scope.get("http_version", "1.1"),
         )
         verdict = judge(self._sites, head)
         if isinstance(verdict, Refused):
@@ -114,17 +118,16 @@ class Guard:
             await answer.refuse(refused)
             return
         inner = _inner_scope(scope, head, verdict.site, device)
-        if verdict.has_body:
-            limits = self._limits.strangers if device is None else self._limits.devices
-            body = await read_body(answer.receive, limits, verdict.length)
-            if body is None:
-                return  # it went away before it had said all
-            if isinstance(body, Refused):
-                await answer.refuse(body)
-                return
-            await self._run(inner, replayed(body, answer.receive), answer, device)
-        else:
-            await self._run(inner, answer.receive, answer, device)
+        if device is None:
+            await self._hand_over(inner, answer, verdict, self._limits.strangers)
+            return
+        with self._devices.connection(device) as connection:
+            inner[CONNECTION_KEY] = connection
+            with connection.scope:
+                await self._hand_over(inner, answer, verdict, self._limits.devices)
+        if connection.scope.cancelled_caught:
+            with anyio.move_on_after(_CUT_SECONDS, shield=True):
+                await answer.cut()
 
     async def _device(self, admitted: Admitted) -> Device | None:
         if admitted.token is None:
@@ -141,19 +144,17 @@ class Guard:
             return Refused(429, "quarterdeck/too-many", message)
         return None
 
-    async def _run(
-        self, scope: AsgiScope, receive: Receive, answer: _Answer, device: Device | None
+    async def _hand_over(
+        self, scope: AsgiScope, answer: _Answer, admitted: Admitted, limits: BodyLimits
     ) -> None:
-        if device is None:
-            await self._app(scope, receive, answer.send)
+        if not admitted.has_body:
+            await self._app(scope, answer.receive, answer.send)
             return
-        with self._devices.connection(device) as connection:
-            scope[CONNECTION_KEY] = connection
-            with connection.scope:
-                await self._app(scope, receive, answer.send)
-        if connection.scope.cancelled_caught:
-            with anyio.move_on_after(_CUT_SECONDS, shield=True):
-                await answer.cut()
+        body = await read_body(answer.receive, limits, admitted.length)
+        if isinstance(body, Refused):
+            await answer.refuse(body)
+        elif body is not None:  # else it went away before it had said all
+            await self._app(scope, replayed(body, answer.receive), answer.send)
 
 
 class _Answer:
@@ -201,8 +202,7 @@ class _Answer:
         response = refusal(refused.status, refused.code, refused.message)
         if refused.status == 401:
             response.headers["www-authenticate"] = "Bearer"
-        is_patient = refused.status != 408
-        if self._scope["type"] == "http" and not (is_patient and await self._has_drained()):
+        if self._scope["type"] == "http" and not await self._has_drained(refused):
             response.headers["connection"] = "close"
         await send_refusal(response, self._scope, self._receive, self.send)
 
@@ -215,8 +215,7 @@ class _Answer:
     async def cut(self) -> None:
         """End it because the device may not come in any more."""
         with suppress(OSError):  # it has gone by itself
-            revoked = Refused(401, "quarterdeck/unauthorized", _REVOKED_REASON)
-            await self._end(revoked, code=REVOKED, reason=_REVOKED_REASON)
+            await self._end(_REVOKED, code=REVOKED, reason=_REVOKED.message)
 
     async def see_off(self) -> None:
         """Wait until the connection of a refused WebSocket is closed.
@@ -238,11 +237,12 @@ class _Answer:
         elif not self._has_length:  # of a stream, the end can still be said properly
             await self.send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _has_drained(self) -> bool:
-        """Take in what a refused client is sending, unless it waits to be told to."""
+    async def _has_drained(self, refused: Refused) -> bool:
+        """Take in what a refused client is sending, unless it waits or has had its time."""
         if self._has_heard_all:
             return True
-        if any(name.lower() == b"expect" for name, _ in self._scope["headers"]):
+        is_waiting = any(name.lower() == b"expect" for name, _ in self._scope["headers"])
+        if is_waiting or refused in _AT_ONCE:
             return False
         return await drain(self.receive)
 
@@ -255,7 +255,9 @@ class _Answer:
 
     def _with_subprotocol(self, message: Message) -> Message:
         """Choose our subprotocol if it was offered; a browser insists on one of those."""
-        if message.get("subprotocol") is None and SUBPROTOCOL in self._scope["subprotocols"]:
+        if message.get("subprotocol") is None and SUBPROTOCOL in self._scope.get(
+            "subprotocols", ()
+        ):
             return {**message, "subprotocol": SUBPROTOCOL}
         return message
 

@@ -36,6 +36,8 @@ from quarterdeck.storage import SqliteStorage
 from quarterdeck.wire import background_tasks
 
 _LOG_FAILED = "storage/write-failed"
+KILL_MS = 2_000
+"""For an agent to end by itself, and again when it is told to: the hub ends within ten seconds."""
 LOG, DATABASE, TOKEN = "log.db", "hub.db", "token"
 
 
@@ -115,6 +117,7 @@ class Hub:
             elicitation=("form", "url"),
             restart="on-crash",
             restart_limit=5,
+            kill_timeout_ms=KILL_MS,
         )
 
     def _on_event(self, event: Event) -> None:

@@ -40,7 +40,7 @@ async def test_the_state_at_every_event_is_the_fold_of_the_events_up_to_it(tmp_p
         await client.prompt(session, "k1")
         await client.ended(session, "k1")
         events = await client.events(session)
-        state = initial_state(session)
+        state, told = initial_state(session), {}
         for event in events:
             state = reduce(state, decode_event(event))
             told = await client.get(f"/api/sessions/{session}?at={event['seq']}")

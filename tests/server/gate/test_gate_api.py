@@ -1,5 +1,7 @@
 """The gate over HTTP: who may pair, look, rename and revoke."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -194,3 +196,34 @@ async def test_the_table_has_no_public_endpoint_but_pairing(tmp_path: Path) -> N
         public = [each for each in hut.endpoints if each.scope is None and "/api" in each.path]
         assert [(each.method, each.path) for each in public] == [("POST", "/api/pair")]
         assert make_router(hut.endpoints).routes
+
+
+async def test_a_browser_that_pairs_again_is_one_device(tmp_path: Path) -> None:
+    async with open_hut(tmp_path) as hut:
+        cookie, own = await hut.browser(), f"Origin: {hut.served.origin}"
+        before = (await hut.get("/api/device", cookie)).json["id"]
+        _, codes = await hut.gate.pairings.create(scope="view")
+        again = await hut.served.call("POST", "/api/pair", cookie, own, json={"code": codes.long})
+        after = again.json["device"]["id"]
+        assert {each.id for each in hut.gate.devices.all} == {"owner", after}
+        assert before != after
+        assert (await hut.get("/api/device", cookie)).status == 401
+
+
+async def test_a_program_that_lets_another_in_stays_what_it_is(tmp_path: Path) -> None:
+    async with open_hut(tmp_path) as hut:
+        _, token = await hut.device("admin")
+        made = await call(hut, "POST", "/api/pairings", token, {})
+        paired = await call(hut, "POST", "/api/pair", token, {"code": made.json["code"]})
+        assert paired.status == 200
+        assert (await call(hut, "GET", "/api/device", token)).status == 200
+
+
+async def test_a_database_that_fails_is_a_sentence_without_paths(tmp_path: Path) -> None:
+    async with open_hut(tmp_path) as hut:
+        with closing(sqlite3.connect(tmp_path / "hub.db")) as database:
+            database.execute("DROP TABLE pairings")
+        failed = await hut.served.call("POST", "/api/pair", json={"code": "AAAA-AAAA"})
+        assert (failed.status, failed.json["error"]["code"]) == (503, "quarterdeck/unavailable")
+        assert str(tmp_path) not in failed.body.decode()
+        assert (await call(hut, "GET", "/api/device", hut.owner)).status == 200
