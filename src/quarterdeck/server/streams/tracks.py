@@ -91,6 +91,8 @@ class Track:
         return {"sessionId": self.log.session_id}
 
     def _why_ended(self) -> str:
+        if self.log.was_closed:
+            return "reopened"
         is_there = self._logs.host.get_session(str(self.log.session_id)) is not None
         return "shutdown" if is_there else "deleted"
 
