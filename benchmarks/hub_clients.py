@@ -51,7 +51,7 @@ class Client:
         if kind == "ws":
             asked = {"subscription": "1", "sessionId": session, "fromSeq": 0}
             self.socket.sendall(frame(json.dumps({"subscribe": asked})))
-        self.socket.setblocking(False)
+        self.socket.settimeout(0)
         self.rest = b""
 
     def _wait_for(self, mark: bytes) -> None:

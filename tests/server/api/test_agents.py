@@ -7,10 +7,11 @@ from pathlib import Path
 import anyio
 import pytest
 
+from quarterdeck.protocol import Event
 from quarterdeck.server import AgentSettings
 from tests.server.api.kit import Client, Json, client_of, options, running, scripted
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 SECRET = "hunter2-hunter2"
 
@@ -179,3 +180,28 @@ async def test_a_closed_session_can_be_read_loaded_and_deleted_after_a_restart(
         await client.call("DELETE", path, status=204)
         await client.get(path, status=404)
         assert (await client.get("/api/sessions"))["sessions"] == []
+
+
+async def test_a_server_whose_secrets_are_not_stored_is_left_out_and_told_of(
+    tmp_path: Path,
+) -> None:
+    given = options(tmp_path / "home", mine=scripted({"say": "hi"}))
+    secret = {"name": "KEY", "value": SECRET}
+    servers = [
+        {"name": "plain", "command": "/bin/true", "args": [], "env": []},
+        {"name": "secretive", "command": "/bin/true", "args": [], "env": [secret]},
+    ]
+    async with running(given) as (_, client):
+        body = {"agent": "mine", "cwd": str(tmp_path), "mcpServers": servers}
+        session = (await client.post("/api/sessions", body, status=201))["sessionId"]
+    async with running(given) as (hub, client):
+        told: list[Event] = []
+        hub.host.subscribe(None, 0, told.append)
+        await client.prompt(session, "k1")
+        assert (await client.ended(session, "k1"))["state"] == "done"
+        (diagnostic,) = [
+            event.payload
+            for event in told
+            if event.payload.get("code") == "session/servers-left-out"
+        ]
+        assert diagnostic["message"].startswith("secretive: ")

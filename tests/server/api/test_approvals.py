@@ -115,6 +115,7 @@ async def test_buttons_are_named_by_what_they_do_and_not_by_the_agent(tmp_path: 
         assert "\u202e" not in other
 
 
+@pytest.mark.slow
 async def test_two_options_with_one_id_are_shown_but_no_answer_is_taken(tmp_path: Path) -> None:
     twins = [
         {"optionId": "yes", "name": "Yes", "kind": "allow_once"},
@@ -131,6 +132,7 @@ async def test_two_options_with_one_id_are_shown_but_no_answer_is_taken(tmp_path
         assert (await client.ended(session, "k"))["state"] == "cancelled"
 
 
+@pytest.mark.slow
 async def test_a_rule_decides_at_once_and_the_audit_names_it(tmp_path: Path) -> None:
     rules = (
         PolicyRule(decision="allow", name="edits here", writes=("**",)),
@@ -146,6 +148,7 @@ async def test_a_rule_decides_at_once_and_the_audit_names_it(tmp_path: Path) -> 
         assert line["by"] == {"kind": "policy", "rule": "edits here"}
 
 
+@pytest.mark.slow
 async def test_a_denying_rule_wins(tmp_path: Path) -> None:
     rules = (
         PolicyRule(decision="allow", writes=True),
@@ -159,6 +162,7 @@ async def test_a_denying_rule_wins(tmp_path: Path) -> None:
         assert event["extensions"]["quarterdeck"]["decidedBy"]["rule"] == "rule 2"
 
 
+@pytest.mark.slow
 async def test_a_rule_for_another_agent_or_project_does_not_decide(tmp_path: Path) -> None:
     rules = (
         PolicyRule(decision="allow", agent="other", writes=True),
@@ -169,6 +173,7 @@ async def test_a_rule_for_another_agent_or_project_does_not_decide(tmp_path: Pat
         assert request["call"]["writes"] is True
 
 
+@pytest.mark.slow
 async def test_a_policy_that_changes_decides_what_waits(tmp_path: Path) -> None:
     async with asked(tmp_path, asking()) as (hub, client, session):
         await client.asked()
@@ -178,6 +183,7 @@ async def test_a_policy_that_changes_decides_what_waits(tmp_path: Path) -> None:
         assert event["payload"]["outcome"]["optionId"] == "reject_once"
 
 
+@pytest.mark.slow
 async def test_a_request_that_nobody_answers_is_rejected_when_it_expires(tmp_path: Path) -> None:
     policy = Policy(expiry_seconds=0.2)
     async with asked(tmp_path, asking(), policy) as (_, client, session):
@@ -206,6 +212,7 @@ async def test_a_call_that_changes_after_it_was_allowed_is_told_of(tmp_path: Pat
         assert mismatches[0]["data"]["requestId"] == request["requestId"]
 
 
+@pytest.mark.slow
 async def test_a_call_that_stays_as_it_was_allowed_is_not_told_of(tmp_path: Path) -> None:
     same = {"progress": "edit-1", "input": {"path": "{cwd}/a.py"}}
     async with asked(tmp_path, asking(allowed=[same, {"finish": "edit-1"}])) as (hub, client, key):
@@ -274,6 +281,7 @@ async def _all_answer(devices: list[Client], request: Json) -> list[str]:
     return won
 
 
+@pytest.mark.slow
 async def test_questions_are_listed_answered_once_and_noted_without_the_answer(
     tmp_path: Path,
 ) -> None:

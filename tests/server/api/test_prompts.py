@@ -10,7 +10,7 @@ import pytest
 
 from tests.server.api.kit import ASK, Client, options, running, scripted
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 async def allow(client: Client) -> None:
@@ -96,27 +96,28 @@ async def test_fifty_retries_at_once_are_one_prompt(tmp_path: Path) -> None:
         assert await texts(client, session) == ["only once"]
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {"key": "k"},
-        {"key": "k", "prompt": ""},
-        {"key": "k", "prompt": []},
-        {"key": "k", "prompt": [{"text": "no type"}]},
-        {"key": "k", "prompt": 7},
-        {"key": "k", "prompt": "x", "mode": "now"},
-        {"key": "k", "prompt": "x", "meta": {"permissionMode": "bypass"}},
-        {"key": "", "prompt": "x"},
-        {"key": "a/b", "prompt": "x"},
-    ],
-)
-async def test_what_is_no_prompt_is_refused_in_a_sentence(tmp_path: Path, body: Any) -> None:
-    given = options(tmp_path / "home", mine=scripted({"say": "hi"}))
-    async with running(given) as (_, client):
-        refused = await client.post("/api/sessions/any/prompts", body, status=400)
-        assert refused["error"]["code"] == "quarterdeck/invalid"
-        assert refused["error"]["message"]
+NO_PROMPTS: list[Any] = [
+    {},
+    {"key": "k"},
+    {"key": "k", "prompt": ""},
+    {"key": "k", "prompt": " \n"},
+    {"key": "k", "prompt": []},
+    {"key": "k", "prompt": [{"text": "no type"}]},
+    {"key": "k", "prompt": 7},
+    {"key": "k", "prompt": "x", "mode": "now"},
+    {"key": "k", "prompt": "x", "meta": {"permissionMode": "bypass"}},
+    {"key": "", "prompt": "x"},
+    {"key": "a/b", "prompt": "x"},
+    {"key": "k\n", "prompt": "x"},
+]
+
+
+async def test_what_is_no_prompt_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    async with running(options(tmp_path / "home")) as (_, client):
+        for body in NO_PROMPTS:
+            refused = await client.post("/api/sessions/any/prompts", body, status=400)
+            assert refused["error"]["code"] == "quarterdeck/invalid"
+            assert refused["error"]["message"]
 
 
 async def test_a_prompt_for_a_session_that_is_not_there_or_closed_is_refused(

@@ -97,9 +97,12 @@ async def serving_app(app: ASGIApp, http: str = "httptools") -> AsyncIterator[in
 
 
 @asynccontextmanager
-async def serving(hub: Any, http: str = "httptools") -> AsyncIterator[int]:
+async def serving(
+    hub: Any, http: str = "httptools", *, tick_seconds: float = 5.0
+) -> AsyncIterator[int]:
     """Serve the streams of a hub and give the port."""
-    async with serving_app(_Devices(make_router(stream_endpoints(hub))), http) as port:
+    router = make_router(stream_endpoints(hub, tick_seconds=tick_seconds))
+    async with serving_app(_Devices(router), http) as port:
         yield port
 
 
@@ -156,24 +159,27 @@ class EventParser:
 
 
 class Chunks:
-    """Takes chunked transfer coding off, cut at any byte."""
+    """Takes chunked transfer coding off, cut at any byte; what is there of a chunk is given."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._head = b""
+        self._left = -1  # of the chunk; -1 while its head is read
         self.is_ended = False
 
     def feed(self, data: bytes) -> bytes:
-        self._rest += data
         out = []
-        while b"\r\n" in self._rest:
-            head, _, after = self._rest.partition(b"\r\n")
-            size = int(head, 16)
-            if len(after) < size + 2:
-                # A browser is given the part that is there.
-                break
-            out.append(after[:size])
-            self._rest = after[size + 2 :]
-            self.is_ended = self.is_ended or size == 0
+        while data and not self.is_ended:
+            if self._left < 0:
+                self._head, data = self._head + data[:1], data[1:]
+                if self._head.endswith(b"\r\n"):
+                    size = int(self._head, 16)
+                    self._head, self._left = b"", size + 2
+                    self.is_ended = size == 0
+            else:
+                taken, data = data[: self._left], data[self._left :]
+                out.append(taken[: max(0, self._left - 2)])
+                self._left -= len(taken)
+                self._left = self._left or -1
         return b"".join(out)
 
 

@@ -66,7 +66,7 @@ class Streams:
 
     def __init__(self, hub: HasHost, tick_seconds: float = TICK_SECONDS) -> None:
         self.hub = hub
-        self.logs = Logs(hub.host)
+        self.logs = Logs(hub.host, getattr(hub, "library", None))
         self.pulse = Pulse(tick_seconds)
 
     @cached_property

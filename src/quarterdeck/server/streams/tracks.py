@@ -20,7 +20,7 @@ else:
         return method
 
 
-_MUCH: Final = 16 << 10  # bytes, after which others get their turn
+_MUCH: Final = 256 << 10  # bytes, after which others get their turn if nobody had to wait
 
 
 class Track:
@@ -91,6 +91,8 @@ class Track:
         return {"sessionId": self.log.session_id}
 
     def _why_ended(self) -> str:
+        if self.log.was_closed:
+            return "reopened"
         is_there = self._logs.host.get_session(str(self.log.session_id)) is not None
         return "shutdown" if is_there else "deleted"
 
@@ -149,17 +151,24 @@ async def follow(stream: EventStream, tracks: Sequence[Track]) -> None:
         StorageFailed: if older events cannot be read.
     """
     leaves = [track.log.join(stream.wake) for track in tracks]
+    sent = 0
     try:
         while tracks:
-            said = [text for track in tracks if (text := await track.next())]
-            if not said:
+            if len(tracks) == 1:
+                text = await tracks[0].next()
+            else:
+                text = b"".join([await track.next() for track in tracks])
+            if not text:
+                sent = 0
                 await stream.rest()
                 continue
-            text = said[0] if len(said) == 1 else b"".join(said)
             await stream.say(text)
-            if len(text) > _MUCH:
+            sent += len(text)
+            if sent > _MUCH:
+                sent = 0
                 await asyncio.sleep(0)
-            tracks = [track for track in tracks if not track.is_over]
+            if any(track.is_over for track in tracks):
+                tracks = [track for track in tracks if not track.is_over]
     finally:
         for leave in leaves:
             leave()
