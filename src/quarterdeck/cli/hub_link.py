@@ -13,21 +13,17 @@ import stat
 from argparse import Namespace
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from quarterdeck.cli.hub_config import HubConfig, hub_options, load_config
 from quarterdeck.cli.hub_http import EmbeddedExchange, HttpExchange, HubApi, trust
-from quarterdeck.client import InProcessTransport, WebSocketTransport
+from quarterdeck.client import WebSocketTransport
 from quarterdeck.errors import CommandFailed, HubDeclined, JsonInvalid
-from quarterdeck.host import HostEndpoint
 from quarterdeck.jsontext import decode_json
 from quarterdeck.protocol import Transport
-from quarterdeck.server.app import hub_app
-from quarterdeck.server.hub import Hub
 from quarterdeck.server.listening import DEFAULT_PORT, LOOPBACK
-from quarterdeck.server.options import HubOptions, default_home
+from quarterdeck.server.options import default_home
 
 _AUTHORITY: Final = f"{LOOPBACK}:{DEFAULT_PORT}"  # by which a hub without a socket is called
 
@@ -44,9 +40,6 @@ class Place:
     def of(cls, chosen: Namespace, environ: Mapping[str, str] = os.environ) -> Place:
         home = default_home(environ) if chosen.home is None else chosen.home.absolute()
         return cls(home=home, environ=environ, config_file=chosen.config)
-
-    def config(self) -> HubConfig:
-        return load_config(self.environ, self.config_file)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,28 +69,16 @@ async def open_hub(place: Place) -> AsyncIterator[HubLink]:
     if found is not None:
         yield found
         return
-    async with Hub(embedded_options(place)) as hub:
-        token = read_token(place.home)
+    # A hub of our own is a lot of code: whoever talks to a running one starts without it.
+    from quarterdeck.cli.embedding import open_embedded  # noqa: PLC0415
+
+    async with open_embedded(place.home, place.environ, place.config_file) as parts:
+        app, transport = parts
         yield HubLink(
-            api=HubApi(EmbeddedExchange(hub_app(hub), token, _AUTHORITY)),
-            transport=lambda: InProcessTransport(HostEndpoint(hub.host)),
+            api=HubApi(EmbeddedExchange(app, read_token(place.home), _AUTHORITY)),
+            transport=transport,
             url=None,
         )
-
-
-def embedded_options(place: Place) -> HubOptions:
-    """Return the options of a hub that listens nowhere."""
-    options = hub_options(place.config(), home=place.home, environ=place.environ)
-    nowhere = HubOptions(home=place.home)
-    return replace(
-        options,
-        host=nowhere.host,
-        port=nowhere.port,
-        certificate=None,
-        private_key=None,
-        behind_proxy=False,
-        allowed_hosts=(),
-    )
 
 
 async def require_hub(place: Place) -> HubLink:

@@ -18,7 +18,7 @@ import anyio
 from anyio import to_thread
 
 from quarterdeck.cli.arguments import DONE, INTERRUPTED, read
-from quarterdeck.cli.hub_config import hub_options
+from quarterdeck.cli.hub_config import hub_options, load_config
 from quarterdeck.cli.hub_link import Place
 from quarterdeck.cli.hub_log import hub_logging
 from quarterdeck.cli.parsers import up_parser
@@ -49,7 +49,7 @@ def run(arguments: list[str]) -> int:
         return DONE
     place = Place.of(chosen)
     options = hub_options(
-        place.config(),
+        load_config(place.environ, place.config_file),
         home=place.home,
         environ=place.environ,
         host=chosen.host,
