@@ -187,12 +187,15 @@ class StoryView:
         self._screen.flush()
 
     def _words(self, line: str, style: str) -> None:
+        """Write as much of a line as fits, and the rest on the next."""
+        ready = ""
         for word in line.replace(" ", " \0").split("\0"):
-            width = cells(word.rstrip())
-            if self._column and self._column + width > self._screen.width:
-                self._screen.line()
-                self._column = 0
-            self._write(word, style)
+            if self._column and self._column + cells(word.rstrip()) > self._screen.width:
+                self._screen.line(ready, style)
+                ready, self._column = "", 0
+            ready += word
+            self._column += cells(word)
+        self._screen.write(ready, style)
 
     def _write(self, text: str, style: str) -> None:
         self._screen.write(text, style)
