@@ -251,14 +251,20 @@ class Reader:
 
 @asynccontextmanager
 async def reading(
-    port: int, path: str, *, last_id: str = "", token: str = "view", headers: str = ""
+    port: int,
+    path: str,
+    *,
+    last_id: str = "",
+    token: str = "view",
+    headers: str = "",
+    host: str = "127.0.0.1",
 ) -> AsyncIterator[Reader]:
     """Ask for a stream."""
     async with await anyio.connect_tcp("127.0.0.1", port) as stream:
         last = f"Last-Event-ID: {last_id}\r\n" if last_id else ""
         auth = f"Authorization: Bearer {token}\r\n" if token else ""
         await stream.send(
-            f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{auth}{last}{headers}\r\n".encode()
+            f"GET {path} HTTP/1.1\r\nHost: {host}\r\n{auth}{last}{headers}\r\n".encode()
         )
         reader = Reader(stream)
         with anyio.fail_after(PATIENCE):

@@ -12,6 +12,7 @@ from quarterdeck.server.streams.envelope import envelope_app
 from quarterdeck.server.streams.needs import HasHost
 from quarterdeck.server.streams.pulse import TICK_SECONDS
 from quarterdeck.server.streams.service import (
+    Handler,
     Streams,
     host_events,
     many_events,
@@ -87,49 +88,27 @@ def _sockets(streams: Streams) -> list[Endpoint]:
 
 def _event_streams(streams: Streams) -> list[Endpoint]:
     refused = (400, 404, 429, 503)
+    session = "/api/sessions/{session_id}"
+
+    def stream(path: str, handler: Handler, query: type, summary: str) -> Endpoint:
+        return Endpoint(
+            method="GET",
+            path=path,
+            scope="view",
+            app=streams.events(handler),
+            summary=summary,
+            kind="sse",
+            tag="streams",
+            query=query,
+            errors=refused if query is not HostFrom else (400, 429),
+        )
+
+    follow_session = "Follow a session: every event after a number, then live"
+    follow_host = "Follow the host: agents, sessions, what waits for an answer"
+    follow_many = "Follow several sessions and the host on one connection"
     return [
-        Endpoint(
-            method="GET",
-            path="/api/sessions/{session_id}/events",
-            scope="view",
-            app=streams.events(session_events),
-            summary="Follow a session: every event after a number, then live",
-            kind="sse",
-            tag="streams",
-            query=SessionFrom,
-            errors=refused,
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/sessions/{session_id}/packets",
-            scope="view",
-            app=streams.events(packets),
-            summary="Follow a session as packets",
-            kind="sse",
-            tag="streams",
-            query=SessionFrom,
-            errors=refused,
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/events",
-            scope="view",
-            app=streams.events(host_events),
-            summary="Follow the host: agents, sessions, what waits for an answer",
-            kind="sse",
-            tag="streams",
-            query=HostFrom,
-            errors=(400, 429),
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/stream",
-            scope="view",
-            app=streams.events(many_events),
-            summary="Follow several sessions and the host on one connection",
-            kind="sse",
-            tag="streams",
-            query=ManyFrom,
-            errors=refused,
-        ),
+        stream(f"{session}/events", session_events, SessionFrom, follow_session),
+        stream(f"{session}/packets", packets, SessionFrom, "Follow a session as packets"),
+        stream("/api/events", host_events, HostFrom, follow_host),
+        stream("/api/stream", many_events, ManyFrom, follow_many),
     ]

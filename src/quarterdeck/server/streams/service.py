@@ -30,7 +30,7 @@ from quarterdeck.server.streams.tracks import HostTrack, Track, follow
 
 MOST_STREAMS: Final = 4096  # at once, of all kinds: each holds a connection
 
-_Handler = Callable[["_Request"], Awaitable[None]]
+Handler = Callable[["_Request"], Awaitable[None]]
 
 
 class _Request:
@@ -86,7 +86,7 @@ class Streams:
     def is_full(self) -> bool:
         return len(self.pulse) >= MOST_STREAMS
 
-    def events(self, handler: _Handler) -> Asgi:
+    def events(self, handler: Handler) -> Asgi:
         """Return a raw application: every refusal becomes an answer, every log is let go of."""
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
