@@ -59,8 +59,7 @@ class Lifecycle:
 
     def tell_status(self, reason: str) -> None:
         """Tell the status if it is another one than before."""
-        status = self._actual()
-        if status != self._status and not self._stage.is_replay:
+        if not self._stage.is_replay and (status := self._actual()) != self._status:
             self._become(status, reason)
 
     def _become(self, status: SessionStatus, reason: str) -> None:
@@ -78,7 +77,7 @@ class Lifecycle:
             return "waiting_for_approval"
         if not self._is_running:
             return "idle"
-        if self._calls.is_asking:
+        if self._calls.asking:
             return "waiting_for_input"
         return "thinking" if self._messages.is_thinking else "running"
 

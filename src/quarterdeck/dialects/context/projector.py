@@ -142,7 +142,8 @@ class ContextProjector:
         if not isinstance(payload.get("toolCallId"), str):
             self._stage.custom(event.type, payload)
             return
-        self._interrupt(payload["toolCallId"])
+        if self._messages.is_open:
+            self._interrupt(payload["toolCallId"])
         self._calls.update(
             payload,
             event.extensions or _NOTHING,
