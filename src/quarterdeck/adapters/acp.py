@@ -86,7 +86,11 @@ class AcpAdapter:
 
     def get_capabilities(self) -> ACPCapabilities:
         """Return what works; before the agent runs, only what works with every agent."""
-        return declared_capabilities(self._definition, self._running())
+        return declared_capabilities(
+            self._definition,
+            self._running(),
+            answers_forms="form" in self._host.options.elicitation,
+        )
 
     async def is_installed(self) -> bool:
         """Say whether the agent's program is there."""

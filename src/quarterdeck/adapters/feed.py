@@ -18,10 +18,12 @@ from quarterdeck.dialects.context import (
     ContextEvent,
     ContextProjector,
     PendingApproval,
+    PendingQuestion,
     PermissionPolicy,
     SessionFacts,
     decide,
     resolution,
+    response_to,
 )
 from quarterdeck.errors import AcpError, QuarterdeckError
 from quarterdeck.host import Host
@@ -55,6 +57,7 @@ class SessionFeed:
         self._listeners: dict[object, Listener] = {}
         self._prompted: list[anyio.Event] = []
         self._unsubscribe: Callable[[], None] | None = None
+        self._answers: dict[str, dict[str, str]] = {}
         self.users = 0
         self.policy: PermissionPolicy | None = None
 
@@ -164,6 +167,30 @@ class SessionFeed:
     def pending_of_call(self, tool_call_id: str) -> PendingApproval | None:
         pending = [each for each in self._projector.pending if each.tool_call_id == tool_call_id]
         return pending[0] if pending else None
+
+    # ---- questions -------------------------------------------------------------------------
+
+    def pending_question(self, question_id: str) -> PendingQuestion | None:
+        """Return the form that a question is of, if it waits for an answer."""
+        for pending in self._projector.questions:
+            if any(question.id == question_id for question in pending.questions):
+                return pending
+        return None
+
+    def take_answer(
+        self, pending: PendingQuestion, question_id: str, answer: str
+    ) -> dict[str, Any] | None:
+        """Take the answer to a question; return that to its form, None until it is complete.
+
+        Raises:
+            AcpError: `acpjs/config-invalid` if that is no answer to it.
+        """
+        waiting = {each.request_id for each in self._projector.questions}
+        self._answers = {key: each for key, each in self._answers.items() if key in waiting}
+        answers = {**self._answers.get(pending.request_id, {}), question_id: answer}
+        response = response_to(pending, answers)
+        self._answers[pending.request_id] = answers
+        return response
 
     def set_policy(self, policy: PermissionPolicy) -> None:
         self.policy = policy

@@ -48,6 +48,7 @@ class _Log:
         self._loading: dict[str, list[Normalized]] = {}
         self._repairs: dict[str, ToolCalls] = {}
         self._echoes: dict[str, list[Json]] = {}
+        self._who: Json | None = None
         self._ts = 0
 
     def take(self, record: Json) -> None:
@@ -133,15 +134,18 @@ class _Log:
 
     def _answered(self, call: Json, answer: Json) -> None:
         result = answer.get("result") or {}
+        if call["method"] == "initialize" and isinstance(result.get("agentInfo"), dict):
+            self._who = {"agentInfo": result["agentInfo"]}
         session_id = str((call.get("params") or {}).get("sessionId") or result.get("sessionId"))
         if call["method"] == "session/prompt" and session_id in self._seqs:
             payload: Json = {"stopReason": result.get("stopReason", "end_turn")}
             payload |= {key: result[key] for key in ("usage",) if result.get(key)}
             payload |= {key: answer[key] for key in ("error",) if key in answer}
-            self._add(session_id, "prompt-finished", payload)
+            more = {"_meta": result["_meta"]} if result.get("_meta") is not None else None
+            self._add(session_id, "prompt-finished", payload, more)
             self._add(session_id, "session-status-change", {"status": "active"})
         elif call["method"] == "session/new" and "sessionId" in result:
-            self._add(session_id, "session-config-init", _settings(result))
+            self._add(session_id, "session-config-init", _settings(result), self._who)
             self._add(session_id, "session-status-change", {"status": "active"})
             for said in self._loading.pop(session_id, []):
                 self._said(session_id, said)
@@ -149,7 +153,8 @@ class _Log:
             self._add(session_id, "session-reset", {"reason": "load"})
             for said in self._loading.pop(session_id, []):
                 self._said(session_id, said)
-            self._add(session_id, "session-config-init", _settings(result))
+            if _settings(result):
+                self._add(session_id, "session-config-init", _settings(result), self._who)
             active = {"status": "active", "resumed": True}
             self._add(session_id, "session-status-change", active)
 

@@ -26,13 +26,15 @@ from quarterdeck.dialects.context.approvals import Approvals, PendingApproval
 from quarterdeck.dialects.context.drafts import Drafts
 from quarterdeck.dialects.context.events import ContextEvent, SessionResumedEvent
 from quarterdeck.dialects.context.facts import SessionFacts, session_facts
+from quarterdeck.dialects.context.forms import PendingQuestion
 from quarterdeck.dialects.context.lifecycle import Lifecycle
 from quarterdeck.dialects.context.messages import Messages
+from quarterdeck.dialects.context.questions import Questions
 from quarterdeck.dialects.context.resources import Resources
 from quarterdeck.dialects.context.settings import Settings
 from quarterdeck.dialects.context.stage import Stage
 from quarterdeck.dialects.context.toolcalls import ToolCalls
-from quarterdeck.protocol import Event, SessionSnapshotWire, UnknownEvent
+from quarterdeck.protocol import ELICITATION_UPDATED, Event, SessionSnapshotWire, UnknownEvent
 
 _NOTHING: dict[str, Any] = {}
 
@@ -62,12 +64,14 @@ class ContextProjector:
         self._approvals = Approvals(stage, self._calls, facts.cwd, approval_expiry_ms)
         self._resources = Resources(stage)
         self._drafts = Drafts(stage, self._settings)
+        self._questions = Questions(stage)
         self._lifecycle = Lifecycle(
             stage,
             facts,
             self._messages,
             self._calls,
             self._approvals,
+            self._questions,
             self._settings,
             self._resources,
         )
@@ -103,6 +107,11 @@ class ContextProjector:
     def pending(self) -> tuple[PendingApproval, ...]:
         """The permission requests that wait for an answer."""
         return self._approvals.pending
+
+    @property
+    def questions(self) -> tuple[PendingQuestion, ...]:
+        """The questions of the agent that wait for an answer, beside permission requests."""
+        return self._questions.pending
 
     def feed(self, event: Event) -> list[ContextEvent]:
         """Take the next event of the log and return what it is told as.
@@ -189,6 +198,7 @@ class ContextProjector:
 
     def _config_init(self, event: Event) -> None:
         self._settings.learn(event.payload)
+        self._settings.learn_agent((event.extensions or _NOTHING).get("agentInfo"))
         self._lifecycle.learn_model()
 
     def _config_options(self, event: Event) -> None:
@@ -203,12 +213,17 @@ class ContextProjector:
         self._resources.usage_update(event.payload)
 
     def _unrecognized(self, event: Event) -> None:
-        self._drafts.read(event.payload)
+        payload = event.payload
+        if payload.get("sessionUpdate") == ELICITATION_UPDATED and _is_ours(event):
+            self._messages.end_thought()
+            self._lifecycle.tell_status(self._questions.update(payload))
+        else:
+            self._drafts.read(payload)
 
     # ---- where the session stands --------------------------------------------------------------
 
     def _prompt_finished(self, event: Event) -> None:
-        self._lifecycle.turn_ended(event.payload)
+        self._lifecycle.turn_ended(event.payload, (event.extensions or _NOTHING).get("_meta"))
 
     def _status_change(self, event: Event) -> None:
         self._lifecycle.status_change(event.payload)
@@ -220,3 +235,8 @@ class ContextProjector:
         self._stage.is_replay = True
         self._stage.emit(SessionResumedEvent, previous_session_id=self._session_id)
         self._lifecycle.reset()
+
+
+def _is_ours(event: Event) -> bool:
+    """Say whether the host wrote this; what an agent sends as an unknown update has no mark."""
+    return "quarterdeck" in (event.extensions or _NOTHING)
