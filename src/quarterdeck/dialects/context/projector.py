@@ -76,7 +76,10 @@ class ContextProjector:
             self._resources,
         )
         self._commands: Any = None
-        self._readers: Mapping[str, Callable[[Event], None]] = {
+        self._readers = self._table()
+
+    def _table(self) -> Mapping[str, Callable[[Event], None]]:
+        return {
             "user-message-chunk": self._user_chunk,
             "agent-message-chunk": self._agent_chunk,
             "agent-thought-chunk": self._thought_chunk,
