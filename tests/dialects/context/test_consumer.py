@@ -20,7 +20,7 @@ from quarterdeck.dialects.context import (
 from quarterdeck.host import Host, HostOptions
 from tests.adapters.test_acp import definition
 from tests.dialects.context.consumer import EVENTS, Consumer
-from tests.dialects.context.recordings import GOLDEN, TRACES, log_of, project
+from tests.dialects.context.golden import MADE_UP, RECORDINGS, read
 from tests.dialects.context.story import everything
 from tests.dialects.shapes import Misfit
 
@@ -32,27 +32,19 @@ def written(event: ContextEvent) -> Json:
     return sent
 
 
-def consumed(events: list[Json]) -> dict[str, Consumer]:
-    consumers: dict[str, Consumer] = {}
-    for event in events:
-        consumers.setdefault(event["sessionId"], Consumer()).take(event)
-    return consumers
-
-
-@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.jsonl")), ids=lambda path: path.stem)
-def test_it_reads_the_golden_projections(path: Path) -> None:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    consumers = consumed([json.loads(line) for line in lines])
-    assert any(consumer.transcript for consumer in consumers.values())
-
-
-@pytest.mark.parametrize("path", sorted(TRACES.glob("*.jsonl")), ids=lambda path: path.stem)
-def test_it_reads_every_recording(path: Path) -> None:
-    assert consumed([written(event) for event in project(log_of(path))])
+@pytest.mark.parametrize("name", [*RECORDINGS, MADE_UP])
+def test_it_reads_the_golden_projections(name: str) -> None:
+    for session in read(name):
+        consumer = Consumer()
+        for event in session["context"]:
+            consumer.take(event)
+        assert consumer.seen
 
 
 def test_it_reads_a_log_with_every_event() -> None:
-    (consumer,) = consumed([written(event) for event in everything().told()]).values()
+    consumer = Consumer()
+    for event in everything().told():
+        consumer.take(written(event))
     assert set(consumer.seen) == set(EVENTS) == set(EVENT_CLASSES)
     assert consumer.status == "completed"
     assert consumer.summary is not None
@@ -154,20 +146,20 @@ async def test_it_lives_through_a_session_of_a_real_agent(tmp_path: Path) -> Non
     )
     agent = definition(*steps, capabilities={"sessionCapabilities": {"close": {}}})
     with anyio.fail_after(20):
-        async with Host(HostOptions(elicitation=("form",))) as host:
-            async with AcpAdapter(host, agent) as adapter:
-                options = StartSessionOptions(project_path=str(tmp_path), prompt="")
-                session = await adapter.start_session(options)
-                phone = Phone(session)
-                history = await session.get_history()
-                for event in history:
-                    phone.consumer.take(written(event))
-                session.on_event(phone)
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(phone.work)
-                    command = {"command": "send_message", "message": "Set up the database"}
-                    await session.execute(decode_command(command))
-                    await phone.is_over.wait()
+        offered = HostOptions(elicitation=("form",))
+        async with Host(offered) as host, AcpAdapter(host, agent) as adapter:
+            options = StartSessionOptions(project_path=str(tmp_path), prompt="")
+            session = await adapter.start_session(options)
+            phone = Phone(session)
+            history = await session.get_history()
+            for event in history:
+                phone.consumer.take(written(event))
+            session.on_event(phone)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(phone.work)
+                command = {"command": "send_message", "message": "Set up the database"}
+                await session.execute(decode_command(command))
+                await phone.is_over.wait()
     consumer = phone.consumer
     assert consumer.status == "completed"
     assert consumer.summary is not None

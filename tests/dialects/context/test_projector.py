@@ -307,6 +307,17 @@ def test_a_turn_ends_the_calls_it_left_open(reason: str, code: str) -> None:
     assert not every(told, "tool:result")
 
 
+def test_what_a_running_call_puts_out_is_not_taken_for_its_arguments() -> None:
+    log = Log().started().prompted()
+    log.update("tool_call", toolCallId="t", title="list", kind="other", status="in_progress")
+    shown = [text('{"found": 3}')]
+    log.update("tool_call_update", toolCallId="t", status="in_progress", content=shown)
+    log.update("tool_call_update", toolCallId="t", status="completed")
+    told = log.told()
+    assert every(told, "tool:args_delta") == []
+    assert only(told, "tool:result").output == '{"found": 3}'
+
+
 def test_a_later_turn_may_use_an_id_again() -> None:
     log = Log().started().prompted()
     called(log, "Read", {})

@@ -15,7 +15,6 @@ from quarterdeck.dialects.context import (
 from quarterdeck.errors import AcpError
 from tests.dialects.context.support import SESSION, Log, every, only, statuses
 
-MARK = {"quarterdeck": {"added": "the agent asked a person"}}
 DATABASE = {
     "type": "string",
     "title": "Database",
@@ -31,9 +30,7 @@ def form(*required: str, **properties: Any) -> dict[str, Any]:
 
 
 def asked(log: Log, request: dict[str, Any], status: str = "pending", **more: Any) -> Log:
-    payload = {"requestId": "elic-1", "sessionId": "s", "status": status, "request": request}
-    update = {"sessionUpdate": "quarterdeck/elicitation-updated", **payload, **more}
-    return log.add("unrecognized-update", update, MARK)
+    return log.form(request, status, **more)
 
 
 def test_a_form_with_one_field_is_one_question_and_the_session_waits_for_input() -> None:

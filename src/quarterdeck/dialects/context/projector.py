@@ -161,7 +161,9 @@ class ContextProjector:
             event.extensions or _NOTHING,
             is_announcement=event.type == "tool-call",
         )
-        self._lifecycle.tell_status("a tool is called")
+        is_asking = self._calls.asking
+        reason = "the agent asks a question" if is_asking else "a tool is called"
+        self._lifecycle.tell_status(reason)
 
     def _interrupt(self, call_id: object) -> None:
         if self._calls.is_new(call_id):

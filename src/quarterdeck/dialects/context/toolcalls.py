@@ -176,7 +176,7 @@ class ToolCalls:
         )
 
     def _tell(self, call: ToolCall) -> None:
-        if call.content and not call.raw_input and not call.is_done:
+        if call.content and not call.raw_input and not call.has_executed and not call.is_done:
             self._tell_arguments(call)
         is_running = call.status == "in_progress" and not (call.arguments and not call.raw_input)
         if not call.has_executed and (is_running or call.is_done):
