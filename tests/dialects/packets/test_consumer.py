@@ -43,13 +43,13 @@ def test_the_golden_projections_have_every_packet_that_is_described() -> None:
     assert any(consumer.artifacts and consumer.plan for consumer in consumers)
 
 
-CHUNK = {
+CHUNK: Json = {
     "_meta": None,
     "content": {"_meta": None, "annotations": None, "text": "I'll help", "type": "text"},
     "sessionUpdate": "agent_message_chunk",
     "type": "agent_message_chunk",
 }
-START = {
+START: Json = {
     "_meta": None,
     "content": None,
     "kind": "search",
