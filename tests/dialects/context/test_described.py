@@ -52,7 +52,7 @@ def test_every_status_is_reached() -> None:
 
 
 def test_the_described_handler_finds_what_it_looks_for() -> None:
-    found = set()
+    found: set[Any] = set()
     for event in everything().told():
         match event.type:
             case "message:delta":
