@@ -112,6 +112,7 @@ from quarterdeck.dialects.context.filters import (
     events_by_prefix,
 )
 from quarterdeck.dialects.context.forms import PendingQuestion, Question, questions_of, response_to
+from quarterdeck.dialects.context.plain import CommandLine, SimpleCommand
 from quarterdeck.dialects.context.policy import (
     Decision,
     ParsedCall,
@@ -182,11 +183,7 @@ from quarterdeck.dialects.context.shapes import (
     WebSearch,
     WebSearchResult,
 )
-from quarterdeck.dialects.context.shell import (
-    CommandLine,
-    SimpleCommand,
-    parse_command_line,
-)
+from quarterdeck.dialects.context.shell import parse_command_line
 from quarterdeck.dialects.context.spellings import (
     AcpCapabilities,
     AcpCommand,

@@ -26,6 +26,7 @@ _TEXTS: Final = (
     "output", "formatted_output", "aggregated_output", "stdout", "content", "text", "result",
     "error", "message",
 )  # fmt: skip
+_EXITS: Final = ("exit_code", "exitCode", "exit", "code")
 _MATCH: Final = re.compile(r"(.+?):(\d+):(.*)")
 
 
@@ -133,13 +134,15 @@ def exit_code_of(call: ToolCall, terminals: Mapping[str, Terminal]) -> int | Non
     for each in call.terminal_ids:
         if each in terminals and terminals[each].exit_code is not None:
             return terminals[each].exit_code
-    raw = call.raw_output if isinstance(call.raw_output, dict) else {}
+    raw = call.raw_output
+    if not isinstance(raw, dict):
+        return None
     metadata = raw.get("metadata")
-    for holder in (raw, metadata if isinstance(metadata, dict) else {}):
-        for key in ("exit_code", "exitCode", "exit", "code"):
-            value = whole_number(holder.get(key))
-            if value is not None:
-                return value
+    for holder in (raw, metadata) if isinstance(metadata, dict) else (raw,):
+        for key in _EXITS:
+            value = holder.get(key)
+            if value is not None and (code := whole_number(value)) is not None:
+                return code
     return None
 
 

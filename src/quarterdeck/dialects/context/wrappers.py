@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from quarterdeck.dialects.context.shell import SimpleCommand, parse_command_line
+from quarterdeck.dialects.context.plain import SimpleCommand
+from quarterdeck.dialects.context.shell import parse_command_line
 
 _SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash", "ksh", "fish", "ash"})
 _WITH_VALUE: Final = {
