@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
 from quarterdeck.dialects.context import (
     ContextProjector,
@@ -14,6 +15,7 @@ from quarterdeck.dialects.context import (
 )
 from quarterdeck.errors import AcpError
 from tests.dialects.context.support import SESSION, Log, every, only, statuses
+from tests.dialects.context.test_properties import FORM
 
 DATABASE = {
     "type": "string",
@@ -147,6 +149,9 @@ def test_an_answer_gets_the_type_of_its_field(schema: Any, answer: str, value: A
         ({"type": "integer"}, "1.5"),
         ({"type": "integer", "maximum": 9}, "10"),
         ({"type": "number"}, "nan"),
+        ({"type": "number"}, "1e400"),
+        ({"type": "integer"}, "9" * 400),
+        ({"type": "integer"}, "9" * 5000),
         ({"type": "string", "minLength": 3}, "ab"),
         ({"type": "array", "maxItems": 1, "items": {"enum": ["a", "b"]}}, "a,b"),
     ],
@@ -175,3 +180,14 @@ def test_what_has_no_fields_is_accepted_or_declined(
     request_: Any, answer: str, action: str
 ) -> None:
     assert respond(request_, answer) == {"action": action}
+
+
+@given(FORM, st.lists(st.text(max_size=6), max_size=4))
+def test_no_form_and_no_answer_gives_more_than_a_sentence(
+    request_: dict[str, Any], answers: list[str]
+) -> None:
+    try:
+        response = respond(request_, *answers)
+    except AcpError as refusal:
+        response = {"action": refusal.code}
+    assert response is None or response["action"] in ("accept", "decline", "acpjs/config-invalid")

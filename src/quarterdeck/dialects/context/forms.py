@@ -12,13 +12,13 @@ that is not required.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from quarterdeck.errors import AcpError
 from quarterdeck.protocol import ERROR_CODES
 
+_LARGEST: Final = 2**53  # what JSON carries everywhere
 CONSENT: Final = ("accept", "decline")
 _YES: Final = frozenset({"yes", "true", "y", "1", "on", "accept", "ok"})
 _NO: Final = frozenset({"no", "false", "n", "0", "off", "decline", "cancel"})
@@ -106,7 +106,8 @@ def _fields(request: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 def _required(request: Mapping[str, Any]) -> frozenset[str]:
     form = request.get("requestedSchema")
     listed = form.get("required") if isinstance(form, dict) else None
-    return frozenset(each for each in listed if isinstance(each, str)) if listed else frozenset()
+    names = listed if isinstance(listed, list) else ()
+    return frozenset(each for each in names if isinstance(each, str))
 
 
 def _question(
@@ -190,12 +191,12 @@ def _number(schema: Mapping[str, Any], answer: str) -> float:
         value = int(answer) if is_whole else float(answer)
     except ValueError as error:
         wanted = "a whole number" if is_whole else "a number"
-        raise _invalid(f"{answer!r} is not {wanted}") from error
+        raise _invalid(f"{answer[:40]!r} is not {wanted}") from error
     least, most = schema.get("minimum"), schema.get("maximum")
     is_low = isinstance(least, int | float) and value < least
     is_high = isinstance(most, int | float) and value > most
-    if not math.isfinite(value) or is_low or is_high:
-        raise _invalid(f"{answer!r} is out of range: from {least} to {most}")
+    if not abs(value) < _LARGEST or is_low or is_high:  # NaN is smaller than nothing
+        raise _invalid(f"{answer[:40]!r} is out of range: from {least} to {most}")
     return value
 
 
