@@ -16,13 +16,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from quarterdeck.dialects.context.plain import SimpleCommand
 from quarterdeck.dialects.context.shapes import RiskLevel
 from quarterdeck.dialects.context.shell import REMEMBERED, parse_command_line
 from quarterdeck.dialects.context.tools import PATH_KEYS, canonical_name, command_of, text_of
-from quarterdeck.dialects.context.wrappers import is_shell, unwrapped
+from quarterdeck.dialects.context.wrappers import is_shell, programs_of
+
+_Programs: TypeAlias = Sequence[tuple[str, Sequence[str]]]
 
 
 def _names(text: str) -> frozenset[str]:
@@ -136,8 +138,9 @@ def _remembered(line: str) -> RiskLevel:
 
 def _risk_of_line(line: str) -> RiskLevel:
     parsed = parse_command_line(line)
-    levels = [_risk_of_simple(command) for command in parsed.commands]
-    levels += _risks_of_the_whole(parsed.commands)
+    runs = [(command, programs_of(command)) for command in parsed.commands]
+    levels = [_risk_of_simple(command, programs) for command, programs in runs]
+    levels += _risks_of_the_whole(runs)
     if not parsed.is_complete or not parsed.commands:
         levels.append("medium")
     return worst(levels)
@@ -147,14 +150,13 @@ def worst(levels: Iterable[RiskLevel]) -> RiskLevel:
     return max(levels, key=_RANKS.__getitem__, default="low")
 
 
-def _risks_of_the_whole(commands: Sequence[SimpleCommand]) -> list[RiskLevel]:
+def _risks_of_the_whole(runs: Sequence[tuple[SimpleCommand, _Programs]]) -> list[RiskLevel]:
     """Find shells that run what another command of the line gives them."""
-    fed = [command for command in commands if command.is_piped or _runs_text(command)]
-    if not fed:
+    fed = [run for command, run in runs if command.is_piped or _runs_text(command)]
+    if not any(_interprets(program) for run in fed for program, _ in run):
         return []
-    programs = {program for command in commands for program, _ in unwrapped(command)}
-    level: RiskLevel = "high" if _DOWNLOADERS.isdisjoint(programs) else "critical"
-    return [level for command in fed if any(_interprets(each) for each, _ in unwrapped(command))]
+    programs = {program for _, run in runs for program, _ in run}
+    return ["high" if _DOWNLOADERS.isdisjoint(programs) else "critical"]
 
 
 def _runs_text(command: SimpleCommand) -> bool:
@@ -165,8 +167,8 @@ def _interprets(program: str) -> bool:
     return is_shell(program) or program in ("eval", ".") or bool(_INTERPRETERS.fullmatch(program))
 
 
-def _risk_of_simple(command: SimpleCommand) -> RiskLevel:
-    levels = [_risk_of_program(program, arguments) for program, arguments in unwrapped(command)]
+def _risk_of_simple(command: SimpleCommand, programs: _Programs) -> RiskLevel:
+    levels = [_risk_of_program(program, arguments) for program, arguments in programs]
     if command.writes:
         levels.append(_risk_of_writes(command.writes))
     if command.is_dynamic or command.assignments:
