@@ -111,6 +111,8 @@ from quarterdeck.dialects.context.filters import (
     EventFilter,
     events_by_prefix,
 )
+from quarterdeck.dialects.context.forms import PendingQuestion, Question, questions_of, response_to
+from quarterdeck.dialects.context.plain import CommandLine, SimpleCommand
 from quarterdeck.dialects.context.policy import (
     Decision,
     ParsedCall,
@@ -181,11 +183,7 @@ from quarterdeck.dialects.context.shapes import (
     WebSearch,
     WebSearchResult,
 )
-from quarterdeck.dialects.context.shell import (
-    CommandLine,
-    SimpleCommand,
-    parse_command_line,
-)
+from quarterdeck.dialects.context.shell import parse_command_line
 from quarterdeck.dialects.context.spellings import (
     AcpCapabilities,
     AcpCommand,
@@ -284,12 +282,14 @@ __all__ = [
     "ParsedCall",
     "PauseCommand",
     "PendingApproval",
+    "PendingQuestion",
     "PermissionPolicy",
     "PlanModeEvent",
     "PlanningFeatures",
     "PolicyRules",
     "ProgressEvent",
     "ProgressEvents",
+    "Question",
     "RateLimitEvent",
     "ResolvedBy",
     "ResourceEvents",
@@ -361,9 +361,11 @@ __all__ = [
     "events_by_prefix",
     "parse_call",
     "parse_command_line",
+    "questions_of",
     "reset_all_sequences",
     "reset_sequence",
     "resolution",
+    "response_to",
     "risk_of_call",
     "risk_of_command",
     "session_facts",
