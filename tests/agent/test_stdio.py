@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.agent.official import check_all
+from tests.taping.tapes import environment
 from tests.testing.driving import PATIENCE, Driver, texts
 
 pytestmark = pytest.mark.slow
@@ -28,7 +28,7 @@ Json = dict[str, Any]
 @contextmanager
 def running(*command: str) -> Iterator[Driver]:
     pipe = subprocess.PIPE
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    env = environment(ROOT / "src", ROOT)
     env.pop("PYTHONUNBUFFERED", None)  # editors do not set it
     with subprocess.Popen(
         [sys.executable, "-W", "error", *command],
@@ -101,7 +101,7 @@ def test_a_script_that_pipes_a_prompt_gets_its_answer(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        env=environment(ROOT / "src"),
     )
     assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [1, 2]
 
@@ -280,7 +280,7 @@ def test_initialize_is_answered_without_importing_a_web_server(tmp_path: Path) -
         heavy = {"uvicorn", "h11", "click", "pydantic", "httpx", "sqlite3"}
         sys.exit(sorted(heavy & set(sys.modules)) or 0)
         """
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    env = environment(ROOT / "src")
     env.pop("COVERAGE_PROCESS_START", None)
     command = [sys.executable, "-c", textwrap.dedent(code)]
     subprocess.run(command, env=env, check=True, cwd=tmp_path, timeout=PATIENCE)
