@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -222,15 +223,39 @@ def test_a_killed_agent_has_kept_all_that_was_said(tmp_path: Path) -> None:
     assert texts(told) == ["b'me'"]
 
 
-def test_a_client_that_dies_leaves_no_agent_behind(tmp_path: Path) -> None:
-    with story(tmp_path) as agent:
-        session_id = begin(agent)
-        agent.prompt(session_id, "count 100000000")
+@pytest.mark.parametrize("prompt", ["count 100000000", "wait here"])
+@pytest.mark.parametrize("closes_input", [True, False])
+def test_a_client_that_no_longer_reads_ends_turns_sessions_and_the_process(
+    tmp_path: Path, prompt: str, *, closes_input: bool
+) -> None:
+    with story(tmp_path / "store") as agent:
+        session_id = begin(agent, tmp_path)
+        agent.prompt(session_id, prompt)
         agent.read()
         assert agent.process.stdout is not None
         agent.process.stdout.close()
-        agent.close()
+        if closes_input:
+            agent.close()
         assert agent.status() == 0
+        assert stderr(agent) == ""
+    assert (tmp_path / "closed").read_text() == session_id
+
+
+def test_an_agent_on_sockets_ends_when_they_are_closed_and_not_when_they_are_half_closed(
+    tmp_path: Path,
+) -> None:
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, str(STORY), "stdio", str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=theirs, bufsize=0) as process:
+        theirs.close()
+        assert process.stdin is not None
+        with ours:
+            ours.shutdown(socket.SHUT_WR)  # as Node does with what it only reads
+            call = {"id": 1, "method": "initialize", "params": {"protocolVersion": 1}}
+            process.stdin.write(json.dumps({"jsonrpc": "2.0", **call}).encode() + b"\n")
+            ours.settimeout(PATIENCE)
+            assert b'"protocolVersion":1' in ours.recv(65536)
+        assert process.wait(PATIENCE) == 0
 
 
 def test_garbage_is_answered_and_survived(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from quarterdeck.agent.builtin.conversation import Call, Result, well_formed
 from quarterdeck.agent.builtin.tools import Action, Outcome, Scope, Tool, shortened
 from quarterdeck.agent.builtin.workplace import Workplace
-from quarterdeck.errors import ToolFailed
+from quarterdeck.errors import AgentError, StorageFailed, ToolFailed
 
 if TYPE_CHECKING:
     from quarterdeck.agent.turn import Turn
@@ -66,6 +66,8 @@ class Calling:
             outcome = await self._run(call, tools)
         except ToolFailed as failure:
             outcome = Outcome(f"Error: {failure}", is_error=True)
+        except (AgentError, StorageFailed):
+            raise  # not the tool's failure: nobody reads us any more, or what is said is not kept
         except Exception as error:  # a tool must not end the turn, whatever is wrong with it
             logger.exception("tool failed", extra={"tool": call.name})
             outcome = Outcome(f"Error: {call.name} failed: {error}", is_error=True)
