@@ -75,6 +75,20 @@ async def test_a_signal_answers_turns_closes_sessions_and_frees_the_port(
         await anyio.connect_tcp("127.0.0.1", client.port)
 
 
+async def test_a_signal_does_not_wait_for_a_body_and_leaves_no_traceback(tmp_path: Path) -> None:
+    with story(tmp_path) as (process, client):
+        path = f"/acp/rpc?client_id={client.client_id}"
+        unfinished = {"Content-Type": "application/json", "Content-Length": 100}
+        async with await client.send("POST", path, unfinished, b"{") as stream:
+            await client.request("GET", "/")  # the head has been read by now
+            process.terminate()
+            with anyio.fail_after(PATIENCE):
+                assert (await stream.receive()).startswith(b"HTTP/1.1 503 ")
+        assert process.wait(PATIENCE) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
 async def test_stubborn_code_does_not_keep_the_server(tmp_path: Path) -> None:
     with story(tmp_path) as (process, client):
         async with client.stream() as stream:

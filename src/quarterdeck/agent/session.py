@@ -41,6 +41,10 @@ class Link:
 
     connection: Connection
     facts: ClientFacts
+    max_sessions: int | None = None
+    """How many sessions may belong to it."""
+    opening: int = 0
+    """Sessions that are about to."""
 
 
 class AgentSession:
