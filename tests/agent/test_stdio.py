@@ -246,7 +246,9 @@ def test_an_agent_on_sockets_ends_when_they_are_closed_and_not_when_they_are_hal
 ) -> None:
     ours, theirs = socket.socketpair()
     command = [sys.executable, str(STORY), "stdio", str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=theirs, bufsize=0) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=theirs.fileno(), bufsize=0
+    ) as process:
         theirs.close()
         assert process.stdin is not None
         with ours:

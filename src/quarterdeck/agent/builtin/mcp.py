@@ -19,6 +19,7 @@ import anyio
 from anyio.abc import TaskStatus
 
 from quarterdeck._version import __version__
+from quarterdeck.agent.builtin.explaining import explained
 from quarterdeck.agent.builtin.modes import Kind
 from quarterdeck.agent.builtin.tools.base import (
     Action,
@@ -131,7 +132,9 @@ async def _start(
         return [_tool(server.name, told, connection) for told in await _tools(connection)]
     except AgentNotFound as error:
         raise _not_started(server.name, f"{server.command}: {error.reason}", words) from error
-    except (RpcError, ConnectionFailed) as error:
+    except RpcError as error:
+        raise _not_started(server.name, explained(error), words) from error
+    except ConnectionFailed as error:
         raise _not_started(server.name, str(error), words) from error
 
 
@@ -223,7 +226,9 @@ async def _call(
     params = {"name": name, "arguments": arguments}
     try:
         answer: Any = await connection.call("tools/call", params, timeout_seconds=_CALL_SECONDS)
-    except (RpcError, ConnectionFailed) as error:
+    except RpcError as error:
+        raise ToolFailed(f"the MCP server {server!r} failed: {explained(error)}") from error
+    except ConnectionFailed as error:
         raise ToolFailed(f"the MCP server {server!r} failed: {error}") from error
     blocks = answer.get("content") if isinstance(answer, dict) else None
     if not isinstance(blocks, list):

@@ -14,6 +14,7 @@ from anyio import to_thread
 from msgspec import UNSET, Meta, Struct
 
 from quarterdeck.acp import schema
+from quarterdeck.agent.builtin.explaining import explained
 from quarterdeck.agent.builtin.tools.base import (
     Action,
     Content,
@@ -86,7 +87,7 @@ async def _run_here(
     try:
         terminal_id = await handler.create_terminal(session_id, request)
     except RpcError as error:
-        raise ToolFailed(str(error.data or error.message)) from error
+        raise ToolFailed(explained(error)) from error
     try:
         ended = False
         shown = ""
@@ -129,7 +130,9 @@ async def _run_at_client(
         finally:
             with anyio.move_on_after(_RELEASE_SECONDS, shield=True):
                 await terminal.release()
-    except (RpcError, ConnectionFailed) as error:
+    except RpcError as error:
+        raise ToolFailed(f"the client's terminal failed: {explained(error)}") from error
+    except ConnectionFailed as error:
         raise ToolFailed(f"the client's terminal failed: {error}") from error
     state = {"output": output.output, "truncated": output.truncated}
     if not patience.cancelled_caught and output.exit_status not in (None, UNSET):
