@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import importlib.machinery
 import os
+import resource
 import sys
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 VARIABLE = "QUARTERDECK_TAPES"
@@ -45,8 +48,25 @@ class _Taped:
         return getattr(self._transport, name)
 
     def _write(self, way: str, data: bytes) -> None:
-        with open(f"{self._path}.{way}", "ab", buffering=0) as file:  # noqa: PTH123 - light
+        with (
+            _room_for_tapes(),
+            open(f"{self._path}.{way}", "ab", buffering=0) as file,  # noqa: PTH123 - light
+        ):
             file.write(data)
+
+
+@contextmanager
+def _room_for_tapes() -> Iterator[None]:
+    """Tests that fill the disk do so by a limit on the size of files, which is not for us."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if limits[0] == limits[1]:
+        yield
+        return
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limits[1], limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def _tape(module: Any) -> None:

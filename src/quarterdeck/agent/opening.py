@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from quarterdeck.agent.checks import McpServer, invalid
 from quarterdeck.agent.definition import Definition, Json
+from quarterdeck.agent.growing import Growth
 from quarterdeck.agent.session import AgentSession, Link, recorded_update
 from quarterdeck.agent.store import SessionStore
 from quarterdeck.agent.stored import SessionRecord, StoredSession
@@ -259,18 +260,23 @@ async def _replay(session: AgentSession, stored: StoredSession) -> None:
     """
     batches = stored.updates()
     unfinished: dict[str, None] = {}
+    growth = Growth()
 
     def next_batch() -> list[bytes] | None:
         batch = next(batches, None)
         if batch is None:
             return None
-        sound = []
-        for line in batch:
-            update = recorded_update(line)
-            if update is not None:
-                _follow_call(update, unfinished)
-                sound.append(line)
-        return sound
+        return [whole for line in batch if (whole := restored(line)) is not None]
+
+    def restored(line: bytes) -> bytes | None:
+        recorded = recorded_update(line)
+        update = None if recorded is None else growth.restored(recorded)
+        if update is None:
+            logger.warning("a damaged line of a recorded session is left out")
+            return None
+        growth.follow(update)
+        _follow_call(update, unfinished)
+        return line if update is recorded else encode_json(dict(update))
 
     while (batch := await to_thread.run_sync(next_batch)) is not None:
         for line in batch:

@@ -78,10 +78,10 @@ class Calling:
     def abandon(self, reason: str) -> None:
         """End every call that is still open: the client must not wait for them."""
         for acp_id in self._open.values():
+            ending = _update(acp_id, status="failed", content=[_text(reason)])
             if acp_id in self._begun:  # what it has shown so far stays
-                self._update(acp_id, status="failed", rawOutput=_CUT_SHORT)
-            else:
-                self._update(acp_id, status="failed", content=[_text(reason)])
+                ending = _update(acp_id, status="failed", rawOutput=_CUT_SHORT)
+            self._turn.send_ending(ending)
         self._open.clear()
 
     async def _run(self, call: Call, tools: ToolsNow) -> Outcome:
@@ -158,8 +158,11 @@ class Calling:
         del self._open[call.id]
 
     def _update(self, acp_id: str, **changes: Any) -> None:
-        update = {"sessionUpdate": "tool_call_update", "toolCallId": acp_id, **changes}
-        self._turn.send(update)
+        self._turn.send(_update(acp_id, **changes))
+
+
+def _update(acp_id: str, **changes: Any) -> dict[str, Any]:
+    return {"sessionUpdate": "tool_call_update", "toolCallId": acp_id, **changes}
 
 
 def permission_options(scope: Scope | None) -> list[dict[str, str]]:

@@ -29,7 +29,8 @@ from quarterdeck.agent.builtin.workplace import Workplace
 from quarterdeck.errors import ConnectionFailed, RpcError, ToolFailed
 
 _OUTPUT_BYTES = 64 * 1024  # kept of what a command says; its end
-_LOOK_SECONDS = 0.2  # between two looks at what it said
+_LOOK_SECONDS = 0.2  # between two looks at what it said, at least
+_SHOWN_PER_SECOND = 32 * 1024  # each look shows all of it, so a lot is shown less often
 _MAX_SECONDS = 3600.0
 _RELEASE_SECONDS = 0.5  # for a client to let go of a terminal when the turn is cancelled
 _TITLE = 80
@@ -93,7 +94,7 @@ async def _run_here(
         shown = ""
         with anyio.move_on_after(seconds) as patience:
             while not ended:
-                with anyio.move_on_after(_LOOK_SECONDS):
+                with anyio.move_on_after(max(_LOOK_SECONDS, len(shown) / _SHOWN_PER_SECOND)):
                     await handler.wait_for_terminal_exit(session_id, terminal_id)
                     ended = True
                 state = await handler.terminal_output(session_id, terminal_id)
