@@ -18,7 +18,7 @@ PATIENCE = 10  # seconds; every wait of these tests ends far earlier unless some
 ALL_CAPABILITIES: Json = {
     "fs": {"readTextFile": True, "writeTextFile": True},
     "terminal": True,
-    "elicitation": {"form": {}},
+    "elicitation": {"form": {}, "url": {}},
 }
 
 
