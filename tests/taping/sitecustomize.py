@@ -1,7 +1,8 @@
 """Tapes what agents say: loaded by every Python process that a test starts, and by the tests.
 
 `QUARTERDECK_TAPES` names a folder; each conversation of an `AgentServer` leaves two files in it:
-the bytes that came `in` and those that went `out`. Whoever wants to read them finds `tapes` beside.
+the bytes that came `in` and those that went `out`; when it is over, an `end` as well. `tapes`,
+beside this, reads them.
 """
 
 from __future__ import annotations
@@ -43,6 +44,12 @@ class _Taped:
         sent: int = self._transport.send_now(data)
         self._write("out", data[:sent])
         return sent
+
+    async def aclose(self) -> None:
+        try:
+            await self._transport.aclose()
+        finally:
+            self._write("end", b"")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
