@@ -152,6 +152,23 @@ async def test_a_server_that_dies_is_a_failed_tool_not_a_failed_turn(tmp_path: P
             assert "the MCP server 'test' failed" in texts_of(done)
 
 
+async def test_a_cancelled_call_is_told_to_its_server_in_the_words_of_mcp(tmp_path: Path) -> None:
+    begun, told = tmp_path / "dawdling", tmp_path / "cancelled"
+    async with at_work(tmp_path, mcpServers=[server()]) as desk:
+        asked = await desk.hand.ask_prompt(desk.session_id, "/tool mcp__test__dawdle {}")
+        with anyio.fail_after(20):
+            await written(begun)
+            await desk.hand.notify("session/cancel", sessionId=desk.session_id)
+            assert (await desk.hand.answered(asked))["result"] == {"stopReason": "cancelled"}
+            await written(told)
+    assert json.loads(told.read_text()) == {"requestId": json.loads(begun.read_text())}
+
+
+async def written(path: Path) -> None:
+    while not path.exists() or not path.read_text():  # noqa: ASYNC110, ASYNC240 - nothing tells us
+        await anyio.sleep(0.01)
+
+
 async def test_tools_whose_names_become_the_same_are_told_apart(tmp_path: Path) -> None:
     servers = [server(name="a b"), server(name="a_b")]
     async with at_work(tmp_path, mcpServers=servers) as desk:

@@ -138,7 +138,7 @@ async def _start(
         raise _not_started(server.name, str(error), words) from error
 
 
-_OPTIONS = ConnectionOptions(answers_garbage=False)
+_OPTIONS = ConnectionOptions(answers_garbage=False, cancel_method="notifications/cancelled")
 
 
 def _not_started(name: str, reason: str, words: Sequence[str]) -> RpcError:
