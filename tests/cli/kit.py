@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import json
 import os
@@ -165,6 +166,7 @@ class Terminal:
         self._keyboard, screen = pty.openpty()
         fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         self.raw = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.process = subprocess.Popen(
             [*COMMAND, *arguments],
             env={**environ, "COLUMNS": str(columns)},
@@ -216,5 +218,5 @@ class Terminal:
             received = os.read(self._keyboard, 65536)
         except OSError:  # how Linux says that nobody holds the other end any more
             return False
-        self.raw += received.decode(errors="replace")
+        self.raw += self._decoder.decode(received)  # a read may end inside a character
         return bool(received)

@@ -1,5 +1,6 @@
 """`quarterdeck demo --plain` as a user runs it: a real command that starts a real agent."""
 
+import codecs
 import json
 import os
 import pty
@@ -48,6 +49,7 @@ class Terminal:
         environment = {**os.environ, "COLUMNS": "80", "PYTHONIOENCODING": "utf-8", **variables}
         self._keyboard = keyboard
         self._text = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
         self.process = subprocess.Popen(
             [*COMMAND, *arguments],
             env=environment,
@@ -85,7 +87,7 @@ class Terminal:
             received = os.read(self._keyboard, 65536)
         except OSError:  # how Linux says that nobody holds the other end any more
             return False
-        self._text += received.decode()
+        self._text += self._decoder.decode(received)  # a read may end inside a character
         return bool(received)
 
 
