@@ -14,11 +14,14 @@ QuarterdeckError
 ├── RpcError                the other side answered, or is to be answered, with a JSON-RPC error
 ├── StorageRefused          a log that cannot be opened as it is; nothing was changed
 ├── StorageFailed           an open log that could not be written or read
+├── HubRefused              a hub that is set up, or finds on disk, what is not safe or not usable
+├── HubDatabaseFailed       the hub's own database could not be written or read
 ├── AgentNotFound           the command that starts an agent does not exist
 ├── ModelFailed             a language model gave no answer
 ├── SettingsInvalid         settings of the built-in agent that cannot be used
 ├── ToolFailed              a tool of the built-in agent could not do what the model asked
 ├── AgentError              an agent that we serve refuses, or cannot do what it was asked
+├── RequestRefused          a request to the hub that is refused, with its HTTP status
 └── ScenarioInvalid         a scenario file for the scripted agent that cannot be played
 """
 
@@ -149,6 +152,25 @@ class StorageFailed(QuarterdeckError):
         return StorageFailed(self.path, self.reason, self.remedy, is_final=self.is_final)
 
 
+class HubRefused(QuarterdeckError):
+    """A hub does not start: what it was told, or what it finds on disk, is not safe or usable."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(f"{reason}; {remedy}")
+        self.reason = reason
+        self.remedy = remedy
+
+
+class HubDatabaseFailed(QuarterdeckError):
+    """The hub's own database could not be written or read; nothing was changed."""
+
+    def __init__(self, path: object, reason: str, remedy: str) -> None:
+        super().__init__(f"the database {path} failed: {reason}; {remedy}")
+        self.path = str(path)
+        self.reason = reason
+        self.remedy = remedy
+
+
 class AgentNotFound(QuarterdeckError):
     """The command that starts an agent does not exist or may not be run."""
 
@@ -191,6 +213,21 @@ class AgentError(QuarterdeckError):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
+
+
+class RequestRefused(QuarterdeckError):
+    """A request to the hub is refused; whoever asked is told code and message."""
+
+    def __init__(
+        self, status: int, code: str, message: str, *, data: Any = None, retryable: bool = False
+    ) -> None:
+        """`code` comes after `quarterdeck/`."""
+        super().__init__(message)
+        self.status = status
+        self.code = f"quarterdeck/{code}"
+        self.message = message
+        self.data = data
+        self.retryable = retryable
 
 
 class ScenarioInvalid(QuarterdeckError):

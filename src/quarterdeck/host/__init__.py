@@ -1,5 +1,6 @@
 """The host: agents, sessions, permissions, files and terminals, and a log that loses nothing."""
 
+from quarterdeck.host.encoded import EncodedLog
 from quarterdeck.host.endpoint import HostEndpoint
 from quarterdeck.host.handlers import FsHandler, TerminalHandler, derive_client_capabilities
 from quarterdeck.host.host import Host
@@ -10,6 +11,7 @@ from quarterdeck.host.options import (
     resolve_agent_definition,
     resolve_host_options,
 )
+from quarterdeck.host.streams import Watcher
 from quarterdeck.machine import (
     DefaultFsHandler,
     DefaultTerminalHandler,
@@ -23,6 +25,7 @@ __all__ = [
     "AgentDefinition",
     "DefaultFsHandler",
     "DefaultTerminalHandler",
+    "EncodedLog",
     "FsHandler",
     "Host",
     "HostEndpoint",
@@ -30,6 +33,7 @@ __all__ = [
     "ResolvedHostOptions",
     "RestartBackoff",
     "TerminalHandler",
+    "Watcher",
     "derive_client_capabilities",
     "guarded_command",
     "kill_tree",

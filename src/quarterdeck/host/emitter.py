@@ -89,6 +89,10 @@ class Emitter:
             last_seq=last_seq,
         )
 
+    async def read(self, session_id: str, after: int, limit: int) -> list[bytes]:
+        """Read stored events of a session."""
+        return await self._storage.read(session_id, after, limit)
+
     def session_event(
         self,
         session: Session,
@@ -119,6 +123,7 @@ class Emitter:
             self._not_written(event, error)
             return
         stream.last_seq = seq
+        stream.written.append(data)
         self.journal.gather((Stored(session.id, seq, data), stream, event))
 
     def _not_written(self, event: Event, error: Exception) -> None:

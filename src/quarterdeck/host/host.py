@@ -19,9 +19,11 @@ from anyio.abc import TaskGroup
 
 from quarterdeck.host.agent_facts import can_log_out
 from quarterdeck.host.agents import Agent, OnUpdate
+from quarterdeck.host.answering import Answering
 from quarterdeck.host.asked import Asked
 from quarterdeck.host.elicitations import Elicitations
 from quarterdeck.host.emitter import Emitter
+from quarterdeck.host.encoded import EncodedLog
 from quarterdeck.host.endings import Endings
 from quarterdeck.host.inbound import Inbound
 from quarterdeck.host.lifecycle import Lifecycles
@@ -46,14 +48,12 @@ from quarterdeck.host.restoring import Restorer
 from quarterdeck.host.sessions import Session, agent_exited, session_closed, unsupported
 from quarterdeck.host.streams import OnEvent
 from quarterdeck.host.table import Sessions, check_place
-from quarterdeck.host.work import Doing, Done
+from quarterdeck.host.work import Doing
 from quarterdeck.protocol import (
     AgentDefinition,
     AgentSnapshotWire,
     DiagnosticLevel,
     Event,
-    HostElicitationSnapshot,
-    HostPermissionSnapshot,
     SessionSnapshotWire,
 )
 from quarterdeck.wire import background_tasks
@@ -63,7 +63,7 @@ STORING_SECONDS = 8.0  # that `dispose` waits for a storage that fails; agents h
 McpServers = Sequence[Mapping[str, Any]]
 
 
-class Host:
+class Host(Answering):
     """Runs agents and their sessions; an async context manager, leaving it disposes."""
 
     def __init__(self, options: HostOptions | Mapping[str, Any] | None = None) -> None:
@@ -77,19 +77,12 @@ class Host:
             Permissions(self._emitter), Elicitations(self._emitter, self.options.elicitation)
         )
         self._turns = Turns(self._emitter, self._asked, self._in_background)
+        terminal, seconds = self.options.terminal, self.options.open_timeout_ms / 1000
         self._endings = Endings(
-            self._emitter,
-            self._sessions,
-            self._asked,
-            self.options.terminal,
-            self._in_background,
+            self._emitter, self._sessions, self._asked, terminal, self._in_background
         )
         self._lifecycles = Lifecycles(
-            self._emitter,
-            self._sessions,
-            self._endings,
-            self._in_background,
-            self.options.open_timeout_ms / 1000,
+            self._emitter, self._sessions, self._endings, self._in_background, seconds
         )
         self._restorer = Restorer(
             self.options.storage, self._emitter, self._sessions, self._lifecycles
@@ -244,12 +237,18 @@ class Host:
         await self._settle(session_id)
         await self._endings.delete(self._agents.get(agent_id), session)
 
-    async def prompt(self, session_id: str, prompt: Prompt) -> dict[str, Any]:
-        """Run one turn; return its stop reason, usage and error as the log has them."""
+    async def prompt(
+        self, session_id: str, prompt: Prompt, *, key: str | None = None
+    ) -> dict[str, Any]:
+        """Run one turn; return its stop reason, usage and error as the log has them.
+
+        The log keeps `key` with the prompt (`extensions.quarterdeck.promptKey`): whoever retries
+        can find out whether it was run.
+        """
         blocks = check_prompt(prompt)
         session = self._sessions.live(session_id)
         check_can_prompt(session)
-        return await self._turns.prompt(self._agent_of(session), session, blocks)
+        return await self._turns.prompt(self._agent_of(session), session, blocks, key)
 
     async def cancel(self, session_id: str) -> None:
         session = self._sessions.live(session_id)
@@ -278,35 +277,14 @@ class Host:
     def get_sessions(self) -> list[SessionSnapshotWire]:
         return [session.snapshot() for session in self._sessions.known.values()]
 
+    def last_seq(self, session_id: str) -> int:
+        """Return the number of the newest event of a session that may be seen; 0 if unknown."""
+        session = self._sessions.known.get(session_id)
+        return 0 if session is None else session.stream.published
+
     async def restore_sessions(self) -> list[SessionSnapshotWire]:
         """Bring back the sessions that storage has, disconnected; return the new ones."""
         return [session.snapshot() for session in await self._restorer.restore()]
-
-    def respond_permission(self, request_id: str, outcome: Mapping[str, Any]) -> Done:
-        """Answer a permission request, at once; await the result to know that it is stored.
-
-        Raises:
-            AcpError: `acpjs/already-answered`.
-        """
-        self._asked.permissions.respond(request_id, dict(outcome))
-        return Done(self._journal.settled)
-
-    def respond_elicitation(self, request_id: str, response: Mapping[str, Any]) -> Done:
-        """Answer a question: `{"action": "accept", "content": …}`, "decline" or "cancel".
-
-        Raises:
-            AcpError: `acpjs/already-answered`, or `acpjs/config-invalid` if it is no answer.
-        """
-        self._asked.elicitations.respond(request_id, response)
-        return Done(self._journal.settled)
-
-    def get_permissions(self) -> list[HostPermissionSnapshot]:
-        """Return the permission requests that were resolved lately, then those that wait."""
-        return [request.snapshot() for request in self._asked.permissions.all()]
-
-    def get_elicitations(self) -> list[HostElicitationSnapshot]:
-        """Return the questions to people that were resolved lately, then those that wait."""
-        return [question.snapshot() for question in self._asked.elicitations.all()]
 
     # ---- events --------------------------------------------------------------------------
 
@@ -323,6 +301,23 @@ class Host:
     def events(self, session_id: str | None, from_seq: int = 0) -> AsyncIterator[Event]:
         """Iterate over every event after `from_seq`, and over those to come until `dispose`."""
         return self._reading.events(session_id, from_seq)
+
+    async def open_log(self, session_id: str | None) -> EncodedLog:
+        """Return a stream as bytes, as it was stored; fails as `subscribe` does."""
+        return await self._reading.open_log(session_id)
+
+    async def read_events(self, session_id: str, after: int, limit: int) -> list[bytes]:
+        """Return the first `limit` events after a number, as they are stored; [] if unknown."""
+        await self._settle(session_id)
+        return await self._reading.page(session_id, after, limit)
+
+    def start_soon(self, work: Doing) -> None:
+        """Let the host do something to its end, whatever becomes of who asked; it must not raise.
+
+        Raises:
+            AcpError: `acpjs/agent-exited` if the host does not run.
+        """
+        self._in_background(work)
 
     def diagnose(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from msgspec import UNSET
@@ -79,8 +79,10 @@ class Permissions:
         self._tell(request, "permission-request-created", payload)
         return request
 
-    def respond(self, request_id: str, outcome: dict[str, Any]) -> None:
-        """Answer a request.
+    def respond(
+        self, request_id: str, outcome: dict[str, Any], by: Mapping[str, Any] | None = None
+    ) -> None:
+        """Answer a request; `by` says who decided.
 
         Raises:
             AcpError: `acpjs/already-answered` if it is not pending (any more), or
@@ -88,10 +90,12 @@ class Permissions:
         """
         _check_outcome(outcome)
         check_json(outcome, "the outcome")
+        check_json(by, "who decided")
         request = self._table.take(request_id)
         request.outcome = outcome
         payload = {"requestId": request_id, "status": "answered", "outcome": outcome}
-        self._tell(request, "permission-request-resolved", payload)
+        extensions = None if by is None else {"quarterdeck": {"decidedBy": dict(by)}}
+        self._tell(request, "permission-request-resolved", payload, extensions)
         request.settle({"outcome": outcome})
 
     def withdraw(self, concerns: Concerns) -> Sequence[PermissionRequest]:
@@ -102,9 +106,15 @@ class Permissions:
             self._tell(request, "permission-request-resolved", payload)
         return withdrawn
 
-    def _tell(self, request: PermissionRequest, kind: str, payload: dict[str, Any]) -> None:
+    def _tell(
+        self,
+        request: PermissionRequest,
+        kind: str,
+        payload: dict[str, Any],
+        extensions: dict[str, Any] | None = None,
+    ) -> None:
         with self._emitter.journal.together():
-            self._emitter.session_event(request.in_session, kind, payload)
+            self._emitter.session_event(request.in_session, kind, payload, extensions)
             self._emitter.host_event("permission-updated", request.projection())
 
 

@@ -67,8 +67,9 @@ def check_config_value(value: ConfigValue) -> dict[str, Any]:
 class _Turn:
     """A prompt that runs, and what came of it."""
 
-    def __init__(self, generation: int) -> None:
+    def __init__(self, generation: int, key: str | None) -> None:
         self.generation = generation  # the session's; when it has another one, this turn is void
+        self.key = key
         self.ended = anyio.Event()
         self.finished: dict[str, Any] = {}
         self.failure: ConnectionClosed | None = None
@@ -83,12 +84,12 @@ class Turns:
         self._in_background = in_background
 
     async def prompt(
-        self, agent: Agent, session: Session, blocks: list[dict[str, Any]]
+        self, agent: Agent, session: Session, blocks: list[dict[str, Any]], key: str | None = None
     ) -> dict[str, Any]:
         """Run one turn and return what its `prompt-finished` event carries."""
         connection = agent.connection()
         self._emitter.journal.check()
-        turn = _Turn(session.generation)
+        turn = _Turn(session.generation, key)
         session.status = "prompting"  # at once, so that no second prompt comes in between
         # In a task of the host: a caller that goes away does not take the turn along unfinished.
         self._in_background(lambda: self._run(connection, session, blocks, turn))
@@ -119,7 +120,7 @@ class Turns:
         # Recorded and sent in one step: whoever sees the prompt in the log and cancels it sends
         # that after the prompt.
         self._emitter.status(session, "prompting")
-        self._record_prompt(session, blocks)
+        self._record_prompt(session, blocks, turn.key)
 
         def finish(payload: dict[str, Any], more: dict[str, Any] | None = None) -> None:
             finished.update(payload)
@@ -197,12 +198,17 @@ class Turns:
             raise await agent.failure(error) from error
         await self._emitter.journal.settled()
 
-    def _record_prompt(self, session: Session, blocks: list[dict[str, Any]]) -> None:
+    def _record_prompt(
+        self, session: Session, blocks: list[dict[str, Any]], key: str | None
+    ) -> None:
         session.echoes = deque(blocks)
         message_id = f"quarterdeck-prompt-{session.stream.last_seq + 1}"
+        extensions = mark("the prompt")
+        if key is not None:
+            extensions["quarterdeck"]["promptKey"] = key
         for block in blocks:
             payload = {"content": block, "messageId": message_id}
-            self._emitter.session_event(session, "user-message-chunk", payload, mark("the prompt"))
+            self._emitter.session_event(session, "user-message-chunk", payload, extensions)
 
 
 def check_can_prompt(session: Session) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 
 from quarterdeck.errors import StorageFailed
 from quarterdeck.host.emitter import Emitter
+from quarterdeck.host.encoded import EncodedLog
 from quarterdeck.host.options import config_invalid
 from quarterdeck.host.restoring import Restorer
 from quarterdeck.host.sessions import Session, session_closed
-from quarterdeck.host.streams import OnEvent, Stream, Subscriber
+from quarterdeck.host.streams import OnEvent, Stream, Subscriber, decode_stored
 from quarterdeck.host.table import Sessions
 from quarterdeck.host.work import InBackground
 from quarterdeck.protocol import Event
@@ -50,6 +51,22 @@ class Reading:
         async for event in stream.events(_checked(from_seq)):
             yield event
 
+    async def open_log(self, session_id: str | None) -> EncodedLog:
+        stream = self._stream(session_id)
+        if session_id is not None:
+            await self._restorer.settle(self._sessions.known[session_id])
+        return EncodedLog(stream)
+
+    async def page(self, session_id: str, after: int, limit: int) -> list[bytes]:
+        """Read stored events; what is not published yet is not for anybody's eyes."""
+        session = self._sessions.known.get(session_id)
+        if session is None:
+            return []
+        page = await self._emitter.read(session_id, after, limit)
+        while page and decode_seq(page[-1]) > session.stream.published:
+            page.pop()
+        return page
+
     def _stream(self, session_id: str | None) -> Stream:
         if session_id is None:
             return self._emitter.host_stream
@@ -65,6 +82,12 @@ class Reading:
             if session is not None:
                 await self._restorer.settle(session)
         await stream.replay(subscriber)
+
+
+def decode_seq(data: bytes) -> int:
+    """Return the number of a stored event; 0 if it is damaged."""
+    events = decode_stored([data])
+    return events[0].seq if events else 0
 
 
 def _checked(from_seq: Any) -> int:

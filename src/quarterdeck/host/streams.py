@@ -17,11 +17,12 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from itertools import islice
+from typing import Protocol
 
 import anyio
 
 from quarterdeck.errors import EventInvalid, StorageFailed
-from quarterdeck.protocol import Event, decode_event
+from quarterdeck.protocol import Event, decode_event, encode_event
 from quarterdeck.wire import foreign_errors
 
 logger = logging.getLogger(__name__)
@@ -59,6 +60,19 @@ def _readable(page: Sequence[bytes]) -> Iterator[Event]:
             logger.warning("a stored event cannot be read", extra={"reason": error.reason})
 
 
+class Watcher(Protocol):
+    """Somebody who wants events as bytes, and wants to know at once that there are some.
+
+    Called in the step that publishes: it must do little, and must not raise.
+    """
+
+    def on_published(self, last_seq: int, encoded: list[bytes]) -> None:
+        """Take the newest events, as they were stored; the last one has this number."""
+
+    def on_ended(self) -> None:
+        """Nothing more will come."""
+
+
 class Subscriber:
     """Somebody whose callback is called with each event."""
 
@@ -93,6 +107,9 @@ class Stream:
         self._ahead: tuple[Subscriber, ...] = ()  # live, but only for numbers yet to come
         self._changed: anyio.Event | None = None  # exists while an iterator waits
         self._has_ended = False
+        self.written: list[bytes] = []
+        """Events of a session, encoded, from when they are numbered until they are published."""
+        self._watchers: tuple[Watcher, ...] = ()
 
     def number(self) -> int:
         """Give away the next number."""
@@ -103,6 +120,10 @@ class Stream:
         """Hand events to everybody who is live; they are stored by now, if they are at all."""
         self._tail.extend(events)
         self.published = events[-1].seq
+        if self._watchers:
+            self._show(events)
+        if self.written:
+            del self.written[: len(events)]
         # Whoever joins meanwhile has these events already and is in another tuple.
         live = self._live
         if self._ahead:
@@ -116,6 +137,45 @@ class Stream:
         """Let iterators stop after the last event."""
         self._has_ended = True
         self._wake()
+        for watcher in self._watchers:
+            watcher.on_ended()
+
+    @property
+    def has_ended(self) -> bool:
+        return self._has_ended
+
+    @property
+    def first_kept(self) -> int:
+        if self._read_page is not None:
+            return 1
+        return self._tail[0].seq if self._tail else self.published + 1
+
+    def watch(self, watcher: Watcher) -> Callable[[], None]:
+        """Show a watcher what is published from now on; return what ends that."""
+        self._watchers = (*self._watchers, watcher)
+
+        def unwatch() -> None:
+            self._watchers = tuple(each for each in self._watchers if each is not watcher)
+
+        return unwatch
+
+    async def read_encoded(self, after: int, limit: int) -> list[bytes]:
+        """Return published events after a number as they were stored, also damaged ones.
+
+        Raises:
+            StorageFailed: if they cannot be read.
+        """
+        limit = min(limit, self.published - after)
+        if limit <= 0:
+            return []
+        if self._read_page is None:
+            return [encode_event(event) for event in self._tail if event.seq > after][:limit]
+        return list(await self._read_page(after, limit))
+
+    def _show(self, events: Sequence[Event]) -> None:
+        encoded = self.written[: len(events)] or [encode_event(event) for event in events]
+        for watcher in self._watchers:
+            watcher.on_published(self.published, encoded)
 
     def add(self, callback: OnEvent, from_seq: int) -> Subscriber:
         return Subscriber(callback, from_seq)

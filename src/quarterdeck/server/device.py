@@ -31,6 +31,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     scope: Scope
     created_at: str
     last_seen_at: str | None = None
+    expires_at: str | None = None
+    """None: until it is revoked."""
 
     def may(self, scope: Scope) -> bool:
         return SCOPES.index(scope) <= SCOPES.index(self.scope)

@@ -112,6 +112,10 @@ from quarterdeck.dialects.context.filters import (
     events_by_prefix,
 )
 from quarterdeck.dialects.context.forms import PendingQuestion, Question, questions_of, response_to
+from quarterdeck.dialects.context.inspection import (
+    InspectedCall,
+    inspect_call,
+)
 from quarterdeck.dialects.context.plain import CommandLine, SimpleCommand
 from quarterdeck.dialects.context.policy import (
     Decision,
@@ -268,6 +272,7 @@ __all__ = [
     "GitStash",
     "ImageAttachment",
     "ImageContent",
+    "InspectedCall",
     "IntegrationMethod",
     "InteractionEvents",
     "InteractionFeatures",
@@ -359,6 +364,7 @@ __all__ = [
     "describe_tool_call",
     "encode_context_event",
     "events_by_prefix",
+    "inspect_call",
     "parse_call",
     "parse_command_line",
     "questions_of",

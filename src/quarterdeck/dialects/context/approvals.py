@@ -58,7 +58,7 @@ class Approvals:
         call = self._calls.ask(asked if isinstance(asked, dict) else {})
         request_id = str(payload.get("requestId"))
         self._pending[request_id] = PendingApproval(
-            request_id, call.id, _parsed(call), tuple(objects(payload.get("options")))
+            request_id, call.id, parsed_call(call), tuple(objects(payload.get("options")))
         )
         expiry = self._expiry_ms
         self._stage.emit(
@@ -119,7 +119,8 @@ class Approvals:
         self._pending.clear()
 
 
-def _parsed(call: ToolCall) -> ParsedCall:
+def parsed_call(call: ToolCall) -> ParsedCall:
+    """Return a call as policies see it, from all that is known of it."""
     diffs = [{"type": "diff", "path": path} for path in call.diffs]
     return parse_call(
         call.name, call.kind, call.decisive_input, [*call.content, *diffs], call.locations

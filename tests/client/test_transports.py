@@ -1,4 +1,4 @@
-"""The transport without a wire."""
+"""What every transport does: the one without a wire, and the one over a WebSocket."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
-from quarterdeck.client import InProcessTransport
+from quarterdeck.client import InProcessTransport, WebSocketTransport
 from quarterdeck.errors import AcpError
-from quarterdeck.host import HostEndpoint
+from quarterdeck.host import Host, HostEndpoint
 from quarterdeck.protocol import (
     InboundRequest,
     InboundResponse,
@@ -20,6 +20,7 @@ from quarterdeck.protocol import (
     TransportSubscribeParams,
 )
 from tests.host.test_host import Seen, running
+from tests.server.streams.serving import BareHub, serving
 
 pytestmark = pytest.mark.anyio
 LIST = RpcRequest(id="1", method="agents/list", params={})
@@ -43,9 +44,20 @@ class Life:
 
 
 @pytest.fixture
-async def transport() -> AsyncIterator[Transport]:
+async def host() -> AsyncIterator[Host]:
     async with running() as host:
+        yield host
+
+
+@pytest.fixture(params=["in process", "websocket"])
+async def transport(request: pytest.FixtureRequest, host: Host) -> AsyncIterator[Transport]:
+    if request.param == "in process":
         yield InProcessTransport(HostEndpoint(host))
+    else:
+        async with serving(BareHub(host)) as port:
+            transport = WebSocketTransport(f"http://127.0.0.1:{port}", token="admin")
+            yield transport
+            await transport.close()
 
 
 async def test_it_tells_its_life_in_order_and_its_end_once(transport: Transport) -> None:
@@ -89,22 +101,23 @@ async def test_unless_connected_requests_are_answered_and_the_rest_refused(
     assert caught.value.code == "acpjs/transport-closed"
 
 
-async def test_closing_ends_all_subscriptions_and_each_can_be_ended_alone() -> None:
-    async with running() as host:
-        transport = InProcessTransport(HostEndpoint(host))
-        await transport.connect(Life().handlers)
-        left, right = Seen(), Seen()
-        leave = transport.subscribe(HOST_STREAM, left)
-        transport.subscribe(HOST_STREAM, right)
-        leave()
-        leave()
-        with pytest.raises(AcpError):
-            await host.spawn_agent({"id": "x", "command": "no-such-program-here"})
-        assert left.events == []
-        count = len(right.events)
-        assert count > 0
-        await transport.close()
-        with pytest.raises(AcpError):
-            await host.spawn_agent({"id": "x", "command": "no-such-program-here"})
-        await anyio.lowlevel.checkpoint()
-        assert len(right.events) == count
+async def test_closing_ends_all_subscriptions_and_each_can_be_ended_alone(
+    host: Host, transport: Transport
+) -> None:
+    await transport.connect(Life().handlers)
+    left, right = Seen(), Seen()
+    leave = transport.subscribe(HOST_STREAM, left)
+    transport.subscribe(HOST_STREAM, right)
+    leave()
+    leave()
+    with pytest.raises(AcpError):
+        await host.spawn_agent({"id": "x", "command": "no-such-program-here"})
+    await transport.request(LIST)  # what happened before is heard before the answer
+    assert left.events == []
+    count = len(right.events)
+    assert count > 0
+    await transport.close()
+    with pytest.raises(AcpError):
+        await host.spawn_agent({"id": "x", "command": "no-such-program-here"})
+    await anyio.lowlevel.checkpoint()
+    assert len(right.events) == count

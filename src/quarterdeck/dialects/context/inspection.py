@@ -1,0 +1,67 @@
+"""What a call would do, for whoever has to decide about it: from all that its agent said of it.
+
+The agent's own words (`title`) are kept apart from what follows from its input: words can lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from quarterdeck.dialects.context.approvals import parsed_call
+from quarterdeck.dialects.context.calls import ToolCall
+from quarterdeck.dialects.context.policy import ParsedCall
+from quarterdeck.dialects.context.shapes import RiskLevel
+from quarterdeck.dialects.context.toolcalls import risk_of
+from quarterdeck.dialects.context.tools import describe_tool_call
+
+_REASONS: Final[Mapping[RiskLevel, str]] = {
+    "low": "it only looks",
+    "medium": "it changes files, installs, talks to the network, or its effect is not known",
+    "high": (
+        "it deletes, ends programs, changes rights, becomes another user, rewrites history, or"
+        " writes where the system or the account is configured"
+    ),
+    "critical": "it deletes everything, writes to a device, or runs what it has just downloaded",
+}
+_UNREADABLE: Final = "its input does not say what it does, so it cannot be inspected"
+
+
+@dataclass(frozen=True, kw_only=True)
+class InspectedCall:
+    """A call, as far as it can be known before it is made."""
+
+    tool_call_id: str
+    name: str
+    kind: str | None
+    title: str
+    """What the agent says it is."""
+    description: str
+    """What its input says it is."""
+    parsed: ParsedCall
+    command: str | None
+    risk: RiskLevel
+    risk_reason: str
+
+
+def inspect_call(said: Sequence[Mapping[str, Any]]) -> InspectedCall:
+    """Inspect a call by the payloads that were said of it, the oldest first."""
+    call_id = next((each["toolCallId"] for each in reversed(said) if "toolCallId" in each), "")
+    call = ToolCall(str(call_id), 0)
+    for payload in said:
+        told = {key: value for key, value in payload.items() if value not in (None, [], {})}
+        call.merge({**told, "status": None}, payload, 0)
+    parsed = parsed_call(call)
+    risk: RiskLevel = risk_of(call)
+    return InspectedCall(
+        tool_call_id=call.id,
+        name=call.name,
+        kind=call.kind,
+        title=call.title,
+        description=describe_tool_call(call.name, call.decisive_input),
+        parsed=parsed,
+        command=call.command,
+        risk=risk,
+        risk_reason=_UNREADABLE if parsed == ParsedCall() else _REASONS[risk],
+    )

@@ -1,0 +1,143 @@
+"""A permission request as people are shown it, and the digest that says what they saw. Pure.
+
+Buttons are named by what they do, never by the agent: an option that the agent calls "Deny" may be
+of the kind that allows for ever.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from msgspec import UNSET, UnsetType
+
+from quarterdeck.dialects.context import InspectedCall, ParsedCall
+from quarterdeck.protocol import HostPermissionSnapshot
+from quarterdeck.server.handling import Answer
+
+LABELS: Final[Mapping[str, str]] = {
+    "allow_once": "Allow once",
+    "allow_always": "Allow always",
+    "reject_once": "Reject",
+    "reject_always": "Reject always",
+}
+MOST_SHOWN: Final = 80  # characters of what an agent calls an option of an unknown kind
+
+
+class OptionView(Answer, frozen=True, kw_only=True):
+    """A button."""
+
+    option_id: str
+    kind: str
+    label: str
+
+
+class CallView(Answer, frozen=True, kw_only=True):
+    """What a call would do, by its input."""
+
+    tool_call_id: str
+    name: str
+    kind: str | None
+    agent_says: str
+    """The agent's own words; they prove nothing."""
+    description: str
+    command: str | None
+    paths: tuple[str, ...]
+    reads: bool
+    writes: bool
+    searches: bool
+    risk: str
+    risk_reason: str
+    is_inspectable: bool
+    """Whether its input says what it does."""
+
+
+class ApprovalView(Answer, frozen=True, kw_only=True):
+    """A permission request that waits."""
+
+    request_id: str
+    session_id: str
+    agent_id: str | UnsetType = UNSET
+    agent: str | UnsetType = UNSET
+    """The name under which the agent is set up."""
+    cwd: str
+    title: str | UnsetType | None = UNSET
+    """The session's."""
+    tool_call: Any
+    """As the agent sent it."""
+    call: CallView
+    options: tuple[OptionView, ...]
+    is_ambiguous: bool
+    """Two options have the same id: no answer but `cancelled` says what is meant."""
+    digest: str
+    """Has to come back with the answer."""
+    asked_at: str
+    expires_at: str | UnsetType = UNSET
+
+
+def digest_of(request: HostPermissionSnapshot) -> str:
+    """Return the SHA-256 of what is asked."""
+    shown = {
+        "sessionId": request.session_id,
+        "requestId": request.request_id,
+        "toolCall": request.tool_call,
+        "options": list(request.options),
+    }
+    canonical = json.dumps(shown, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def option_views(options: Sequence[Any]) -> tuple[OptionView, ...]:
+    return tuple(_option(each) for each in options if isinstance(each, Mapping))
+
+
+def is_ambiguous(options: Sequence[OptionView]) -> bool:
+    ids = [option.option_id for option in options]
+    return len(set(ids)) != len(ids)
+
+
+def _option(option: Mapping[str, Any]) -> OptionView:
+    kind = option.get("kind")
+    kind = kind if isinstance(kind, str) else ""
+    label = LABELS.get(kind)
+    if label is None:
+        label = f"Other choice (agent calls it {visible(str(option.get('name')))!s})"
+    return OptionView(option_id=str(option.get("optionId")), kind=kind, label=label)
+
+
+def visible(text: str) -> str:
+    """Return a text of an agent with everything escaped that is not seen, or turns others around.
+
+    A long one keeps its beginning and its end.
+    """
+    if len(text) > MOST_SHOWN:
+        text = f"{text[: MOST_SHOWN // 2]}…{text[-MOST_SHOWN // 2 :]}"
+    return "".join(each if _is_plain(each) else f"\\u{{{ord(each):x}}}" for each in text)
+
+
+def _is_plain(character: str) -> bool:
+    # C: controls, formats (bidirectional, zero width), surrogates; Z but the space: odd blanks.
+    category = unicodedata.category(character)
+    return character == " " or category[0] not in "CZ"
+
+
+def call_view(call: InspectedCall) -> CallView:
+    parsed = call.parsed
+    return CallView(
+        tool_call_id=call.tool_call_id,
+        name=call.name,
+        kind=call.kind,
+        agent_says=call.title,
+        description=call.description,
+        command=call.command,
+        paths=parsed.paths,
+        reads=parsed.is_read,
+        writes=parsed.is_write,
+        searches=parsed.is_search,
+        risk=call.risk,
+        risk_reason=call.risk_reason,
+        is_inspectable=parsed != ParsedCall(),
+    )

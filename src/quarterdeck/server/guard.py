@@ -1,0 +1,283 @@
+"""The outermost application: nothing reaches the hub but through here.
+
+What may come in is decided in `rules`; this does it. Handlers find the device in their scope and
+never see a token. Every answer leaves with our security headers, also those to requests that were
+refused or failed. Whatever a device has open ends when it is revoked or expires.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import anyio
+from starlette.types import Message, Receive, Scope as AsgiScope, Send
+
+from quarterdeck.server.device import SCOPE_KEY, Device
+from quarterdeck.server.devices import Connection, Devices
+from quarterdeck.server.listening import Listening, Site, sites
+from quarterdeck.server.request_body import TOO_SLOW, BodyLimits, drain, read_body, replayed
+from quarterdeck.server.response_headers import secured
+from quarterdeck.server.routes import Asgi, refusal, send_refusal
+from quarterdeck.server.rules import (
+    SUBPROTOCOL,
+    TOKEN_SUBPROTOCOL,
+    Admitted,
+    Head,
+    Refused,
+    is_page_file,
+    judge,
+    without_secrets,
+)
+
+logger = logging.getLogger(__name__)
+
+CONNECTION_KEY: Final = "quarterdeck.connection"
+"""Where a handler finds its own `Connection`."""
+SITE_KEY: Final = "quarterdeck.site"
+"""Where a handler finds the `Site` it was asked at."""
+REVOKED: Final = 4401
+"""The code a WebSocket is closed with when its device may not come in any more."""
+
+_CUT_SECONDS: Final = 0.5  # a client that reads nothing does not get to hear why
+_NO_TOKEN: Final = Refused(
+    401, "quarterdeck/unauthorized", "this needs a token: send Authorization: Bearer TOKEN"
+)
+_WRONG_TOKEN: Final = Refused(
+    401, "quarterdeck/unauthorized", "this token is not known here, or not any more; pair again"
+)
+_FAILED: Final = Refused(
+    500, "quarterdeck/unavailable", "the hub failed to answer this; its log says why"
+)
+_REVOKED: Final = Refused(
+    401, "quarterdeck/unauthorized", "this device was revoked or has expired; pair it again"
+)
+_AT_ONCE: Final = (TOO_SLOW, _REVOKED, _FAILED)  # waiting for the rest of a body is over
+_OFTEN: Final = frozenset({"http.response.body", "websocket.send"})  # passed on as they are
+_OF_STRANGERS: Final = BodyLimits(size=8 << 10, seconds=10.0)
+_OF_DEVICES: Final = BodyLimits(size=16 << 20, seconds=300.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateLimits:
+    """What one request or device may take."""
+
+    strangers: BodyLimits = _OF_STRANGERS
+    devices: BodyLimits = _OF_DEVICES
+    connections: int = 2_048
+    """Requests and WebSockets that one device may have open."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateOptions:
+    """How a hub can be reached, and how much of it can be used."""
+
+    listening: Listening = field(default_factory=Listening)
+    limits: GateLimits = field(default_factory=GateLimits)
+
+
+class Guard:
+    """An ASGI application around another one."""
+
+    def __init__(self, app: Asgi, devices: Devices, options: GateOptions) -> None:
+        self._app = app
+        self._devices = devices
+        self._limits = options.limits
+        self._sites = sites(options.listening)
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)  # "lifespan": from the server, not from outside
+            return
+        answer = _Answer(scope, receive, send)
+        try:
+            await self._serve(scope, answer)
+        except Exception:  # the edge of the program
+            if answer.is_lost:
+                return  # nobody is there any more; that is what it failed of
+            logger.exception("request failed", extra={"path": scope["path"]})
+            await answer.fail()
+        await answer.see_off()
+
+    async def _serve(self, scope: AsgiScope, answer: _Answer) -> None:
+        head = Head(
+            kind=scope["type"],
+            method=scope.get("method", "GET"),
+            path=scope["path"],
+            raw_path=scope.get("raw_path") or scope["path"].encode(),
+            headers=[(name.lower(), value) for name, value in scope["headers"]],
+            version=scope.get("http_version", "1.1"),
+        )
+        verdict = judge(self._sites, head)
+        if isinstance(verdict, Refused):
+            await answer.refuse(verdict)
+            return
+        device = await self._device(verdict)
+        if (refused := self._unwelcome(verdict, device)) is not None:
+            await answer.refuse(refused)
+            return
+        inner = _inner_scope(scope, head, verdict.site, device)
+        if device is None:
+            await self._hand_over(inner, answer, verdict, self._limits.strangers)
+            return
+        with self._devices.connection(device) as connection:
+            inner[CONNECTION_KEY] = connection
+            with connection.scope:
+                await self._hand_over(inner, answer, verdict, self._limits.devices)
+        if connection.scope.cancelled_caught:
+            with anyio.move_on_after(_CUT_SECONDS, shield=True):
+                await answer.cut()
+
+    async def _device(self, admitted: Admitted) -> Device | None:
+        if admitted.token is None:
+            return None
+        return await self._devices.authenticate(admitted.token)
+
+    def _unwelcome(self, admitted: Admitted, device: Device | None) -> Refused | None:
+        if device is None:
+            if admitted.is_public:
+                return None
+            return _NO_TOKEN if admitted.token is None else _WRONG_TOKEN
+        if self._devices.live_count(device.id) >= self._limits.connections:
+            message = f"this device has {self._limits.connections} requests open; close some"
+            return Refused(429, "quarterdeck/too-many", message)
+        return None
+
+    async def _hand_over(
+        self, scope: AsgiScope, answer: _Answer, admitted: Admitted, limits: BodyLimits
+    ) -> None:
+        if not admitted.has_body:
+            await self._app(scope, answer.receive, answer.send)
+            return
+        body = await read_body(answer.receive, limits, admitted.length)
+        if isinstance(body, Refused):
+            await answer.refuse(body)
+        elif body is not None:  # else it went away before it had said all
+            await self._app(scope, replayed(body, answer.receive), answer.send)
+
+
+class _Answer:
+    """What was said to a client so far, and how to end it from outside."""
+
+    def __init__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._has_heard_all = False
+        self._farewells = 0
+        self._has_started = False
+        self._has_ended = False
+        self._has_length = False
+        self._is_refused = False
+        self.is_lost = False
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if message["type"] != "http.request" or not message.get("more_body", False):
+            self._has_heard_all = True
+        if message["type"] == "websocket.disconnect":
+            self._farewells += 1
+        return message
+
+    async def send(self, message: Message) -> None:
+        kind = message["type"]
+        if kind not in _OFTEN:
+            message = self._dressed(message)
+        try:
+            await self._send(message)
+        except OSError:
+            self.is_lost = True
+            raise
+        if kind == "websocket.send":
+            return
+        self._has_started = True
+        if kind.endswith("response.body"):
+            self._has_ended = not message.get("more_body", False)
+            self._is_refused = True
+        elif kind == "websocket.close":
+            self._has_ended = True
+
+    async def refuse(self, refused: Refused) -> None:
+        """Answer instead of a handler."""
+        response = refusal(refused.status, refused.code, refused.message)
+        if refused.status == 401:
+            response.headers["www-authenticate"] = "Bearer"
+        if self._scope["type"] == "http" and not await self._has_drained(refused):
+            response.headers["connection"] = "close"
+        await send_refusal(response, self._scope, self._receive, self.send)
+
+    async def fail(self) -> None:
+        """End what a handler left behind when it failed."""
+        # A second failure means that the connection is of no use: the server closes it.
+        with suppress(Exception):
+            await self._end(_FAILED, code=1011, reason="the hub failed; connect again")
+
+    async def cut(self) -> None:
+        """End it because the device may not come in any more."""
+        with suppress(OSError):  # it has gone by itself
+            await self._end(_REVOKED, code=REVOKED, reason=_REVOKED.message)
+
+    async def see_off(self) -> None:
+        """Wait until the connection of a refused WebSocket is closed.
+
+        uvicorn says goodbye twice, and complains in its log if we have left before the second.
+        """
+        if self._scope["type"] == "websocket" and self._is_refused:
+            with anyio.move_on_after(_CUT_SECONDS):
+                while self._farewells < 2:
+                    await self.receive()
+
+    async def _end(self, refused: Refused, *, code: int, reason: str) -> None:
+        if self._has_ended or self.is_lost:
+            return
+        if not self._has_started:
+            await self.refuse(refused)
+        elif self._scope["type"] == "websocket":
+            await self.send({"type": "websocket.close", "code": code, "reason": reason})
+        elif not self._has_length:  # of a stream, the end can still be said properly
+            await self.send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _has_drained(self, refused: Refused) -> bool:
+        """Take in what a refused client is sending, unless it waits or has had its time."""
+        if self._has_heard_all:
+            return True
+        is_waiting = any(name.lower() == b"expect" for name, _ in self._scope["headers"])
+        if is_waiting or refused in _AT_ONCE:
+            return False
+        return await drain(self.receive)
+
+    def _dressed(self, message: Message) -> Message:
+        """Return the beginning of an answer with what every answer of ours has."""
+        if message["type"].endswith("response.start"):
+            headers = message.get("headers", ())
+            self._has_length = any(name.lower() == b"content-length" for name, _ in headers)
+            is_page = message["status"] < 400 and is_page_file(self._scope["path"])
+            return {**message, "headers": secured(headers, is_page=is_page)}
+        return self._with_subprotocol(message) if message["type"] == "websocket.accept" else message
+
+    def _with_subprotocol(self, message: Message) -> Message:
+        """Choose our subprotocol if it was offered; a browser insists on one of those."""
+        if message.get("subprotocol") is None and SUBPROTOCOL in self._scope.get(
+            "subprotocols", ()
+        ):
+            return {**message, "subprotocol": SUBPROTOCOL}
+        return message
+
+
+def _inner_scope(scope: AsgiScope, head: Head, site: Site, device: Device | None) -> dict[str, Any]:
+    inner = dict(scope)
+    inner["headers"] = without_secrets(head.headers)
+    if head.kind == "websocket":
+        offered = scope.get("subprotocols", ())
+        inner["subprotocols"] = [each for each in offered if TOKEN_SUBPROTOCOL not in each]
+    inner[SCOPE_KEY] = device
+    inner[SITE_KEY] = site
+    return inner
+
+
+def connection_of(scope: AsgiScope) -> Connection | None:
+    """Return what ends the request that `scope` belongs to when its device is revoked."""
+    connection: Connection | None = scope.get(CONNECTION_KEY)
+    return connection

@@ -1,0 +1,181 @@
+"""The hub: the host, its log, and everything that lets people steer it from elsewhere.
+
+    async with Hub(HubOptions(home=folder)) as hub:
+        session = await hub.create_session("demo", cwd="/project")
+        await hub.prompts.add(session.session_id, "a-key", [{"type": "text", "text": "hello"}])
+
+It works without a server; `serve_hub` puts it on a port.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+
+from quarterdeck.host import DefaultTerminalHandler, Host, HostOptions
+from quarterdeck.protocol import Event, SessionSnapshotWire
+from quarterdeck.server.approvals import Approvals
+from quarterdeck.server.database import HubDatabase, open_database
+from quarterdeck.server.gate import GATE_TABLES, Gate
+from quarterdeck.server.guard import GateOptions
+from quarterdeck.server.home import locked_home
+from quarterdeck.server.keeper import Keeper
+from quarterdeck.server.known_agents import KnownAgents
+from quarterdeck.server.library import Library
+from quarterdeck.server.options import HubOptions
+from quarterdeck.server.queue import PromptQueue
+from quarterdeck.server.secrets import owner_token
+from quarterdeck.server.tables import CORE_TABLES
+from quarterdeck.server.watch import Watch
+from quarterdeck.storage import SqliteStorage
+from quarterdeck.wire import background_tasks
+
+_LOG_FAILED = "storage/write-failed"
+KILL_MS = 2_000
+"""For an agent to end by itself, and again when it is told to: the hub ends within ten seconds."""
+LOG, DATABASE, TOKEN = "log.db", "hub.db", "token"
+
+
+class Hub:
+    """One hub on one data directory; an async context manager, leaving it parks all sessions."""
+
+    host: Host
+    database: HubDatabase
+    gate: Gate
+    keeper: Keeper
+    prompts: PromptQueue
+    approvals: Approvals
+    library: Library
+
+    def __init__(self, options: HubOptions) -> None:
+        self.options = options
+        self.started_at = time.time()
+        self.watch = Watch()
+        self.storage_failures = 0
+        self._is_log_failing = False
+        self._stack = AsyncExitStack()
+        self._unfollow: Callable[[], None] | None = None
+
+    async def __aenter__(self) -> Self:
+        """Open everything.
+
+        Raises:
+            HubRefused: if the directory is in use, not private, or holds what cannot be read.
+            StorageRefused: the same for the log.
+        """
+        try:
+            await self._open()
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        with anyio.CancelScope(shield=True):
+            await self.prompts.park()
+        if self._unfollow is not None:
+            self._unfollow()
+        return await self._stack.__aexit__(kind, error, traceback)
+
+    async def _open(self) -> None:
+        options, stack = self.options, self._stack
+        home = stack.enter_context(locked_home(options.home))
+        parts = (*CORE_TABLES, *GATE_TABLES)
+        self.database = await stack.enter_async_context(open_database(home / DATABASE, parts))
+        self.host = await stack.enter_async_context(Host(self._host_options()))
+        self.gate = Gate(self.database, GateOptions(listening=options.listening))
+        await self.gate.load(owner_token(home / TOKEN))
+        known = KnownAgents(options.agents, options.environ)
+        self.keeper = Keeper(self.host, self.database, known, self.watch)
+        self.prompts = PromptQueue(self.host, self.database, self.keeper, self.watch)
+        self.approvals = Approvals(self.host, self.database, self.keeper, options.policy)
+        self.library = Library(self.host)
+        tasks = await stack.enter_async_context(background_tasks())
+        await self.host.restore_sessions()
+        await self.library.start()
+        await self.keeper.start(tasks)
+        await self.approvals.start(tasks)
+        self._unfollow = self.host.subscribe(None, 0, self._on_event)
+        await self.prompts.start(tasks)
+
+    def _host_options(self) -> HostOptions:
+        storage = SqliteStorage(self.options.home / LOG, synchronous=self.options.synchronous)
+        return HostOptions(
+            storage=storage,
+            terminal=DefaultTerminalHandler(),
+            elicitation=("form", "url"),
+            restart="on-crash",
+            restart_limit=5,
+            kill_timeout_ms=KILL_MS,
+        )
+
+    def _on_event(self, event: Event) -> None:
+        self.watch.on_event(event)
+        self.approvals.on_event(event)
+        # Until it works again, nothing else gets through.
+        is_failure = event.type == "diagnostic" and event.payload["code"] == _LOG_FAILED
+        self.storage_failures += is_failure
+        self._is_log_failing = is_failure
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the log can be written."""
+        return self.host.is_healthy and not self._is_log_failing
+
+    @property
+    def pending_approvals(self) -> int:
+        return len(self.approvals.pending)
+
+    @property
+    def open_connections(self) -> int:
+        """Requests and streams of all devices that are open now."""
+        devices = self.gate.devices
+        return sum(devices.live_count(device.id) for device in devices.all)
+
+    # ---- sessions ------------------------------------------------------------------------------
+
+    async def create_session(
+        self,
+        agent: str,
+        *,
+        cwd: str,
+        mcp_servers: Sequence[Any] = (),
+        additional_directories: Sequence[str] = (),
+    ) -> SessionSnapshotWire:
+        """Begin a session with an agent by its name; the agent is started if it does not run.
+
+        Raises:
+            RequestRefused: if there is no such agent.
+            AcpError: if the agent cannot be started, or refuses.
+        """
+        running = await self.keeper.spawn_known(agent)
+        return await self.host.create_session(
+            running.agent_id,
+            cwd=cwd,
+            mcp_servers=mcp_servers,
+            additional_directories=additional_directories,
+        )
+
+    async def delete_session(self, session_id: str) -> None:
+        """Delete a session for ever.
+
+        Raises:
+            RequestRefused: if there is none.
+        """
+        view = self.library.get(session_id)
+        agent_id = view.agent_id if isinstance(view.agent_id, str) else ""
+        if self.host.get_session(session_id) is None and isinstance(view.agent, str):
+            agent_id = (await self.keeper.spawn_known(view.agent)).agent_id
+        await self.host.delete_session(agent_id, session_id)
+        self.library.forget(session_id)

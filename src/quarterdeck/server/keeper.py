@@ -1,0 +1,315 @@
+"""Agents and sessions on demand: whoever needs a session gets it, running.
+
+An agent that is set up under a name runs once, for all its sessions; it is started when somebody
+needs it. Of an agent that was started by command the definition is stored, without the values of
+its environment (INV-7): one that had some cannot be started again by the hub alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import anyio
+from anyio.abc import TaskGroup
+from msgspec import UNSET
+
+from quarterdeck.errors import AcpError, RequestRefused, RpcError
+from quarterdeck.host import Host, resolve_agent_definition
+from quarterdeck.jsontext import decode_json, encode_json
+from quarterdeck.protocol import (
+    ERROR_CODES,
+    AgentDefinition,
+    AgentSnapshotWire,
+    SessionSnapshotWire,
+)
+from quarterdeck.server.database import HubDatabase
+from quarterdeck.server.known_agents import KnownAgents
+from quarterdeck.server.refusals import not_found
+from quarterdeck.server.tables import now
+from quarterdeck.server.watch import Watch
+
+SETTLING_SECONDS: Final = 60.0
+"""That somebody waits for an agent that is starting, or a session that is being opened."""
+GONE_SECONDS: Final = 5.0
+"""Until an agent that is gone is said to be."""
+_STARTING: Final = ("spawning", "initializing", "restarting")
+_NEVER_RAN: Final = ("spawn-failed", "initialize-failed")
+_WORKING: Final = ("active", "prompting")
+
+
+class _Shared:
+    """Something that is done once for all who ask for it meanwhile."""
+
+    def __init__(self) -> None:
+        self.ended = anyio.Event()
+        self.result: Any = None
+        self.failure: Exception | None = None
+
+
+class Keeper:
+    """Starts agents and revives sessions."""
+
+    def __init__(self, host: Host, database: HubDatabase, known: KnownAgents, watch: Watch) -> None:
+        self.known = known
+        self._host = host
+        self._database = database
+        self._watch = watch
+        self._names: dict[str, str] = {}  # definition ids by agent ids
+        self._stored: dict[str, dict[str, Any]] = {}  # definitions that were started by command
+        self._shared: dict[str, _Shared] = {}
+        self._tasks: TaskGroup | None = None
+
+    async def start(self, tasks: TaskGroup) -> None:
+        self._tasks = tasks
+        rows = await self._database.read(
+            lambda connection: connection.execute("SELECT name, definition FROM agents").fetchall()
+        )
+        self._stored = {name: decode_json(definition) for name, definition in rows}
+
+    def name_of(self, agent_id: str) -> str | None:
+        """Return the definition's id of an agent that was started here."""
+        return self._names.get(agent_id)
+
+    # ---- agents --------------------------------------------------------------------------------
+
+    async def spawn_known(self, name: str) -> AgentSnapshotWire:
+        """Return the agent of a name, started if it does not run.
+
+        Raises:
+            RequestRefused: if there is no such name.
+            AcpError: `acpjs/agent-exited` if it cannot be started.
+        """
+        definition = self.known.definition(name) or self._revivable(name)
+        agent: AgentSnapshotWire = await self._once(
+            f"agent {name}", lambda: self._running(name, definition)
+        )
+        return agent
+
+    async def spawn(self, definition: Mapping[str, Any]) -> AgentSnapshotWire:
+        """Start an agent by command, and remember how; its id must not be that of another.
+
+        Raises:
+            RequestRefused: if the id is taken.
+            AcpError: `acpjs/config-invalid`, or `acpjs/agent-exited` if it cannot be started.
+        """
+        resolved = resolve_agent_definition(definition)
+        if resolved.id in self.known:
+            message = f"{resolved.id!r} is the name of a known agent; choose another id"
+            raise RequestRefused(409, "invalid", message)
+        agent = await self._spawned(resolved)
+        await self._remember(resolved)
+        return agent
+
+    async def dispose(self, agent_id: str) -> None:
+        await self._host.dispose_agent(agent_id)
+        self._names.pop(agent_id, None)
+
+    async def _remember(self, definition: AgentDefinition) -> None:
+        kept: dict[str, Any] = {
+            "id": definition.id,
+            "command": definition.command,
+            "args": list(definition.args),
+            "cwd": definition.cwd,
+            "envNames": sorted(definition.env or ()),
+        }
+        self._stored[definition.id] = kept
+        row = (definition.id, encode_json(kept).decode(), now())
+        await self._database.write(
+            lambda connection: connection.execute(
+                "INSERT INTO agents (name, definition, stored_at) VALUES (?, ?, ?)"
+                " ON CONFLICT (name) DO UPDATE SET definition = excluded.definition,"
+                " stored_at = excluded.stored_at",
+                row,
+            )
+        )
+
+    def _revivable(self, name: str) -> AgentDefinition:
+        stored = self._stored.get(name)
+        if stored is None:
+            raise not_found(f"agent named {name!r}", "GET /api/agents/known lists those there are")
+        if stored["envNames"]:
+            names = ", ".join(stored["envNames"])
+            message = (
+                f"agent {name!r} was started with {names}, whose values are not stored; "
+                "set it up in hub.toml, or start it again with them"
+            )
+            raise RequestRefused(409, "gone", message)
+        return resolve_agent_definition(
+            {key: value for key, value in stored.items() if key != "envNames"}
+        )
+
+    async def _running(self, name: str, definition: AgentDefinition) -> AgentSnapshotWire:
+        for agent_id in [each for each, of in self._names.items() if of == name]:
+            agent = await self._settled_agent(agent_id)
+            if agent is not None and agent.status == "ready":
+                return agent
+            await self.dispose(agent_id)
+        return await self._spawned(definition)
+
+    async def _spawned(self, definition: AgentDefinition) -> AgentSnapshotWire:
+        try:
+            agent = await self._host.spawn_agent(definition)
+        except AcpError:
+            # Whoever asked is told; what never ran is not left in the list.
+            for each in self._host.get_agents():
+                if each.status == "exited" and each.reason in _NEVER_RAN:
+                    await self._host.dispose_agent(each.agent_id)
+            raise
+        self._names[agent.agent_id] = definition.id
+        return agent
+
+    async def _settled_agent(self, agent_id: str) -> AgentSnapshotWire | None:
+        def is_settled() -> bool:
+            agent = self._host.get_agent(agent_id)
+            return agent is None or agent.status not in _STARTING
+
+        with anyio.move_on_after(SETTLING_SECONDS):
+            await self._watch.until(is_settled)
+        return self._host.get_agent(agent_id)
+
+    # ---- sessions ------------------------------------------------------------------------------
+
+    def session(self, session_id: str) -> SessionSnapshotWire:
+        """Return a session.
+
+        Raises:
+            RequestRefused: if there is none.
+        """
+        session = self._host.get_session(session_id)
+        if session is None:
+            raise not_found(f"session {session_id!r}", "GET /api/sessions lists those there are")
+        return session
+
+    async def active(self, session_id: str) -> SessionSnapshotWire:
+        """Return a session whose agent runs, revived if need be; it may be prompting.
+
+        Raises:
+            RequestRefused: if there is no such session, or nothing can revive it.
+            AcpError: if its agent cannot be started, or refuses.
+        """
+        session = await self._settled_session(session_id)
+        if session.status in _WORKING:
+            return session
+        if session.status != "disconnected":
+            message = f"session {session_id} is {session.status}; load it to open it again"
+            raise AcpError(ERROR_CODES["session_closed"], message)
+        await self._once(f"session {session_id}", lambda: self._revive(session_id))
+        return self.session(session_id)
+
+    async def _settled_session(self, session_id: str) -> SessionSnapshotWire:
+        def is_settled() -> bool:
+            session = self._host.get_session(session_id)
+            return session is None or session.status not in ("creating", "resuming")
+
+        with anyio.move_on_after(SETTLING_SECONDS):
+            await self._watch.until(is_settled)
+        return self.session(session_id)
+
+    async def _revive(self, session_id: str) -> None:
+        session = self.session(session_id)
+        name = session.agent_definition_id
+        if name is UNSET:
+            message = f"nobody knows which agent had session {session_id}; load it with one"
+            raise RequestRefused(409, "gone", message)
+        agent = await self.spawn_known(name)
+        try:
+            await self._reopen(agent, session_id, name)
+        except AcpError as error:
+            if error.code != ERROR_CODES["agent_exited"]:
+                raise
+            # Sessions hear first that their agent is gone; it is told itself a moment later.
+            with anyio.move_on_after(GONE_SECONDS):
+                await self._watch.until(lambda: not self._is_ready(agent.agent_id))
+            await self._reopen(await self.spawn_known(name), session_id, name)
+
+    def _is_ready(self, agent_id: str) -> bool:
+        agent = self._host.get_agent(agent_id)
+        return agent is not None and agent.status == "ready"
+
+    async def _reopen(self, agent: AgentSnapshotWire, session_id: str, name: str) -> None:
+        session = await self._settled_session(session_id)
+        if session.status in _WORKING:
+            return  # an agent that was restarted resumes what it had by itself
+        place: dict[str, Any] = {
+            "cwd": session.cwd,
+            "mcp_servers": self._servers(session),
+            "additional_directories": session.additional_directories,
+        }
+        if can_resume(agent):
+            try:
+                await self._host.resume_session(agent.agent_id, session_id, **place)
+            except RpcError:
+                if not can_load(agent):
+                    raise
+            else:
+                return
+        if can_load(agent):
+            await self._host.load_session(agent.agent_id, session_id, **place)
+        else:
+            message = f"agent {name!r} can neither resume nor load sessions; start a new one"
+            raise AcpError(ERROR_CODES["capability_unsupported"], message)
+
+    def _servers(self, session: SessionSnapshotWire) -> list[Any]:
+        """Return the MCP servers of a session but those whose secrets were not stored."""
+        servers: list[Any] = [] if session.mcp_servers is UNSET else list(session.mcp_servers)
+        missing = [server for server in servers if _lacks_secrets(server)]
+        if missing:
+            names = ", ".join(str(server.get("name")) for server in missing)
+            self._host.diagnose(
+                "warn",
+                "session/servers-left-out",
+                f"{names}: the values of their secrets are not stored; load the session with them",
+                session_id=session.session_id,
+            )
+        return [server for server in servers if server not in missing]
+
+    async def _once(self, what: str, work: Any) -> Any:
+        """Do something in a task of the hub; whoever asks meanwhile waits for the same."""
+        shared = self._shared.get(what)
+        if shared is None:
+            assert self._tasks is not None
+            shared = self._shared[what] = _Shared()
+            self._tasks.start_soon(self._run, what, shared, work)
+        await shared.ended.wait()
+        if shared.failure is not None:
+            raise _again(shared.failure)
+        return shared.result
+
+    async def _run(self, what: str, shared: _Shared, work: Any) -> None:
+        shared.failure = RequestRefused(503, "unavailable", "the hub is ending", retryable=True)
+        try:
+            shared.result = await work()
+            shared.failure = None
+        except Exception as error:  # noqa: BLE001 - it is the callers', and raised there
+            shared.failure = error
+        finally:
+            del self._shared[what]
+            shared.ended.set()
+
+
+def _lacks_secrets(server: Mapping[str, Any]) -> bool:
+    entries = [*(server.get("env") or ()), *(server.get("headers") or ())]
+    return any(isinstance(each, Mapping) and "value" not in each for each in entries)
+
+
+def can_resume(agent: AgentSnapshotWire) -> bool:
+    sessions = _capability(agent, "session_capabilities")
+    return isinstance(sessions, dict) and sessions.get("resume") not in (None, False)
+
+
+def can_load(agent: AgentSnapshotWire) -> bool:
+    return _capability(agent, "load_session") is True
+
+
+def _capability(agent: AgentSnapshotWire, name: str) -> Any:
+    capabilities = agent.capabilities
+    return None if capabilities is UNSET else getattr(capabilities, name)
+
+
+def _again(failure: Exception) -> Exception:
+    """Return a failure for one of several callers: a raised one keeps all it went through."""
+    if isinstance(failure, AcpError):
+        facts = {"data": failure.data, "retryable": failure.retryable}
+        return AcpError(failure.code, failure.message, **facts)
+    return failure

@@ -1,0 +1,109 @@
+"""The sessions that can be read: those of the host, and those that were closed before it began."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
+from quarterdeck.host import Host
+from quarterdeck.protocol import SessionSnapshotWire, SessionState
+from quarterdeck.server.handling import Answer
+from quarterdeck.server.refusals import not_found
+from quarterdeck.server.states import States
+from quarterdeck.storage import SessionMeta
+
+
+class SessionView(Answer, frozen=True, kw_only=True):
+    """A session as the hub knows it."""
+
+    session_id: str
+    status: str
+    agent_id: str | UnsetType = UNSET
+    agent: str | UnsetType = UNSET
+    """The name, or the id of the definition, of its agent."""
+    cwd: str
+    additional_directories: tuple[str, ...]
+    mcp_servers: tuple[dict[str, Any], ...] | UnsetType = UNSET
+    """Without the values of secrets."""
+    title: str | UnsetType | None = UNSET
+    updated_at: str | UnsetType | None = UNSET
+    last_seq: int
+
+
+class Library:
+    """Reads sessions, whether they live or not."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._closed: dict[str, SessionMeta] = {}
+        self._states = States(self.page)
+
+    async def start(self) -> None:
+        """Learn which sessions were closed before."""
+        metas = await self._host.options.storage.sessions()
+        self._closed = {meta.session_id: meta for meta in metas if meta.lifecycle == "closed"}
+
+    def all(self) -> list[SessionView]:
+        """Return all sessions, in the order of their beginning as far as it is known."""
+        live = self._host.get_sessions()
+        known = {session.session_id for session in live}
+        closed = [meta for name, meta in self._closed.items() if name not in known]
+        return [_closed_view(meta) for meta in closed] + [self._view(each) for each in live]
+
+    def get(self, session_id: str) -> SessionView:
+        """Return a session.
+
+        Raises:
+            RequestRefused: if there is none.
+        """
+        session = self._host.get_session(session_id)
+        if session is not None:
+            return self._view(session)
+        meta = self._closed.get(session_id)
+        if meta is None:
+            raise not_found(f"session {session_id!r}", "GET /api/sessions lists those there are")
+        return _closed_view(meta)
+
+    def forget(self, session_id: str) -> None:
+        """A session was deleted."""
+        self._closed.pop(session_id, None)
+        self._states.forget(session_id)
+
+    async def page(self, session_id: str, after: int, limit: int) -> list[bytes]:
+        """Return stored events after a number, verbatim."""
+        if self._host.get_session(session_id) is None and session_id in self._closed:
+            return await self._host.options.storage.read(session_id, after, limit)
+        return await self._host.read_events(session_id, after, limit)
+
+    async def state(self, session_id: str, seq: int) -> SessionState:
+        return await self._states.at(session_id, seq)
+
+    def _view(self, session: SessionSnapshotWire) -> SessionView:
+        return SessionView(
+            session_id=session.session_id,
+            status=session.status,
+            agent_id=session.agent_id,
+            agent=session.agent_definition_id,
+            cwd=session.cwd,
+            additional_directories=tuple(session.additional_directories),
+            mcp_servers=session.mcp_servers,
+            title=session.title,
+            updated_at=session.updated_at,
+            last_seq=self._host.last_seq(session.session_id),
+        )
+
+
+def _closed_view(meta: SessionMeta) -> SessionView:
+    servers = meta.mcp_servers
+    return SessionView(
+        session_id=meta.session_id,
+        status="closed",
+        agent=UNSET if meta.agent_definition_id is None else meta.agent_definition_id,
+        cwd=meta.cwd,
+        additional_directories=tuple(meta.additional_directories),
+        mcp_servers=UNSET if servers is None else tuple(dict(each) for each in servers),
+        title=meta.title,
+        updated_at=meta.updated_at,
+        last_seq=meta.last_seq,
+    )

@@ -1,0 +1,306 @@
+"""Prompts wait in line, durably, and each is run once.
+
+A client makes a key for each prompt; the same key again is the same prompt, also after a crash. A
+prompt is "running" in the database before the agent hears of it. So what an earlier hub left
+running may have been heard or not: the log tells how far it came, and it is never run again by
+itself. What only waited is run after a restart (docs/adr/0014).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import anyio
+from anyio.abc import TaskGroup
+
+from quarterdeck.errors import (
+    AcpError,
+    HubDatabaseFailed,
+    QuarterdeckError,
+    RequestRefused,
+    RpcError,
+    StorageFailed,
+)
+from quarterdeck.host import Host
+from quarterdeck.protocol import ERROR_CODES, Event
+from quarterdeck.server import prompt_rows as rows
+from quarterdeck.server.database import HubDatabase
+from quarterdeck.server.keeper import Keeper
+from quarterdeck.server.left_prompts import begins, outcome_of, settle_left_prompts
+from quarterdeck.server.prompt_rows import Author, PromptEntry, PromptError, PromptMode, Row
+from quarterdeck.server.watch import Watch
+from quarterdeck.wire import background_tasks
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS: Final = 1.0
+"""Until a database that failed is tried again."""
+BUSY_SECONDS: Final = 0.05
+"""Until a session is tried again that is busy with something that no status tells of."""
+PARKING_SECONDS: Final = 2.0
+"""That turns have to end when the hub does."""
+_ENDED: Final = ("closed", "deleted")
+_BUSY: Final = (ERROR_CODES["prompt_in_flight"], ERROR_CODES["config_invalid"])
+_STOPPED: Final = PromptError(
+    code="quarterdeck/interrupted", message="the hub was stopped; send the prompt again if need be"
+)
+_T = TypeVar("_T")
+
+
+class PromptQueue:
+    """The prompts of all sessions; one worker for each session that has some."""
+
+    def __init__(self, host: Host, database: HubDatabase, keeper: Keeper, watch: Watch) -> None:
+        self._host = host
+        self._database = database
+        self._keeper = keeper
+        self._watch = watch
+        self._tasks: TaskGroup | None = None
+        self._awake: dict[str, bool] = {}  # whether a worker has to look again, by session
+        self._running: dict[str, int] = {}  # the row that runs, by session
+        self._is_ending = False
+
+    async def start(self, tasks: TaskGroup) -> None:
+        """Settle what an earlier hub left behind and go on with what waits."""
+        self._tasks = tasks
+        await settle_left_prompts(self._host.options.storage, self._database)
+        for session_id in await self._database.read(rows.waiting_sessions):
+            self._wake(session_id)
+
+    async def park(self) -> None:
+        """Cancel the turns that run and wait for their end, a while; the queue stays."""
+        self._is_ending = True
+        for session_id in tuple(self._running):
+            await self._cancel(session_id)
+        with anyio.move_on_after(PARKING_SECONDS):
+            await self._watch.until(lambda: not self._running)
+
+    # ---- what clients do -----------------------------------------------------------------------
+
+    async def add(
+        self,
+        session_id: str,
+        key: str,
+        blocks: Sequence[Any],
+        *,
+        mode: PromptMode = "queue",
+        by: Author | None = None,
+    ) -> PromptEntry:
+        """Put a prompt into the queue; one that is there already is returned as it is.
+
+        Raises:
+            RequestRefused: if the session is unknown or full, or the key was another prompt's.
+            AcpError: `acpjs/session-closed`.
+        """
+        digest = rows.digest_of(blocks, mode)
+        known = await self._database.read(
+            lambda connection: rows.repeated(connection, session_id, key, digest)
+        )
+        if known is not None:
+            return known.entry
+        session = self._keeper.session(session_id)
+        if session.status in _ENDED:
+            message = f"session {session_id} is {session.status}; load it to open it again"
+            raise AcpError(ERROR_CODES["session_closed"], message)
+
+        def insert(connection: Any) -> tuple[Row, bool]:
+            earlier = rows.repeated(connection, session_id, key, digest)
+            if earlier is not None:
+                return earlier, False
+            return rows.add(connection, session_id, key, blocks, mode, by), True
+
+        row, is_new = await self._database.write(insert)
+        if is_new:
+            self._wake(session_id)
+            if mode == "interrupt":
+                await self._cancel(session_id)
+        return row.entry
+
+    async def get(self, session_id: str, key: str) -> PromptEntry:
+        row = await self._database.read(lambda connection: rows.get(connection, session_id, key))
+        return row.entry
+
+    async def entries(self, session_id: str, limit: int) -> list[PromptEntry]:
+        return await self._database.read(
+            lambda connection: rows.listed(connection, session_id, limit)
+        )
+
+    async def edit(self, session_id: str, key: str, blocks: Sequence[Any]) -> PromptEntry:
+        row = await self._database.write(
+            lambda connection: rows.edit(connection, session_id, key, blocks)
+        )
+        return row.entry
+
+    async def cancel(self, session_id: str, key: str) -> PromptEntry:
+        row = await self._database.write(
+            lambda connection: rows.cancel(connection, session_id, key)
+        )
+        return row.entry
+
+    async def length(self) -> int:
+        return await self._database.read(rows.count_queued)
+
+    # ---- workers -------------------------------------------------------------------------------
+
+    def _wake(self, session_id: str) -> None:
+        if self._tasks is None or self._is_ending:
+            return
+        is_new = session_id not in self._awake
+        self._awake[session_id] = True
+        if is_new:
+            self._tasks.start_soon(self._work, session_id)
+
+    async def _work(self, session_id: str) -> None:
+        """Run what waits, one after the other, until nothing does."""
+        while not self._is_ending:
+            self._awake[session_id] = False
+            try:
+                row = await self._database.read(
+                    lambda connection: rows.next_queued(connection, session_id)
+                )
+                if row is not None:
+                    await self._run(row)
+                elif not self._awake[session_id]:
+                    break
+            except HubDatabaseFailed as error:
+                logger.warning("the prompt queue failed", extra={"reason": str(error)})
+                await anyio.sleep(RETRY_SECONDS)
+        del self._awake[session_id]
+
+    async def _run(self, waiting: Row) -> None:
+        session_id = waiting.entry.session_id
+        try:
+            await self._ready(session_id)
+        except (QuarterdeckError, StorageFailed) as error:
+            await self._refused(waiting, error)
+            return
+        if self._is_ending:
+            return
+        after = self._host.last_seq(session_id)
+        row = await self._database.write(
+            lambda connection: rows.begin(connection, waiting.id, after)
+        )
+        if row is not None:
+            self._running[session_id] = row.id
+            try:
+                await self._turn(row, after)
+            finally:
+                del self._running[session_id]
+                self._watch.look()
+
+    async def _ready(self, session_id: str) -> None:
+        """Wait until a session takes a prompt."""
+        while (await self._keeper.active(session_id)).status != "active":
+            await self._watch.until(lambda: not self._is_prompting(session_id))
+
+    def _is_prompting(self, session_id: str) -> bool:
+        session = self._host.get_session(session_id)
+        return session is not None and session.status == "prompting" and not self._is_ending
+
+    async def _refused(self, row: Row, error: Exception) -> None:
+        """Say that a prompt could not be run; a session that has ended runs none any more."""
+        session = self._host.get_session(row.entry.session_id)
+        facts = _facts(error)
+        if session is None or session.status in _ENDED:
+            await self._write(
+                lambda connection: rows.cancel_all(connection, row.entry.session_id, facts)
+            )
+        else:
+            await self._write(
+                lambda connection: rows.end(connection, row.id, "failed", error=facts)
+            )
+
+    async def _turn(self, row: Row, after: int) -> None:
+        seqs: list[int] = []
+        try:
+            async with background_tasks() as tasks:
+                tasks.start_soon(self._note_seq, row, after, seqs)
+                entry = row.entry
+                finished = await self._host.prompt(entry.session_id, entry.prompt, key=entry.key)
+        except AcpError as error:
+            await self._turn_refused(row, error, seqs)
+        except QuarterdeckError as error:
+            await self._end(row, "failed", seqs, error=_facts(error))
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True):
+                await self._end(row, "interrupted", seqs, error=_STOPPED, is_last=True)
+            raise
+        else:
+            state, stop_reason, failure = outcome_of(finished)
+            if self._is_ending and state == "cancelled":
+                state, failure = "interrupted", _STOPPED
+            await self._end(row, state, seqs, stop_reason=stop_reason, error=failure)
+
+    async def _turn_refused(self, row: Row, error: AcpError, seqs: list[int]) -> None:
+        if error.code in _BUSY and not seqs:  # refused before anything came of it
+            await self._write(lambda connection: rows.put_back(connection, row.id))
+            await anyio.sleep(BUSY_SECONDS)
+            return
+        await self._end(row, "failed", seqs, error=_facts(error))
+
+    async def _note_seq(self, row: Row, after: int, seqs: list[int]) -> None:
+        """Note where in the log a prompt begins, as soon as it is there."""
+        begun = anyio.Event()
+
+        def look(event: Event) -> None:
+            if not seqs and begins(event, row.entry.key):
+                seqs.append(event.seq)
+                begun.set()
+
+        unsubscribe = self._host.subscribe(row.entry.session_id, after, look)
+        try:
+            await begun.wait()
+        finally:
+            unsubscribe()
+        await self._database.write(lambda connection: rows.note_seq(connection, row.id, seqs[0]))
+
+    async def _end(
+        self,
+        row: Row,
+        state: rows.PromptState,
+        seqs: Sequence[int],
+        *,
+        stop_reason: str | None = None,
+        error: PromptError | None = None,
+        is_last: bool = False,
+    ) -> None:
+        def end(connection: Any) -> None:
+            seq = seqs[0] if seqs else None
+            facts: dict[str, Any] = {"stop_reason": stop_reason, "error": error}
+            rows.end(connection, row.id, state, seq=seq, **facts)
+
+        await self._write(end, is_last=is_last)
+
+    async def _write(self, change: Callable[[Any], None], *, is_last: bool = False) -> None:
+        """Write how a prompt ended; until that works nothing else of the session is run."""
+        while True:
+            try:
+                await self._database.write(change)
+                return
+            except HubDatabaseFailed as error:
+                logger.warning("the prompt queue failed", extra={"reason": str(error)})
+                if is_last or self._is_ending:
+                    return  # the next hub finds out from the log
+                await anyio.sleep(RETRY_SECONDS)
+
+    async def _cancel(self, session_id: str) -> None:
+        session = self._host.get_session(session_id)
+        if session is None or session.status != "prompting":
+            return
+        try:
+            await self._host.cancel(session_id)
+        except QuarterdeckError as error:  # its agent is gone, and the turn with it
+            logger.info("a turn could not be cancelled", extra={"reason": str(error)})
+
+
+def _facts(error: Exception) -> PromptError:
+    match error:
+        case AcpError() | RequestRefused():
+            return PromptError(code=str(error.code), message=error.message)
+        case RpcError():
+            message = f"the agent refused: {error.message}"
+            return PromptError(code=str(ERROR_CODES["agent_error"]), message=message)
+        case _:
+            return PromptError(code="quarterdeck/failed", message=str(error))

@@ -1,0 +1,175 @@
+"""Where a reader wants to go on: read from the query or from `Last-Event-ID`, and written as ids.
+
+    a session       id: SEQ
+    the host        id: EPOCH-SEQ            its numbers begin anew with each process
+    packets         id: SEQ or SEQ-COUNT     so many packets of that event were seen, not all
+    several logs    id: SEQ@INDEX/NAMES/CURSORS   the log at INDEX has SEQ, the others are listed
+
+`Last-Event-ID` wins over the query: a browser repeats the address it began with.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+MOST_SESSIONS: Final = 64  # on one connection: their cursors are in every id
+_LAST_NUMBER: Final = 2**53 - 1  # what JavaScript can count to
+
+
+class CursorInvalid(Exception):
+    """A cursor that nobody gave out; `str()` is a sentence for the client."""
+
+
+def query_of(scope: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the parameters of a request's query, in order."""
+    text = bytes(scope.get("query_string", b"")).decode("utf-8", "replace")
+    return parse_qsl(text, keep_blank_values=True)
+
+
+def last_event_id(scope: Mapping[str, Any]) -> str:
+    """Return the header; empty if there is none.
+
+    Raises:
+        CursorInvalid: if there are several.
+    """
+    given = [value for name, value in scope.get("headers", ()) if name == b"last-event-id"]
+    if len(given) > 1:
+        raise CursorInvalid("there are several Last-Event-ID headers; send one")
+    return given[0].decode("latin-1").strip() if given else ""
+
+
+def number(text: str, name: str) -> int:
+    """Read a number of an event.
+
+    Raises:
+        CursorInvalid: if it is none.
+    """
+    if not (text.isascii() and text.isdecimal() and len(text) <= 16) or int(text) > _LAST_NUMBER:
+        shown = text if len(text) <= 40 else f"{text[:40]}…"
+        raise CursorInvalid(f"{name} is {shown!r}; it must be the number of an event, 0 or more")
+    return int(text)
+
+
+def only(query: Sequence[tuple[str, str]], name: str) -> str | None:
+    """Return the one value of a parameter; None if it is absent.
+
+    Raises:
+        CursorInvalid: if there are several.
+    """
+    given = [value for each, value in query if each == name]
+    if len(given) > 1:
+        raise CursorInvalid(f"{name} is given {len(given)} times; give it once")
+    return given[0] if given else None
+
+
+def session_cursor(scope: Mapping[str, Any]) -> int:
+    """Return after which event of a session to begin."""
+    asked = only(query_of(scope), "from_seq")
+    last = last_event_id(scope)
+    start = 0 if asked is None else number(asked, "from_seq")
+    return number(last, "Last-Event-ID") if last else start
+
+
+def packet_cursor(scope: Mapping[str, Any]) -> tuple[int, int]:
+    """Return after which event to begin, and how many packets of the next one to leave out."""
+    asked = only(query_of(scope), "from_seq")
+    seq, dash, count = last_event_id(scope).partition("-")
+    if not seq and not dash:
+        return (0 if asked is None else number(asked, "from_seq")), 0
+    if not dash:
+        return number(seq, "Last-Event-ID"), 0
+    return max(number(seq, "Last-Event-ID") - 1, 0), number(count, "Last-Event-ID")
+
+
+@dataclass(frozen=True)
+class HostCursor:
+    """A place in the host's own stream; without an epoch, that of this process is meant."""
+
+    epoch: str | None
+    seq: int
+
+    @property
+    def text(self) -> str:
+        return str(self.seq) if self.epoch is None else f"{self.epoch}-{self.seq}"
+
+
+def read_host_cursor(text: str, name: str) -> HostCursor:
+    epoch, dash, seq = text.rpartition("-")
+    if dash and not (epoch.isascii() and epoch.isalnum()):
+        raise CursorInvalid(f"{name} is {text[:40]!r}; it must be EPOCH-SEQ, as an id gave it")
+    return HostCursor(epoch if dash else None, number(seq, name))
+
+
+def host_cursor(scope: Mapping[str, Any]) -> HostCursor | None:
+    """Return where to go on in the host's stream; None to begin with what is there now."""
+    asked = only(query_of(scope), "from_seq")
+    last = last_event_id(scope)
+    start = None if asked is None else read_host_cursor(asked, "from_seq")
+    return read_host_cursor(last, "Last-Event-ID") if last else start
+
+
+@dataclass(frozen=True)
+class ManyCursors:
+    """Places in several logs."""
+
+    sessions: tuple[tuple[str, int], ...]
+    host: HostCursor | None
+    has_host: bool
+
+    @property
+    def names(self) -> str:
+        """A mark of which logs these are and in which order: an id is good for no others."""
+        text = "\n".join([each for each, _ in self.sessions] + ["host"] * self.has_host)
+        return f"{zlib.crc32(text.encode('utf-8', 'surrogatepass')):08x}"
+
+
+def many_cursors(scope: Mapping[str, Any]) -> ManyCursors:
+    """Return where to go on in each log that the query names."""
+    query = query_of(scope)
+    sessions = tuple(_session(value) for name, value in query if name == "session")
+    host = only(query, "host")
+    names = [session_id for session_id, _ in sessions]
+    if not sessions and host is None:
+        raise CursorInvalid("name what to follow: ?session=ID:SEQ for each session, and host=")
+    if len(sessions) > MOST_SESSIONS:
+        raise CursorInvalid(f"one connection carries {MOST_SESSIONS} sessions; open another")
+    if len(set(names)) < len(names):
+        raise CursorInvalid("a session is named twice; name each once")
+    asked = ManyCursors(
+        sessions, read_host_cursor(host, "host") if host else None, host is not None
+    )
+    last = last_event_id(scope)
+    return _resumed(asked, last) if last else asked
+
+
+def _session(value: str) -> tuple[str, int]:
+    session_id, colon, seq = value.rpartition(":")
+    if not (colon and session_id):
+        raise CursorInvalid(f"session is {value[:80]!r}; it must be ID:SEQ, such as sess-1:0")
+    return session_id, number(seq, "the SEQ of session")
+
+
+def _resumed(asked: ManyCursors, last: str) -> ManyCursors:
+    try:
+        seq, rest = last.split("@", 1)
+        index, names, listed = rest.split("/", 2)
+        cursors = listed.split(",")
+        cursors[number(index, "Last-Event-ID")] = seq
+    except (ValueError, IndexError, CursorInvalid):
+        raise CursorInvalid("Last-Event-ID is not one of this stream; leave it out") from None
+    if names != asked.names or len(cursors) != len(asked.sessions) + asked.has_host:
+        raise CursorInvalid(
+            "Last-Event-ID is of a stream of other sessions; leave it out, and give each SEQ"
+        )
+    sessions = tuple(
+        (session_id, number(cursor, "Last-Event-ID"))
+        for (session_id, _), cursor in zip(asked.sessions, cursors, strict=False)
+    )
+    host = cursors[-1] if asked.has_host else ""
+    return ManyCursors(
+        sessions, read_host_cursor(host, "Last-Event-ID") if host else None, asked.has_host
+    )

@@ -1,0 +1,168 @@
+"""The event streams of the hub, as endpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import cached_property
+from typing import Final
+
+from starlette.types import Receive, Scope, Send
+
+from quarterdeck.errors import AcpError, StorageFailed
+from quarterdeck.host import HostEndpoint
+from quarterdeck.server.routes import Asgi, refusal
+from quarterdeck.server.streams.answering import Answers
+from quarterdeck.server.streams.context_commands import Commander
+from quarterdeck.server.streams.cursors import (
+    CursorInvalid,
+    host_cursor,
+    many_cursors,
+    packet_cursor,
+    session_cursor,
+)
+from quarterdeck.server.streams.log import Logs, SharedLog
+from quarterdeck.server.streams.many import Braid
+from quarterdeck.server.streams.needs import HasHost
+from quarterdeck.server.streams.packets import PacketTrack
+from quarterdeck.server.streams.pulse import TICK_SECONDS, Pulse
+from quarterdeck.server.streams.sse import Body, EventStream, notice, serve_events
+from quarterdeck.server.streams.tracks import HostTrack, Track, follow
+
+MOST_STREAMS: Final = 4096  # at once, of all kinds: each holds a connection
+
+Handler = Callable[["_Request"], Awaitable[None]]
+
+
+class _Request:
+    """One request for a stream, and the logs it holds."""
+
+    def __init__(self, streams: Streams, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scope = scope
+        self.logs = streams.logs
+        self._streams = streams
+        self._receive = receive
+        self._send = send
+        self._held: list[SharedLog] = []
+
+    @property
+    def session_id(self) -> str:
+        return str(self.scope["path_params"]["session_id"])
+
+    async def open(self, session_id: str | None) -> SharedLog:
+        log = await self.logs.open(session_id)
+        self._held.append(log)
+        return log
+
+    async def serve(self, body: Body) -> None:
+        await serve_events(self._streams.pulse, self._receive, self._send, body)
+
+    def release(self) -> None:
+        for log in self._held:
+            self.logs.release(log)
+
+
+class Streams:
+    """All streams of one hub: they share logs and a timer."""
+
+    def __init__(self, hub: HasHost, tick_seconds: float = TICK_SECONDS) -> None:
+        self.hub = hub
+        self.logs = Logs(hub.host, getattr(hub, "library", None))
+        self.pulse = Pulse(tick_seconds)
+
+    @cached_property
+    def endpoint(self) -> HostEndpoint:
+        """The host as envelopes: one for all connections."""
+        return HostEndpoint(self.hub.host)
+
+    @cached_property
+    def answers(self) -> Answers:
+        return Answers(self.hub, self.endpoint)
+
+    @cached_property
+    def commander(self) -> Commander:
+        return Commander(self.hub, self.answers)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.pulse) >= MOST_STREAMS
+
+    def events(self, handler: Handler) -> Asgi:
+        """Return a raw application: every refusal becomes an answer, every log is let go of."""
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            request = _Request(self, scope, receive, send)
+            try:
+                if self.is_full:
+                    raise _TooMany
+                await handler(request)
+            except _REFUSED as error:
+                await refusal(*_refused(error))(scope, receive, send)
+            finally:
+                request.release()
+
+        return app
+
+
+class _TooMany(Exception):
+    """There are as many streams as there may be."""
+
+
+_REFUSED: Final = (CursorInvalid, AcpError, StorageFailed, _TooMany)
+
+
+def _refused(error: Exception) -> tuple[int, str, str]:
+    match error:
+        case CursorInvalid():
+            return 400, "quarterdeck/invalid", str(error)
+        case AcpError(message=message):
+            return 404, "quarterdeck/not-found", f"{message}; GET /api/sessions lists what there is"
+        case StorageFailed():
+            return 503, "quarterdeck/unavailable", str(error)
+        case _:
+            message = f"there are {MOST_STREAMS} streams; close one, or follow several sessions"
+            return 429, "quarterdeck/too-many", f"{message} on one with /api/stream"
+
+
+async def session_events(request: _Request) -> None:
+    """Serve one session's log."""
+    cursor = session_cursor(request.scope)
+    track = Track(request.logs, await request.open(request.session_id), cursor)
+    await request.serve(lambda stream: follow(stream, [track]))
+
+
+async def host_events(request: _Request) -> None:
+    """Serve the host's own log."""
+    cursor = host_cursor(request.scope)
+    track = HostTrack(request.logs, await request.open(None), cursor)
+    await request.serve(lambda stream: follow(stream, [track]))
+
+
+async def many_events(request: _Request) -> None:
+    """Serve several logs; a session that is not there does not stop the others."""
+    asked = many_cursors(request.scope)
+    braid = Braid(asked)
+    missing: list[str] = []
+    for index, (session_id, cursor) in enumerate(asked.sessions):
+        try:
+            log = await request.open(session_id)
+        except AcpError:
+            missing.append(session_id)
+        else:
+            braid.add(index, Track(request.logs, log, cursor))
+    if asked.has_host:
+        track = HostTrack(request.logs, await request.open(None), asked.host)
+        braid.add(len(asked.sessions), track)
+
+    async def say(stream: EventStream) -> None:
+        for session_id in missing:
+            await stream.say(notice("ended", {"sessionId": session_id, "reason": "unknown"}))
+        await follow(stream, braid.tracks)
+
+    await request.serve(say)
+
+
+async def packets(request: _Request) -> None:
+    """Serve one session as packets."""
+    cursor = packet_cursor(request.scope)
+    track = PacketTrack(await request.open(request.session_id), cursor)
+    await request.serve(track.follow)

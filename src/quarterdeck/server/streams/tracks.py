@@ -1,0 +1,174 @@
+"""A log on its way to one reader: its cursor, and what it is to be told when it cannot go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from quarterdeck.jsontext import encode_json
+from quarterdeck.server.streams.cursors import HostCursor
+from quarterdeck.server.streams.log import Logs, SharedLog
+from quarterdeck.server.streams.runs import Run
+from quarterdeck.server.streams.sse import EventStream, notice
+
+if TYPE_CHECKING:
+    from typing_extensions import override  # in `typing` from Python 3.12 on
+else:
+
+    def override(method: object) -> object:
+        return method
+
+
+_MUCH: Final = 256 << 10  # bytes, after which others get their turn if nobody had to wait
+
+
+class Track:
+    """One session's log."""
+
+    _mark: ClassVar = b""
+    """What tells its events from others on the same connection; a session's have its id."""
+
+    def __init__(self, logs: Logs, log: SharedLog, cursor: int) -> None:
+        self.log = log
+        self.cursor = cursor
+        self.is_over = False
+        self.complete: Callable[[], bytes] | None = None
+        """Makes what an id says beyond this log's own cursor."""
+        self._logs = logs
+        self._is_behind = True
+        self._must_reset = cursor > log.head
+
+    @property
+    def position(self) -> str:
+        """The cursor as an id has it."""
+        return str(self.cursor)
+
+    async def next(self) -> bytes:
+        """Return what to say next; nothing, if there is nothing new.
+
+        Raises:
+            StorageFailed: if older events cannot be read.
+        """
+        if self._must_reset:
+            self._must_reset = False
+            return self._reset()
+        log = self.log
+        if self.cursor < log.head:
+            run = log.recent(self.cursor) or await self._older()
+            if run is None:
+                return self._reset()
+            self.cursor = run.last
+            return self._said(run)
+        if self._is_behind:
+            self._is_behind = False
+            return notice("caught-up", {**self._facts(), "seq": self.cursor})
+        if log.has_ended:
+            self.is_over = True
+            return notice("ended", {**self._facts(), "reason": self._why_ended()})
+        return b""
+
+    async def _older(self) -> Run | None:
+        self._is_behind = True
+        return await self.log.older(self.cursor)
+
+    def _said(self, run: Run) -> bytes:
+        if self.complete is None:
+            return run.sse
+        # JSON has no line breaks: this is found where an id ends and nowhere else.
+        return run.sse.replace(b"\ndata: ", b"%b%b\ndata: " % (self.complete(), self._mark))
+
+    def _id(self) -> bytes:
+        return self.position.encode() + (b"" if self.complete is None else self.complete())
+
+    def _reset(self) -> bytes:
+        """Send a reader that is ahead of the log back to its beginning."""
+        self.cursor = 0
+        facts = {**self._facts(), "reason": "ahead", "seq": 0, "head": self.log.head}
+        return notice("reset", facts, self._id())
+
+    def _facts(self) -> dict[str, Any]:
+        return {"sessionId": self.log.session_id}
+
+    def _why_ended(self) -> str:
+        if self.log.was_closed:
+            return "reopened"
+        is_there = self._logs.host.get_session(str(self.log.session_id)) is not None
+        return "shutdown" if is_there else "deleted"
+
+
+class HostTrack(Track):
+    """The host's own log: its older events are nowhere, but what they led to is known."""
+
+    _mark: ClassVar = b"\nevent: host"
+
+    def __init__(self, logs: Logs, log: SharedLog, cursor: HostCursor | None) -> None:
+        epoch = logs.epoch
+        is_ours = cursor is not None and cursor.epoch in (None, epoch)
+        super().__init__(logs, log, cursor.seq if cursor is not None and is_ours else 0)
+        self._must_reset = not is_ours or self.cursor > log.head or self._is_forgotten()
+        self._epoch = epoch
+        self._reason = "start" if cursor is None else "epoch" if not is_ours else "forgotten"
+
+    @property
+    @override
+    def position(self) -> str:
+        return f"{self._epoch}-{self.cursor}"
+
+    def _is_forgotten(self) -> bool:
+        return self.cursor + 1 < self.log.first
+
+    @override
+    async def _older(self) -> Run | None:
+        return None if self._is_forgotten() else await super()._older()
+
+    @override
+    def _reset(self) -> bytes:
+        """Show how things stand now, instead of how they came to."""
+        self.cursor = self.log.head
+        reason, self._reason = self._reason, "forgotten"
+        facts = b'{"epoch":%b,"reason":%b,"seq":%d,%b}' % (
+            encode_json(self._epoch),
+            encode_json(reason),
+            self.cursor,
+            self._logs.standing(self.cursor),
+        )
+        return b"id: %b\nevent: reset\ndata: %b\n\n" % (self._id(), facts)
+
+    @override
+    def _facts(self) -> dict[str, Any]:
+        return {"epoch": self._epoch}
+
+    @override
+    def _why_ended(self) -> str:
+        return "shutdown"
+
+
+async def follow(stream: EventStream, tracks: Sequence[Track]) -> None:
+    """Say what is in some logs, a run of each in turn, until all have ended.
+
+    Raises:
+        StorageFailed: if older events cannot be read.
+    """
+    leaves = [track.log.join(stream.wake) for track in tracks]
+    sent = 0
+    try:
+        while tracks:
+            if len(tracks) == 1:
+                text = await tracks[0].next()
+            else:
+                text = b"".join([await track.next() for track in tracks])
+            if not text:
+                sent = 0
+                await stream.rest()
+                continue
+            await stream.say(text)
+            sent += len(text)
+            if sent > _MUCH:
+                sent = 0
+                await asyncio.sleep(0)
+            if any(track.is_over for track in tracks):
+                tracks = [track for track in tracks if not track.is_over]
+    finally:
+        for leave in leaves:
+            leave()

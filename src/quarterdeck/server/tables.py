@@ -1,0 +1,54 @@
+"""The tables of the hub's core in hub.db; append steps, never change one that was released."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from typing import Final
+
+from quarterdeck.server.database import Tables
+
+
+def now() -> str:
+    """Return the time as the hub's tables have it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()) + "Z"
+
+
+def _agents(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "CREATE TABLE agents (name TEXT PRIMARY KEY, definition TEXT NOT NULL,"
+        " stored_at TEXT NOT NULL)"
+    )
+
+
+def _prompts(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "CREATE TABLE prompts (id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL,"
+        " key TEXT NOT NULL, digest BLOB NOT NULL, blocks TEXT NOT NULL,"
+        " is_urgent INTEGER NOT NULL,"
+        " state TEXT NOT NULL, after_seq INTEGER, seq INTEGER, stop_reason TEXT, error TEXT,"
+        " by TEXT, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,"
+        " UNIQUE (session_id, key))"
+    )
+    connection.execute(
+        "CREATE INDEX prompts_open ON prompts (session_id, state)"
+        " WHERE state IN ('queued', 'running')"
+    )
+
+
+def _decisions(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "CREATE TABLE decisions (id INTEGER PRIMARY KEY AUTOINCREMENT,"
+        " request_id TEXT NOT NULL UNIQUE, session_id TEXT, agent TEXT, digest TEXT NOT NULL,"
+        " asked TEXT NOT NULL, state TEXT NOT NULL, outcome TEXT, kind TEXT, by TEXT, key TEXT,"
+        " is_delivered INTEGER NOT NULL DEFAULT 0, asked_at TEXT NOT NULL, decided_at TEXT)"
+    )
+    connection.execute("CREATE INDEX decisions_open ON decisions (state) WHERE state = 'pending'")
+    connection.execute("CREATE INDEX decisions_of_session ON decisions (session_id, id)")
+
+
+CORE_TABLES: Final = (
+    Tables("agents", (_agents,)),
+    Tables("prompts", (_prompts,)),
+    Tables("decisions", (_decisions,)),
+)
