@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
+from ssl import SSLContext
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
@@ -87,8 +88,10 @@ class WebSocketTransport:
     `url` is the hub's address, such as http://127.0.0.1:7300, or that of its envelopes.
     """
 
-    def __init__(self, url: str, *, token: str) -> None:
+    def __init__(self, url: str, *, token: str, ssl: SSLContext | None = None) -> None:
+        """Trust the usual authorities, or what `ssl` says: a hub may have its own certificate."""
         self._url = _address(url)
+        self._ssl: dict[str, Any] = {} if ssl is None else {"ssl": ssl}
         self._token = token
         self._handlers: TransportHandlers | None = None
         self._status: TransportConnectionStatus | None = None
@@ -201,6 +204,7 @@ class WebSocketTransport:
                 close_timeout=CLOSE_SECONDS,
                 max_size=_MOST_BYTES,
                 proxy=None,
+                **self._ssl,
             )
         except InvalidStatus as error:
             status = error.response.status_code

@@ -71,8 +71,8 @@ class Hub:
         try:
             await self._open()
         except BaseException:
-            with anyio.CancelScope(shield=True):
-                await self._stack.aclose()
+            # No shield around it: a scope cannot end before those that were opened inside it.
+            await self._stack.aclose()
             raise
         return self
 

@@ -161,6 +161,8 @@ def _announced(hub: Hub, address: Address) -> Iterator[None]:
     """Tell other programs of this user where the hub is."""
     path = hub.options.home / FILE
     facts = {"url": address.url, "pid": os.getpid(), "startedAt": written(hub.started_at)}
+    if hub.options.certificate is not None:
+        facts["certificate"] = str(hub.options.certificate.absolute())
     _write_private(path, encode_json(facts))
     try:
         yield
