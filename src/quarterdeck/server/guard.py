@@ -31,6 +31,7 @@ from quarterdeck.server.rules import (
     judge,
     without_secrets,
 )
+from quarterdeck.server.secrets import redacted
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +98,7 @@ class Guard:
         except Exception:  # the edge of the program
             if answer.is_lost:
                 return  # nobody is there any more; that is what it failed of
-            logger.exception("request failed", extra={"path": scope["path"]})
+            logger.exception("request failed", extra={"path": redacted(scope["path"])})
             await answer.fail()
         await answer.see_off()
 

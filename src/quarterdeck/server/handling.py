@@ -21,7 +21,7 @@ from quarterdeck.server.device import SCOPE_KEY, Device, Scope
 from quarterdeck.server.refusals import invalid, refusal_of
 from quarterdeck.server.routes import Asgi, Endpoint
 
-MOST_BODY: Final = 32 << 20
+MOST_BODY: Final = 16 << 20
 """Bytes of a body: a prompt may carry images."""
 
 

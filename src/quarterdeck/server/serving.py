@@ -19,7 +19,7 @@ import uvicorn
 from quarterdeck.errors import HubRefused
 from quarterdeck.jsontext import encode_json
 from quarterdeck.server.app import hub_app
-from quarterdeck.server.bounded import bounded_http
+from quarterdeck.server.bounded import uvicorn_settings
 from quarterdeck.server.clock import written
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.listening import LOOPBACK, is_wildcard
@@ -122,15 +122,9 @@ def _config(hub: Hub) -> uvicorn.Config:
         tls = {"ssl_certfile": options.certificate, "ssl_keyfile": options.private_key}
     return uvicorn.Config(
         hub_app(hub),
-        http=bounded_http("auto"),
-        ws="websockets-sansio",
         loop="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
         timeout_graceful_shutdown=END_SECONDS,
+        **uvicorn_settings(options.listening),
         **tls,
     )
 

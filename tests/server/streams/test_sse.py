@@ -228,3 +228,14 @@ async def test_nothing_an_agent_says_can_break_out_of_its_event(tmp_path: Path, 
         async with reading(port, f"/api/stream?session={session_id}:0&host=0") as reader:
             said = await reader.until("caught-up")
             assert {each.name for each in said} <= {"message", "caught-up", "host"}
+
+
+async def test_who_asks_only_whether_there_is_a_stream_gets_its_head(tmp_path: Path) -> None:
+    async with running() as host, serving(BareHub(host)) as port:
+        session_id = await opened(host, tmp_path, {"say": "hi"})
+        async with await anyio.connect_tcp("127.0.0.1", port) as stream:
+            head = f"HEAD {events_of(session_id)} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+            await stream.send(f"{head}Authorization: Bearer view\r\n\r\n".encode())
+            answer = await stream.receive()
+            assert answer.startswith(b"HTTP/1.1 200")
+            assert answer.endswith(b"\r\n\r\n")

@@ -356,7 +356,7 @@ def _steering(api: _Sessions) -> list[Endpoint]:
             errors=(404, 409),
         ),
         way(
-            "prompt",
+            "approve",  # a mode can let the agent do everything unasked
             "PUT /api/sessions/{id}/mode",
             api.set_mode,
             "Change the mode of a session",
@@ -365,7 +365,7 @@ def _steering(api: _Sessions) -> list[Endpoint]:
             errors=(400, 404, 409, 422, 424),
         ),
         way(
-            "prompt",
+            "approve",
             "PUT /api/sessions/{id}/options",
             api.set_option,
             "Change an option of a session",

@@ -27,6 +27,7 @@ from quarterdeck.errors import AcpError, QuarterdeckError, StorageFailed
 from quarterdeck.protocol import Event
 from quarterdeck.server.device import SCOPE_KEY, Device
 from quarterdeck.server.routes import Asgi
+from quarterdeck.server.streams.background import start_in_background
 from quarterdeck.server.streams.context_commands import check_scope
 from quarterdeck.server.streams.context_frames import (
     Auth,
@@ -187,13 +188,13 @@ class ContextConnection:
         if self._commands >= MOST_COMMANDS:
             message = f"{MOST_COMMANDS} commands are being carried out; wait for one"
             raise AcpError("quarterdeck/too-many", message)
+        start_in_background(self._host, work)
         self._commands += 1
-        self._host.start_soon(work)
 
     async def _execute(self, asked: Command) -> None:
         try:
             await self._streams.commander.execute(asked.session_id, asked.command, self._device)
-        except QuarterdeckError as error:
+        except (QuarterdeckError, TimeoutError) as error:
             about = {"sessionId": asked.session_id, "command": asked.command.command}
             self._socket.push(error_frame(error, **about))
         finally:
@@ -206,7 +207,7 @@ class ContextConnection:
             if asked.prompt:
                 command = SendMessageCommand(message=asked.prompt)
                 await self._streams.commander.execute(session.session_id, command, self._device)
-        except QuarterdeckError as error:
+        except (QuarterdeckError, TimeoutError) as error:
             self._socket.push(error_frame(error, agent=asked.agent))
         finally:
             self._commands -= 1

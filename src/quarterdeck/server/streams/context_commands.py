@@ -29,6 +29,7 @@ from quarterdeck.host import AgentDefinition, Host
 from quarterdeck.protocol import ERROR_CODES, HostPermissionSnapshot, SessionSnapshotWire
 from quarterdeck.server.device import Device, Scope
 from quarterdeck.server.streams.answering import Answers
+from quarterdeck.server.streams.background import start_in_background
 from quarterdeck.server.streams.context_frames import StartSession
 from quarterdeck.server.streams.needs import HasHost, Keeper
 
@@ -198,7 +199,7 @@ class Commander:
                 finally:
                     del self._adapters[agent_id]
 
-        self._host.start_soon(keep)
+        start_in_background(self._host, keep)
         with anyio.fail_after(_STARTING_SECONDS):
             await entered.wait()
 

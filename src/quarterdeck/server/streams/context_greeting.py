@@ -25,7 +25,7 @@ from quarterdeck.server.streams.context_frames import (
 from quarterdeck.server.streams.needs import Authenticator, HasHost
 
 AUTH_SECONDS: Final = 10.0
-MOST_STRANGERS: Final = 64  # connections that have not said who they are
+MOST_STRANGERS: Final = 16  # connections that have not said who they are
 _UNKNOWN: Final = "this token is not known here, or not any more; pair again"
 _REVOKED: Final = 4401
 _REVOKED_REASON: Final = "this device was revoked or has expired; pair it again"

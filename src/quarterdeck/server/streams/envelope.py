@@ -40,6 +40,7 @@ from quarterdeck.protocol import (
 )
 from quarterdeck.server.device import Device
 from quarterdeck.server.routes import Asgi, device_of
+from quarterdeck.server.streams.background import start_in_background
 from quarterdeck.server.streams.log import RING_EVENTS, SharedLog
 from quarterdeck.server.streams.methods import ANSWER_SCOPE, METHOD_SCOPES
 from quarterdeck.server.streams.service import Streams
@@ -180,8 +181,12 @@ class _Connection:
             self._start(partial(self._perform, request))
 
     def _start(self, work: Any) -> None:
-        self._calls += 1
-        self._streams.hub.host.start_soon(work)
+        try:
+            start_in_background(self._streams.hub.host, work)
+        except AcpError as error:
+            self._push("error", to_json(_error(error.code, error.message)))
+        else:
+            self._calls += 1
 
     async def _perform(self, request: RpcRequest) -> None:
         try:

@@ -19,8 +19,8 @@ METHOD_SCOPES: Final[Mapping[str, Scope]] = {
     AcpRpcMethod.PROMPT: "prompt",
     AcpRpcMethod.CANCEL: "prompt",
     AcpRpcMethod.CLOSE_SESSION: "prompt",
-    AcpRpcMethod.SET_MODE: "prompt",
-    AcpRpcMethod.SET_CONFIG_OPTION: "prompt",
+    AcpRpcMethod.SET_MODE: "approve",  # it can let the agent do everything unasked
+    AcpRpcMethod.SET_CONFIG_OPTION: "approve",
     AcpRpcMethod.DELETE_SESSION: "admin",
     AcpRpcMethod.SPAWN_AGENT: "admin",
     AcpRpcMethod.DISPOSE_AGENT: "admin",

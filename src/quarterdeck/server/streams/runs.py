@@ -36,8 +36,9 @@ class EncodedText(str):
     _data: bytes
 
     def __new__(cls, data: bytes) -> Self:
-        text = super().__new__(cls, data.decode("utf-8", "replace"))
-        text._data = data
+        plain = data.decode("utf-8", "replace")
+        text = super().__new__(cls, plain)
+        text._data = data if "\ufffd" not in plain else plain.encode()  # it may be damaged
         return text
 
     @override

@@ -25,7 +25,7 @@ from quarterdeck.server.streams.many import Braid
 from quarterdeck.server.streams.needs import HasHost
 from quarterdeck.server.streams.packets import PacketTrack
 from quarterdeck.server.streams.pulse import TICK_SECONDS, Pulse
-from quarterdeck.server.streams.sse import Body, EventStream, notice, serve_events
+from quarterdeck.server.streams.sse import Body, EventStream, notice, send_head, serve_events
 from quarterdeck.server.streams.tracks import HostTrack, Track, follow
 
 MOST_STREAMS: Final = 4096  # at once, of all kinds: each holds a connection
@@ -54,6 +54,9 @@ class _Request:
         return log
 
     async def serve(self, body: Body) -> None:
+        if self.scope["method"] == "HEAD":
+            await send_head(self._send)
+            return
         await serve_events(self._streams.pulse, self._receive, self._send, body)
 
     def release(self) -> None:
@@ -164,5 +167,5 @@ async def many_events(request: _Request) -> None:
 async def packets(request: _Request) -> None:
     """Serve one session as packets."""
     cursor = packet_cursor(request.scope)
-    track = PacketTrack(await request.open(request.session_id), cursor)
+    track = PacketTrack(request.logs, await request.open(request.session_id), cursor)
     await request.serve(track.follow)
