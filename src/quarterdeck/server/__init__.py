@@ -14,11 +14,11 @@ if TYPE_CHECKING:
         PolicyRule,
         default_home,
     )
-    from quarterdeck.server.serving import Address, serve_hub, serving
+    from quarterdeck.server.running import Address, serve_hub, serving
 
 # A command that talks to a running hub needs a few names of this package and no server.
 _HOMES = {
-    "Address": "serving",
+    "Address": "running",
     "AgentSettings": "options",
     "Hub": "hub",
     "HubOptions": "options",
@@ -28,8 +28,8 @@ _HOMES = {
     "hub_app": "app",
     "hub_endpoints": "app",
     "log_to": "logs",
-    "serve_hub": "serving",
-    "serving": "serving",
+    "serve_hub": "running",
+    "serving": "running",
 }
 
 __all__ = [
