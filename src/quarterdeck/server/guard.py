@@ -55,6 +55,7 @@ _REVOKED: Final = Refused(
     401, "quarterdeck/unauthorized", "this device was revoked or has expired; pair it again"
 )
 _AT_ONCE: Final = (TOO_SLOW, _REVOKED, _FAILED)  # waiting for the rest of a body is over
+_OFTEN: Final = frozenset({"http.response.body", "websocket.send"})  # passed on as they are
 _OF_STRANGERS: Final = BodyLimits(size=8 << 10, seconds=10.0)
 _OF_DEVICES: Final = BodyLimits(size=16 << 20, seconds=300.0)
 
@@ -182,14 +183,15 @@ class _Answer:
 
     async def send(self, message: Message) -> None:
         kind = message["type"]
-        if kind.endswith("response.start"):
-            headers = message.get("headers", ())
-            self._has_length = any(name.lower() == b"content-length" for name, _ in headers)
-            is_page = message["status"] < 400 and is_page_file(self._scope["path"])
-            message = {**message, "headers": secured(headers, is_page=is_page)}
-        elif kind == "websocket.accept":
-            message = self._with_subprotocol(message)
-        await self._pass_on(message)
+        if kind not in _OFTEN:
+            message = self._dressed(message)
+        try:
+            await self._send(message)
+        except OSError:
+            self.is_lost = True
+            raise
+        if kind == "websocket.send":
+            return
         self._has_started = True
         if kind.endswith("response.body"):
             self._has_ended = not message.get("more_body", False)
@@ -246,12 +248,14 @@ class _Answer:
             return False
         return await drain(self.receive)
 
-    async def _pass_on(self, message: Message) -> None:
-        try:
-            await self._send(message)
-        except OSError:
-            self.is_lost = True
-            raise
+    def _dressed(self, message: Message) -> Message:
+        """Return the beginning of an answer with what every answer of ours has."""
+        if message["type"].endswith("response.start"):
+            headers = message.get("headers", ())
+            self._has_length = any(name.lower() == b"content-length" for name, _ in headers)
+            is_page = message["status"] < 400 and is_page_file(self._scope["path"])
+            return {**message, "headers": secured(headers, is_page=is_page)}
+        return self._with_subprotocol(message) if message["type"] == "websocket.accept" else message
 
     def _with_subprotocol(self, message: Message) -> Message:
         """Choose our subprotocol if it was offered; a browser insists on one of those."""

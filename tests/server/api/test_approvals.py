@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -300,3 +301,30 @@ async def test_questions_are_listed_answered_once_and_noted_without_the_answer(
         assert (await client.ended(session, "k"))["state"] == "done"
         told = await client.http.get("/api/decisions")
         assert "confidential" not in told.text
+
+
+@pytest.mark.slow
+async def test_a_number_that_comes_again_because_the_log_was_moved_away_is_a_new_request(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "home"
+    async with asked(tmp_path, asking()) as (_, client, session):
+        (first,) = await client.asked()
+        body = {"optionId": "reject_once", "digest": first["digest"]}
+        await client.post(f"/api/permissions/{first['requestId']}/answer", body)
+        await client.ended(session, "k")
+    for path in home.glob("log.db*"):
+        path.unlink()
+    with sqlite3.connect(home / "hub.db") as database:
+        database.execute("UPDATE decisions SET asked_at = '2020-01-01T00:00:00Z'")
+        database.execute("DELETE FROM prompts")
+    database.close()
+    async with asked(tmp_path, asking()) as (_, client, session):
+        (second,) = await client.asked()
+        assert second["requestId"] == first["requestId"]
+        body = {"optionId": "allow_once", "digest": second["digest"]}
+        await client.post(f"/api/permissions/{second['requestId']}/answer", body)
+        await client.ended(session, "k")
+        newest, oldest = (await client.get("/api/decisions"))["decisions"]
+        assert newest["outcome"]["optionId"] == "allow_once"
+        assert oldest["outcome"]["optionId"] == "reject_once"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,12 +10,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from quarterdeck.server import hub_endpoints
+from quarterdeck.server import Hub, hub_endpoints
 from tests.server.api.kit import Json, options, running, scripted
 from tests.server.api.processes import hub_process
 
 pytestmark = pytest.mark.anyio
 
+ELSEWHERE = ("devices",)
 CHECKS = (
     "not_a_server_error",
     "status_code_conformance",
@@ -42,6 +44,20 @@ async def test_the_document_has_every_way_into_the_hub(tmp_path: Path) -> None:
             for operation in operations.values()
         ]
         assert len(names) == len(set(names))
+
+
+async def test_the_chapter_on_the_hub_names_every_call_but_those_of_other_chapters(
+    tmp_path: Path,
+) -> None:
+    chapter = (Path(__file__).parents[3] / "docs" / "hub.md").read_text()
+    named = set(re.findall(r"`((?:GET|POST|PUT|PATCH|DELETE) /\S+)`", chapter))
+    async with Hub(options(tmp_path / "home")) as hub:
+        there = {
+            f"{each.method} {each.path}"
+            for each in hub_endpoints(hub)
+            if each.kind == "http" and each.tag not in ELSEWHERE
+        }
+    assert named == there
 
 
 async def test_a_method_that_does_nothing_is_refused_as_everything_is(tmp_path: Path) -> None:
