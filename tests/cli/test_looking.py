@@ -57,31 +57,45 @@ def test_sessions_are_listed_with_what_they_need(desk: Desk, hub: RunningHub) ->
 
 
 def test_a_session_is_shown_in_every_form(desk: Desk, hub: RunningHub) -> None:
-    text = desk.run("show", "edits").stdout
+    text = desk.run("show", "edits-1").stdout
     assert text.splitlines()[0] == "> mend it"
     assert "+y = 1" in text
     assert text.index("hm") < text.index("Edit a.py") < text.index("Mended.")
-    events = desk.run("show", "edits", "--as", "events").stdout.splitlines()
+    events = desk.run("show", "edits-1", "--as", "events", "--json").stdout.splitlines()
     assert [json.loads(line)["seq"] for line in events] == list(range(1, len(events) + 1))
     state = initial_state("edits-1-session")
     for line in events:
         state = reduce(state, decode_event(line))
-    assert json.loads(desk.run("show", "edits", "--as", "state").stdout) == to_json(state)
-    packets = desk.run("show", "edits", "--as", "packets").stdout.splitlines()
+    assert json.loads(desk.run("show", "edits-1", "--as", "state").stdout) == to_json(state)
+    packets = desk.run("show", "edits-1", "--as", "packets", "--json").stdout.splitlines()
     assert json.loads(packets[-1])["stopReason"] == "end_turn"
     told = [
         json.loads(line)
-        for line in desk.run("show", "edits", "--as", "context").stdout.splitlines()
+        for line in desk.run("show", "edits-1", "--as", "context", "--json").stdout.splitlines()
     ]
     assert {"session:started", "tool:start"} <= {event["type"] for event in told}
 
 
+@pytest.mark.parametrize(
+    ("form", "word"),
+    [("events", "prompt-finished"), ("context", "message:complete"), ("packets", "end_turn")],
+)
+def test_people_see_any_vocabulary_as_lines(
+    desk: Desk, hub: RunningHub, form: str, word: str
+) -> None:
+    lines = desk.run("show", "edits-1", "--as", form).stdout.splitlines()
+    assert any(word in line for line in lines)
+    rest = desk.run("show", "edits-1", "--as", form, "--from", "5").stdout.splitlines()
+    assert rest == lines[len(lines) - len(rest) :]
+    assert 0 < len(rest) < len(lines)
+
+
 def test_a_session_is_shown_as_it_was_and_from_where_one_left(desk: Desk, hub: RunningHub) -> None:
-    at = desk.run("show", "edits", "--as", "events", "--at", "5").stdout.splitlines()
+    at = desk.run("show", "edits-1", "--as", "events", "--json", "--at", "5").stdout.splitlines()
     assert [json.loads(line)["seq"] for line in at] == [1, 2, 3, 4, 5]
-    rest = desk.run("show", "edits", "--json", "--from", "3", "--at", "5").stdout.splitlines()
+    rest = desk.run("show", "edits-1", "--json", "--from", "3", "--at", "5").stdout.splitlines()
     assert [json.loads(line)["seq"] for line in rest] == [4, 5]
-    beyond = desk.run("show", "edits", "--at", "9999")
+    beyond = desk.run("show", "edits-1", "--at", "9999")
     assert (beyond.returncode, "events, not 9999" in beyond.stderr) == (1, True)
 
 

@@ -170,7 +170,8 @@ def show_parser() -> Parser:
         (
             ("quarterdeck show 3f", "what was said and done"),
             ("quarterdeck show 3f --as state --at 120", "the folded state after event 120"),
-            ("quarterdeck show 3f --as events --from 120", "the events after 120, as JSON lines"),
+            ("quarterdeck show 3f --as events --from 120", "the events after 120, a line each"),
+            ("quarterdeck show 3f --as packets --json", "as packets, for programs"),
         ),
     )
     parser.add_argument("session", metavar="SESSION", help=SESSION)
@@ -187,7 +188,7 @@ def show_parser() -> Parser:
         "--from", type=whole_number, dest="from_seq", default=0, metavar="SEQ", help="after this"
     )
     add_home(parser)
-    add_json(parser, "the same as --as events")
+    add_json(parser, "JSON lines; without --as, the events")
     return parser
 
 

@@ -15,6 +15,7 @@ from quarterdeck.cli.hub_link import Place, open_hub
 from quarterdeck.cli.hub_sessions import find_session, read_events, stored_events
 from quarterdeck.cli.parsers import show_parser
 from quarterdeck.cli.screen import Screen
+from quarterdeck.cli.show_view import VIEWS, View, show_lines
 from quarterdeck.cli.story import StoryView
 from quarterdeck.dialects.context import ContextProjector, encode_context_event
 from quarterdeck.dialects.packets import PacketProjector
@@ -27,7 +28,7 @@ def run(arguments: list[str]) -> int:
     chosen = read(show_parser(), arguments)
     if chosen is None:
         return DONE
-    if chosen.json:
+    if chosen.json and chosen.form == "text":
         chosen.form = "events"
     return anyio.run(_show, chosen)
 
@@ -39,7 +40,10 @@ async def _show(chosen: Namespace) -> int:
         if chosen.at is not None and chosen.at > last_seq:
             raise CommandFailed(f"the session has {last_seq} events, not {chosen.at}")
         until = last_seq if chosen.at is None else chosen.at
-        await _FORMS[chosen.form](hub.api, session, chosen.from_seq, until)
+        if chosen.form in VIEWS and not chosen.json:
+            await _lines(hub.api, session, chosen.from_seq, until, chosen.form)
+        else:
+            await _FORMS[chosen.form](hub.api, session, chosen.from_seq, until)
     return DONE
 
 
@@ -56,6 +60,18 @@ async def _text(api: HubApi, session: _Session, after: int, until: int) -> None:
     view.end()
     for request in state.pending_permission_requests:
         view.note(f"{request.request_id} waits for an answer")
+
+
+async def _lines(api: HubApi, session: _Session, after: int, until: int, view: View) -> None:
+    """Show a vocabulary to people; what was told up to `after` is left out."""
+    screen = Screen(sys.stdout)
+    facts = {**session, "agentDefinitionId": session.get("agent")}
+    events = [event async for event in read_events(api, session["sessionId"], until=until)]
+    before = [event for event in events if event.seq <= after]
+    hidden = len(list(show_lines(facts, before, view, screen.width))) if before else 0
+    for number, line in enumerate(show_lines(facts, events, view, screen.width)):
+        if number >= hidden:
+            screen.line(line)
 
 
 async def _events(api: HubApi, session: _Session, after: int, until: int) -> None:

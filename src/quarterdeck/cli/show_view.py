@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, assert_never
 
 import msgspec
 
-from quarterdeck.cli.demo_text import clean
+from quarterdeck.cli.text import plain
 from quarterdeck.dialects.context import ContextEvent, ContextProjector
 from quarterdeck.dialects.packets import Packet, PacketProjector, packet_type
 from quarterdeck.protocol import Event, SessionSnapshotWire
@@ -82,7 +82,7 @@ def row_lines(row: Row, width: int = WIDTH) -> Iterator[str]:
 
 def visible(text: object) -> str:
     """Return text that only shows itself: no control characters, none that hide or turn others."""
-    return _SURROGATE.sub("\ufffd", _INVISIBLE.sub("\ufffd", clean(text)))
+    return _SURROGATE.sub("\ufffd", _INVISIBLE.sub("\ufffd", plain(text)))
 
 
 def _one_line(text: str) -> str:
