@@ -6,7 +6,7 @@ import sys
 
 from harness import HERE, Figures, Table, best, contest, middle, table
 
-LIVE = {"1": "100000", "100": "10000", "1000": "2000"}
+LIVE = {"1": "100000", "100": "10000", "1000": "4000"}
 """How many updates the agent sends to so many clients."""
 PACED = {"1": ("500", "0.005"), "100": ("300", "0.01"), "1000": ("60", "0.1")}
 """The same, and the seconds between them."""

@@ -29,7 +29,7 @@ from quarterdeck.cli.up import Invitation, invite
 from quarterdeck.errors import CommandFailed
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.options import AgentSettings, HubOptions
-from quarterdeck.server.serving import serving
+from quarterdeck.server.running import serving
 from quarterdeck.testing import load_scenario, scripted_agent
 from quarterdeck.wire import background_tasks
 

@@ -29,7 +29,7 @@ from quarterdeck.server.hub import Hub
 from quarterdeck.server.invitation import pairing_link, qr_text
 from quarterdeck.server.listening import is_loopback
 from quarterdeck.server.options import HubOptions
-from quarterdeck.server.serving import serving
+from quarterdeck.server.running import serving
 
 logger = logging.getLogger(__name__)
 

@@ -58,12 +58,12 @@ def asked(port: int, session_id: str) -> socket.socket:
 async def drained(raw: socket.socket) -> tuple[list[int], list[str]]:
     """Read all that is left; return numbers and names."""
     data = b""
-    stream = await SocketStream.from_socket(raw)
-    try:
-        while True:
-            data += await stream.receive(1 << 20)
-    except (anyio.EndOfStream, anyio.BrokenResourceError):
-        pass
+    async with await SocketStream.from_socket(raw) as stream:
+        try:
+            while True:
+                data += await stream.receive(1 << 20)
+        except (anyio.EndOfStream, anyio.BrokenResourceError):
+            pass
     body = Chunks().feed(data.partition(b"\r\n\r\n")[2])
     said = EventParser().feed(body)
     return [each.data["seq"] for each in said if each.name == "message"], [e.name for e in said]
