@@ -15,8 +15,10 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from quarterdeck.server import AgentSettings
 from tests.server.api.kit import Client, client_of
+from tests.taping.tapes import environment
 
 PROGRAM = Path(__file__).with_name("hub_program.py")
+ROOT = Path(__file__).parents[3]
 
 
 class HubProcess:
@@ -37,8 +39,8 @@ class HubProcess:
 async def hub_process(home: Path, agent: AgentSettings) -> AsyncIterator[HubProcess]:
     """Start a hub with the agent "mine"; it is killed in the end, if it still runs."""
     command = [sys.executable, str(PROGRAM), str(home), "mine", agent.command, *agent.args]
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    async with await anyio.open_process(command, env=environ, stderr=None) as process:
+    env = environment(ROOT)
+    async with await anyio.open_process(command, env=env, stderr=None) as process:
         try:
             assert process.stdout is not None
             lines = BufferedByteReceiveStream(process.stdout)
