@@ -97,12 +97,24 @@ async def test_a_method_that_does_not_exist_is_for_nobody() -> None:
             assert (await client.call("x/y"))["error"]["code"] == "acpjs/config-invalid"
 
 
+def _first(heard: list[dict[str, Any]], key: str, kind: str, **payload: Any) -> int:
+    """Return the place of the first frame that has an event of a kind and with that payload."""
+    return next(
+        place
+        for place, frame in enumerate(heard)
+        for event in frame.get("events", ())
+        if frame.get("subscription") == key
+        and event["type"] == kind
+        and event["payload"].items() >= payload.items()
+    )
+
+
 async def test_many_events_come_in_one_frame_and_before_the_answer_that_follows_them(
     tmp_path: Path,
 ) -> None:
     storage = SqliteStorage(tmp_path / "log.db")
     async with served(storage=storage) as (host, port), peer(port) as client:
-        session_id = await opened(host, tmp_path, PIECES)
+        session_id = await opened(host, tmp_path, PIECES, {"title": "Words"})
         await client.say(subscribe={"subscription": "s", "sessionId": session_id, "fromSeq": 0})
         await client.say(subscribe={"subscription": "h", "fromSeq": 0})
         text = [{"type": "text", "text": "x"}]
@@ -112,12 +124,9 @@ async def test_many_events_come_in_one_frame_and_before_the_answer_that_follows_
         events = [event for frame in frames for event in frame["events"]]
         assert events == log
         assert len(frames) < len(log) / 4
-        # The host tells of the end of the turn; the session's own event of it comes before.
-        last = [index for index, each in enumerate(client.heard) if each.get("subscription") == "s"]
-        host_told = [
-            index for index, each in enumerate(client.heard) if each.get("subscription") == "h"
-        ]
-        assert max(last) < max(host_told)
+        # The host tells of the title; the session's own event of it comes before.
+        told = _first(client.heard, "s", "session-info-update")
+        assert told < _first(client.heard, "h", "session-updated", title="Words")
 
 
 async def test_an_answer_needs_the_scope_and_counts_once(tmp_path: Path) -> None:

@@ -120,6 +120,8 @@ class _Subscription:
         except StorageFailed as error:
             self._on_failed(self._key, error)
             return None
+        if self.is_last:  # what was published meanwhile tells of what others have not sent yet
+            run = run.up_to(goal)
         self._cursor = run.last
         return run.frame(self._head)
 

@@ -82,6 +82,13 @@ class Run:
             return self
         return Run(self.numbers[skipped:], self.events[skipped:], self.last, self._prefix)
 
+    def up_to(self, number: int) -> Run:
+        """Return what does not go beyond a number."""
+        if self.last <= number:
+            return self
+        kept = bisect_right(self.numbers, number)
+        return Run(self.numbers[:kept], self.events[:kept], number, self._prefix)
+
 
 class _Numbered(msgspec.Struct):
     seq: int
