@@ -1,10 +1,14 @@
-"""What agents ask of people, as a program answers it: the part of `Host` that is about that."""
+"""What agents ask of people, as a program answers it: the part of `Host` that is about that.
+
+And whether there is any point in answering: what cannot be recorded is not begun.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from quarterdeck.errors import StorageFailed
 from quarterdeck.host.asked import Asked
 from quarterdeck.host.journal import Journal
 from quarterdeck.host.work import Done
@@ -46,3 +50,12 @@ class Answering:
     def get_elicitations(self) -> list[HostElicitationSnapshot]:
         """Return the questions to people that were resolved lately, then those that wait."""
         return [question.snapshot() for question in self._asked.elicitations.all()]
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the log takes events; if it is broken, nothing new is begun."""
+        try:
+            self._journal.check()
+        except StorageFailed:
+            return False
+        return True

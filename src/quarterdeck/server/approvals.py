@@ -9,73 +9,45 @@ told so, and the audit says it (docs/adr/0015).
 from __future__ import annotations
 
 import logging
+import sqlite3
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
 from msgspec import UNSET
 
-from quarterdeck.dialects.context import InspectedCall, inspect_call, resolution
 from quarterdeck.errors import AcpError, HubDatabaseFailed, QuarterdeckError, RequestRefused
 from quarterdeck.host import Host
-from quarterdeck.protocol import Event, HostPermissionSnapshot
+from quarterdeck.protocol import ERROR_CODES, Event
 from quarterdeck.server import decision_rows as rows
-from quarterdeck.server.approval_views import (
-    ApprovalView,
-    OptionView,
-    call_view,
-    digest_of,
-    is_ambiguous,
-    option_views,
-)
+from quarterdeck.server.approval_views import ApprovalView
 from quarterdeck.server.call_watch import CallWatch, Shown
+from quarterdeck.server.clock import written
 from quarterdeck.server.database import HubDatabase
 from quarterdeck.server.decision_rows import Decider, Decision, Question
+from quarterdeck.server.device import Device
 from quarterdeck.server.keeper import Keeper
 from quarterdeck.server.left_decisions import settle_left_decisions
 from quarterdeck.server.options import Policy
+from quarterdeck.server.pending import (
+    WITHDRAWN,
+    Pending,
+    facts_of,
+    gone,
+    is_same,
+    make_pending,
+    rejecting,
+    sent_outcome,
+    winner,
+)
 from quarterdeck.server.policy import decide_by_rules
-from quarterdeck.server.refusals import invalid, not_found
+from quarterdeck.server.refusals import not_found
 from quarterdeck.server.tables import now
 
 logger = logging.getLogger(__name__)
-
-_CANCELLED: Final = {"outcome": "cancelled"}
-_WITHDRAWN: Final = Decider(kind="withdrawn")
-
-
-@dataclass
-class _Pending:
-    """A request that waits, with all that a decision needs."""
-
-    view: ApprovalView
-    said: Sequence[Mapping[str, Any]]
-    call: InspectedCall
-    question: Question
-    over: anyio.Event = field(default_factory=anyio.Event)
-
-    def outcome(self, option_id: str | None) -> tuple[dict[str, Any], str | None]:
-        """Return what is sent to the agent for a choice, and its kind.
-
-        Raises:
-            RequestRefused: if there is no such option, or two.
-        """
-        if option_id is None:
-            return dict(_CANCELLED), None
-        if self.view.is_ambiguous:
-            message = (
-                "two options of this request have the same id, so an answer does not say which is "
-                "meant; answer it with cancelled"
-            )
-            raise RequestRefused(409, "ambiguous", message)
-        for option in self.view.options:
-            if option.option_id == option_id:
-                return {"outcome": "selected", "optionId": option_id}, option.kind
-        choices = ", ".join(option.option_id for option in self.view.options) or "none"
-        raise invalid(f"{option_id!r} is no option of this request; there are: {choices}")
 
 
 class Approvals:
@@ -87,7 +59,7 @@ class Approvals:
         self._database = database
         self._keeper = keeper
         self._calls = CallWatch(host, self._on_mismatch)
-        self._pending: dict[str, _Pending] = {}
+        self._pending: dict[str, Pending] = {}
         self._tasks: TaskGroup | None = None
 
     async def start(self, tasks: TaskGroup) -> None:
@@ -130,45 +102,21 @@ class Approvals:
         )
         if request is None or request.status != "pending" or request_id in self._pending:
             return
-        pending = self._made(request)
+        asked: Any = request.tool_call
+        tool_call = asked if isinstance(asked, dict) else {}
+        expiry = self.policy.expiry_seconds
+        pending = make_pending(
+            request,
+            self._host.get_session(request.session_id),
+            self._calls.said(request.session_id, tool_call),
+            asked_at=now(),
+            expires_at=None if expiry is None else written(time.time() + expiry),
+        )
         self._pending[request_id] = pending
         assert self._tasks is not None
         self._tasks.start_soon(self._take, pending)
 
-    def _made(self, request: HostPermissionSnapshot) -> _Pending:
-        tool_call: Any = request.tool_call if isinstance(request.tool_call, dict) else {}
-        said = self._calls.said(request.session_id, tool_call)
-        call = inspect_call(said)
-        digest, options = digest_of(request), option_views(request.options)
-        session = self._host.get_session(request.session_id)
-        agent = UNSET if session is None else session.agent_definition_id
-        expiry = self.policy.expiry_seconds
-        view = ApprovalView(
-            request_id=request.request_id,
-            session_id=request.session_id,
-            agent_id=request.agent_id,
-            agent=agent,
-            cwd="" if session is None else session.cwd,
-            title=UNSET if session is None else session.title,
-            tool_call=request.tool_call,
-            call=call_view(call),
-            options=options,
-            is_ambiguous=is_ambiguous(options),
-            digest=digest,
-            asked_at=now(),
-            expires_at=UNSET if expiry is None else _time(time.time() + expiry),
-        )
-        question = Question(
-            request_id=view.request_id,
-            session_id=view.session_id,
-            agent=None if agent is UNSET else agent,
-            digest=digest,
-            asked=request.tool_call,
-            asked_at=view.asked_at,
-        )
-        return _Pending(view, said, call, question)
-
-    async def _take(self, pending: _Pending) -> None:
+    async def _take(self, pending: Pending) -> None:
         """Note a request, decide it by the policy, or wait until it expires."""
         try:
             await self._database.write(lambda connection: rows.add(connection, pending.question))
@@ -181,9 +129,9 @@ class Approvals:
         with anyio.move_on_after(expiry):
             await pending.over.wait()
         if not pending.over.is_set():
-            await self._decide(pending, _rejecting(pending.view.options), Decider(kind="expiry"))
+            await self._decide(pending, rejecting(pending.view.options), Decider(kind="expiry"))
 
-    async def _apply_policy(self, pending: _Pending) -> None:
+    async def _apply_policy(self, pending: Pending) -> None:
         if pending.over.is_set():
             return
         view = pending.view
@@ -193,13 +141,13 @@ class Approvals:
         )
         by = Decider(kind="policy", rule=rule)
         if decision == "deny":
-            await self._decide(pending, _rejecting(view.options), by)
+            await self._decide(pending, rejecting(view.options), by)
         elif decision == "allow" and not view.is_ambiguous:
             allowing = [each for each in view.options if each.kind == "allow_once"]
             if allowing:  # else a person has to say for how long
                 await self._decide(pending, allowing[0].option_id, by)
 
-    async def _decide(self, pending: _Pending, option_id: str | None, by: Decider) -> None:
+    async def _decide(self, pending: Pending, option_id: str | None, by: Decider) -> None:
         try:
             await self.answer(pending.view.request_id, option_id, by=by)
         except RequestRefused as error:  # somebody was faster
@@ -216,7 +164,7 @@ class Approvals:
         assert self._tasks is not None
         self._tasks.start_soon(self._note_left, pending, payload)
 
-    async def _note_left(self, pending: _Pending, payload: Mapping[str, Any]) -> None:
+    async def _note_left(self, pending: Pending, payload: Mapping[str, Any]) -> None:
         """Note how a request ended that the inbox did not answer."""
 
         def note(connection: Any) -> None:
@@ -226,10 +174,9 @@ class Approvals:
                 return
             if payload["status"] == "answered":
                 by = Decider(kind="client")
-                rows.answer(connection, pending.question, payload.get("outcome"), by)
-                rows.delivered(connection, pending.view.request_id)
+                _note_answer(pending.question, payload.get("outcome"), by, connection)
             else:
-                rows.supersede(connection, pending.view.request_id, _WITHDRAWN)
+                rows.supersede(connection, pending.view.request_id, WITHDRAWN)
 
         try:
             await self._database.write(note)
@@ -271,28 +218,25 @@ class Approvals:
         return await self._told(request_id, by, key, is_winner=True)
 
     async def _deliver(
-        self, pending: _Pending, outcome: dict[str, Any], kind: str | None, by: Decider
+        self, pending: Pending, outcome: dict[str, Any], kind: str | None, by: Decider
     ) -> None:
         """Give the answer that won to the host; the shield: half of it must not stay undone."""
         view = pending.view
-        sent = dict(outcome)
-        if by.kind in ("policy", "expiry"):
-            rule = "" if by.rule is UNSET else f": {by.rule}"
-            who, why = ("policy", f"policy{rule}") if by.kind == "policy" else ("timeout", "expired")
-            sent["_meta"] = resolution("policy" if who == "policy" else "timeout", why)
-        facts = {**_facts(by), "digest": view.digest, "at": now()}
+        facts = {**facts_of(by), "digest": view.digest, "at": now()}
         if kind is not None and kind.startswith("allow"):
             self._calls.allowed(
                 view.session_id, pending.call.tool_call_id, view.request_id, pending.said
             )
         with anyio.CancelScope(shield=True):
             try:
-                stored = self._host.respond_permission(view.request_id, sent, by=facts)
+                stored = self._host.respond_permission(
+                    view.request_id, sent_outcome(outcome, by), by=facts
+                )
             except AcpError as error:
                 await self._database.write(
-                    lambda connection: rows.supersede(connection, view.request_id, _WITHDRAWN)
+                    lambda connection: rows.supersede(connection, view.request_id, WITHDRAWN)
                 )
-                raise _gone(view.request_id) from error
+                raise gone(view.request_id) from error
             await stored
             await self._database.write(
                 lambda connection: rows.delivered(connection, view.request_id)
@@ -306,15 +250,73 @@ class Approvals:
         if found is None:
             raise not_found(f"request {request_id!r}", "GET /api/permissions lists what waits")
         decision, winning_key = found
-        if is_winner or (decision.state == "answered" and _is_same(decision, winning_key, by, key)):
+        if is_winner or (decision.state == "answered" and is_same(decision, winning_key, by, key)):
             return decision
         if decision.state == "superseded":
-            raise _gone(request_id)
+            raise gone(request_id)
         if decision.state == "pending":
             message = f"request {request_id} was asked before this hub started; it is gone"
             raise RequestRefused(410, "gone", message)
         message = f"request {request_id} is answered already; data has the answer that counts"
-        raise RequestRefused(409, "already-answered", message, data=_winner(decision))
+        raise RequestRefused(409, "already-answered", message, data=winner(decision))
+
+    async def answer_outcome(
+        self, request_id: str, outcome: Mapping[str, Any], device: Device
+    ) -> None:
+        """Answer a permission request or a question for a client that speaks the host's words.
+
+        Raises:
+            AcpError: `acpjs/already-answered`, or `acpjs/config-invalid` if it is no answer.
+        """
+        by = self.decider(device)
+        try:
+            if request_id.startswith("elic-"):
+                await self.answer_question(request_id, outcome, by=by)
+            else:
+                await self.answer(request_id, _chosen(outcome), by=by)
+        except RequestRefused as error:
+            is_over = error.status in (404, 409, 410)
+            code = ERROR_CODES["already_answered" if is_over else "config_invalid"]
+            raise AcpError(code, error.message, data=error.data) from error
+
+    async def answer_question(
+        self, request_id: str, response: Mapping[str, Any], *, by: Decider
+    ) -> Decision:
+        """Answer a question; what is answered is the agent's alone, how it was is in the audit.
+
+        Raises:
+            RequestRefused: if it is not asked (any more).
+            AcpError: `acpjs/config-invalid` if it is no answer.
+        """
+        asked = next(
+            (each for each in self._host.get_elicitations() if each.request_id == request_id), None
+        )
+        if asked is None:
+            raise not_found(f"question {request_id!r}", "GET /api/elicitations lists what waits")
+        if asked.status == "superseded":
+            raise gone(request_id)
+        if asked.status == "answered":
+            message = f"question {request_id} is answered already"
+            raise RequestRefused(409, "already-answered", message)
+        question = Question(
+            request_id=request_id,
+            session_id=None if asked.session_id is UNSET else asked.session_id,
+            agent=None,
+            digest="",
+            asked=dict(asked.request),
+            asked_at=now(),
+        )
+        stored = self._host.respond_elicitation(request_id, response)
+        with anyio.CancelScope(shield=True):
+            await stored
+            outcome = {"action": response.get("action")}
+            await self._database.write(partial(_note_answer, question, outcome, by))
+        return await self._told(request_id, by, None, is_winner=True)
+
+    @staticmethod
+    def decider(device: Device) -> Decider:
+        """Return a device as who decides."""
+        return Decider(kind="device", device_id=device.id, device_name=device.name)
 
     async def decisions(
         self, *, before: int | None, session_id: str | None, limit: int
@@ -337,37 +339,19 @@ class Approvals:
         )
 
 
-def _rejecting(options: Sequence[OptionView]) -> str | None:
-    """Return the option that refuses once; without one, or if it is not clear, it is cancelled."""
-    if is_ambiguous(options):
+def _note_answer(
+    question: Question, outcome: Any, by: Decider, connection: sqlite3.Connection
+) -> None:
+    """Note an answer that its agent has already."""
+    rows.answer(connection, question, outcome, by)
+    rows.delivered(connection, question.request_id)
+
+
+def _chosen(outcome: Mapping[str, Any]) -> str | None:
+    option_id = outcome.get("optionId")
+    if outcome.get("outcome") == "selected" and isinstance(option_id, str):
+        return option_id
+    if outcome.get("outcome") == "cancelled":
         return None
-    return next((each.option_id for each in options if each.kind == "reject_once"), None)
-
-
-def _is_same(decision: Decision, winning_key: str | None, by: Decider, key: str | None) -> bool:
-    if key is None or key != winning_key or decision.by is UNSET:
-        return False
-    return decision.by.device_id == by.device_id
-
-
-def _winner(decision: Decision) -> dict[str, Any]:
-    return {
-        "requestId": decision.request_id,
-        "outcome": decision.outcome,
-        "by": {} if decision.by is UNSET else _facts(decision.by),
-        "decidedAt": None if decision.decided_at is UNSET else decision.decided_at,
-    }
-
-
-def _facts(by: Decider) -> dict[str, Any]:
-    named = {"deviceId": by.device_id, "deviceName": by.device_name, "rule": by.rule}
-    return {"kind": by.kind, **{name: each for name, each in named.items() if each is not UNSET}}
-
-
-def _gone(request_id: str) -> RequestRefused:
-    message = f"request {request_id} was withdrawn: its turn was cancelled, or its agent ended"
-    return RequestRefused(410, "gone", message)
-
-
-def _time(seconds: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + "Z"
+    message = "an outcome is {outcome: 'cancelled'} or {outcome: 'selected', optionId: …}"
+    raise AcpError(ERROR_CODES["config_invalid"], message)

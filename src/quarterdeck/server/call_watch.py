@@ -18,7 +18,7 @@ REMEMBERED: Final = 200  # calls of a session of which is known what was said
 SAID: Final = 16  # payloads of a call; when there are more, those in the middle are left out
 _CALLS: Final = frozenset({"tool-call", "tool-call-update"})
 _WORKING: Final = frozenset({"active", "prompting", "resuming"})
-_EMPTY: Final = (None, {}, [], "")
+_EMPTY: Final[tuple[Any, ...]] = (None, {}, [], "")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Decisions as hub.db has them: each function is one step inside a transaction.
 
-    pending → answered (by a device, a rule of the policy, or because it expired)
-    pending → superseded (the turn was cancelled, the agent or the hub ended)
+pending → answered (by a device, a rule of the policy, or because it expired)
+pending → superseded (the turn was cancelled, the agent or the hub ended)
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def add(connection: sqlite3.Connection, question: Question) -> None:
     )
 
 
-def answer(  # noqa: PLR0913 - a row
+def answer(
     connection: sqlite3.Connection,
     question: Question,
     outcome: Any,

@@ -22,18 +22,21 @@ from quarterdeck.protocol import Event, SessionSnapshotWire
 from quarterdeck.server.approvals import Approvals
 from quarterdeck.server.database import HubDatabase, open_database
 from quarterdeck.server.gate import GATE_TABLES, Gate
+from quarterdeck.server.guard import GateOptions
 from quarterdeck.server.home import locked_home
 from quarterdeck.server.keeper import Keeper
 from quarterdeck.server.known_agents import KnownAgents
 from quarterdeck.server.library import Library
 from quarterdeck.server.options import HubOptions
 from quarterdeck.server.queue import PromptQueue
+from quarterdeck.server.secrets import owner_token
 from quarterdeck.server.tables import CORE_TABLES
 from quarterdeck.server.watch import Watch
 from quarterdeck.storage import SqliteStorage
 from quarterdeck.wire import background_tasks
 
-LOG, DATABASE = "log.db", "hub.db"
+_LOG_FAILED = "storage/write-failed"
+LOG, DATABASE, TOKEN = "log.db", "hub.db", "token"
 
 
 class Hub:
@@ -52,6 +55,7 @@ class Hub:
         self.started_at = time.time()
         self.watch = Watch()
         self.storage_failures = 0
+        self._is_log_failing = False
         self._stack = AsyncExitStack()
         self._unfollow: Callable[[], None] | None = None
 
@@ -88,7 +92,8 @@ class Hub:
         parts = (*CORE_TABLES, *GATE_TABLES)
         self.database = await stack.enter_async_context(open_database(home / DATABASE, parts))
         self.host = await stack.enter_async_context(Host(self._host_options()))
-        self.gate = await Gate.open(self.database, options)
+        self.gate = Gate(self.database, GateOptions(listening=options.listening))
+        await self.gate.load(owner_token(home / TOKEN))
         known = KnownAgents(options.agents, options.environ)
         self.keeper = Keeper(self.host, self.database, known, self.watch)
         self.prompts = PromptQueue(self.host, self.database, self.keeper, self.watch)
@@ -103,9 +108,7 @@ class Hub:
         await self.prompts.start(tasks)
 
     def _host_options(self) -> HostOptions:
-        storage = SqliteStorage(
-            self.options.home / LOG, synchronous=self.options.synchronous
-        )
+        storage = SqliteStorage(self.options.home / LOG, synchronous=self.options.synchronous)
         return HostOptions(
             storage=storage,
             terminal=DefaultTerminalHandler(),
@@ -117,8 +120,25 @@ class Hub:
     def _on_event(self, event: Event) -> None:
         self.watch.on_event(event)
         self.approvals.on_event(event)
-        if event.type == "diagnostic" and event.payload.get("code") == "storage/write-failed":
-            self.storage_failures += 1
+        # Until it works again, nothing else gets through.
+        is_failure = event.type == "diagnostic" and event.payload["code"] == _LOG_FAILED
+        self.storage_failures += is_failure
+        self._is_log_failing = is_failure
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the log can be written."""
+        return self.host.is_healthy and not self._is_log_failing
+
+    @property
+    def pending_approvals(self) -> int:
+        return len(self.approvals.pending)
+
+    @property
+    def open_connections(self) -> int:
+        """Requests and streams of all devices that are open now."""
+        devices = self.gate.devices
+        return sum(devices.live_count(device.id) for device in devices.all)
 
     # ---- sessions ------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ its environment (INV-7): one that had some cannot be started again by the hub al
 
 from __future__ import annotations
 
-
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -15,7 +14,7 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import UNSET
 
-from quarterdeck.errors import AcpError, RequestRefused
+from quarterdeck.errors import AcpError, RequestRefused, RpcError
 from quarterdeck.host import Host, resolve_agent_definition
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import (
@@ -48,9 +47,7 @@ class _Shared:
 class Keeper:
     """Starts agents and revives sessions."""
 
-    def __init__(
-        self, host: Host, database: HubDatabase, known: KnownAgents, watch: Watch
-    ) -> None:
+    def __init__(self, host: Host, database: HubDatabase, known: KnownAgents, watch: Watch) -> None:
         self.known = known
         self._host = host
         self._database = database
@@ -214,8 +211,14 @@ class Keeper:
             "additional_directories": session.additional_directories,
         }
         if can_resume(agent):
-            await self._host.resume_session(agent.agent_id, session_id, **place)
-        elif can_load(agent):
+            try:
+                await self._host.resume_session(agent.agent_id, session_id, **place)
+            except RpcError:
+                if not can_load(agent):
+                    raise
+            else:
+                return
+        if can_load(agent):
             await self._host.load_session(agent.agent_id, session_id, **place)
         else:
             message = f"agent {name!r} can neither resume nor load sessions; start a new one"
@@ -265,7 +268,3 @@ def _again(failure: Exception) -> Exception:
         facts = {"data": failure.data, "retryable": failure.retryable}
         return AcpError(failure.code, failure.message, **facts)
     return failure
-
-
-def now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -54,9 +54,7 @@ class KnownAgent(Answer, frozen=True, kw_only=True):
 class KnownAgents:
     """Finds agents by name; what is configured wins over what is well known."""
 
-    def __init__(
-        self, configured: Mapping[str, AgentSettings], environ: Mapping[str, str]
-    ) -> None:
+    def __init__(self, configured: Mapping[str, AgentSettings], environ: Mapping[str, str]) -> None:
         self._configured = dict(configured)
         self._path = environ.get("PATH")
 
@@ -77,8 +75,8 @@ class KnownAgents:
             return self._configured[name]
         if name == DEMO:
             # The program that runs the hub, not whatever PATH has under that name.
-            args = ("-m", "quarterdeck", "acp", "--model", "demo")
-            return AgentSettings(command=sys.executable, args=args)
+            acp = ("-m", "quarterdeck", "acp", "--model", "demo")
+            return AgentSettings(command=sys.executable, args=acp)
         if name not in WELL_KNOWN:
             return None
         command, args = WELL_KNOWN[name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 from quarterdeck.errors import EventInvalid
 from quarterdeck.protocol import decode_event
@@ -22,15 +22,12 @@ async def settle_left_decisions(storage: Storage, database: HubDatabase) -> None
             storage, decision.session_id or "", decision.request_id
         )
 
-        def settle(
-            connection: Any, request_id: str = decision.request_id, was_given: bool = was_given
-        ) -> None:
-            if was_given:
-                rows.delivered(connection, request_id)
-            else:
-                rows.supersede(connection, request_id, _RESTART)
-
-        await database.write(settle)
+        if was_given:
+            await database.write(partial(rows.delivered, request_id=decision.request_id))
+        else:
+            await database.write(
+                partial(rows.supersede, request_id=decision.request_id, by=_RESTART)
+            )
 
 
 async def _was_answered(storage: Storage, session_id: str, request_id: str) -> bool:
@@ -47,5 +44,5 @@ async def _was_answered(storage: Storage, session_id: str, request_id: str) -> b
             after = max(after, event.seq)
             is_end = event.type == "permission-request-resolved"
             if is_end and event.payload.get("requestId") == request_id:
-                return event.payload.get("status") == "answered"
+                return bool(event.payload.get("status") == "answered")
     return False

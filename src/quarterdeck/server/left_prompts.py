@@ -40,10 +40,10 @@ async def _settle(storage: Storage, database: HubDatabase, row: Row, after: int)
             ended = event.payload
             break
     state: PromptState = "interrupted"
-    stop_reason, error = None, _UNHEARD if seq is None else _HEARD
+    stop_reason: str | None = None
+    error: PromptError | None = _UNHEARD if seq is None else _HEARD
     if ended is not None:
-        state, stop_reason, failure = outcome_of(ended)
-        error = failure
+        state, stop_reason, error = outcome_of(ended)
     await database.write(
         lambda connection: rows.end(
             connection, row.id, state, seq=seq, stop_reason=stop_reason, error=error

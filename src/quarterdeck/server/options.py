@@ -6,14 +6,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 from msgspec import Struct
 
 from quarterdeck.dialects.context import PolicyRules
-
-PORT: Final = 8730
-"""Where the hub listens unless it is told otherwise."""
+from quarterdeck.server.listening import DEFAULT_PORT, LOOPBACK, Listening
 
 
 class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,18 +55,17 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """After which a request that nobody answered is rejected; by default it waits."""
 
 
-
 @dataclass(frozen=True, kw_only=True)
 class HubOptions:
     """Everything a hub is told at its start."""
 
     home: Path
     """Its data directory; see `default_home`."""
-    host: str = "127.0.0.1"
-    port: int = PORT
+    host: str = LOOPBACK
+    port: int = DEFAULT_PORT
     """0 takes any that is free."""
     agents: Mapping[str, AgentSettings] = field(default_factory=dict)
-    policy: Policy = Policy()
+    policy: Policy = field(default_factory=Policy)
     certificate: Path | None = None
     """With `private_key`: TLS, which every address but this computer's own needs."""
     private_key: Path | None = None
@@ -79,6 +76,16 @@ class HubOptions:
     """Whether the log also survives a power cut, for an fsync per commit."""
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Where agents are looked for: PATH."""
+
+    @property
+    def listening(self) -> Listening:
+        return Listening(
+            host=self.host,
+            port=self.port,
+            allowed_hosts=self.allowed_hosts,
+            has_tls=self.certificate is not None,
+            is_behind_proxy=self.behind_proxy,
+        )
 
 
 def default_home(environ: Mapping[str, str]) -> Path:

@@ -86,7 +86,7 @@ def get(connection: sqlite3.Connection, session_id: str, key: str) -> Row:
     return row
 
 
-def add(  # noqa: PLR0913 - a row
+def add(
     connection: sqlite3.Connection,
     session_id: str,
     key: str,
@@ -141,9 +141,7 @@ def repeated(
     return get(connection, session_id, key)
 
 
-def edit(
-    connection: sqlite3.Connection, session_id: str, key: str, blocks: Sequence[Any]
-) -> Row:
+def edit(connection: sqlite3.Connection, session_id: str, key: str, blocks: Sequence[Any]) -> Row:
     """Change a prompt that waits."""
     _change_queued(connection, session_id, key, "blocks = ?", _text(blocks))
     return get(connection, session_id, key)

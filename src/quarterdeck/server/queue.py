@@ -20,6 +20,7 @@ from quarterdeck.errors import (
     HubDatabaseFailed,
     QuarterdeckError,
     RequestRefused,
+    RpcError,
     StorageFailed,
 )
 from quarterdeck.host import Host
@@ -118,12 +119,10 @@ class PromptQueue:
         return row.entry
 
     async def get(self, session_id: str, key: str) -> PromptEntry:
-        row = await self._database.read(
-            lambda connection: rows.get(connection, session_id, key)
-        )
+        row = await self._database.read(lambda connection: rows.get(connection, session_id, key))
         return row.entry
 
-    async def list(self, session_id: str, limit: int) -> list[PromptEntry]:
+    async def entries(self, session_id: str, limit: int) -> list[PromptEntry]:
         return await self._database.read(
             lambda connection: rows.listed(connection, session_id, limit)
         )
@@ -255,9 +254,7 @@ class PromptQueue:
             await begun.wait()
         finally:
             unsubscribe()
-        await self._database.write(
-            lambda connection: rows.note_seq(connection, row.id, seqs[0])
-        )
+        await self._database.write(lambda connection: rows.note_seq(connection, row.id, seqs[0]))
 
     async def _end(
         self,
@@ -299,6 +296,11 @@ class PromptQueue:
 
 
 def _facts(error: Exception) -> PromptError:
-    code = error.code if isinstance(error, AcpError | RequestRefused) else "quarterdeck/failed"
-    message = error.message if isinstance(error, AcpError | RequestRefused) else str(error)
-    return PromptError(code=str(code), message=message)
+    match error:
+        case AcpError() | RequestRefused():
+            return PromptError(code=str(error.code), message=error.message)
+        case RpcError():
+            message = f"the agent refused: {error.message}"
+            return PromptError(code=str(ERROR_CODES["agent_error"]), message=message)
+        case _:
+            return PromptError(code="quarterdeck/failed", message=str(error))

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from quarterdeck.errors import (
     AcpError,
+    HubDatabaseFailed,
     QuarterdeckError,
     RequestRefused,
     RpcError,
@@ -42,17 +43,27 @@ def refusal_of(error: Exception) -> Response:
     """Return the answer to whoever asked for what ended in `error`."""
     match error:
         case RequestRefused():
-            facts = (error.code, error.message, error.retryable, error.data)
-            return error_response(error.status, *facts)
+            return error_response(
+                error.status,
+                error.code,
+                error.message,
+                retryable=error.retryable,
+                data=error.data,
+            )
         case AcpError():
             status = _STATUSES.get(error.code, _BAD_GATEWAY)
-            return error_response(status, error.code, error.message, error.retryable, error.data)
+            facts = {"retryable": error.retryable, "data": error.data}
+            return error_response(status, error.code, error.message, **facts)
         case RpcError():
             data = {"code": error.code, "message": error.message, "data": error.data}
             message = f"the agent refused: {error.message}"
-            return error_response(_BAD_GATEWAY, ERROR_CODES["agent_error"], message, False, data)
+            code = ERROR_CODES["agent_error"]
+            return error_response(_BAD_GATEWAY, code, message, data=data)
         case StorageFailed():
-            return error_response(503, "quarterdeck/unavailable", str(error), not error.is_final)
+            code = "quarterdeck/unavailable"
+            return error_response(503, code, str(error), retryable=not error.is_final)
+        case HubDatabaseFailed():
+            return error_response(503, "quarterdeck/unavailable", str(error), retryable=True)
         case QuarterdeckError():
             return error_response(500, "quarterdeck/failed", str(error))
         case _:
@@ -62,11 +73,7 @@ def refusal_of(error: Exception) -> Response:
 
 
 def error_response(
-    status: int,
-    code: str,
-    message: str,
-    retryable: bool = False,  # noqa: FBT001, FBT002 - the fields of an error, in order
-    data: Any = None,
+    status: int, code: str, message: str, *, retryable: bool = False, data: Any = None
 ) -> Response:
     facts: dict[str, Any] = {"code": str(code), "message": message, "retryable": retryable}
     if data is not None:

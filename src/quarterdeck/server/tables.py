@@ -24,7 +24,8 @@ def _agents(connection: sqlite3.Connection) -> None:
 def _prompts(connection: sqlite3.Connection) -> None:
     connection.execute(
         "CREATE TABLE prompts (id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL,"
-        " key TEXT NOT NULL, digest BLOB NOT NULL, blocks TEXT NOT NULL, is_urgent INTEGER NOT NULL,"
+        " key TEXT NOT NULL, digest BLOB NOT NULL, blocks TEXT NOT NULL,"
+        " is_urgent INTEGER NOT NULL,"
         " state TEXT NOT NULL, after_seq INTEGER, seq INTEGER, stop_reason TEXT, error TEXT,"
         " by TEXT, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,"
         " UNIQUE (session_id, key))"
@@ -42,9 +43,7 @@ def _decisions(connection: sqlite3.Connection) -> None:
         " asked TEXT NOT NULL, state TEXT NOT NULL, outcome TEXT, kind TEXT, by TEXT, key TEXT,"
         " is_delivered INTEGER NOT NULL DEFAULT 0, asked_at TEXT NOT NULL, decided_at TEXT)"
     )
-    connection.execute(
-        "CREATE INDEX decisions_open ON decisions (state) WHERE state = 'pending'"
-    )
+    connection.execute("CREATE INDEX decisions_open ON decisions (state) WHERE state = 'pending'")
     connection.execute("CREATE INDEX decisions_of_session ON decisions (session_id, id)")
 
 

@@ -1,0 +1,15 @@
+"""The hub as JSON over HTTP, one module for each noun."""
+
+from quarterdeck.server.api.agents import agent_endpoints
+from quarterdeck.server.api.approvals import approval_endpoints
+from quarterdeck.server.api.operations import operation_endpoints
+from quarterdeck.server.api.prompts import prompt_endpoints
+from quarterdeck.server.api.sessions import session_endpoints
+
+__all__ = [
+    "agent_endpoints",
+    "approval_endpoints",
+    "operation_endpoints",
+    "prompt_endpoints",
+    "session_endpoints",
+]

@@ -1,0 +1,231 @@
+"""Agents: those that run, and those that can be started by name."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import anyio
+from msgspec import UNSET, Meta, UnsetType, field
+
+from quarterdeck.protocol import AgentCapabilitiesWire, AgentSnapshotWire
+from quarterdeck.server.handling import Answer, Asked, Body, Nothing, json_app
+from quarterdeck.server.hub import Hub
+from quarterdeck.server.known_agents import KnownAgent
+from quarterdeck.server.refusals import not_found
+from quarterdeck.server.routes import Endpoint
+
+_Text = Annotated[str, Meta(min_length=1, max_length=4096)]
+
+
+class AgentView(Answer, frozen=True, kw_only=True):
+    """An agent that was started."""
+
+    agent_id: str
+    name: str | UnsetType = UNSET
+    """The known agent, or the id of the definition, it was started by."""
+    status: str
+    restart_count: int
+    reason: str | UnsetType = UNSET
+    exit: dict[str, Any] | UnsetType = UNSET
+    capabilities: AgentCapabilitiesWire | UnsetType = UNSET
+    auth_methods: tuple[dict[str, Any], ...] | UnsetType = UNSET
+    notice: str | UnsetType = UNSET
+    """What whoever started it should know."""
+
+
+class AgentList(Answer, frozen=True, kw_only=True):
+    agents: list[AgentView]
+
+
+class KnownAgentList(Answer, frozen=True, kw_only=True):
+    agents: list[KnownAgent]
+
+
+class Definition(Body, frozen=True, kw_only=True):
+    """How to start an agent by command."""
+
+    id: _Text
+    command: _Text
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    """Never stored: an agent that has some cannot be started again by the hub alone."""
+    cwd: str | None = None
+
+
+class SpawnAgent(Body, frozen=True, kw_only=True):
+    definition: Definition
+
+
+class SignIn(Body, frozen=True, kw_only=True):
+    method_id: _Text
+
+
+class _Agents:
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    async def list(self, _asked: Asked) -> AgentList:
+        return AgentList(agents=[self._view(agent) for agent in self._hub.host.get_agents()])
+
+    async def known(self, _asked: Asked) -> KnownAgentList:
+        # On a thread: it looks for programs, maybe on a slow disk.
+        agents = await anyio.to_thread.run_sync(self._hub.keeper.known.all)
+        return KnownAgentList(agents=agents)
+
+    async def get(self, asked: Asked) -> AgentView:
+        return self._view(self._agent(asked))
+
+    async def start_known(self, asked: Asked) -> AgentView:
+        return self._view(await self._hub.keeper.spawn_known(asked.path["name"]))
+
+    async def spawn(self, asked: Asked) -> AgentView:
+        wanted: Definition = asked.body.definition
+        definition: dict[str, Any] = {
+            "id": wanted.id,
+            "command": wanted.command,
+            "args": list(wanted.args),
+            "cwd": wanted.cwd or "",
+        }
+        if wanted.env:
+            definition["env"] = dict(wanted.env)
+        agent = await self._hub.keeper.spawn(definition)
+        return self._view(agent, notice=_notice(wanted))
+
+    async def dispose(self, asked: Asked) -> None:
+        await self._hub.keeper.dispose(self._agent(asked).agent_id)
+
+    async def authenticate(self, asked: Asked) -> AgentView:
+        agent = self._agent(asked)
+        await self._hub.host.authenticate(agent.agent_id, asked.body.method_id)
+        return self._view(agent)
+
+    async def log_out(self, asked: Asked) -> AgentView:
+        agent = self._agent(asked)
+        await self._hub.host.logout(agent.agent_id)
+        return self._view(agent)
+
+    def _agent(self, asked: Asked) -> AgentSnapshotWire:
+        agent = self._hub.host.get_agent(asked.path["id"])
+        if agent is None:
+            raise not_found(f"agent {asked.path['id']!r}", "GET /api/agents lists those there are")
+        return agent
+
+    def _view(self, agent: AgentSnapshotWire, *, notice: str | None = None) -> AgentView:
+        name = self._hub.keeper.name_of(agent.agent_id)
+        given: Any = agent
+        return AgentView(
+            agent_id=agent.agent_id,
+            name=UNSET if name is None else name,
+            status=agent.status,
+            restart_count=agent.restart_count,
+            reason=agent.reason,
+            exit=given.exit,
+            capabilities=agent.capabilities,
+            auth_methods=given.auth_methods,
+            notice=UNSET if notice is None else notice,
+        )
+
+
+def _notice(definition: Definition) -> str | None:
+    if not definition.env:
+        return None
+    return (
+        "the values of its environment are not stored, so the hub cannot start this agent again by"
+        " itself; set it up in hub.toml if its sessions are to come back"
+    )
+
+
+def agent_endpoints(hub: Hub) -> list[Endpoint]:
+    """Return the agents' part of the route table."""
+    api = _Agents(hub)
+    return [
+        Endpoint(
+            method="GET",
+            path="/api/agents",
+            scope="view",
+            app=json_app(api.list),
+            summary="List agents that were started",
+            tag="agents",
+            answer=AgentList,
+        ),
+        Endpoint(
+            method="POST",
+            path="/api/agents",
+            scope="admin",
+            app=json_app(api.spawn, body=SpawnAgent, status=201),
+            summary="Start an agent by command",
+            tag="agents",
+            body=SpawnAgent,
+            answer=AgentView,
+            status=201,
+            errors=(400, 409, 502),
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/agents/known",
+            scope="view",
+            app=json_app(api.known),
+            summary="List agents that can be started by name",
+            tag="agents",
+            answer=KnownAgentList,
+        ),
+        Endpoint(
+            method="POST",
+            path="/api/agents/known/{name}",
+            scope="prompt",
+            app=json_app(api.start_known, body=Nothing),
+            summary="Start an agent by name, unless it runs",
+            tag="agents",
+            body=Nothing,
+            answer=AgentView,
+            errors=(404, 409, 502),
+        ),
+        *_one_agent(api),
+    ]
+
+
+def _one_agent(api: _Agents) -> list[Endpoint]:
+    return [
+        Endpoint(
+            method="GET",
+            path="/api/agents/{id}",
+            scope="view",
+            app=json_app(api.get),
+            summary="Show an agent",
+            tag="agents",
+            answer=AgentView,
+            errors=(404,),
+        ),
+        Endpoint(
+            method="DELETE",
+            path="/api/agents/{id}",
+            scope="admin",
+            app=json_app(api.dispose, status=204),
+            summary="End an agent; its sessions stay",
+            tag="agents",
+            status=204,
+            errors=(404,),
+        ),
+        Endpoint(
+            method="POST",
+            path="/api/agents/{id}/authenticate",
+            scope="admin",
+            app=json_app(api.authenticate, body=SignIn),
+            summary="Sign in with one of the agent's methods",
+            tag="agents",
+            body=SignIn,
+            answer=AgentView,
+            errors=(400, 404, 502),
+        ),
+        Endpoint(
+            method="POST",
+            path="/api/agents/{id}/logout",
+            scope="admin",
+            app=json_app(api.log_out, body=Nothing),
+            summary="Sign out",
+            tag="agents",
+            body=Nothing,
+            answer=AgentView,
+            errors=(404, 422, 502),
+        ),
+    ]

@@ -1,0 +1,215 @@
+"""The inbox: what agents ask, over all sessions; and the audit of what was decided."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, UnsetType
+
+from quarterdeck.protocol import HostElicitationSnapshot
+from quarterdeck.server.approval_views import ApprovalView
+from quarterdeck.server.decision_rows import Decision
+from quarterdeck.server.handling import Answer, Asked, Body, Query, json_app
+from quarterdeck.server.hub import Hub
+from quarterdeck.server.options import Policy
+from quarterdeck.server.refusals import invalid, not_found
+from quarterdeck.server.routes import Endpoint
+
+
+class ApprovalList(Answer, frozen=True, kw_only=True):
+    permissions: list[ApprovalView]
+
+
+class AnswerPermission(Body, frozen=True, kw_only=True):
+    """One of the options, or `"cancelled": true`."""
+
+    digest: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+    """Of the request as it was shown."""
+    option_id: str | UnsetType = UNSET
+    cancelled: bool = False
+    key: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
+    """Made by the client: the same answer again from the same device is no second one."""
+
+
+class ElicitationView(Answer, frozen=True, kw_only=True):
+    """A question that waits."""
+
+    request_id: str
+    session_id: str | UnsetType = UNSET
+    agent_id: str | UnsetType = UNSET
+    request: dict[str, Any]
+    """As the agent sent it."""
+
+
+class ElicitationList(Answer, frozen=True, kw_only=True):
+    elicitations: list[ElicitationView]
+
+
+class AnswerElicitation(Body, frozen=True, kw_only=True):
+    action: Literal["accept", "decline", "cancel"]
+    content: dict[str, Any] | UnsetType = UNSET
+    """What was filled in; it goes to the agent and is stored nowhere."""
+
+
+class DecisionQuery(Query, frozen=True, kw_only=True):
+    before: Annotated[int, Meta(ge=1, le=2**53)] | None = None
+    """Those before this id: the next page."""
+    session: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=500)] = 100
+
+
+class DecisionList(Answer, frozen=True, kw_only=True):
+    """The newest first."""
+
+    decisions: list[Decision]
+
+
+class _Approvals:
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._approvals = hub.approvals
+
+    async def list(self, _asked: Asked) -> ApprovalList:
+        return ApprovalList(permissions=self._approvals.pending)
+
+    async def get(self, asked: Asked) -> ApprovalView:
+        view = self._approvals.get(asked.path["id"])
+        if view is None:
+            what = f"request {asked.path['id']!r} that waits"
+            raise not_found(what, "GET /api/decisions tells how others ended")
+        return view
+
+    async def answer(self, asked: Asked) -> Decision:
+        wanted: AnswerPermission = asked.body
+        if wanted.cancelled == (wanted.option_id is not UNSET):
+            raise invalid('say either optionId or "cancelled": true')
+        option_id = None if wanted.option_id is UNSET else wanted.option_id
+        return await self._approvals.answer(
+            asked.path["id"],
+            option_id,
+            by=self._approvals.decider(asked.by),
+            digest=wanted.digest,
+            key=wanted.key,
+        )
+
+    async def elicitations(self, _asked: Asked) -> ElicitationList:
+        pending = [each for each in self._hub.host.get_elicitations() if each.status == "pending"]
+        return ElicitationList(elicitations=[_elicitation(each) for each in pending])
+
+    async def answer_elicitation(self, asked: Asked) -> Decision:
+        response: dict[str, Any] = {"action": asked.body.action}
+        if asked.body.content is not UNSET:
+            response["content"] = asked.body.content
+        return await self._approvals.answer_question(
+            asked.path["id"], response, by=self._approvals.decider(asked.by)
+        )
+
+    async def decisions(self, asked: Asked) -> DecisionList:
+        query: DecisionQuery = asked.query
+        decisions = await self._approvals.decisions(
+            before=query.before, session_id=query.session, limit=query.limit
+        )
+        return DecisionList(decisions=decisions)
+
+    async def policy(self, _asked: Asked) -> Policy:
+        return self._approvals.policy
+
+
+def _elicitation(question: HostElicitationSnapshot) -> ElicitationView:
+    return ElicitationView(
+        request_id=question.request_id,
+        session_id=question.session_id,
+        agent_id=question.agent_id,
+        request=dict(question.request),
+    )
+
+
+def approval_endpoints(hub: Hub) -> list[Endpoint]:
+    """Return the inbox's part of the route table."""
+    api = _Approvals(hub)
+    return [*_permissions(api), *_questions(api), *_audit(api)]
+
+
+def _permissions(api: _Approvals) -> list[Endpoint]:
+    return [
+        Endpoint(
+            method="GET",
+            path="/api/permissions",
+            scope="view",
+            app=json_app(api.list),
+            summary="List permission requests that wait, over all sessions",
+            tag="approvals",
+            answer=ApprovalList,
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/permissions/{id}",
+            scope="view",
+            app=json_app(api.get),
+            summary="Show a permission request that waits",
+            tag="approvals",
+            answer=ApprovalView,
+            errors=(404,),
+        ),
+        Endpoint(
+            method="POST",
+            path="/api/permissions/{id}/answer",
+            scope="approve",
+            app=json_app(api.answer, body=AnswerPermission),
+            summary="Answer a permission request; the first answer counts",
+            tag="approvals",
+            body=AnswerPermission,
+            answer=Decision,
+            errors=(400, 404, 409, 410),
+        ),
+    ]
+
+
+def _questions(api: _Approvals) -> list[Endpoint]:
+    return [
+        Endpoint(
+            method="GET",
+            path="/api/elicitations",
+            scope="view",
+            app=json_app(api.elicitations),
+            summary="List questions of agents that wait",
+            tag="approvals",
+            answer=ElicitationList,
+        ),
+        Endpoint(
+            method="POST",
+            path="/api/elicitations/{id}/answer",
+            scope="approve",
+            app=json_app(api.answer_elicitation, body=AnswerElicitation),
+            summary="Answer a question; the first answer counts",
+            tag="approvals",
+            body=AnswerElicitation,
+            answer=Decision,
+            errors=(400, 404, 409, 410),
+        ),
+    ]
+
+
+def _audit(api: _Approvals) -> list[Endpoint]:
+    return [
+        Endpoint(
+            method="GET",
+            path="/api/decisions",
+            scope="view",
+            app=json_app(api.decisions, query=DecisionQuery),
+            summary="Tell who or what decided what, and when",
+            tag="approvals",
+            query=DecisionQuery,
+            answer=DecisionList,
+            errors=(400,),
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/policy",
+            scope="view",
+            app=json_app(api.policy),
+            summary="Show what is decided without asking",
+            tag="approvals",
+            answer=Policy,
+        ),
+    ]

@@ -1,0 +1,155 @@
+"""The queue of a session's prompts."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from quarterdeck.server.device import Device
+from quarterdeck.server.handling import Answer, Asked, Body, Query, json_app
+from quarterdeck.server.hub import Hub
+from quarterdeck.server.prompt_rows import Author, PromptEntry, PromptMode
+from quarterdeck.server.refusals import invalid
+from quarterdeck.server.routes import Endpoint
+
+_Prompt = str | list[dict[str, Any]]
+
+
+class SendPrompt(Body, frozen=True, kw_only=True):
+    """A prompt; the same key again is the same prompt, and is run once."""
+
+    key: Annotated[str, Meta(pattern="^[A-Za-z0-9_.:-]{1,128}$")]
+    """Made by the client, a new one for each prompt."""
+    prompt: _Prompt
+    """A text, or content blocks of ACP."""
+    mode: PromptMode = "queue"
+    """ "interrupt" cancels the turn that runs and comes next."""
+
+
+class EditPrompt(Body, frozen=True, kw_only=True):
+    prompt: _Prompt
+
+
+class PromptListQuery(Query, frozen=True, kw_only=True):
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+
+
+class PromptList(Answer, frozen=True, kw_only=True):
+    """The last prompts that ran, the one that runs, and those that wait in their order."""
+
+    prompts: list[PromptEntry]
+
+
+def blocks_of(prompt: _Prompt) -> list[dict[str, Any]]:
+    """Return the content blocks of a prompt.
+
+    Raises:
+        RequestRefused: if there is nothing in it, or a block has no type.
+    """
+    if isinstance(prompt, str):
+        if not prompt.strip():
+            raise invalid("the prompt is empty; say what the agent should do")
+        return [{"type": "text", "text": prompt}]
+    if not prompt:
+        raise invalid("the prompt is empty; give at least one content block")
+    for number, block in enumerate(prompt, 1):
+        if not isinstance(block.get("type"), str):
+            raise invalid(f'block {number} of the prompt has no type; a text has "type": "text"')
+    return prompt
+
+
+class _Prompts:
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    async def send(self, asked: Asked) -> PromptEntry:
+        wanted: SendPrompt = asked.body
+        return await self._hub.prompts.add(
+            asked.path["id"],
+            wanted.key,
+            blocks_of(wanted.prompt),
+            mode=wanted.mode,
+            by=_author(asked.by),
+        )
+
+    async def list(self, asked: Asked) -> PromptList:
+        session = self._hub.library.get(asked.path["id"])
+        prompts = await self._hub.prompts.entries(session.session_id, asked.query.limit)
+        return PromptList(prompts=prompts)
+
+    async def get(self, asked: Asked) -> PromptEntry:
+        return await self._hub.prompts.get(asked.path["id"], asked.path["key"])
+
+    async def edit(self, asked: Asked) -> PromptEntry:
+        blocks = blocks_of(asked.body.prompt)
+        return await self._hub.prompts.edit(asked.path["id"], asked.path["key"], blocks)
+
+    async def cancel(self, asked: Asked) -> PromptEntry:
+        return await self._hub.prompts.cancel(asked.path["id"], asked.path["key"])
+
+
+def _author(device: Device) -> Author:
+    return Author(id=device.id, name=device.name)
+
+
+def prompt_endpoints(hub: Hub) -> list[Endpoint]:
+    """Return the prompts' part of the route table."""
+    api = _Prompts(hub)
+    one = "/api/sessions/{id}/prompts/{key}"
+    return [
+        Endpoint(
+            method="POST",
+            path="/api/sessions/{id}/prompts",
+            scope="prompt",
+            app=json_app(api.send, body=SendPrompt, status=202),
+            summary="Send a prompt; it waits until those before it have ended",
+            tag="prompts",
+            body=SendPrompt,
+            answer=PromptEntry,
+            status=202,
+            errors=(400, 404, 409, 429),
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/sessions/{id}/prompts",
+            scope="view",
+            app=json_app(api.list, query=PromptListQuery),
+            summary="List the prompts of a session",
+            tag="prompts",
+            query=PromptListQuery,
+            answer=PromptList,
+            errors=(400, 404),
+        ),
+        Endpoint(
+            method="GET",
+            path=one,
+            scope="view",
+            app=json_app(api.get),
+            summary="Show a prompt and what came of it",
+            tag="prompts",
+            answer=PromptEntry,
+            errors=(404,),
+        ),
+        Endpoint(
+            method="PATCH",
+            path=one,
+            scope="prompt",
+            app=json_app(api.edit, body=EditPrompt),
+            summary="Change a prompt that waits",
+            tag="prompts",
+            body=EditPrompt,
+            answer=PromptEntry,
+            errors=(400, 404, 409),
+        ),
+        Endpoint(
+            method="DELETE",
+            path=one,
+            scope="prompt",
+            app=json_app(api.cancel),
+            summary="Cancel a prompt that waits",
+            tag="prompts",
+            answer=PromptEntry,
+            errors=(404, 409),
+        ),
+    ]
