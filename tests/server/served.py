@@ -13,7 +13,8 @@ import anyio
 import uvicorn
 from anyio.abc import SocketStream
 
-from quarterdeck.server.bounded import bounded_http
+from quarterdeck.server.bounded import uvicorn_settings
+from quarterdeck.server.listening import Listening
 from quarterdeck.server.routes import Asgi
 from quarterdeck.wire import background_tasks
 
@@ -186,14 +187,8 @@ async def serving(make_app: Callable[[int], Asgi], parser: Parser) -> AsyncItera
         listener.bind(("127.0.0.1", 0))
         listener.listen(256)
         port = listener.getsockname()[1]
-        config = uvicorn.Config(
-            make_app(port),
-            http=bounded_http(parser),
-            ws="websockets-sansio",
-            lifespan="off",
-            log_config=None,
-            timeout_graceful_shutdown=2,
-        )
+        settings = uvicorn_settings(Listening(port=port), parser)
+        config = uvicorn.Config(make_app(port), **settings, timeout_graceful_shutdown=2)
         server = uvicorn.Server(config)
         async with background_tasks() as tasks:
             stopped = anyio.Event()

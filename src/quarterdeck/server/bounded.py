@@ -1,24 +1,39 @@
-"""uvicorn's HTTP protocols, with an end to the patience they have for the head of a request.
+"""uvicorn's protocols, with an end to the patience they have for the head of a request.
 
-Neither of them limits how long a client may take to say what it wants, and the one on httptools
-does not limit how much it may say: a stranger could keep thousands of connections, or all memory.
-The guard comes too late for that, as there is no request yet.
+None of them limits how long a client may take to say what it wants; the one on httptools does not
+limit how much it may say, and the one for WebSockets leaves a connection open, without an answer,
+when it cannot read the head. A stranger could keep thousands of connections, or all memory. The
+guard comes too late for that, as there is no request yet.
 """
 
 from __future__ import annotations
 
 import asyncio
 from importlib.util import find_spec
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from quarterdeck.server.listening import Listening
+
+if TYPE_CHECKING:
+    from typing_extensions import override  # in `typing` from Python 3.12 on
+else:
+
+    def override(method: object) -> object:
+        return method
+
 
 Parser: TypeAlias = Literal["auto", "h11", "httptools"]
 
+MESSAGE_BYTES: Final = 16 << 20
+"""Of one WebSocket message: as much as a body of a device."""
 HEAD_SECONDS: Final = 10.0
 """From the first byte, or from connecting, to the end of a request's head."""
 HEAD_BYTES: Final = 64 << 10
 """More than `rules` allows, so that a client that is a little over is told so."""
+_BAD_REQUEST: Final = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 class _Bounded:
@@ -75,8 +90,35 @@ class _Bounded:
             self.transport.abort()
 
 
+class BoundedWebSocket(WebSocketsSansIOProtocol):
+    """It gets the whole head at once, so a head that is none will never be one."""
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self.handshake_initiated:
+            self.transport.write(_BAD_REQUEST)
+            self.transport.close()
+
+
 class BoundedH11(_Bounded, H11Protocol):
     """The parser in pure Python."""
+
+
+def uvicorn_settings(listening: Listening, parser: Parser = "auto") -> dict[str, Any]:
+    """Return what `uvicorn.Config` must be told for the gate to hold."""
+    return {
+        "http": bounded_http(parser),
+        "ws": BoundedWebSocket,
+        "ws_max_size": MESSAGE_BYTES,
+        # Whoever may say where a request comes from escapes the limits on pairing.
+        "proxy_headers": listening.is_behind_proxy,
+        "forwarded_allow_ips": list(listening.trusted_proxies),
+        "server_header": False,
+        "access_log": False,  # it has whole addresses: clients put tokens there by mistake
+        "log_config": None,
+        "lifespan": "off",
+    }
 
 
 def bounded_http(parser: Parser = "auto") -> type[asyncio.Protocol]:

@@ -95,6 +95,7 @@ class Guard:
                 return  # nobody is there any more; that is what it failed of
             logger.exception("request failed", extra={"path": scope["path"]})
             await answer.fail()
+        await answer.see_off()
 
     async def _serve(self, scope: AsgiScope, answer: _Answer) -> None:
         head = Head(
@@ -163,15 +164,19 @@ class _Answer:
         self._receive = receive
         self._send = send
         self._has_heard_all = False
+        self._farewells = 0
         self._has_started = False
         self._has_ended = False
         self._has_length = False
+        self._is_refused = False
         self.is_lost = False
 
     async def receive(self) -> Message:
         message = await self._receive()
         if message["type"] != "http.request" or not message.get("more_body", False):
             self._has_heard_all = True
+        if message["type"] == "websocket.disconnect":
+            self._farewells += 1
         return message
 
     async def send(self, message: Message) -> None:
@@ -187,6 +192,7 @@ class _Answer:
         self._has_started = True
         if kind.endswith("response.body"):
             self._has_ended = not message.get("more_body", False)
+            self._is_refused = True
         elif kind == "websocket.close":
             self._has_ended = True
 
@@ -195,7 +201,8 @@ class _Answer:
         response = refusal(refused.status, refused.code, refused.message)
         if refused.status == 401:
             response.headers["www-authenticate"] = "Bearer"
-        if self._scope["type"] == "http" and not await self._has_drained():
+        is_patient = refused.status != 408
+        if self._scope["type"] == "http" and not (is_patient and await self._has_drained()):
             response.headers["connection"] = "close"
         await send_refusal(response, self._scope, self._receive, self.send)
 
@@ -210,6 +217,16 @@ class _Answer:
         with suppress(OSError):  # it has gone by itself
             revoked = Refused(401, "quarterdeck/unauthorized", _REVOKED_REASON)
             await self._end(revoked, code=REVOKED, reason=_REVOKED_REASON)
+
+    async def see_off(self) -> None:
+        """Wait until the connection of a refused WebSocket is closed.
+
+        uvicorn says goodbye twice, and complains in its log if we have left before the second.
+        """
+        if self._scope["type"] == "websocket" and self._is_refused:
+            with anyio.move_on_after(_CUT_SECONDS):
+                while self._farewells < 2:
+                    await self.receive()
 
     async def _end(self, refused: Refused, *, code: int, reason: str) -> None:
         if self._has_ended or self.is_lost:

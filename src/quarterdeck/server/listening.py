@@ -35,6 +35,8 @@ class Listening:
     has_tls: bool = False
     is_behind_proxy: bool = False
     """A reverse proxy with TLS is in front; `allowed_hosts` are the names it serves us by."""
+    trusted_proxies: tuple[str, ...] = ("127.0.0.1", "::1")
+    """Addresses of such a proxy: what it says about whom it speaks for is believed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,9 +112,11 @@ def _read_token(path: Path) -> str:
     except OSError as error:
         _refuse_link(path)
         raise _unwritable(path, error) from error
-    with os.fdopen(file, encoding="ascii", errors="replace") as stream:
-        _check_file(path, os.fstat(stream.fileno()))
-        token = stream.read(200).strip()
+    try:
+        _check_file(path, os.fstat(file))
+        token = os.read(file, 200).decode("ascii", "replace").strip()
+    finally:
+        os.close(file)
     if not TOKEN.fullmatch(token):
         reason = f"{path} does not hold a token"
         raise HubRefused(reason, "remove it; a new token is made at the next start")

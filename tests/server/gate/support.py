@@ -50,12 +50,16 @@ class Behind:
     """What stands behind the gate, and who got there."""
 
     reached: list[str] = field(default_factory=list)
+    is_stuck: anyio.Event = field(default_factory=anyio.Event)
+    is_over: anyio.Event = field(default_factory=anyio.Event)
 
     def endpoints(self) -> list[Endpoint]:
         return [
             _endpoint("GET", "/api/secret", "view", self._secret),
             _endpoint("POST", "/api/deeds", "approve", self._deed),
             _endpoint("GET", "/api/ticks", "view", self._ticks, kind="sse"),
+            _endpoint("GET", "/api/flood", "view", self._flood, kind="sse"),
+            _endpoint("GET", "/api/patience", "view", self._patience),
             _endpoint("GET", "/api/socket", "view", self._socket, kind="websocket"),
             _endpoint("POST", "/api/failure", "view", self._failure),
             _endpoint("GET", "/", None, self._page),
@@ -71,11 +75,32 @@ class Behind:
         self.reached.append(scope["path"])
         await _answer(send, b'{"length":%d}' % len(body))
 
-    async def _ticks(self, scope: AsgiScope, _receive: Receive, send: Send) -> None:
+    async def _ticks(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         self.reached.append(scope["path"])
         headers = [(b"content-type", b"text/event-stream")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"data: tick\n\n", "more_body": True})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async def _flood(self, scope: AsgiScope, _receive: Receive, send: Send) -> None:
+        """Send until the client does not keep up."""
+        self.reached.append(scope["path"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while True:
+            with anyio.move_on_after(0.2) as patience:
+                message = {"type": "http.response.body", "body": b"x" * 65_536, "more_body": True}
+                await send(message)
+            if patience.cancelled_caught:
+                self.is_stuck.set()
+                try:
+                    await send(message)
+                finally:
+                    self.is_over.set()
+
+    async def _patience(self, scope: AsgiScope, _receive: Receive, _send: Send) -> None:
+        self.reached.append(scope["path"])
+        self.is_stuck.set()
         await anyio.sleep_forever()
 
     async def _socket(self, scope: AsgiScope, receive: Receive, send: Send) -> None:

@@ -1,0 +1,104 @@
+"""Where a hub may listen, and what it is called there."""
+
+import pytest
+
+from quarterdeck.errors import HubRefused
+from quarterdeck.server.listening import Listening, check_listening, public_origin, sites
+
+NETWORK = ["0.0.0.0", "::", "192.168.1.5", "fe80::1", "desk.example", ""]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.9.9.9"])
+def test_loopback_needs_nothing(host: str) -> None:
+    check_listening(Listening(host=host))
+
+
+@pytest.mark.parametrize("host", NETWORK)
+def test_the_network_needs_tls(host: str) -> None:
+    with pytest.raises(HubRefused, match="tokens need TLS; give --tls-cert"):
+        check_listening(Listening(host=host, allowed_hosts=("desk.example",)))
+
+
+@pytest.mark.parametrize("host", NETWORK)
+def test_with_tls_and_a_name_any_address_will_do(host: str) -> None:
+    check_listening(Listening(host=host, has_tls=True, allowed_hosts=("desk.example",)))
+
+
+def test_all_addresses_at_once_need_a_name() -> None:
+    with pytest.raises(HubRefused, match="add --allow-host NAME"):
+        check_listening(Listening(host="0.0.0.0", has_tls=True))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "192.168.1.5"])
+def test_behind_a_proxy_the_public_name_is_needed(host: str) -> None:
+    with pytest.raises(HubRefused, match="add --allow-host NAME"):
+        check_listening(Listening(host=host, is_behind_proxy=True))
+    check_listening(Listening(host=host, is_behind_proxy=True, allowed_hosts=("desk.example",)))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("https://desk.example", "*.example", "*", "desk.example/", "a b", "", ":80"),
+        *("desk:0", "desk:99999", "user@desk", "desk.", "-desk"),
+    ],
+)
+def test_a_name_that_is_none_is_refused(name: str) -> None:
+    with pytest.raises(HubRefused, match="is not a host name; give it as browsers show it"):
+        check_listening(Listening(allowed_hosts=(name,)))
+
+
+def test_on_loopback_the_hub_has_three_names_with_its_port() -> None:
+    named = sites(Listening(port=7272))
+    assert {host: site.origin for host, site in named.items()} == {
+        "127.0.0.1:7272": "http://127.0.0.1:7272",
+        "localhost:7272": "http://localhost:7272",
+        "[::1]:7272": "http://[::1]:7272",
+    }
+    assert {(site.cookie, site.is_secure) for site in named.values()} == {
+        ("quarterdeck-7272", False)
+    }
+
+
+def test_with_tls_cookies_are_secure_and_bound_to_the_host() -> None:
+    site = sites(Listening(port=8443, has_tls=True))["localhost:8443"]
+    assert (site.origin, site.cookie) == ("https://localhost:8443", "__Host-quarterdeck-8443")
+    assert site.is_secure
+
+
+def test_the_port_that_browsers_leave_out_may_be_left_out() -> None:
+    named = sites(Listening(port=443, has_tls=True))
+    assert named["localhost"].origin == named["localhost:443"].origin == "https://localhost"
+    assert "localhost" not in sites(Listening(port=443))
+    assert sites(Listening(port=80))["localhost"].origin == "http://localhost"
+
+
+def test_behind_a_proxy_strangers_use_https_and_this_computer_does_not() -> None:
+    listening = Listening(port=7272, is_behind_proxy=True, allowed_hosts=("Desk.example", "a:8443"))
+    named = sites(listening)
+    assert named["desk.example"].origin == "https://desk.example"
+    assert named["desk.example"].cookie == "__Host-quarterdeck-443"
+    assert named["a:8443"].origin == "https://a:8443"
+    assert named["127.0.0.1:7272"].origin == "http://127.0.0.1:7272"
+    assert "desk.example:7272" not in named
+
+
+def test_at_one_address_of_the_network_loopback_is_no_name() -> None:
+    named = sites(Listening(host="192.168.1.5", port=8443, has_tls=True))
+    assert list(named) == ["192.168.1.5:8443"]
+    assert list(sites(Listening(host="FE80::1", port=1, has_tls=True))) == ["[fe80::1]:1"]
+
+
+@pytest.mark.parametrize(
+    ("listening", "origin"),
+    [
+        (Listening(port=7272), "http://127.0.0.1:7272"),
+        (Listening(host="::1", port=7272), "http://[::1]:7272"),
+        (Listening(host="192.168.1.5", port=443, has_tls=True), "https://192.168.1.5"),
+        (Listening(host="0.0.0.0", port=1, has_tls=True, allowed_hosts=("d",)), "https://d:1"),
+        (Listening(is_behind_proxy=True, allowed_hosts=("d.example",)), "https://d.example"),
+        (Listening(is_behind_proxy=True, allowed_hosts=("d:8443",)), "https://d:8443"),
+    ],
+)
+def test_other_devices_are_told_the_first_public_name(listening: Listening, origin: str) -> None:
+    assert public_origin(listening) == origin
