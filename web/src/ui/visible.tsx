@@ -24,8 +24,7 @@ export function visibleParts(text: string): VisiblePart[] {
 }
 
 export function hasUnseen(text: string): boolean {
-  UNSEEN.lastIndex = 0;
-  return UNSEEN.test(text);
+  return text.search(UNSEEN) >= 0;
 }
 
 /** `text` with each unseen character as a chip that says which. */
