@@ -11,7 +11,9 @@ from quarterdeck.protocol import TerminalOutputState, ToolCallState, to_json
 from quarterdeck.server.handling import Answer
 
 LONGEST_TEXT: Final = 32 << 10
-"""Characters of one text in an entry; a page asks for the whole when somebody wants to see it."""
+"""Characters of one text of a call; a page asks for the whole when somebody wants to see it."""
+LONGEST_MESSAGE: Final = 256 << 10
+"""Characters of one text of a message: those are what people read."""
 LONGEST_DATA: Final = 512 << 10
 """Characters of an image or a file: half of one shows nothing."""
 MOST_ELEMENTS: Final = 500
@@ -135,7 +137,7 @@ def _is_plain(block: Any) -> bool:
 
 def clipped(entry: Entry) -> Entry:
     """Return an entry with what is very long in it cut; terminals keep their end."""
-    clip = _Clip()
+    clip = _Clip(LONGEST_MESSAGE if isinstance(entry, MessageEntry) else LONGEST_TEXT)
     match entry:
         case MessageEntry():
             entry = structs.replace(entry, content=clip.value(entry.content))
@@ -153,8 +155,9 @@ def clipped(entry: Entry) -> Entry:
 class _Clip:
     """Copies JSON without what is too long, and remembers whether there was any."""
 
-    def __init__(self) -> None:
+    def __init__(self, longest: int) -> None:
         self.has_cut = False
+        self._longest = longest
 
     def value(self, value: Any, name: str = "") -> Any:
         match value:
@@ -168,17 +171,17 @@ class _Clip:
                 return value
 
     def tail(self, text: str) -> str:
-        if len(text) <= LONGEST_TEXT:
+        if len(text) <= self._longest:
             return text
         self.has_cut = True
-        return text[-LONGEST_TEXT:]
+        return text[-self._longest :]
 
     def _text(self, text: str, name: str) -> str:
         is_data = name in _DATA
-        if len(text) <= (LONGEST_DATA if is_data else LONGEST_TEXT):
+        if len(text) <= (LONGEST_DATA if is_data else self._longest):
             return text
         self.has_cut = True
-        return "" if is_data else text[:LONGEST_TEXT]
+        return "" if is_data else text[: self._longest]
 
     def _few(self, elements: Sequence[Any]) -> Sequence[Any]:
         if len(elements) <= MOST_ELEMENTS:

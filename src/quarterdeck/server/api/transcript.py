@@ -46,6 +46,13 @@ class TranscriptPage(Answer, frozen=True, kw_only=True):
     """All else of the session's state; with the newest page only."""
 
 
+class WholeEntry(Answer, frozen=True, kw_only=True):
+    """An entry as it is after the event `seq`."""
+
+    seq: int
+    entry: MessageEntry | ToolEntry | TurnEntry | StatusEntry
+
+
 class _TranscriptApi:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
@@ -64,7 +71,7 @@ class _TranscriptApi:
             state=_rest(transcript.state) if query.before is None else UNSET,
         )
 
-    async def entry(self, asked: Asked) -> Any:
+    async def entry(self, asked: Asked) -> WholeEntry:
         transcript = await self._transcripts.get(asked.path["id"])
         seq = asked.path["seq"]
         entry = transcript.entry(int(seq)) if seq.isascii() and seq.isdecimal() else None
@@ -72,7 +79,7 @@ class _TranscriptApi:
             raise not_found(
                 f"entry {seq!r} in this session", "its transcript lists those there are"
             )
-        return entry
+        return WholeEntry(seq=transcript.seq, entry=entry)
 
 
 def _some(newest_first: Iterator[Entry], limit: int) -> Iterator[Any]:
@@ -120,7 +127,7 @@ def transcript_endpoints(hub: Hub) -> list[Endpoint]:
             app=json_app(api.entry),
             summary="Read one entry whole, however large it is",
             tag="sessions",
-            answer=dict,
+            answer=WholeEntry,
             errors=(404,),
         ),
     ]
