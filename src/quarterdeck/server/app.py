@@ -12,6 +12,7 @@ from quarterdeck.server.api import (
     operation_endpoints,
     prompt_endpoints,
     session_endpoints,
+    transcript_endpoints,
 )
 from quarterdeck.server.gate_api import gate_endpoints
 from quarterdeck.server.handling import Asked, json_app
@@ -19,6 +20,7 @@ from quarterdeck.server.hub import Hub
 from quarterdeck.server.openapi import openapi
 from quarterdeck.server.refusals import error_response
 from quarterdeck.server.routes import Asgi, Endpoint, make_router, send_refusal
+from quarterdeck.server.streams import stream_endpoints
 
 Part = Callable[[Hub], list[Endpoint]]
 
@@ -28,6 +30,8 @@ PARTS: tuple[Part, ...] = (
     session_endpoints,
     prompt_endpoints,
     approval_endpoints,
+    transcript_endpoints,
+    stream_endpoints,
     lambda hub: gate_endpoints(hub.gate),
 )
 

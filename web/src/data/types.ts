@@ -182,7 +182,10 @@ export interface Decision {
 
 // ---- a session ----------------------------------------------------------------------------------
 
-/** A line of the transcript. `seq` is its key: it is unique and never changes. */
+/**
+ * A line of the transcript. `seq` is its key: it is unique and never changes. A message that goes on
+ * after a tool call is two entries, as it happened.
+ */
 export type Entry = MessageEntry | ToolEntry | TurnEntry | StatusEntry
 
 export interface MessageEntry {
@@ -194,6 +197,8 @@ export interface MessageEntry {
   messageId: string | null
   /** Plain texts that follow each other are one block. */
   content: readonly ContentBlock[]
+  /** Of the prompt that it is, if it came through the queue: that one need not be shown twice. */
+  promptKey: string | null
   /** Whether it is the newest of a turn that runs: more may come. */
   isOpen: boolean
   /** Whether parts were left out because they are large: `loadWhole` brings them. */
@@ -249,7 +254,7 @@ export interface SessionView {
   readonly phase: ReadonlySignal<'loading' | 'ready' | 'failed' | 'gone'>
   readonly problem: ReadonlySignal<Refusal | null>
   readonly row: ReadonlySignal<SessionRow | null>
-  /** The folded state; of messages, tool calls and terminals only those that are loaded. */
+  /** The folded state, without messages; of tool calls and terminals those that are loaded. */
   readonly state: ReadonlySignal<SessionState>
   /** The transcript as far as it is loaded, oldest first; a new array when anything changed. */
   readonly entries: ReadonlySignal<readonly Entry[]>
@@ -399,8 +404,12 @@ export interface Data {
   folders(path?: string): Promise<Outcome<FolderList>>
   decisions(query?: { before?: number; session?: string }): Promise<Outcome<Decision[]>>
 
+  /** A QR code of a text, for pairing links. */
+  qr(text: string): Promise<Outcome<QrCode>>
+
   pair(code: string, name: string): Promise<Outcome<Device>>
   createPairing(wanted: { scope: Scope; name: string }): Promise<Outcome<PairingCodes>>
+  pairings(): Promise<Outcome<Pairing[]>>
   cancelPairing(id: string): Promise<Outcome<null>>
   refreshDevices(): Promise<void>
   renameDevice(id: string, name: string): Promise<Outcome<Device>>
@@ -411,6 +420,8 @@ export interface Data {
   disablePush(): Promise<Outcome<null>>
   setPushKind(kind: PushKind, on: boolean): Promise<Outcome<null>>
   testPush(): Promise<Outcome<null>>
+  /** The service worker has got a test. */
+  onPushTest(): void
   /** Let the waiting version of the page take over; reloads. */
   applyUpdate(): void
 }
@@ -422,4 +433,11 @@ export interface FolderList {
   folders: readonly { name: string; path: string; isProject: boolean }[]
   /** Folders that sessions were in, the newest first. */
   recent: readonly string[]
+}
+
+export interface QrCode {
+  /** Modules on a side, without the quiet zone. */
+  size: number
+  /** One text of 0 and 1 for each row. */
+  rows: readonly string[]
 }

@@ -5,6 +5,7 @@ from quarterdeck.server.api.approvals import approval_endpoints
 from quarterdeck.server.api.operations import operation_endpoints
 from quarterdeck.server.api.prompts import prompt_endpoints
 from quarterdeck.server.api.sessions import session_endpoints
+from quarterdeck.server.api.transcript import transcript_endpoints
 
 __all__ = [
     "agent_endpoints",
@@ -12,4 +13,5 @@ __all__ = [
     "operation_endpoints",
     "prompt_endpoints",
     "session_endpoints",
+    "transcript_endpoints",
 ]
