@@ -1,6 +1,6 @@
 // Where prompts are written. The text is kept on the device until it is sent.
 
-import type { JSX } from 'preact'
+import type { JSX, TargetedKeyboardEvent } from 'preact'
 import { useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { data, type ContentBlock, type SessionView } from '../data/index.ts'
 import { commandMatches } from './commands'
@@ -41,7 +41,7 @@ export function Composer({ view }: { view: SessionView }): JSX.Element {
     setChosen(0)
     field.current?.focus()
   }
-  const onKeyDown = (event: JSX.TargetedKeyboardEvent<HTMLTextAreaElement>): void => {
+  const onKeyDown = (event: TargetedKeyboardEvent<HTMLTextAreaElement>): void => {
     if (event.isComposing) return
     if (matches.length > 0) {
       const step = event.key === 'ArrowDown' ? 1 : event.key === 'ArrowUp' ? -1 : 0
@@ -112,11 +112,10 @@ export function Composer({ view }: { view: SessionView }): JSX.Element {
           value={text}
           aria-label="Prompt"
           placeholder={isRunning ? 'Add something; it waits for this turn' : 'What should it do?'}
-          role={matches.length > 0 ? 'combobox' : undefined}
-          aria-expanded={matches.length > 0 ? true : undefined}
+          aria-autocomplete={matches.length > 0 ? 'list' : undefined}
           aria-controls={matches.length > 0 ? 'commands' : undefined}
           aria-activedescendant={matches.length > 0 ? `command-${chosen}` : undefined}
-          enterKeyHint={isTouch.value ? 'enter' : 'send'}
+          enterkeyhint={isTouch.value ? 'enter' : 'send'}
           onInput={(event) => view.draft.setText(event.currentTarget.value)}
           onKeyDown={onKeyDown}
           onPaste={(event) => {

@@ -1,8 +1,7 @@
 // Markdown of agents as elements. No string of theirs ever becomes HTML: tokens are turned into
 // elements one by one, and a token of an unknown kind into its text.
 
-import MarkdownIt from "markdown-it";
-import type Token from "markdown-it/lib/token.mjs";
+import MarkdownIt, { type Token } from "markdown-it";
 import { h, type ComponentChild, type ComponentChildren, type JSX } from "preact";
 import { memo } from "preact/compat";
 import { markdownBlocks } from "./blocks";
@@ -79,7 +78,7 @@ function container(token: Token, children: ComponentChild[]): ComponentChild {
     case "td_open":
       return h(token.tag, { class: alignment(token) }, children);
     case "link_open":
-      return <Link address={token.attrGet("href") ?? ""}>{children}</Link>;
+      return <Link address={attribute(token, "href")}>{children}</Link>;
     default:
       return h(ELEMENTS[token.type] ?? "span", null, children);
   }
@@ -105,15 +104,18 @@ function leaf(token: Token): ComponentChild {
     case "code_block":
       return <CodeBlock text={token.content.replace(/\n$/, "")} language={token.info.trim().split(/\s+/)[0] ?? ""} />;
     case "image":
-      return <Picture address={token.attrGet("src") ?? ""} text={token.content} />;
+      return <Picture address={attribute(token, "src")} text={token.content} />;
     default:
       return token.content;
   }
 }
 
 function alignment(token: Token): string {
-  const style = token.attrGet("style") ?? "";
-  return /right|center/.exec(style)?.[0] ?? "";
+  return /right|center/.exec(attribute(token, "style"))?.[0] ?? "";
+}
+
+function attribute(token: Token, name: string): string {
+  return String(token.attrGet(name) ?? "");
 }
 
 /** A link with its place beside it, unless its text says it. */

@@ -148,6 +148,8 @@ type InputProps = { field: Field; id: string; described: string | undefined; isB
 
 function Input({ field, id, described, isBad }: InputProps): JSX.Element {
   const shared = { id, name: field.name, 'aria-describedby': described, 'aria-invalid': isBad, required: field.isRequired }
+  // One of several types, which Preact's own types tell apart one by one.
+  const typed = { type: field.inputType }
   switch (field.kind) {
     case 'boolean':
       return (
@@ -184,7 +186,7 @@ function Input({ field, id, described, isBad }: InputProps): JSX.Element {
       return field.isLong ? (
         <textarea rows={3} {...shared} defaultValue={String(field.initial ?? '')} />
       ) : (
-        <input type={field.inputType} autoComplete="off" {...shared} defaultValue={String(field.initial ?? '')} />
+        <input {...(typed as { type: 'text' })} autoComplete="off" {...shared} defaultValue={String(field.initial ?? '')} />
       )
   }
 }

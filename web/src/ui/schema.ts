@@ -8,7 +8,7 @@ export type Field = {
   label: string
   note: string
   kind: 'text' | 'number' | 'boolean' | 'one' | 'many'
-  inputType: string
+  inputType: 'text' | 'email' | 'url' | 'date' | 'datetime-local'
   isLong: boolean
   isRequired: boolean
   isWhole: boolean
@@ -18,7 +18,7 @@ export type Field = {
   most: number | null
 }
 
-const INPUT_TYPES: Record<string, string> = { email: 'email', uri: 'url', date: 'date', 'date-time': 'datetime-local' }
+const INPUT_TYPES: Record<string, Field['inputType']> = { email: 'email', uri: 'url', date: 'date', 'date-time': 'datetime-local' }
 
 export function fieldsOf(schema: unknown): Field[] {
   const whole = asObject(schema)
