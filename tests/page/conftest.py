@@ -1,0 +1,110 @@
+"""The page in a real browser, of a real hub."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from quarterdeck.server.page_files import PAGE
+
+from .hubs import PATIENCE, HubProcess
+
+PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
+FLAGS: Final = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+PHONE: Final = {"width": 390, "height": 844}
+DESKTOP: Final = {"width": 1280, "height": 800}
+
+StartHub = Callable[..., HubProcess]
+OpenDevice = Callable[..., Page]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    named = os.environ.get("QUARTERDECK_CHROMIUM")
+    program = named or next(filter(None, map(shutil.which, PROGRAMS)), None)
+    if program is None:
+        pytest.fail("Chromium is needed: install it (Debian: sudo apt-get install chromium)")
+    if not (PAGE / "index.html").is_file():
+        pytest.fail("the page is not built; run python3 dev.py setup")
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def start_hub(tmp_path: Path) -> Iterator[StartHub]:
+    """Start hubs with agents by name and command; the demo is always there."""
+    started: list[HubProcess] = []
+
+    def start(**agents: Sequence[str]) -> HubProcess:
+        home = tmp_path / f"hub{len(started)}"
+        home.mkdir(mode=0o700)
+        hub = HubProcess(home, agents)
+        hub.start()
+        started.append(hub)
+        return hub
+
+    yield start
+    for hub in started:
+        hub.stop()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a project to work in."""
+    project = tmp_path / "harbour"
+    project.mkdir()
+    (project / "README.md").write_text("# Harbour\n")
+    return project
+
+
+@pytest.fixture
+def open_device(browser: Browser) -> Iterator[OpenDevice]:
+    """Open a browser of its own on a hub, paired if a scope is given; complaints fail the test."""
+    contexts: list[BrowserContext] = []
+    complaints: list[str] = []
+
+    def opened(
+        hub: HubProcess, scope: str | None = "admin", *, place: str = "/#/", desktop: bool = False
+    ) -> Page:
+        context = browser.new_context(
+            viewport=DESKTOP if desktop else PHONE,  # type: ignore[arg-type]
+            has_touch=not desktop,
+            is_mobile=not desktop,
+            permissions=["clipboard-read", "clipboard-write"],
+        )
+        contexts.append(context)
+        context.set_default_timeout(PATIENCE * 1000)
+        page = context.new_page()
+        page.on("pageerror", lambda error: complaints.append(f"script: {error}"))
+        page.on(
+            "console",
+            lambda said: complaints.append(said.text) if "Content Security" in said.text else None,
+        )
+        if scope is not None:
+            page.goto(hub.link(scope))
+            page.get_by_role("button", name="Pair this device").click()
+            page.get_by_role("navigation", name="Main").wait_for()
+        page.goto(hub.url + place)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert complaints == []
