@@ -211,7 +211,9 @@ class Reader:
         numbers: list[int] = []
         with anyio.fail_after(PATIENCE):
             while not numbers or numbers[-1] < last:
-                numbers += [each.data["seq"] for each in await self.some() if each.name == "message"]
+                numbers += [
+                    each.data["seq"] for each in await self.some() if each.name == "message"
+                ]
         return numbers
 
     async def to_the_end(self) -> list[Said]:

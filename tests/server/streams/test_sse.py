@@ -211,9 +211,7 @@ async def test_events_that_the_host_has_forgotten_are_replaced_by_how_things_sta
             assert [each.data["seq"] for each in said[:-1]] == list(range(701, 1201))
 
 
-async def test_nothing_an_agent_says_can_break_out_of_its_event(
-    tmp_path: Path, http: str
-) -> None:
+async def test_nothing_an_agent_says_can_break_out_of_its_event(tmp_path: Path, http: str) -> None:
     evil = "x\nid: 9\ndata: {}\n\n\r\rid: 9\u2028data: {}\u2029"
     raw = {"update": {"sessionUpdate": evil, "text": evil, evil: [evil]}}
     async with running() as host, serving(BareHub(host), http) as port:

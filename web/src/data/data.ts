@@ -22,7 +22,6 @@ import type {
   Pairing,
   PairingCodes,
   PermissionItem,
-  QrCode,
   QuestionItem,
   Scope,
   SessionRow,
@@ -237,7 +236,6 @@ export function createData(environment: Environment): Data & { stop(): void } {
         (answer) => answer.decisions,
       )
     },
-    qr: (text: string) => api.post<QrCode>('/api/qr', { text }),
   }
 
   const gate = {

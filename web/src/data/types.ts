@@ -404,9 +404,6 @@ export interface Data {
   folders(path?: string): Promise<Outcome<FolderList>>
   decisions(query?: { before?: number; session?: string }): Promise<Outcome<Decision[]>>
 
-  /** A QR code of a text, for pairing links. */
-  qr(text: string): Promise<Outcome<QrCode>>
-
   pair(code: string, name: string): Promise<Outcome<Device>>
   createPairing(wanted: { scope: Scope; name: string }): Promise<Outcome<PairingCodes>>
   pairings(): Promise<Outcome<Pairing[]>>
@@ -433,11 +430,4 @@ export interface FolderList {
   folders: readonly { name: string; path: string; isProject: boolean }[]
   /** Folders that sessions were in, the newest first. */
   recent: readonly string[]
-}
-
-export interface QrCode {
-  /** Modules on a side, without the quiet zone. */
-  size: number
-  /** One text of 0 and 1 for each row. */
-  rows: readonly string[]
 }
