@@ -29,6 +29,16 @@ FLAGS: Final = (
 PHONE: Final = {"width": 390, "height": 844}
 DESKTOP: Final = {"width": 1280, "height": 800}
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything here starts a browser and a hub."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents and "browser" in getattr(
+            item, "fixturenames", ()
+        ):
+            item.add_marker("page")
+            item.add_marker("slow")
+
+
 StartHub = Callable[..., HubProcess]
 OpenDevice = Callable[..., Page]
 

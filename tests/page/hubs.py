@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from quarterdeck.testing import scripted_agent
 
-PATIENCE: Final = 60.0
+PATIENCE: Final = 20.0
 Json = dict[str, Any]
 
 

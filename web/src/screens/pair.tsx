@@ -1,5 +1,6 @@
 // The first thing a new device sees: it is not let in yet.
 
+import { signal } from '@preact/signals'
 import type { JSX } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 import { data } from '../data/index.ts'
@@ -16,7 +17,12 @@ function codeFromLink(): string {
   return decodeURIComponent(code)
 }
 
-export const linkCode = codeFromLink()
+/** Of the link that was opened last, here or in this page while it was open. */
+const linkCode = signal(codeFromLink())
+addEventListener('hashchange', () => {
+  const code = codeFromLink()
+  if (code !== '') linkCode.value = code
+})
 
 export function guessedName(agent: string): string {
   const system = /iPhone|iPad|Android|Macintosh|Windows|CrOS|Linux/.exec(agent)?.[0] ?? 'Device'
@@ -27,11 +33,12 @@ export function guessedName(agent: string): string {
 }
 
 export function PairScreen(): JSX.Element {
-  const [code, setCode] = useState(linkCode)
+  const [typed, setTyped] = useState('')
   const [name, setName] = useState(guessedName(navigator.userAgent))
   const [isBusy, setBusy] = useState(false)
   const [problem, setProblem] = useState<string | null>(null)
-  const isFromLink = code !== '' && code === linkCode
+  const isFromLink = linkCode.value !== ''
+  const code = isFromLink ? linkCode.value : typed
   const pair = async (): Promise<void> => {
     setBusy(true)
     setProblem(null)
@@ -40,7 +47,7 @@ export function PairScreen(): JSX.Element {
     if (outcome.ok) go({ name: 'sessions' }, 'replace')
     else {
       setProblem(outcome.refusal.message)
-      if (isFromLink) setCode('')
+      linkCode.value = ''
     }
   }
   useEffect(() => {
@@ -79,7 +86,7 @@ export function PairScreen(): JSX.Element {
               autoCapitalize="characters"
               autoCorrect="off"
               spellcheck={false}
-              onInput={(event) => setCode(event.currentTarget.value)}
+              onInput={(event) => setTyped(event.currentTarget.value)}
             />
           </div>
         )}

@@ -72,8 +72,9 @@ function headline(item: PermissionItem): string {
   const { call } = item
   if (call.command !== null) return 'Run a command'
   if (call.paths.length > 0) {
-    const names = call.paths.slice(0, 2).map((path) => shortPath(path, item.cwd))
-    const more = call.paths.length > 2 ? ` and ${call.paths.length - 2} more` : ''
+    const all = [...new Set(call.paths.map((path) => shortPath(path, item.cwd)))]
+    const names = all.slice(0, 2)
+    const more = all.length > 2 ? ` and ${all.length - 2} more` : ''
     const verb = call.kind === 'delete' ? 'Delete' : call.writes ? 'Change' : call.reads ? 'Read' : 'Use'
     return `${verb} ${names.join(', ')}${more}`
   }
@@ -90,7 +91,7 @@ function Expiry({ item }: { item: PermissionItem }): JSX.Element | null {
 function What({ item }: { item: PermissionItem }): JSX.Element {
   const changes = (item.toolCall.content ?? []).filter((part) => part.type === 'diff')
   const shown = [item.call.command ?? '', ...item.call.paths, item.call.agentSays].join('')
-  const isRepeated = [item.call.command, item.call.description, headline(item)].includes(item.call.agentSays)
+  const isRepeated = isSaid(item)
   return (
     <div class="approval-what">
       {item.call.command === null ? null : (
@@ -118,6 +119,14 @@ function What({ item }: { item: PermissionItem }): JSX.Element {
   )
 }
 
+/** Whether what the agent says is on the card already. */
+function isSaid(item: PermissionItem): boolean {
+  const says = item.call.agentSays.replace(/^`(.*)`$/s, '$1').trim()
+  const shown = [item.call.command, item.call.description, headline(item)]
+  if (shown.includes(says)) return true
+  return item.call.paths.some((path) => /^\w+ $/.test(says.replace(shortPath(path, item.cwd), '')))
+}
+
 /** No command and no change: what is known of it, and all that the agent sent. */
 function Unparsed({ item }: { item: PermissionItem }): JSX.Element {
   const { rawInput } = item.toolCall
@@ -126,7 +135,7 @@ function Unparsed({ item }: { item: PermissionItem }): JSX.Element {
     <>
       {item.call.paths.length === 0 ? null : (
         <ul class="tool-places">
-          {item.call.paths.map((path) => (
+          {[...new Set(item.call.paths)].map((path) => (
             <li key={path}>
               <Visible text={shortPath(path, item.cwd)} />
             </li>
@@ -204,10 +213,11 @@ function AnswerButton(props: ButtonProps): JSX.Element {
       type="button"
       class={`button answer ${tone} ${isHeld ? 'held' : ''} ${isArmed ? 'armed' : ''}`}
       aria-disabled={props.isInert}
+      aria-label={isArmed ? `Tap again to ${props.label.toLowerCase()}` : props.label}
       title={SCOPES[props.kind]}
       {...press}
     >
-      <span>{isArmed ? `Tap again: ${props.label.toLowerCase()}` : props.label}</span>
+      <span>{isArmed ? 'Tap again' : props.label}</span>
     </button>
   )
 }

@@ -7,6 +7,7 @@ import { useEffect, useRef, useState } from 'preact/hooks'
 export const INERT_MILLISECONDS = 500
 export const HOLD_MILLISECONDS = 800
 export const ARMED_MILLISECONDS = 4000
+const APART_MILLISECONDS = 350
 
 /** Counts every change of what waits: a card that went may have moved another under the finger. */
 export const moves = signal(0)
@@ -38,6 +39,7 @@ export function usePress(act: () => void, isGrave: boolean, isInert: boolean): P
   const [isHeld, setHeld] = useState(false)
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined)
   const wasHeld = useRef(false)
+  const armedAt = useRef(0)
   useEffect(() => {
     if (!isArmed) return undefined
     const expiry = setTimeout(() => setArmed(false), ARMED_MILLISECONDS)
@@ -65,8 +67,11 @@ export function usePress(act: () => void, isGrave: boolean, isInert: boolean): P
     onPointerLeave: release,
     onClick: () => {
       if (isInert || wasHeld.current) return
-      if (!isGrave || isArmed) act()
-      else setArmed(true)
+      if (!isGrave) act()
+      else if (!isArmed) {
+        armedAt.current = performance.now()
+        setArmed(true)
+      } else if (performance.now() - armedAt.current >= APART_MILLISECONDS) act() // no stray double tap
     },
   }
 }

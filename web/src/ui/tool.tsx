@@ -4,6 +4,7 @@ import type { JSX } from 'preact'
 import { memo } from 'preact/compat'
 import { useState } from 'preact/hooks'
 import type { ToolCallContent, ToolEntry } from '../data/index.ts'
+import { stripAnsi } from './ansi'
 import { now } from './clock'
 import { CodeBlock, TerminalOutput } from './code'
 import { Content } from './content'
@@ -51,12 +52,12 @@ export const ToolCard = memo(function ToolCard(props: CardProps): JSX.Element {
   const changes = entry.call.content.filter((part) => part.type === 'diff')
   const isOpen = chosen ?? false
   return (
-    <article class={`tool ${stateOf(entry, props.isWaiting)}`} aria-label={`Tool: ${entry.call.title}`}>
+    <article class={`tool ${stateOf(entry, props.isWaiting)} ${entry.call.kind === 'think' && !isOpen ? 'slim' : ''}`} aria-label={`Tool: ${entry.call.title}`}>
       <button type="button" class="tool-head" aria-expanded={isOpen} onClick={() => setChosen(!isOpen)}>
         <span class="tool-icon">
           <KindIcon kind={entry.call.kind} />
         </span>
-        <span class="tool-title">
+        <span class={`tool-title ${entry.call.kind === 'execute' ? 'mono' : ''}`}>
           <Visible text={titleOf(entry, folder)} />
         </span>
         {changes.length === 0 ? null : <ChangeTally changes={changes} />}
@@ -70,7 +71,8 @@ export const ToolCard = memo(function ToolCard(props: CardProps): JSX.Element {
 
 function titleOf(entry: ToolEntry, folder: string): string {
   const title = entry.call.title === '' ? (entry.call.kind ?? 'Tool') : entry.call.title
-  return folder === '' ? title : title.replaceAll(`${folder}/`, '')
+  const plain = stripAnsi(title).replace(/^`([^`]*)`$/s, '$1')
+  return folder === '' ? plain : plain.replaceAll(`${folder}/`, '')
 }
 
 function stateOf(entry: ToolEntry, isWaiting: boolean): string {
