@@ -23,4 +23,4 @@ async def main(home: str, agents: str) -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(main, *sys.argv[1:])
+    anyio.run(main, sys.argv[1], sys.argv[2])
