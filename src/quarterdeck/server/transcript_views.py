@@ -112,7 +112,8 @@ def tool_entry(
     at: float,
     ended_at: float | None,
 ) -> ToolEntry:
-    named = [each.get("terminalId") for each in call.content if isinstance(each, Mapping)]
+    content: tuple[Any, ...] = call.content  # whatever its agent has put there
+    named = [each.get("terminalId") for each in content if isinstance(each, Mapping)]
     return ToolEntry(
         seq=call.seq,
         at=at,
