@@ -29,6 +29,7 @@ export function environment(given: Given): Environment {
     frame: (call) => void setTimeout(call, 1),
     push: null,
     onWake: () => {},
+    onNetworkLost: () => {},
     hasUpdate: signal<boolean | undefined>(false),
     applyUpdate: () => {},
   }

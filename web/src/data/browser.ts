@@ -42,6 +42,7 @@ export function browserEnvironment(): Environment & { onPushTest: (call: () => v
         if (document.visibilityState === 'visible') call()
       })
     },
+    onNetworkLost: (call) => window.addEventListener('offline', call),
     onPushTest: (call) => void onTest.push(call),
     hasUpdate,
     applyUpdate() {

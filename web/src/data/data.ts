@@ -35,6 +35,8 @@ export interface Environment extends ApiOptions {
   push: PushBrowser | null
   /** Tell when it may be worth to try again: the network is back, the page is looked at. */
   onWake(call: () => void): void
+  /** The computer has lost its network; a hub on the same computer is still there. */
+  onNetworkLost(call: () => void): void
   hasUpdate: ReturnType<typeof signal<boolean>>
   applyUpdate(): void
 }
@@ -95,6 +97,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
     void outbox.start()
     stream.start()
     environment.onWake(() => stream.reconnect())
+    environment.onNetworkLost(() => stream.renew())
   }
 
   function openSession(sessionId: string): SessionView {

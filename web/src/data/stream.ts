@@ -101,6 +101,11 @@ export class Stream {
     this.#connect()
   }
 
+  /** Find out whether the connection still is one: without a network it may be silent for long. */
+  renew(): void {
+    if (this.#isStarted && this.#abort !== null) this.#connect()
+  }
+
   /** The hub does not know this device: nothing will come until it is paired. */
   lock(refusal: Refusal): void {
     this.#end()

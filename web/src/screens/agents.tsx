@@ -18,7 +18,9 @@ const STATUSES: Record<AgentRow['status'], string> = {
 
 export function AgentsScreen(): JSX.Element {
   useEffect(() => void data.refreshKnownAgents(), [])
-  const running = data.agents.value.filter((agent) => agent.status !== 'exited' || agent.reason !== 'disposed')
+  const running = data.agents.value.filter(
+    (agent) => agent.status !== 'exited' || agent.reason !== 'disposed',
+  )
   const known = data.knownAgents.value
   const installed = known.filter((agent) => agent.installed)
   const missing = known.filter((agent) => !agent.installed)
@@ -119,7 +121,11 @@ function RunningAgent({ agent }: { agent: AgentRow }): JSX.Element {
         </span>
       </span>
       {data.may('admin') && agent.status !== 'exited' ? (
-        <button type="button" class={`text-button ${isSure ? 'bad' : ''}`} onClick={() => void stop()}>
+        <button
+          type="button"
+          class={`text-button ${isSure ? 'bad' : ''}`}
+          onClick={() => void stop()}
+        >
           {isSure ? 'Really stop' : 'Stop'}
         </button>
       ) : null}

@@ -13,9 +13,21 @@ import { Screen } from '../ui/screen'
 
 export const SCOPES: readonly { value: Scope; label: string; note: string }[] = [
   { value: 'view', label: 'Look', note: 'See sessions and what waits' },
-  { value: 'prompt', label: 'Look and write', note: 'Also start sessions, write prompts, stop turns' },
-  { value: 'approve', label: 'Look, write and answer', note: 'Also allow or reject what agents ask' },
-  { value: 'admin', label: 'Everything', note: 'Also pair devices, start any command, delete sessions' },
+  {
+    value: 'prompt',
+    label: 'Look and write',
+    note: 'Also start sessions, write prompts, stop turns',
+  },
+  {
+    value: 'approve',
+    label: 'Look, write and answer',
+    note: 'Also allow or reject what agents ask',
+  },
+  {
+    value: 'admin',
+    label: 'Everything',
+    note: 'Also pair devices, start any command, delete sessions',
+  },
 ]
 
 export function scopeName(scope: Scope): string {
@@ -43,7 +55,9 @@ export function DevicesScreen(): JSX.Element {
         <p class="note">Pairing others needs a device that may do everything.</p>
       )}
       {isPairing ? <PairSheet onClose={() => setPairing(false)} /> : null}
-      {changing === null ? null : <DeviceSheet device={changing} onClose={() => setChanging(null)} />}
+      {changing === null ? null : (
+        <DeviceSheet device={changing} onClose={() => setChanging(null)} />
+      )}
     </Screen>
   )
 }
@@ -59,7 +73,9 @@ function DeviceLine({ device, onChange }: { device: Device; onChange: () => void
         </span>
         <span class="row-note">
           {scopeName(device.scope)}
-          {seen === null || device.isThis ? '' : ` · seen ${age(seen, slowNow.value) === 'now' ? 'just now' : `${age(seen, slowNow.value)} ago`}`}
+          {seen === null || device.isThis
+            ? ''
+            : ` · seen ${age(seen, slowNow.value) === 'now' ? 'just now' : `${age(seen, slowNow.value)} ago`}`}
         </span>
       </span>
     </button>
@@ -96,19 +112,34 @@ function DeviceSheet({ device, onClose }: { device: Device; onClose: () => void 
         >
           <div class="field">
             <label for="device-name">Name</label>
-            <input id="device-name" class="input" value={name} maxLength={60} onInput={(event) => setName(event.currentTarget.value)} />
+            <input
+              id="device-name"
+              class="input"
+              value={name}
+              maxLength={60}
+              onInput={(event) => setName(event.currentTarget.value)}
+            />
           </div>
-          <button type="submit" class="button plain" disabled={name.trim() === '' || name === device.name}>
+          <button
+            type="submit"
+            class="button plain"
+            disabled={name.trim() === '' || name === device.name}
+          >
             Rename
           </button>
         </form>
       ) : null}
       <p class="note">
-        May: {scopeName(device.scope).toLowerCase()}.{isOwner ? " This is the owner's token; it stays until its file is removed." : ''}
+        May: {scopeName(device.scope).toLowerCase()}.
+        {isOwner ? " This is the owner's token; it stays until its file is removed." : ''}
       </p>
       {isOwner || !(device.isThis || data.may('admin')) ? null : (
         <button type="button" class="button bad" onClick={() => void revoke()}>
-          {isSure ? 'Tap again: it is cut off at once' : device.isThis ? 'Sign out this device' : 'Revoke'}
+          {isSure
+            ? 'Tap again: it is cut off at once'
+            : device.isThis
+              ? 'Sign out this device'
+              : 'Revoke'}
         </button>
       )}
     </Sheet>
@@ -146,7 +177,12 @@ function PairSheet({ onClose }: { onClose: () => void }): JSX.Element {
       ) : codes === null ? (
         <>
           <p class="muted">What may it do?</p>
-          <ChoiceList label="What may it do?" choices={SCOPES} value={scope} onChoose={(value) => setScope(value as Scope)} />
+          <ChoiceList
+            label="What may it do?"
+            choices={SCOPES}
+            value={scope}
+            onChoose={(value) => setScope(value as Scope)}
+          />
           <button type="button" class="button primary big" onClick={() => void make()}>
             Show the code
           </button>
@@ -163,7 +199,9 @@ function Codes({ codes }: { codes: PairingCodes }): JSX.Element {
   const isHere = /\/\/(?:localhost|127\.|\[::1\])/.test(codes.link)
   return (
     <div class="codes">
-      {left <= 0 ? <Banner tone="bad">The code has expired; close this and make another.</Banner> : null}
+      {left <= 0 ? (
+        <Banner tone="bad">The code has expired; close this and make another.</Banner>
+      ) : null}
       <p>Scan this with the camera of the other device, or open its link there.</p>
       <QrCode text={codes.link} label="QR code of the pairing link" />
       <p class="link-line">
@@ -173,7 +211,11 @@ function Codes({ codes }: { codes: PairingCodes }): JSX.Element {
       <p class="muted">Or type this where the page asks for a code:</p>
       <p class="pair-code">{codes.code}</p>
       {left > 0 ? <p class="muted">Works once, for {countdown(left)}.</p> : null}
-      {isHere ? <p class="note">This link works on this computer only: the hub listens at no address others can reach.</p> : null}
+      {isHere ? (
+        <p class="note">
+          This link works on this computer only: the hub listens at no address others can reach.
+        </p>
+      ) : null}
     </div>
   )
 }

@@ -18,13 +18,17 @@ export function InboxScreen({ request }: { request: string | null }): JSX.Elemen
   const questions = data.questions.value
   const isEmpty = permissions.length + questions.length === 0
   useEffect(() => {
-    if (request !== null) document.getElementById(`request-${request}`)?.scrollIntoView({ block: 'center' })
+    if (request !== null)
+      document.getElementById(`request-${request}`)?.scrollIntoView({ block: 'center' })
   }, [request, isEmpty])
   return (
     <Screen title="Inbox">
       {isEmpty ? (
         <Empty icon={<InboxIcon size={40} />} title="Nothing waits for you">
-          <p>When an agent wants to do something that needs your word, or asks you something, it is here.</p>
+          <p>
+            When an agent wants to do something that needs your word, or asks you something, it is
+            here.
+          </p>
         </Empty>
       ) : (
         <div class="cards">
@@ -46,7 +50,8 @@ function Decided({ waiting }: { waiting: number }): JSX.Element | null {
   useEffect(() => {
     let isHere = true
     void data.decisions().then((outcome) => {
-      if (isHere && outcome.ok) setDecisions(outcome.value.filter((each) => each.state !== 'pending').slice(0, 20))
+      if (isHere && outcome.ok)
+        setDecisions(outcome.value.filter((each) => each.state !== 'pending').slice(0, 20))
     })
     return () => {
       isHere = false
@@ -74,22 +79,33 @@ const KINDS: Record<string, string> = {
 
 function DecisionLine({ decision }: { decision: Decision }): JSX.Element {
   const isAllowed = decision.optionKind?.startsWith('allow') === true
-  const said = decision.state === 'superseded' ? 'Withdrawn' : (KINDS[decision.optionKind ?? ''] ?? 'Answered')
+  const said =
+    decision.state === 'superseded' ? 'Withdrawn' : (KINDS[decision.optionKind ?? ''] ?? 'Answered')
   const when = timeOf(decision.decidedAt)
   const text = titleOf(decision.asked)
   return (
     <li class="decision">
-      <span class={`decision-mark ${isAllowed ? 'ok' : ''}`}>{isAllowed ? <CheckIcon size={16} /> : <CrossIcon size={16} />}</span>
+      <span class={`decision-mark ${isAllowed ? 'ok' : ''}`}>
+        {isAllowed ? <CheckIcon size={16} /> : <CrossIcon size={16} />}
+      </span>
       <span class="row-text">
         <span class="decision-title">
-          {decision.sessionId === null ? <Visible text={text} /> : <To to={{ name: 'session', id: decision.sessionId }}><Visible text={text} /></To>}
+          {decision.sessionId === null ? (
+            <Visible text={text} />
+          ) : (
+            <To to={{ name: 'session', id: decision.sessionId }}>
+              <Visible text={text} />
+            </To>
+          )}
         </span>
         <span class="row-note">
           {said}
           {who(decision)}
         </span>
       </span>
-      {when === null ? null : <time dateTime={decision.decidedAt ?? ''}>{age(when, slowNow.value)}</time>}
+      {when === null ? null : (
+        <time dateTime={decision.decidedAt ?? ''}>{age(when, slowNow.value)}</time>
+      )}
     </li>
   )
 }
@@ -110,5 +126,9 @@ function who(decision: Decision): string {
 function titleOf(asked: unknown): string {
   if (typeof asked !== 'object' || asked === null) return 'A request'
   const { title, message } = asked as { title?: unknown; message?: unknown }
-  return typeof title === 'string' && title !== '' ? title : typeof message === 'string' ? message : 'A request'
+  return typeof title === 'string' && title !== ''
+    ? title
+    : typeof message === 'string'
+      ? message
+      : 'A request'
 }

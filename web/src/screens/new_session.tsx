@@ -27,7 +27,8 @@ export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Eleme
   useEffect(() => {
     if (folder !== '') return
     void data.folders().then((outcome) => {
-      if (outcome.ok) setFolder((now) => (now === '' ? (outcome.value.recent[0] ?? outcome.value.path) : now))
+      if (outcome.ok)
+        setFolder((now) => (now === '' ? (outcome.value.recent[0] ?? outcome.value.path) : now))
     })
   }, [])
 
@@ -59,12 +60,20 @@ export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Eleme
           <legend>Agent</legend>
           {installed.map((each) => (
             <label key={each.name} class="agent-option">
-              <input type="radio" name="agent" value={each.name} checked={each.name === selected} onChange={() => setChosen(each.name)} />
+              <input
+                type="radio"
+                name="agent"
+                value={each.name}
+                checked={each.name === selected}
+                onChange={() => setChosen(each.name)}
+              />
               <AgentMark name={each.name} />
               <span>{each.name}</span>
             </label>
           ))}
-          {installed.length === 0 ? <p class="note">No agent was found on the computer of the hub.</p> : null}
+          {installed.length === 0 ? (
+            <p class="note">No agent was found on the computer of the hub.</p>
+          ) : null}
         </fieldset>
         <FolderField folder={folder} recent={recent} onChoose={setFolder} />
         <div class="field">
@@ -77,7 +86,8 @@ export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Eleme
             placeholder="You can also say it later"
             onInput={(event) => setText(event.currentTarget.value)}
             onKeyDown={(event) => {
-              if (event.key !== 'Enter' || event.isComposing || event.shiftKey || isTouch.value) return
+              if (event.key !== 'Enter' || event.isComposing || event.shiftKey || isTouch.value)
+                return
               event.preventDefault()
               void start()
             }}
@@ -88,7 +98,11 @@ export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Eleme
             {problem}
           </p>
         )}
-        <button type="submit" class="button primary big" disabled={isStarting || selected === null || folder.trim() === ''}>
+        <button
+          type="submit"
+          class="button primary big"
+          disabled={isStarting || selected === null || folder.trim() === ''}
+        >
           {isStarting ? 'Starting…' : text.trim() === '' ? 'Start' : 'Start and send'}
         </button>
       </form>
@@ -102,7 +116,12 @@ function recentFolders(): string[] {
 
 function lastAgent(names: readonly string[]): string | null {
   const stored = localStorage.getItem(LAST_AGENT)
-  return names.find((name) => name === stored) ?? names.find((name) => name !== 'demo') ?? names[0] ?? null
+  return (
+    names.find((name) => name === stored) ??
+    names.find((name) => name !== 'demo') ??
+    names[0] ??
+    null
+  )
 }
 
 function rememberAgent(name: string): void {
@@ -136,7 +155,13 @@ function FolderField({ folder, recent, onChoose }: FolderProps): JSX.Element {
       {others.length === 0 ? null : (
         <div class="chips" role="group" aria-label="Folders of earlier sessions">
           {others.map((each) => (
-            <button key={each} type="button" class="chip" title={each} onClick={() => onChoose(each)}>
+            <button
+              key={each}
+              type="button"
+              class="chip"
+              title={each}
+              onClick={() => onChoose(each)}
+            >
               {baseName(each)}
             </button>
           ))}
@@ -156,7 +181,15 @@ function FolderField({ folder, recent, onChoose }: FolderProps): JSX.Element {
   )
 }
 
-function FolderSheet({ from, onClose, onChoose }: { from: string; onClose: () => void; onChoose: (path: string) => void }): JSX.Element {
+function FolderSheet({
+  from,
+  onClose,
+  onChoose,
+}: {
+  from: string
+  onClose: () => void
+  onChoose: (path: string) => void
+}): JSX.Element {
   const [list, setList] = useState<FolderList | null>(null)
   const [problem, setProblem] = useState<string | null>(null)
   const show = async (path: string | undefined): Promise<void> => {
@@ -173,11 +206,17 @@ function FolderSheet({ from, onClose, onChoose }: { from: string; onClose: () =>
     <Sheet title="Choose a folder" onClose={onClose}>
       {problem === null ? null : <p class="note bad">{problem}</p>}
       {list === null ? (
-        problem === null ? <Spinner label="Looking" /> : null
+        problem === null ? (
+          <Spinner label="Looking" />
+        ) : null
       ) : (
         <>
           <div class="folder-here">
-            <IconButton label="One folder up" disabled={parent === null} onClick={() => void show(parent ?? undefined)}>
+            <IconButton
+              label="One folder up"
+              disabled={parent === null}
+              onClick={() => void show(parent ?? undefined)}
+            >
               <BackIcon />
             </IconButton>
             <span class="path">{shortPath(list.path)}</span>
@@ -197,7 +236,11 @@ function FolderSheet({ from, onClose, onChoose }: { from: string; onClose: () =>
             ))}
             {list.folders.length === 0 ? <li class="nothing">No folders in it.</li> : null}
           </ul>
-          <button type="button" class="button primary big" onClick={() => (list === null ? say('Choose a folder first') : onChoose(list.path))}>
+          <button
+            type="button"
+            class="button primary big"
+            onClick={() => (list === null ? say('Choose a folder first') : onChoose(list.path))}
+          >
             Use {baseName(list.path)}
           </button>
         </>

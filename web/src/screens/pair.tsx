@@ -26,7 +26,13 @@ addEventListener('hashchange', () => {
 
 export function guessedName(agent: string): string {
   const system = /iPhone|iPad|Android|Macintosh|Windows|CrOS|Linux/.exec(agent)?.[0] ?? 'Device'
-  const names: Record<string, string> = { Macintosh: 'Mac', CrOS: 'Chromebook', Windows: 'Windows computer', Linux: 'Linux computer', Android: 'Android phone' }
+  const names: Record<string, string> = {
+    Macintosh: 'Mac',
+    CrOS: 'Chromebook',
+    Windows: 'Windows computer',
+    Linux: 'Linux computer',
+    Android: 'Android phone',
+  }
   const browser = /Firefox|Edg|OPR|Chrome|Safari/.exec(agent)?.[0] ?? ''
   const browsers: Record<string, string> = { Edg: 'Edge', OPR: 'Opera' }
   return `${names[system] ?? system}${browser === '' ? '' : `, ${browsers[browser] ?? browser}`}`
@@ -67,11 +73,15 @@ export function PairScreen(): JSX.Element {
         </div>
         <h1>Quarterdeck</h1>
         {isFromLink ? (
-          <p>This device may come in. Give it a name, so that you know it again in the list of devices.</p>
+          <p>
+            This device may come in. Give it a name, so that you know it again in the list of
+            devices.
+          </p>
         ) : (
           <p>
-            This device is not paired with the hub. On the hub's computer, run <code>quarterdeck devices pair</code>, or use{' '}
-            <em>Pair a device</em> on a device that is in, and type the code here.
+            This device is not paired with the hub. On the hub's computer, run{' '}
+            <code>quarterdeck devices pair</code>, or use <em>Pair a device</em> on a device that is
+            in, and type the code here.
           </p>
         )}
         {isFromLink ? null : (
@@ -92,14 +102,24 @@ export function PairScreen(): JSX.Element {
         )}
         <div class="field">
           <label for="pair-name">Name of this device</label>
-          <input id="pair-name" class="input" value={name} maxLength={60} onInput={(event) => setName(event.currentTarget.value)} />
+          <input
+            id="pair-name"
+            class="input"
+            value={name}
+            maxLength={60}
+            onInput={(event) => setName(event.currentTarget.value)}
+          />
         </div>
         {problem === null ? null : (
           <p class="note bad" role="alert">
             {problem}
           </p>
         )}
-        <button type="submit" class="button primary big" disabled={isBusy || code.trim() === '' || name.trim() === ''}>
+        <button
+          type="submit"
+          class="button primary big"
+          disabled={isBusy || code.trim() === '' || name.trim() === ''}
+        >
           {isBusy ? 'Pairing…' : 'Pair this device'}
         </button>
       </form>

@@ -90,7 +90,12 @@ function Head({ view, onMore }: { view: SessionView; onMore: () => void }): JSX.
 
 function Body({ view }: { view: SessionView }): JSX.Element {
   const phase = view.phase.value
-  if (phase === 'loading') return <div class="virtual"><Spinner label="Loading the session" /></div>
+  if (phase === 'loading')
+    return (
+      <div class="virtual">
+        <Spinner label="Loading the session" />
+      </div>
+    )
   if (phase === 'gone') {
     return (
       <div class="virtual">
@@ -103,7 +108,14 @@ function Body({ view }: { view: SessionView }): JSX.Element {
   if (phase === 'failed') {
     return (
       <div class="virtual">
-        <Banner tone="bad" action={<button type="button" class="text-button" onClick={() => view.retry()}>Try again</button>}>
+        <Banner
+          tone="bad"
+          action={
+            <button type="button" class="text-button" onClick={() => view.retry()}>
+              Try again
+            </button>
+          }
+        >
           {view.problem.value?.message ?? 'The session could not be loaded.'}
         </Banner>
       </div>
@@ -119,7 +131,9 @@ function Transcript({ view }: { view: SessionView }): JSX.Element {
   const entries = view.entries.value
   const lines = useMemo(() => transcriptLines(entries, cache.current), [entries])
   const folder = view.row.value?.cwd ?? ''
-  const waiting = new Set(view.state.value.pendingPermissionRequests.map((request) => request.toolCall.toolCallId))
+  const waiting = new Set(
+    view.state.value.pendingPermissionRequests.map((request) => request.toolCall.toolCallId),
+  )
   const onWhole = useMemo(() => (seq: number) => void view.loadWhole(seq), [view])
   const draw = (line: Line, index: number): JSX.Element => {
     if (line.type === 'run') return <RunCard tools={line.tools} folder={folder} onWhole={onWhole} />
@@ -128,7 +142,14 @@ function Transcript({ view }: { view: SessionView }): JSX.Element {
       case 'message':
         return <Message entry={entry} next={line.next} onWhole={onWhole} />
       case 'tool':
-        return <ToolCard entry={entry} folder={folder} isWaiting={waiting.has(entry.call.toolCallId)} onWhole={onWhole} />
+        return (
+          <ToolCard
+            entry={entry}
+            folder={folder}
+            isWaiting={waiting.has(entry.call.toolCallId)}
+            onWhole={onWhole}
+          />
+        )
       case 'turn':
         return <Turn entry={entry} since={promptBefore(lines, index)} />
       case 'status':
@@ -144,7 +165,11 @@ function Transcript({ view }: { view: SessionView }): JSX.Element {
         guess={guess}
         draw={draw}
         label="Transcript"
-        header={view.hasOlder.value ? <p class="older">{view.isLoadingOlder.value ? 'Loading earlier…' : ''}</p> : null}
+        header={
+          view.hasOlder.value ? (
+            <p class="older">{view.isLoadingOlder.value ? 'Loading earlier…' : ''}</p>
+          ) : null
+        }
         footer={<Working view={view} />}
         onNearStart={() => {
           if (view.hasOlder.value && !view.isLoadingOlder.value) void view.loadOlder()
@@ -153,7 +178,12 @@ function Transcript({ view }: { view: SessionView }): JSX.Element {
         handle={handle}
       />
       {isAtEnd ? null : (
-        <button type="button" class="to-end" aria-label="To the end" onClick={() => handle.current?.toEnd()}>
+        <button
+          type="button"
+          class="to-end"
+          aria-label="To the end"
+          onClick={() => handle.current?.toEnd()}
+        >
           <ArrowDownIcon />
         </button>
       )}
@@ -198,7 +228,10 @@ function Fresh({ view }: { view: SessionView }): JSX.Element {
   const row = view.row.value
   return (
     <div class="virtual">
-      <Empty icon={<Wheel size={40} />} title={row === null ? 'A new session' : `${row.agent ?? 'The agent'} is ready`}>
+      <Empty
+        icon={<Wheel size={40} />}
+        title={row === null ? 'A new session' : `${row.agent ?? 'The agent'} is ready`}
+      >
         <p>Write below what it should do{row === null ? '' : ` in ${shortPath(row.cwd)}`}.</p>
       </Empty>
     </div>
@@ -215,8 +248,12 @@ function Dock({ view }: { view: SessionView }): JSX.Element {
     <div class="dock">
       {first === undefined && question === undefined ? null : (
         <div class="dock-cards">
-          {first === undefined ? null : <ApprovalCard key={first.requestId} item={first} isInSession />}
-          {first === undefined && question !== undefined ? <QuestionCard key={question.requestId} item={question} isInSession /> : null}
+          {first === undefined ? null : (
+            <ApprovalCard key={first.requestId} item={first} isInSession />
+          )}
+          {first === undefined && question !== undefined ? (
+            <QuestionCard key={question.requestId} item={question} isInSession />
+          ) : null}
           {waiting > 1 ? <p class="note">{waiting - 1} more after this.</p> : null}
         </div>
       )}

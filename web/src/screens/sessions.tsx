@@ -54,7 +54,10 @@ export function SessionList(): JSX.Element {
 function matches(row: SessionRow): boolean {
   if (onlyGroup.value !== null && row.group !== onlyGroup.value) return false
   if (onlyAgent.value !== null && row.agent !== onlyAgent.value) return false
-  const words = search.value.toLowerCase().split(/\s+/).filter((word) => word !== '')
+  const words = search.value
+    .toLowerCase()
+    .split(/\s+/)
+    .filter((word) => word !== '')
   const text = `${row.title ?? ''} ${row.agent ?? ''} ${row.cwd}`.toLowerCase()
   return words.every((word) => text.includes(word))
 }
@@ -80,27 +83,51 @@ function Filters({ all }: { all: readonly SessionRow[] }): JSX.Element {
         {groups.length < 2
           ? null
           : groups.map(({ group, name }) => (
-              <FilterChip key={group} label={name} isOn={onlyGroup.value === group} onToggle={(isOn) => (onlyGroup.value = isOn ? group : null)} />
+              <FilterChip
+                key={group}
+                label={name}
+                isOn={onlyGroup.value === group}
+                onToggle={(isOn) => (onlyGroup.value = isOn ? group : null)}
+              />
             ))}
         {agents.length < 2
           ? null
           : agents.map((agent) => (
-              <FilterChip key={agent} label={agent} isOn={onlyAgent.value === agent} onToggle={(isOn) => (onlyAgent.value = isOn ? agent : null)} />
+              <FilterChip
+                key={agent}
+                label={agent}
+                isOn={onlyAgent.value === agent}
+                onToggle={(isOn) => (onlyAgent.value = isOn ? agent : null)}
+              />
             ))}
       </div>
     </div>
   )
 }
 
-function FilterChip(props: { label: string; isOn: boolean; onToggle: (isOn: boolean) => void }): JSX.Element {
+function FilterChip(props: {
+  label: string
+  isOn: boolean
+  onToggle: (isOn: boolean) => void
+}): JSX.Element {
   return (
-    <button type="button" class="chip" aria-pressed={props.isOn} onClick={() => props.onToggle(!props.isOn)}>
+    <button
+      type="button"
+      class="chip"
+      aria-pressed={props.isOn}
+      onClick={() => props.onToggle(!props.isOn)}
+    >
       {props.label}
     </button>
   )
 }
 
-const SAID: Record<Group, string> = { 'needs-you': 'needs you', running: 'running', idle: 'idle', done: 'done' }
+const SAID: Record<Group, string> = {
+  'needs-you': 'needs you',
+  running: 'running',
+  idle: 'idle',
+  done: 'done',
+}
 
 export function titleOf(row: SessionRow): string {
   return row.title ?? `New session in ${baseName(row.cwd)}`
@@ -111,7 +138,11 @@ function SessionLine({ row }: { row: SessionRow }): JSX.Element {
   const isCurrent = route.value.name === 'session' && route.value.id === row.sessionId
   return (
     <li>
-      <To to={{ name: 'session', id: row.sessionId }} class={`session-row ${row.group}`} current={isCurrent}>
+      <To
+        to={{ name: 'session', id: row.sessionId }}
+        class={`session-row ${row.group}`}
+        current={isCurrent}
+      >
         <span class={`state-dot ${row.group}`} aria-hidden="true" />
         <span class="session-text">
           <span class="session-title">{titleOf(row)}</span>
@@ -141,7 +172,10 @@ function SessionLine({ row }: { row: SessionRow }): JSX.Element {
 function NoSessions(): JSX.Element {
   return (
     <Empty icon={<Wheel size={40} />} title="No sessions yet">
-      <p>Start an agent in a folder of the computer this hub runs on. You can watch it, steer it and answer it from here.</p>
+      <p>
+        Start an agent in a folder of the computer this hub runs on. You can watch it, steer it and
+        answer it from here.
+      </p>
       {data.may('prompt') ? (
         <To to={{ name: 'new', agent: null }} class="button primary">
           <PlusIcon size={18} /> New session

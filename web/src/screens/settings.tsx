@@ -52,7 +52,9 @@ const TESTS = {
 
 function Notifications(): JSX.Element {
   const push = data.push.value
-  const settle = async (work: Promise<{ ok: boolean; refusal?: { message: string } }>): Promise<void> => {
+  const settle = async (
+    work: Promise<{ ok: boolean; refusal?: { message: string } }>,
+  ): Promise<void> => {
     const outcome = await work
     if (!outcome.ok && outcome.refusal !== undefined) say(outcome.refusal.message, 'bad')
   }
@@ -78,7 +80,12 @@ function Notifications(): JSX.Element {
       )}
       {isOn
         ? KINDS.map(({ kind, label }) => (
-            <Switch key={kind} label={label} checked={push.kinds[kind]} onChange={(wanted) => void settle(data.setPushKind(kind, wanted))} />
+            <Switch
+              key={kind}
+              label={label}
+              checked={push.kinds[kind]}
+              onChange={(wanted) => void settle(data.setPushKind(kind, wanted))}
+            />
           ))
         : null}
       {push.problem === null ? null : <p class="note bad">{push.problem}</p>}
@@ -114,7 +121,9 @@ function ThisDevice(): JSX.Element {
         <DevicesIcon />
         <span class="row-text">
           <span class="row-title">{device?.name ?? 'This device'}</span>
-          <span class="row-note">{device === null ? '' : `May: ${scopeName(device.scope).toLowerCase()}`}</span>
+          <span class="row-note">
+            {device === null ? '' : `May: ${scopeName(device.scope).toLowerCase()}`}
+          </span>
         </span>
         <ChevronIcon size={18} />
       </To>
@@ -163,7 +172,9 @@ const WHAT: Record<Action['kind'], string> = {
 
 /** What was done here and has not reached the hub. */
 function Waiting(): JSX.Element | null {
-  const actions = data.actions.value.filter((action) => action.state === 'queued' || action.state === 'failed')
+  const actions = data.actions.value.filter(
+    (action) => action.state === 'queued' || action.state === 'failed',
+  )
   if (actions.length === 0) return null
   return (
     <section class="card">
@@ -173,14 +184,26 @@ function Waiting(): JSX.Element | null {
           <li key={action.key} class="list-row">
             <span class="row-text">
               <span>{WHAT[action.kind]}</span>
-              <span class="row-note">{action.state === 'queued' ? 'Will be sent when the hub is reached' : (action.refusal?.message ?? 'Failed')}</span>
+              <span class="row-note">
+                {action.state === 'queued'
+                  ? 'Will be sent when the hub is reached'
+                  : (action.refusal?.message ?? 'Failed')}
+              </span>
             </span>
             {action.state === 'failed' && action.refusal?.retryable === true ? (
-              <button type="button" class="text-button" onClick={() => data.retryAction(action.key)}>
+              <button
+                type="button"
+                class="text-button"
+                onClick={() => data.retryAction(action.key)}
+              >
                 Again
               </button>
             ) : null}
-            <button type="button" class="text-button" onClick={() => data.dismissAction(action.key)}>
+            <button
+              type="button"
+              class="text-button"
+              onClick={() => data.dismissAction(action.key)}
+            >
               {action.state === 'queued' ? 'Take back' : 'Forget'}
             </button>
           </li>

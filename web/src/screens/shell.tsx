@@ -26,7 +26,14 @@ export function Shell(): JSX.Element {
   const isSession = here.name === 'session'
   return (
     <div class={`shell ${isWide.value ? 'wide' : 'narrow'} ${isSession ? 'in-session' : ''}`}>
-      <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById('main')?.focus() }}>
+      <a
+        class="skip"
+        href="#main"
+        onClick={(event) => {
+          event.preventDefault()
+          document.getElementById('main')?.focus()
+        }}
+      >
         To the content
       </a>
       <Navigation here={here} />
@@ -63,7 +70,15 @@ function Here({ here }: { here: Route }): JSX.Element {
 }
 
 function nameOf(here: Route): string {
-  if (here.name !== 'session') return { sessions: 'Sessions', inbox: 'Inbox', agents: 'Agents', new: 'New session', devices: 'Devices', settings: 'Settings' }[here.name]
+  if (here.name !== 'session')
+    return {
+      sessions: 'Sessions',
+      inbox: 'Inbox',
+      agents: 'Agents',
+      new: 'New session',
+      devices: 'Devices',
+      settings: 'Settings',
+    }[here.name]
   const row = data.sessions.value.find((each) => each.sessionId === here.id)
   return row === undefined ? 'Session' : titleOf(row)
 }
@@ -129,8 +144,15 @@ function Welcome(): JSX.Element {
       <h1 class="aside">Sessions</h1>
       <OfflineBanner />
       {data.sessions.value.length === 0 ? null : (
-        <Empty icon={<Wheel size={48} />} title={waiting > 0 ? 'Somebody waits for you' : 'All is calm'}>
-          <p>{waiting > 0 ? 'Answer what waits in the inbox, or open a session.' : 'Choose a session, or start a new one.'}</p>
+        <Empty
+          icon={<Wheel size={48} />}
+          title={waiting > 0 ? 'Somebody waits for you' : 'All is calm'}
+        >
+          <p>
+            {waiting > 0
+              ? 'Answer what waits in the inbox, or open a session.'
+              : 'Choose a session, or start a new one.'}
+          </p>
         </Empty>
       )}
     </div>
@@ -139,11 +161,26 @@ function Welcome(): JSX.Element {
 
 // ---- navigation ---------------------------------------------------------------------------------
 
-const PLACES: readonly { to: Route; name: string; icon: (props: { size?: number }) => JSX.Element; routes: readonly string[] }[] = [
-  { to: { name: 'sessions' }, name: 'Sessions', icon: SessionsIcon, routes: ['sessions', 'session', 'new'] },
+const PLACES: readonly {
+  to: Route
+  name: string
+  icon: (props: { size?: number }) => JSX.Element
+  routes: readonly string[]
+}[] = [
+  {
+    to: { name: 'sessions' },
+    name: 'Sessions',
+    icon: SessionsIcon,
+    routes: ['sessions', 'session', 'new'],
+  },
   { to: { name: 'inbox', request: null }, name: 'Inbox', icon: InboxIcon, routes: ['inbox'] },
   { to: { name: 'agents' }, name: 'Agents', icon: AgentsIcon, routes: ['agents'] },
-  { to: { name: 'settings' }, name: 'Settings', icon: SettingsIcon, routes: ['settings', 'devices'] },
+  {
+    to: { name: 'settings' },
+    name: 'Settings',
+    icon: SettingsIcon,
+    routes: ['settings', 'devices'],
+  },
 ]
 
 function Navigation({ here }: { here: Route }): JSX.Element {
@@ -157,7 +194,9 @@ function Navigation({ here }: { here: Route }): JSX.Element {
             {place.name === 'Inbox' && waiting > 0 ? <span class="badge">{waiting}</span> : null}
           </span>
           <span>{place.name}</span>
-          {place.name === 'Inbox' && waiting > 0 ? <span class="aside">, {waiting} waiting</span> : null}
+          {place.name === 'Inbox' && waiting > 0 ? (
+            <span class="aside">, {waiting} waiting</span>
+          ) : null}
         </To>
       ))}
     </nav>
@@ -167,7 +206,10 @@ function Navigation({ here }: { here: Route }): JSX.Element {
 /** For those who cannot see a card come in. */
 function Announcements(): JSX.Element {
   const [first] = data.permissions.value
-  const text = first === undefined ? '' : `${first.agent ?? 'An agent'} asks for permission: ${first.call.description}`
+  const text =
+    first === undefined
+      ? ''
+      : `${first.agent ?? 'An agent'} asks for permission: ${first.call.description}`
   return (
     <div class="aside" role="status" aria-live="assertive">
       {text}
@@ -179,7 +221,9 @@ function Announcements(): JSX.Element {
 export function watchMoves(): void {
   let before = ''
   effect(() => {
-    const all = [...data.permissions.value, ...data.questions.value].map((item) => item.requestId).join(' ')
+    const all = [...data.permissions.value, ...data.questions.value]
+      .map((item) => item.requestId)
+      .join(' ')
     if (all === before) return
     before = all
     moves.value = moves.peek() + 1

@@ -33,17 +33,27 @@ export function isGrave(item: PermissionItem): boolean {
   return item.call.risk === 'high' || item.call.risk === 'critical' || !item.call.isInspectable
 }
 
-export function ApprovalCard({ item, isInSession = false }: { item: PermissionItem; isInSession?: boolean }): JSX.Element {
+export function ApprovalCard({
+  item,
+  isInSession = false,
+}: {
+  item: PermissionItem
+  isInSession?: boolean
+}): JSX.Element {
   const risk = RISKS[item.call.risk] ?? { name: `Risk: ${item.call.risk}`, tone: 'medium' }
   return (
-    <section class={`approval ${risk.tone}`} aria-label={`Approval: ${item.call.description}`} id={`request-${item.requestId}`}>
+    <section
+      class={`approval ${risk.tone}`}
+      aria-label={`Approval: ${item.call.description}`}
+      id={`request-${item.requestId}`}
+    >
       <header class="approval-head">
         <span class="approval-icon">
           <KindIcon kind={item.call.kind} size={20} />
         </span>
-        <h3 class="approval-title">
+        <h2 class="approval-title">
           <Visible text={headline(item)} />
-        </h3>
+        </h2>
         <Expiry item={item} />
       </header>
       {isInSession ? null : (
@@ -57,7 +67,11 @@ export function ApprovalCard({ item, isInSession = false }: { item: PermissionIt
       )}
       <What item={item} />
       <p class={`risk ${risk.tone}`}>
-        {risk.tone === 'low' || risk.tone === 'medium' ? <ShieldIcon size={16} /> : <WarningIcon size={16} />}
+        {risk.tone === 'low' || risk.tone === 'medium' ? (
+          <ShieldIcon size={16} />
+        ) : (
+          <WarningIcon size={16} />
+        )}
         <span>
           <strong>{risk.name}</strong>
           {item.call.riskReason === '' ? null : <> · {item.call.riskReason}</>}
@@ -75,7 +89,8 @@ function headline(item: PermissionItem): string {
     const all = [...new Set(call.paths.map((path) => shortPath(path, item.cwd)))]
     const names = all.slice(0, 2)
     const more = all.length > 2 ? ` and ${all.length - 2} more` : ''
-    const verb = call.kind === 'delete' ? 'Delete' : call.writes ? 'Change' : call.reads ? 'Read' : 'Use'
+    const verb =
+      call.kind === 'delete' ? 'Delete' : call.writes ? 'Change' : call.reads ? 'Read' : 'Use'
     return `${verb} ${names.join(', ')}${more}`
   }
   return call.description === '' ? call.name : call.description
@@ -85,7 +100,11 @@ function Expiry({ item }: { item: PermissionItem }): JSX.Element | null {
   const ends = timeOf(item.expiresAt)
   if (ends === null) return null
   const left = ends - now.value
-  return <span class={`expiry ${left < 60_000 ? 'soon' : ''}`}>{left <= 0 ? 'expired' : `${countdown(left)} left`}</span>
+  return (
+    <span class={`expiry ${left < 60_000 ? 'soon' : ''}`}>
+      {left <= 0 ? 'expired' : `${countdown(left)} left`}
+    </span>
+  )
 }
 
 function What({ item }: { item: PermissionItem }): JSX.Element {
@@ -113,7 +132,10 @@ function What({ item }: { item: PermissionItem }): JSX.Element {
         </p>
       )}
       {hasUnseen(shown) ? (
-        <p class="note bad">This has characters that are not seen or turn text around; they are shown by their numbers.</p>
+        <p class="note bad">
+          This has characters that are not seen or turn text around; they are shown by their
+          numbers.
+        </p>
       ) : null}
     </div>
   )
@@ -142,7 +164,9 @@ function Unparsed({ item }: { item: PermissionItem }): JSX.Element {
           ))}
         </ul>
       )}
-      {item.call.isInspectable ? null : <p class="note bad">The agent does not say what this does.</p>}
+      {item.call.isInspectable ? null : (
+        <p class="note bad">The agent does not say what this does.</p>
+      )}
       {text === '' ? null : (
         <details class="raw" open={item.call.paths.length === 0}>
           <summary>Input</summary>
@@ -160,7 +184,8 @@ function Unparsed({ item }: { item: PermissionItem }): JSX.Element {
 function Answers({ item }: { item: PermissionItem }): JSX.Element {
   const [isMore, setMore] = useState(false)
   const isInert = useInert(`${item.requestId} ${item.digest}`)
-  if (item.answer !== null && item.answer.state !== 'failed') return <Progress action={item.answer} item={item} />
+  if (item.answer !== null && item.answer.state !== 'failed')
+    return <Progress action={item.answer} item={item} />
   if (!data.may('approve')) return <p class="note">This device may look, and not answer.</p>
   const usable = item.isAmbiguous ? [] : item.options
   const reject = usable.find((option) => option.kind === 'reject_once')
@@ -172,20 +197,49 @@ function Answers({ item }: { item: PermissionItem }): JSX.Element {
   return (
     <div class="answers">
       {item.answer?.refusal == null ? null : <p class="note bad">{item.answer.refusal.message}</p>}
-      {item.isAmbiguous ? <p class="note bad">Two of the agent's answers cannot be told apart; it can only be refused.</p> : null}
+      {item.isAmbiguous ? (
+        <p class="note bad">
+          Two of the agent's answers cannot be told apart; it can only be refused.
+        </p>
+      ) : null}
       <div class="answer-row">
         {reject === undefined ? (
-          <AnswerButton label="Refuse" kind="reject_once" isGrave={false} isInert={isInert} onAnswer={() => answer(null)} />
+          <AnswerButton
+            label="Refuse"
+            kind="reject_once"
+            isGrave={false}
+            isInert={isInert}
+            onAnswer={() => answer(null)}
+          />
         ) : (
-          <AnswerButton label={reject.label} kind={reject.kind} isGrave={false} isInert={isInert} onAnswer={() => answer(reject)} />
+          <AnswerButton
+            label={reject.label}
+            kind={reject.kind}
+            isGrave={false}
+            isInert={isInert}
+            onAnswer={() => answer(reject)}
+          />
         )}
         {allow === undefined ? null : (
-          <AnswerButton label={allow.label} kind={allow.kind} isGrave={isGrave(item)} isInert={isInert} onAnswer={() => answer(allow)} />
+          <AnswerButton
+            label={allow.label}
+            kind={allow.kind}
+            isGrave={isGrave(item)}
+            isInert={isInert}
+            onAnswer={() => answer(allow)}
+          />
         )}
       </div>
-      {allow !== undefined && isGrave(item) ? <p class="hold-note">Hold “{allow.label}”, or tap it twice.</p> : null}
+      {allow !== undefined && isGrave(item) ? (
+        <p class="hold-note">Hold “{allow.label}”, or tap it twice.</p>
+      ) : null}
       {others.length === 0 ? null : (
-        <button type="button" class="text-button more" aria-expanded={isMore} onClick={() => setMore(!isMore)}>
+        <button
+          type="button"
+          class="text-button more"
+          aria-expanded={isMore}
+          onClick={() => setMore(!isMore)}
+        >
           {isMore ? 'Fewer answers' : 'More answers'}
         </button>
       )}
@@ -193,8 +247,16 @@ function Answers({ item }: { item: PermissionItem }): JSX.Element {
         <ul class="answer-more">
           {others.map((option) => (
             <li key={option.optionId}>
-              <AnswerButton label={option.label} kind={option.kind} isGrave={!option.kind.startsWith('reject')} isInert={isInert} onAnswer={() => answer(option)} />
-              <span class="muted">{SCOPES[option.kind] ?? 'What it means is up to the agent.'}</span>
+              <AnswerButton
+                label={option.label}
+                kind={option.kind}
+                isGrave={!option.kind.startsWith('reject')}
+                isInert={isInert}
+                onAnswer={() => answer(option)}
+              />
+              <span class="muted">
+                {SCOPES[option.kind] ?? 'What it means is up to the agent.'}
+              </span>
             </li>
           ))}
         </ul>
@@ -203,7 +265,13 @@ function Answers({ item }: { item: PermissionItem }): JSX.Element {
   )
 }
 
-type ButtonProps = { label: string; kind: string; isGrave: boolean; isInert: boolean; onAnswer: () => void }
+type ButtonProps = {
+  label: string
+  kind: string
+  isGrave: boolean
+  isInert: boolean
+  onAnswer: () => void
+}
 
 function AnswerButton(props: ButtonProps): JSX.Element {
   const { isArmed, isHeld, ...press } = usePress(props.onAnswer, props.isGrave, props.isInert)
@@ -227,10 +295,18 @@ function Progress({ action, item }: { action: Action; item: PermissionItem }): J
   const label = chosen?.label ?? 'Refuse'
   return (
     <p class="answer-progress" role="status">
-      {action.state === 'applied' ? <CheckIcon size={18} /> : <span class="spinner" aria-hidden="true" />}
+      {action.state === 'applied' ? (
+        <CheckIcon size={18} />
+      ) : (
+        <span class="spinner" aria-hidden="true" />
+      )}
       <span>
         <strong>{label}</strong>
-        {action.state === 'queued' ? ' · not sent yet: waits for the hub' : action.state === 'sent' ? ' · sent' : ' · applied'}
+        {action.state === 'queued'
+          ? ' · not sent yet: waits for the hub'
+          : action.state === 'sent'
+            ? ' · sent'
+            : ' · applied'}
       </span>
       {action.state === 'queued' ? (
         <button type="button" class="text-button" onClick={() => data.dismissAction(action.key)}>

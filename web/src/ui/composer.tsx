@@ -57,7 +57,8 @@ export function Composer({ view }: { view: SessionView }): JSX.Element {
         return
       }
     }
-    const isSend = event.key === 'Enter' && !event.shiftKey && (!isTouch.value || event.ctrlKey || event.metaKey)
+    const isSend =
+      event.key === 'Enter' && !event.shiftKey && (!isTouch.value || event.ctrlKey || event.metaKey)
     if (!isSend) return
     event.preventDefault()
     send('queue')
@@ -99,7 +100,11 @@ export function Composer({ view }: { view: SessionView }): JSX.Element {
                 <AttachIcon size={14} />
                 <span class="attachment-name">{each.name}</span>
                 <span class="muted">{bytes(each.size)}</span>
-                <IconButton label={`Remove ${each.name}`} class="small" onClick={() => view.draft.detach(each.id)}>
+                <IconButton
+                  label={`Remove ${each.name}`}
+                  class="small"
+                  onClick={() => view.draft.detach(each.id)}
+                >
                   <CloseIcon size={14} />
                 </IconButton>
               </li>
@@ -142,12 +147,23 @@ export function Composer({ view }: { view: SessionView }): JSX.Element {
           <Pickers view={view} />
           <span class="spring" />
           {isRunning && !isEmpty ? (
-            <button type="button" class="chip" title="Stop this turn and send at once" onClick={() => send('interrupt')}>
+            <button
+              type="button"
+              class="chip"
+              title="Stop this turn and send at once"
+              onClick={() => send('interrupt')}
+            >
               Interrupt
             </button>
           ) : null}
           {isRunning ? (
-            <button type="button" class="round stop" aria-label="Stop" title="Stop" onClick={() => data.cancel(view.sessionId)}>
+            <button
+              type="button"
+              class="round stop"
+              aria-label="Stop"
+              title="Stop"
+              onClick={() => data.cancel(view.sessionId)}
+            >
               <StopIcon />
             </button>
           ) : null}

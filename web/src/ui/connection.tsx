@@ -7,7 +7,12 @@ import { plural } from './format'
 import { OfflineIcon } from './icons'
 import { Banner } from './kit'
 
-const NAMES = { live: 'Live', 'catching-up': 'Catching up', offline: 'Offline', unpaired: 'Not paired' } as const
+const NAMES = {
+  live: 'Live',
+  'catching-up': 'Catching up',
+  offline: 'Offline',
+  unpaired: 'Not paired',
+} as const
 
 export function ConnectionPill(): JSX.Element {
   const { state } = data.connection.value
@@ -36,7 +41,9 @@ export function OfflineBanner(): JSX.Element | null {
     >
       <OfflineIcon size={18} />
       <span>
-        {waiting > 0 ? `Offline: ${plural(waiting, 'action')} will be sent.` : (reason ?? 'The hub cannot be reached.')}
+        {waiting > 0
+          ? `Offline: ${plural(waiting, 'action')} will be sent.`
+          : (reason ?? 'The hub cannot be reached.')}
         {left !== null && left > 0 ? ` Next try in ${left} s.` : ''}
       </span>
     </Banner>

@@ -7,7 +7,7 @@ import { TerminalOutput } from './code'
 import { baseName, bytes } from './format'
 import { FileIcon, GlobeIcon } from './icons'
 import { target } from './links'
-import { Markdown } from './markdown'
+import { Markdown, Place } from './markdown'
 import { Visible } from './visible'
 
 const PICTURES = /^image\/(?:png|jpeg|gif|webp)$/
@@ -21,12 +21,20 @@ export function Content({ block, isOutput = false, isPlain = false }: Props): JS
     case 'image':
       return <Picture block={block} />
     case 'resource_link':
-      return <Resource address={block.uri ?? ''} name={block.title ?? block.name ?? ''} size={block.size ?? null} />
+      return (
+        <Resource
+          address={block.uri ?? ''}
+          name={block.title ?? block.name ?? ''}
+          size={block.size ?? null}
+        />
+      )
     case 'resource':
       return (
         <>
           <Resource address={block.resource?.uri ?? ''} name="" size={null} />
-          {block.resource?.text === undefined ? null : <TerminalOutput text={block.resource.text} />}
+          {block.resource?.text === undefined ? null : (
+            <TerminalOutput text={block.resource.text} />
+          )}
         </>
       )
     default:
@@ -34,8 +42,21 @@ export function Content({ block, isOutput = false, isPlain = false }: Props): JS
   }
 }
 
-function Text({ text, isOutput, isPlain }: { text: string; isOutput: boolean; isPlain: boolean }): JSX.Element {
-  if (isPlain) return <p class="plain-text" dir="auto">{text}</p>
+function Text({
+  text,
+  isOutput,
+  isPlain,
+}: {
+  text: string
+  isOutput: boolean
+  isPlain: boolean
+}): JSX.Element {
+  if (isPlain)
+    return (
+      <p class="plain-text" dir="auto">
+        {text}
+      </p>
+    )
   // Results of tools are mostly files and output; agents that mean markdown fence something.
   const isMarkdown = !isOutput || /^\s*(?:```|#{1,4} |\|.*\|)/m.test(text)
   return isMarkdown ? <Markdown text={stripAnsi(text)} /> : <TerminalOutput text={text} />
@@ -44,11 +65,26 @@ function Text({ text, isOutput, isPlain }: { text: string; isOutput: boolean; is
 /** Pictures in the log itself are shown, never drawings: those can carry programs. */
 function Picture({ block }: { block: ContentBlock }): JSX.Element {
   const type = block.mimeType ?? ''
-  if (!PICTURES.test(type) || block.data === undefined) return <p class="note">[picture of the type {type}]</p>
-  return <img class="picture" src={`data:${type};base64,${block.data}`} alt={block.uri == null ? 'Picture' : baseName(block.uri)} />
+  if (!PICTURES.test(type) || block.data === undefined)
+    return <p class="note">[picture of the type {type}]</p>
+  return (
+    <img
+      class="picture"
+      src={`data:${type};base64,${block.data}`}
+      alt={block.uri == null ? 'Picture' : baseName(block.uri)}
+    />
+  )
 }
 
-function Resource({ address, name, size }: { address: string; name: string; size: number | null }): JSX.Element {
+function Resource({
+  address,
+  name,
+  size,
+}: {
+  address: string
+  name: string
+  size: number | null
+}): JSX.Element {
   const goal = target(address)
   const says = name === '' ? baseName(address) : name
   return (
@@ -61,7 +97,7 @@ function Resource({ address, name, size }: { address: string; name: string; size
       ) : (
         <a href={goal.href} target="_blank" rel="noopener noreferrer nofollow">
           <Visible text={says} />
-          {says.includes(goal.place) ? null : <span class="md-place">{goal.place}</span>}
+          {says.includes(goal.place) ? null : <Place name={goal.place} />}
         </a>
       )}
       {size === null ? null : <span class="muted">{bytes(size)}</span>}

@@ -36,9 +36,20 @@ function Thought({ entry, next }: { entry: MessageEntry; next: number | null }):
   const passed = next === null ? 0 : next - entry.at
   return (
     <section class={`thought ${entry.isOpen ? 'open' : ''}`}>
-      <button type="button" class="thought-head" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
+      <button
+        type="button"
+        class="thought-head"
+        aria-expanded={isOpen}
+        onClick={() => setOpen(!isOpen)}
+      >
         <ThoughtIcon size={16} />
-        <span class="thought-name">{entry.isOpen ? 'Thinking' : passed >= 1000 ? `Thought for ${duration(passed)}` : 'Thought'}</span>
+        <span class="thought-name">
+          {entry.isOpen
+            ? 'Thinking'
+            : passed >= 1000
+              ? `Thought for ${duration(passed)}`
+              : 'Thought'}
+        </span>
         {isOpen ? null : <span class="thought-peek">{peek(text)}</span>}
         <ChevronIcon size={16} class="chevron" />
       </button>
@@ -65,7 +76,13 @@ const ENDS: Record<string, string> = {
   cancelled: 'Stopped',
 }
 
-export const Turn = memo(function Turn({ entry, since }: { entry: TurnEntry; since: number | null }): JSX.Element {
+export const Turn = memo(function Turn({
+  entry,
+  since,
+}: {
+  entry: TurnEntry
+  since: number | null
+}): JSX.Element {
   if (entry.error !== null) {
     return (
       <div class="turn failed" role="note">
@@ -95,7 +112,9 @@ const STATUSES: Record<string, string> = {
 }
 
 export const Status = memo(function Status({ entry }: { entry: StatusEntry }): JSX.Element {
-  const text = entry.resumed ? 'The agent came back and remembers' : (STATUSES[entry.status] ?? entry.status)
+  const text = entry.resumed
+    ? 'The agent came back and remembers'
+    : (STATUSES[entry.status] ?? entry.status)
   return (
     <p class="turn">
       <span>{text}</span>

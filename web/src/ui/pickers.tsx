@@ -43,7 +43,12 @@ export function optionsOf(view: SessionView): Picked[] {
       name: 'Mode',
       value: modes.currentModeId,
       label: current?.name ?? modes.currentModeId,
-      choices: modes.availableModes.map((mode) => ({ value: mode.id, label: mode.name, note: mode.description ?? undefined, tone: UNASKED.test(mode.id) ? 'bad' : undefined })),
+      choices: modes.availableModes.map((mode) => ({
+        value: mode.id,
+        label: mode.name,
+        note: mode.description ?? undefined,
+        tone: UNASKED.test(mode.id) ? 'bad' : undefined,
+      })),
       isPending: isPending(view.sessionId, 'set-mode', null),
       isUnasked: UNASKED.test(modes.currentModeId),
       toggle: null,
@@ -61,8 +66,14 @@ function pickedOption(view: SessionView, option: ConfigOption): Picked {
     id: option.id,
     name: option.name,
     value,
-    label: typeof option.currentValue === 'boolean' ? option.name : (choices.find((each) => each.value === value)?.label ?? value),
-    choices: choices.map((each) => ({ ...each, tone: isMode && UNASKED.test(each.value) ? 'bad' : undefined })),
+    label:
+      typeof option.currentValue === 'boolean'
+        ? option.name
+        : (choices.find((each) => each.value === value)?.label ?? value),
+    choices: choices.map((each) => ({
+      ...each,
+      tone: isMode && UNASKED.test(each.value) ? 'bad' : undefined,
+    })),
     isPending: isPending(view.sessionId, 'set-option', option.id),
     isUnasked: isMode && UNASKED.test(value),
     toggle: typeof option.currentValue === 'boolean' ? option.currentValue : null,
@@ -71,7 +82,9 @@ function pickedOption(view: SessionView, option: ConfigOption): Picked {
 }
 
 function choicesOf(option: ConfigOption): Choice[] {
-  return (option.options ?? []).flatMap((each) => ('options' in each ? each.options : [each])).map((each) => ({ value: each.value, label: each.name, note: each.description ?? undefined }))
+  return (option.options ?? [])
+    .flatMap((each) => ('options' in each ? each.options : [each]))
+    .map((each) => ({ value: each.value, label: each.name, note: each.description ?? undefined }))
 }
 
 function isPending(sessionId: string, kind: string, configId: string | null): boolean {
@@ -87,7 +100,14 @@ function isPending(sessionId: string, kind: string, configId: string | null): bo
 export function Picker({ option, wide = false }: { option: Picked; wide?: boolean }): JSX.Element {
   const [isOpen, setOpen] = useState(false)
   if (option.toggle !== null && wide) {
-    return <Switch label={option.name} checked={option.toggle} disabled={option.isPending || !data.may('prompt')} onChange={option.choose} />
+    return (
+      <Switch
+        label={option.name}
+        checked={option.toggle}
+        disabled={option.isPending || !data.may('prompt')}
+        onChange={option.choose}
+      />
+    )
   }
   return (
     <>
@@ -96,22 +116,34 @@ export function Picker({ option, wide = false }: { option: Picked; wide?: boolea
         class={`${wide ? 'pick-row' : 'chip'} ${option.isUnasked ? 'bad' : ''} ${option.isPending ? 'pending' : ''}`}
         disabled={!data.may('prompt')}
         aria-haspopup="dialog"
-        aria-label={`${option.name}: ${option.label}`}
+        aria-label={wide ? undefined : `${option.name}: ${option.label}`}
         onClick={() => setOpen(true)}
       >
         {wide ? <span class="muted">{option.name}</span> : null}
-        <span class="chip-label">{option.toggle === null ? option.label : `${option.name}: ${option.toggle ? 'on' : 'off'}`}</span>
+        <span class="chip-label">
+          {option.toggle === null
+            ? option.label
+            : `${option.name}: ${option.toggle ? 'on' : 'off'}`}
+        </span>
         {option.isPending ? <span class="spinner" aria-hidden="true" /> : <DownIcon size={14} />}
       </button>
       {isOpen ? (
         <Sheet title={option.name} onClose={() => setOpen(false)}>
           <ChoiceList
             label={option.name}
-            choices={option.toggle === null ? option.choices : [{ value: 'true', label: 'On' }, { value: 'false', label: 'Off' }]}
+            choices={
+              option.toggle === null
+                ? option.choices
+                : [
+                    { value: 'true', label: 'On' },
+                    { value: 'false', label: 'Off' },
+                  ]
+            }
             value={option.value}
             onChoose={(value) => {
               setOpen(false)
-              if (value !== option.value) option.choose(option.toggle === null ? value : value === 'true')
+              if (value !== option.value)
+                option.choose(option.toggle === null ? value : value === 'true')
             }}
           />
         </Sheet>

@@ -9,10 +9,17 @@ export function PlanStrip({ entries }: { entries: readonly PlanEntry[] }): JSX.E
   const [isOpen, setOpen] = useState(false)
   if (entries.length === 0) return null
   const done = entries.filter((entry) => entry.status === 'completed').length
-  const current = entries.find((entry) => entry.status === 'in_progress') ?? entries.find((entry) => entry.status === 'pending')
+  const current =
+    entries.find((entry) => entry.status === 'in_progress') ??
+    entries.find((entry) => entry.status === 'pending')
   return (
     <section class="plan-strip" aria-label="Plan">
-      <button type="button" class="plan-head" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
+      <button
+        type="button"
+        class="plan-head"
+        aria-expanded={isOpen}
+        onClick={() => setOpen(!isOpen)}
+      >
         <PlanRing done={done} total={entries.length} />
         <span class="plan-count">
           {done}/{entries.length}
@@ -30,10 +37,18 @@ export function PlanList({ entries }: { entries: readonly PlanEntry[] }): JSX.El
     <ol class="plan-list">
       {entries.map((entry, index) => (
         <li key={index} class={entry.status}>
-          <span class="plan-mark">{entry.status === 'completed' ? <CheckIcon size={14} /> : null}</span>
+          <span class="plan-mark">
+            {entry.status === 'completed' ? <CheckIcon size={14} /> : null}
+          </span>
           <span>
             {entry.content}
-            <span class="aside">{entry.status === 'completed' ? ', done' : entry.status === 'in_progress' ? ', in progress' : ''}</span>
+            <span class="aside">
+              {entry.status === 'completed'
+                ? ', done'
+                : entry.status === 'in_progress'
+                  ? ', in progress'
+                  : ''}
+            </span>
           </span>
         </li>
       ))}
@@ -46,7 +61,14 @@ function PlanRing({ done, total }: { done: number; total: number }): JSX.Element
   return (
     <svg class="plan-ring" width="18" height="18" viewBox="0 0 18 18" aria-hidden="true">
       <circle cx="9" cy="9" r="7" class="ring-ground" />
-      <circle cx="9" cy="9" r="7" class="ring-done" stroke-dasharray={`${(length * done) / total} ${length}`} transform="rotate(-90 9 9)" />
+      <circle
+        cx="9"
+        cy="9"
+        r="7"
+        class="ring-done"
+        stroke-dasharray={`${(length * done) / total} ${length}`}
+        transform="rotate(-90 9 9)"
+      />
     </svg>
   )
 }

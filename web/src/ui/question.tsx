@@ -10,8 +10,17 @@ import { target } from './links'
 import { fieldsOf, readAnswers, type Field } from './schema'
 import { Visible } from './visible'
 
-export function QuestionCard({ item, isInSession = false }: { item: QuestionItem; isInSession?: boolean }): JSX.Element {
-  const message = typeof item.request['message'] === 'string' ? item.request['message'] : 'The agent asks something.'
+export function QuestionCard({
+  item,
+  isInSession = false,
+}: {
+  item: QuestionItem
+  isInSession?: boolean
+}): JSX.Element {
+  const message =
+    typeof item.request['message'] === 'string'
+      ? item.request['message']
+      : 'The agent asks something.'
   const row = data.sessions.value.find((each) => each.sessionId === item.sessionId)
   return (
     <section class="approval question" aria-label="Question" id={`request-${item.requestId}`}>
@@ -19,9 +28,9 @@ export function QuestionCard({ item, isInSession = false }: { item: QuestionItem
         <span class="approval-icon">
           <QuestionIcon />
         </span>
-        <h3 class="approval-title">
+        <h2 class="approval-title">
           <Visible text={message} />
-        </h3>
+        </h2>
       </header>
       {isInSession || row === undefined ? null : (
         <p class="approval-from">
@@ -40,7 +49,11 @@ function Reply({ item }: { item: QuestionItem }): JSX.Element {
     return (
       <p class="answer-progress" role="status">
         <span class="spinner" aria-hidden="true" />
-        {item.answer.state === 'queued' ? 'Not sent yet: waits for the hub' : item.answer.state === 'sent' ? 'Sent' : 'Applied'}
+        {item.answer.state === 'queued'
+          ? 'Not sent yet: waits for the hub'
+          : item.answer.state === 'sent'
+            ? 'Sent'
+            : 'Applied'}
       </p>
     )
   }
@@ -49,7 +62,11 @@ function Reply({ item }: { item: QuestionItem }): JSX.Element {
     if (!isInert) data.answerQuestion(item, { action: 'decline' })
   }
   const accept = (content?: JsonObject): void => {
-    if (!isInert) data.answerQuestion(item, content === undefined ? { action: 'accept' } : { action: 'accept', content })
+    if (!isInert)
+      data.answerQuestion(
+        item,
+        content === undefined ? { action: 'accept' } : { action: 'accept', content },
+      )
   }
   return (
     <>
@@ -63,7 +80,11 @@ function Reply({ item }: { item: QuestionItem }): JSX.Element {
   )
 }
 
-type ReplyProps = { item: QuestionItem; onAccept: (content?: JsonObject) => void; onDecline: () => void }
+type ReplyProps = {
+  item: QuestionItem
+  onAccept: (content?: JsonObject) => void
+  onDecline: () => void
+}
 
 function PageReply({ item, onAccept, onDecline }: ReplyProps): JSX.Element {
   const address = String(item.request['url'] ?? '')
@@ -109,7 +130,12 @@ function FormReply({ item, onAccept, onDecline }: ReplyProps): JSX.Element {
       }}
     >
       {fields.map((field) => (
-        <FieldInput key={field.name} field={field} id={`${prefix}-${field.name}`} problem={problems[field.name]} />
+        <FieldInput
+          key={field.name}
+          field={field}
+          id={`${prefix}-${field.name}`}
+          problem={problems[field.name]}
+        />
       ))}
       <div class="answer-row">
         <button type="button" class="button plain" onClick={onDecline}>
@@ -123,7 +149,15 @@ function FormReply({ item, onAccept, onDecline }: ReplyProps): JSX.Element {
   )
 }
 
-function FieldInput({ field, id, problem }: { field: Field; id: string; problem: string | undefined }): JSX.Element {
+function FieldInput({
+  field,
+  id,
+  problem,
+}: {
+  field: Field
+  id: string
+  problem: string | undefined
+}): JSX.Element {
   const notes = [field.note, problem].filter((each) => each !== undefined && each !== '')
   const described = notes.length > 0 ? `${id}-note` : undefined
   return (
@@ -147,21 +181,34 @@ function FieldInput({ field, id, problem }: { field: Field; id: string; problem:
 type InputProps = { field: Field; id: string; described: string | undefined; isBad: boolean }
 
 function Input({ field, id, described, isBad }: InputProps): JSX.Element {
-  const shared = { id, name: field.name, 'aria-describedby': described, 'aria-invalid': isBad, required: field.isRequired }
+  const shared = {
+    id,
+    name: field.name,
+    'aria-describedby': described,
+    'aria-invalid': isBad,
+    required: field.isRequired,
+  }
   // One of several types, which Preact's own types tell apart one by one.
   const typed = { type: field.inputType }
   switch (field.kind) {
     case 'boolean':
       return (
         <label class="check">
-          <input type="checkbox" {...shared} required={false} defaultChecked={field.initial === true} />
+          <input
+            type="checkbox"
+            {...shared}
+            required={false}
+            defaultChecked={field.initial === true}
+          />
           <Visible text={field.label} />
         </label>
       )
     case 'one':
       return (
         <select {...shared} defaultValue={String(field.initial ?? '')}>
-          {field.isRequired && field.initial !== undefined ? null : <option value="">Choose…</option>}
+          {field.isRequired && field.initial !== undefined ? null : (
+            <option value="">Choose…</option>
+          )}
           {field.choices.map((choice) => (
             <option key={choice.value} value={choice.value}>
               {choice.label}
@@ -174,19 +221,39 @@ function Input({ field, id, described, isBad }: InputProps): JSX.Element {
         <div role="group" aria-label={field.label}>
           {field.choices.map((choice) => (
             <label class="check" key={choice.value}>
-              <input type="checkbox" name={field.name} value={choice.value} defaultChecked={Array.isArray(field.initial) && field.initial.includes(choice.value)} />
+              <input
+                type="checkbox"
+                name={field.name}
+                value={choice.value}
+                defaultChecked={
+                  Array.isArray(field.initial) && field.initial.includes(choice.value)
+                }
+              />
               {choice.label}
             </label>
           ))}
         </div>
       )
     case 'number':
-      return <input type="text" inputMode="decimal" autoComplete="off" {...shared} defaultValue={String(field.initial ?? '')} />
+      return (
+        <input
+          type="text"
+          inputMode="decimal"
+          autoComplete="off"
+          {...shared}
+          defaultValue={String(field.initial ?? '')}
+        />
+      )
     case 'text':
       return field.isLong ? (
         <textarea rows={3} {...shared} defaultValue={String(field.initial ?? '')} />
       ) : (
-        <input {...(typed as { type: 'text' })} autoComplete="off" {...shared} defaultValue={String(field.initial ?? '')} />
+        <input
+          {...(typed as { type: 'text' })}
+          autoComplete="off"
+          {...shared}
+          defaultValue={String(field.initial ?? '')}
+        />
       )
   }
 }

@@ -19,7 +19,9 @@ export function QueuedPrompts({ view }: { view: SessionView }): JSX.Element | nu
 }
 
 function isWaiting(prompt: Prompt): boolean {
-  return prompt.state === 'queued' || prompt.state === 'sending' || prompt.action?.state === 'failed'
+  return (
+    prompt.state === 'queued' || prompt.state === 'sending' || prompt.action?.state === 'failed'
+  )
 }
 
 function textOf(prompt: Prompt): string {
@@ -27,7 +29,8 @@ function textOf(prompt: Prompt): string {
 }
 
 function stateOf(prompt: Prompt): string {
-  if (prompt.action?.state === 'failed') return prompt.action.refusal?.message ?? 'Could not be sent.'
+  if (prompt.action?.state === 'failed')
+    return prompt.action.refusal?.message ?? 'Could not be sent.'
   if (prompt.action?.state === 'queued') return 'Not sent yet'
   return prompt.state === 'sending' ? 'Sending' : 'Waits for this turn'
 }
@@ -42,7 +45,11 @@ function Queued({ view, prompt }: { view: SessionView; prompt: Prompt }): JSX.El
         <span class="queued-state">{stateOf(prompt)}</span>
       </span>
       {hasFailed ? (
-        <button type="button" class="text-button" onClick={() => data.retryAction(prompt.action?.key ?? prompt.key)}>
+        <button
+          type="button"
+          class="text-button"
+          onClick={() => data.retryAction(prompt.action?.key ?? prompt.key)}
+        >
           Send again
         </button>
       ) : null}
@@ -54,18 +61,29 @@ function Queued({ view, prompt }: { view: SessionView; prompt: Prompt }): JSX.El
       <IconButton
         label={hasFailed ? 'Forget this prompt' : 'Cancel this prompt'}
         onClick={() => {
-          if (prompt.action !== null && prompt.action.state !== 'sent') data.dismissAction(prompt.action.key)
+          if (prompt.action !== null && prompt.action.state !== 'sent')
+            data.dismissAction(prompt.action.key)
           else data.cancelQueued(view.sessionId, prompt.key)
         }}
       >
         <CloseIcon size={18} />
       </IconButton>
-      {isEditing ? <EditSheet view={view} prompt={prompt} onClose={() => setEditing(false)} /> : null}
+      {isEditing ? (
+        <EditSheet view={view} prompt={prompt} onClose={() => setEditing(false)} />
+      ) : null}
     </li>
   )
 }
 
-function EditSheet({ view, prompt, onClose }: { view: SessionView; prompt: Prompt; onClose: () => void }): JSX.Element {
+function EditSheet({
+  view,
+  prompt,
+  onClose,
+}: {
+  view: SessionView
+  prompt: Prompt
+  onClose: () => void
+}): JSX.Element {
   const texts = prompt.prompt.filter((block) => block.type === 'text')
   const [text, setText] = useState(texts.map((block) => block.text ?? '').join('\n'))
   return (
@@ -79,7 +97,13 @@ function EditSheet({ view, prompt, onClose }: { view: SessionView; prompt: Promp
           onClose()
         }}
       >
-        <textarea class="input" rows={5} aria-label="Prompt" value={text} onInput={(event) => setText(event.currentTarget.value)} />
+        <textarea
+          class="input"
+          rows={5}
+          aria-label="Prompt"
+          value={text}
+          onInput={(event) => setText(event.currentTarget.value)}
+        />
         <button type="submit" class="button primary" disabled={text.trim() === ''}>
           Save
         </button>

@@ -9,7 +9,9 @@ const FEWEST = 3
 
 /** Fold runs of completed calls, in turns before the last: nothing moves while it is watched. */
 export function transcriptLines(entries: readonly Entry[], cache: Map<string, Line>): Line[] {
-  const lastPrompt = entries.findLastIndex((entry) => entry.type === 'message' && entry.kind === 'user')
+  const lastPrompt = entries.findLastIndex(
+    (entry) => entry.type === 'message' && entry.kind === 'user',
+  )
   const lines: Line[] = []
   let run: ToolEntry[] = []
   const end = (): void => {
@@ -23,7 +25,12 @@ export function transcriptLines(entries: readonly Entry[], cache: Map<string, Li
       return
     }
     end()
-    lines.push(kept(cache, single(entry, entry.type === 'message' ? (entries[index + 1]?.at ?? null) : null)))
+    lines.push(
+      kept(
+        cache,
+        single(entry, entry.type === 'message' ? (entries[index + 1]?.at ?? null) : null),
+      ),
+    )
   })
   end()
   return lines

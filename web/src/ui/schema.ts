@@ -18,19 +18,35 @@ export type Field = {
   most: number | null
 }
 
-const INPUT_TYPES: Record<string, Field['inputType']> = { email: 'email', uri: 'url', date: 'date', 'date-time': 'datetime-local' }
+const INPUT_TYPES: Record<string, Field['inputType']> = {
+  email: 'email',
+  uri: 'url',
+  date: 'date',
+  'date-time': 'datetime-local',
+}
 
 export function fieldsOf(schema: unknown): Field[] {
   const whole = asObject(schema)
   const required = Array.isArray(whole['required']) ? whole['required'] : []
-  return Object.entries(asObject(whole['properties'])).map(([name, each]) => fieldOf(name, asObject(each), required.includes(name)))
+  return Object.entries(asObject(whole['properties'])).map(([name, each]) =>
+    fieldOf(name, asObject(each), required.includes(name)),
+  )
 }
 
 function fieldOf(name: string, schema: JsonObject, isRequired: boolean): Field {
   const type = schema['type']
   const items = asObject(schema['items'])
   const choices = type === 'array' ? choicesOf(items) : choicesOf(schema)
-  const kind = type === 'array' ? 'many' : choices.length > 0 ? 'one' : type === 'boolean' ? 'boolean' : type === 'number' || type === 'integer' ? 'number' : 'text'
+  const kind =
+    type === 'array'
+      ? 'many'
+      : choices.length > 0
+        ? 'one'
+        : type === 'boolean'
+          ? 'boolean'
+          : type === 'number' || type === 'integer'
+            ? 'number'
+            : 'text'
   const isNumber = kind === 'number'
   const most = asNumber(schema[isNumber ? 'maximum' : kind === 'many' ? 'maxItems' : 'maxLength'])
   return {
@@ -53,11 +69,19 @@ function fieldOf(name: string, schema: JsonObject, isRequired: boolean): Field {
 function choicesOf(schema: JsonObject): FieldChoice[] {
   const titled = schema['oneOf'] ?? schema['anyOf']
   if (Array.isArray(titled)) {
-    return titled.map(asObject).map((each) => ({ value: asText(each['const']), label: asText(each['title']) || asText(each['const']) }))
+    return titled
+      .map(asObject)
+      .map((each) => ({
+        value: asText(each['const']),
+        label: asText(each['title']) || asText(each['const']),
+      }))
   }
   if (!Array.isArray(schema['enum'])) return []
   const names = Array.isArray(schema['enumNames']) ? schema['enumNames'] : []
-  return schema['enum'].map((value, index) => ({ value: String(value), label: asText(names[index]) || String(value) }))
+  return schema['enum'].map((value, index) => ({
+    value: String(value),
+    label: asText(names[index]) || String(value),
+  }))
 }
 
 export type Answers = { content: JsonObject; problems: Record<string, string> }
@@ -79,7 +103,8 @@ function readOne(field: Field, form: FormData, content: JsonObject): string | nu
   }
   if (field.kind === 'many') {
     const chosen = form.getAll(field.name).map(String)
-    if (field.least !== null && chosen.length < field.least) return `Choose at least ${field.least}.`
+    if (field.least !== null && chosen.length < field.least)
+      return `Choose at least ${field.least}.`
     if (field.most !== null && chosen.length > field.most) return `Choose at most ${field.most}.`
     if (chosen.length > 0 || field.isRequired) content[field.name] = chosen
     return null
@@ -90,7 +115,8 @@ function readOne(field: Field, form: FormData, content: JsonObject): string | nu
 }
 
 function readText(field: Field, text: string, content: JsonObject): string | null {
-  if (field.least !== null && text.length < field.least) return `At least ${field.least} characters.`
+  if (field.least !== null && text.length < field.least)
+    return `At least ${field.least} characters.`
   if (field.most !== null && text.length > field.most) return `At most ${field.most} characters.`
   content[field.name] = text
   return null
@@ -107,7 +133,9 @@ function readNumber(field: Field, text: string, content: JsonObject): string | n
 }
 
 function asObject(value: unknown): JsonObject {
-  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as JsonObject) : {}
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+    ? (value as JsonObject)
+    : {}
 }
 
 function asText(value: unknown): string {

@@ -6,7 +6,12 @@ import { BackIcon } from './icons'
 import { IconButton } from './kit'
 import { goBack, type Route } from './router'
 
-type Props = { title: string; back?: Route; action?: ComponentChildren; children: ComponentChildren }
+type Props = {
+  title: string
+  back?: Route
+  action?: ComponentChildren
+  children: ComponentChildren
+}
 
 export function Screen({ title, back, action, children }: Props): JSX.Element {
   return (

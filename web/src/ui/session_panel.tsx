@@ -19,7 +19,13 @@ export function SessionPanel({ view }: { view: SessionView }): JSX.Element {
   )
 }
 
-export function SessionSheet({ view, onClose }: { view: SessionView; onClose: () => void }): JSX.Element {
+export function SessionSheet({
+  view,
+  onClose,
+}: {
+  view: SessionView
+  onClose: () => void
+}): JSX.Element {
   return (
     <Sheet title="About this session" onClose={onClose}>
       <Facts view={view} />
@@ -103,7 +109,13 @@ function Usage({ view }: { view: SessionView }): JSX.Element | null {
               {count(usage.used)} of {count(usage.size)} · {Math.round(share * 100)} %
             </span>
           </div>
-          <meter class={share > 0.85 ? 'high' : ''} min={0} max={1} value={share} aria-label="Context used" />
+          <meter
+            class={share > 0.85 ? 'high' : ''}
+            min={0}
+            max={1}
+            value={share}
+            aria-label="Context used"
+          />
           {usage.cost === null ? null : (
             <div class="usage-line">
               <span>Cost</span>
@@ -133,7 +145,11 @@ function changedFiles(view: SessionView): ChangedFile[] {
       if (part.type !== 'diff' || part.path === undefined) continue
       const diff = tallied(part)
       const file = files.get(part.path) ?? { path: part.path, added: 0, deleted: 0 }
-      files.set(part.path, { path: part.path, added: file.added + diff.added, deleted: file.deleted + diff.deleted })
+      files.set(part.path, {
+        path: part.path,
+        added: file.added + diff.added,
+        deleted: file.deleted + diff.deleted,
+      })
     }
   }
   return [...files.values()]

@@ -44,7 +44,12 @@ export function KindIcon({ kind, size = 18 }: { kind: string | null; size?: numb
   return <Drawn size={size} />
 }
 
-type CardProps = { entry: ToolEntry; folder: string; isWaiting: boolean; onWhole: (seq: number) => void }
+type CardProps = {
+  entry: ToolEntry
+  folder: string
+  isWaiting: boolean
+  onWhole: (seq: number) => void
+}
 
 export const ToolCard = memo(function ToolCard(props: CardProps): JSX.Element {
   const { entry, folder } = props
@@ -52,8 +57,16 @@ export const ToolCard = memo(function ToolCard(props: CardProps): JSX.Element {
   const changes = entry.call.content.filter((part) => part.type === 'diff')
   const isOpen = chosen ?? false
   return (
-    <article class={`tool ${stateOf(entry, props.isWaiting)} ${entry.call.kind === 'think' && !isOpen ? 'slim' : ''}`} aria-label={`Tool: ${entry.call.title}`}>
-      <button type="button" class="tool-head" aria-expanded={isOpen} onClick={() => setChosen(!isOpen)}>
+    <article
+      class={`tool ${stateOf(entry, props.isWaiting)} ${entry.call.kind === 'think' && !isOpen ? 'slim' : ''}`}
+      aria-label={`Tool: ${entry.call.title}`}
+    >
+      <button
+        type="button"
+        class="tool-head"
+        aria-expanded={isOpen}
+        onClick={() => setChosen(!isOpen)}
+      >
         <span class="tool-icon">
           <KindIcon kind={entry.call.kind} />
         </span>
@@ -88,7 +101,13 @@ function ToolFacts({ entry, isWaiting }: { entry: ToolEntry; isWaiting: boolean 
     <span class="tool-facts">
       {code !== null && code !== 0 ? <span class="tag bad">exit {code}</span> : null}
       <span class="tool-time">
-        {entry.endedAt !== null ? duration(entry.endedAt - entry.at) : state === 'running' ? <Running since={entry.at} /> : ''}
+        {entry.endedAt !== null ? (
+          duration(entry.endedAt - entry.at)
+        ) : state === 'running' ? (
+          <Running since={entry.at} />
+        ) : (
+          ''
+        )}
       </span>
       <ToolStatus state={state} />
     </span>
@@ -100,7 +119,12 @@ function Running({ since }: { since: number }): JSX.Element | null {
   return passed < 2000 ? null : <>{duration(Math.floor(passed / 1000) * 1000)}</>
 }
 
-const SAID: Record<string, string> = { waiting: 'waits for you', failed: 'failed', done: 'done', running: 'running' }
+const SAID: Record<string, string> = {
+  waiting: 'waits for you',
+  failed: 'failed',
+  done: 'done',
+  running: 'running',
+}
 
 function ToolStatus({ state }: { state: string }): JSX.Element {
   return (
@@ -116,11 +140,16 @@ function ToolStatus({ state }: { state: string }): JSX.Element {
 
 function ChangeTally({ changes }: { changes: readonly ToolCallContent[] }): JSX.Element {
   const tallies = changes.map((part) => lineDiff(changeOf(part)))
-  const sum = (pick: 'added' | 'deleted'): number => tallies.reduce((total, each) => total + each[pick], 0)
+  const sum = (pick: 'added' | 'deleted'): number =>
+    tallies.reduce((total, each) => total + each[pick], 0)
   return <DiffTally diff={{ lines: [], added: sum('added'), deleted: sum('deleted') }} />
 }
 
-export function changeOf(part: ToolCallContent): { path: string; oldText: string | null; newText: string } {
+export function changeOf(part: ToolCallContent): {
+  path: string
+  oldText: string | null
+  newText: string
+} {
   return { path: part.path ?? '', oldText: part.oldText ?? null, newText: part.newText ?? '' }
 }
 
@@ -142,9 +171,15 @@ function ToolBody({ entry, folder, onWhole }: CardProps): JSX.Element {
       {call.content.map((part, index) => (
         <ToolPart key={index} part={part} entry={entry} folder={folder} />
       ))}
-      {isBare && call.rawOutput !== undefined ? <Raw name="Result" value={call.rawOutput} open /> : null}
-      {call.rawInput === undefined ? null : <Raw name="Input" value={call.rawInput} open={isBare && call.rawOutput === undefined} />}
-      {!isBare && call.rawOutput !== undefined ? <Raw name="Result as the agent sent it" value={call.rawOutput} /> : null}
+      {isBare && call.rawOutput !== undefined ? (
+        <Raw name="Result" value={call.rawOutput} open />
+      ) : null}
+      {call.rawInput === undefined ? null : (
+        <Raw name="Input" value={call.rawInput} open={isBare && call.rawOutput === undefined} />
+      )}
+      {!isBare && call.rawOutput !== undefined ? (
+        <Raw name="Result as the agent sent it" value={call.rawOutput} />
+      ) : null}
       {entry.isClipped ? (
         <button type="button" class="text-button" onClick={() => onWhole(entry.seq)}>
           Show all of it
@@ -154,7 +189,15 @@ function ToolBody({ entry, folder, onWhole }: CardProps): JSX.Element {
   )
 }
 
-function ToolPart({ part, entry, folder }: { part: ToolCallContent; entry: ToolEntry; folder: string }): JSX.Element | null {
+function ToolPart({
+  part,
+  entry,
+  folder,
+}: {
+  part: ToolCallContent
+  entry: ToolEntry
+  folder: string
+}): JSX.Element | null {
   if (part.type === 'diff') return <Diff change={changeOf(part)} folder={folder} />
   if (part.type === 'terminal') {
     const terminal = entry.terminals.find((each) => each.terminalId === part.terminalId)
@@ -164,7 +207,15 @@ function ToolPart({ part, entry, folder }: { part: ToolCallContent; entry: ToolE
   return part.content === undefined ? null : <Content block={part.content} isOutput />
 }
 
-function Raw({ name, value, open = false }: { name: string; value: unknown; open?: boolean }): JSX.Element {
+function Raw({
+  name,
+  value,
+  open = false,
+}: {
+  name: string
+  value: unknown
+  open?: boolean
+}): JSX.Element {
   const text = typeof value === 'string' ? value : (JSON.stringify(value, null, 2) ?? '')
   return (
     <details class="raw" open={open}>
@@ -183,7 +234,12 @@ export const RunCard = memo(function RunCard(props: {
   const [isOpen, setOpen] = useState(false)
   return (
     <section class="tool-run">
-      <button type="button" class="tool-head" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
+      <button
+        type="button"
+        class="tool-head"
+        aria-expanded={isOpen}
+        onClick={() => setOpen(!isOpen)}
+      >
         <span class="tool-icon">
           <ToolIcon size={18} />
         </span>
@@ -195,7 +251,13 @@ export const RunCard = memo(function RunCard(props: {
       {isOpen ? (
         <div class="tool-run-body">
           {props.tools.map((tool) => (
-            <ToolCard key={tool.seq} entry={tool} folder={props.folder} isWaiting={false} onWhole={props.onWhole} />
+            <ToolCard
+              key={tool.seq}
+              entry={tool}
+              folder={props.folder}
+              isWaiting={false}
+              onWhole={props.onWhole}
+            />
           ))}
         </div>
       ) : null}
