@@ -32,9 +32,7 @@ const CONTROLS = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f]/g
 
 /** The text alone. */
 export function stripAnsi(text: string): string {
-  return settleLines(
-    text.replace(ESCAPES, '').replace(CONTROLS, (control) => (control === '\b' ? control : '')),
-  )
+  return settleLines(text.replace(ESCAPES, '').replace(CONTROLS, ''))
 }
 
 /** The text in runs of one look each. */

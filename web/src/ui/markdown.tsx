@@ -4,7 +4,8 @@
 import MarkdownIt, { type Token } from 'markdown-it'
 import { h, type ComponentChild, type ComponentChildren, type JSX } from 'preact'
 import { memo } from 'preact/compat'
-import { markdownBlocks } from './blocks'
+import { useState } from 'preact/hooks'
+import { GrowingBlocks } from './blocks'
 import { CodeBlock } from './code'
 import { target } from './links'
 import { Visible } from './visible'
@@ -27,15 +28,39 @@ const ELEMENTS: Record<string, string> = {
   s_open: 'del',
 }
 
+const SECTION = 40
+
 export const Markdown = memo(function Markdown({ text }: { text: string }): JSX.Element {
+  const cutter = useState(() => new GrowingBlocks())[0]
+  const blocks = cutter.cut(text)
+  const sections: string[][] = []
+  for (let from = 0; from < blocks.length; from += SECTION) {
+    sections.push(blocks.slice(from, from + SECTION))
+  }
   return (
     <div class="md" dir="auto">
-      {markdownBlocks(text).map((block, index) => (
-        <Block key={index} text={block} />
+      {sections.map((section, index) => (
+        <Section key={index} blocks={section} />
       ))}
     </div>
   )
 })
+
+/** Some blocks together: of a long text that grows, all sections but the last are left alone. */
+const Section = memo(
+  function Section({ blocks }: { blocks: readonly string[] }): JSX.Element {
+    return (
+      <>
+        {blocks.map((block, index) => (
+          <Block key={index} text={block} />
+        ))}
+      </>
+    )
+  },
+  (before, after) =>
+    before.blocks.length === after.blocks.length &&
+    before.blocks.every((block, index) => block === after.blocks[index]),
+)
 
 const Block = memo(function Block({ text }: { text: string }): JSX.Element {
   return <>{elements(reader.parse(text, {}))}</>

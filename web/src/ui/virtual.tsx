@@ -6,7 +6,9 @@ import { useLayoutEffect, useMemo, useReducer, useRef } from 'preact/hooks'
 import { rowAt, tops, visibleRange } from './window'
 
 const NEAR = 40
-const SPARE = 900
+/** Drawn above and below what is seen, and how much of that must be left before more is. */
+const SPARE = 1000
+const NEEDED = 300
 
 export type VirtualHandle = { toEnd: () => void }
 
@@ -58,8 +60,8 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
     : (box?.scrollTop ?? 0) - headHeight
   const range = visibleRange(rowTops, position, height, SPARE)
 
-  const now = useRef({ keys, rowTops, props })
-  now.current = { keys, rowTops, props }
+  const now = useRef({ keys, rowTops, props, range })
+  now.current = { keys, rowTops, props, range }
 
   const settle = (): void => {
     const element = scroller.current
@@ -118,7 +120,8 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
     return () => observer.disconnect()
   }, [])
 
-  useLayoutEffect(settle)
+  // Only when there is something new: asking where things are makes the browser lay them out.
+  useLayoutEffect(settle, [props.rows])
 
   const onScroll = (): void => {
     const element = scroller.current
@@ -135,8 +138,9 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
     state.anchor =
       key === undefined ? null : { key, offset: top - (now.current.rowTops[first] ?? 0) }
     if (wasStuck !== state.isStuck) props.onStick?.(state.isStuck)
-    if (top < element.clientHeight) props.onNearStart?.()
-    redraw()
+    if (top < 2 * element.clientHeight) props.onNearStart?.()
+    const next = visibleRange(now.current.rowTops, top, element.clientHeight, NEEDED)
+    if (next.from < now.current.range.from || next.to > now.current.range.to) redraw()
   }
 
   if (props.handle !== undefined) {
@@ -145,6 +149,7 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
         memory.current.isStuck = true
         props.onStick?.(true)
         redraw()
+        requestAnimationFrame(settle)
       },
     }
   }
