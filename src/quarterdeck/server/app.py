@@ -12,6 +12,7 @@ from quarterdeck.server.api import (
     folder_endpoints,
     operation_endpoints,
     prompt_endpoints,
+    push_endpoints,
     session_endpoints,
     transcript_endpoints,
 )
@@ -34,6 +35,7 @@ PARTS: tuple[Part, ...] = (
     approval_endpoints,
     transcript_endpoints,
     folder_endpoints,
+    push_endpoints,
     stream_endpoints,
     lambda hub: gate_endpoints(hub.gate),
 )

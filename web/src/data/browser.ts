@@ -15,7 +15,10 @@ export function browserEnvironment(): Environment & { onPushTest: (call: () => v
       hasUpdate.value = true
     })
     navigator.serviceWorker.addEventListener('message', (event: MessageEvent) => {
-      if ((event.data as { type?: string })?.type === 'push-test') onTest.forEach((call) => call())
+      const data = event.data as { type?: string; url?: string } | null
+      if (data?.type === 'push-test') onTest.forEach((call) => call())
+      // A notification was clicked; only places within the page are in it.
+      if (data?.type === 'open' && data.url?.startsWith('/#/')) location.hash = data.url.slice(1)
     })
   }
   return {

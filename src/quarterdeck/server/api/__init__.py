@@ -5,6 +5,7 @@ from quarterdeck.server.api.approvals import approval_endpoints
 from quarterdeck.server.api.folders import folder_endpoints
 from quarterdeck.server.api.operations import operation_endpoints
 from quarterdeck.server.api.prompts import prompt_endpoints
+from quarterdeck.server.api.push import push_endpoints
 from quarterdeck.server.api.sessions import session_endpoints
 from quarterdeck.server.api.transcript import transcript_endpoints
 
@@ -14,6 +15,7 @@ __all__ = [
     "folder_endpoints",
     "operation_endpoints",
     "prompt_endpoints",
+    "push_endpoints",
     "session_endpoints",
     "transcript_endpoints",
 ]
