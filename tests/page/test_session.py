@@ -147,7 +147,7 @@ def test_reading_earlier_lines_is_not_disturbed_by_new_ones(
 ) -> None:
     lines = [{"say": f"Paragraph {number}. " + "word " * 60 + "\n\n"} for number in range(40)]
     more = {"repeat": 60, "steps": [{"say": "late {n}\n\n"}, {"pause": 0.02}]}
-    hub = start_hub(long=playing(*lines, {"ask": "a", "title": "On?", "allowed": [more]}, pace=1))
+    hub = start_hub(long=playing(*lines, {"ask": "a", "title": "On?", "input": {"command": "ls"}, "kind": "execute", "allowed": [more]}, pace=1))
     session = hub.session("long", folder)
     hub.prompt(session, "go")
     page = open_device(hub, place=f"/#/s/{session}", desktop=True)

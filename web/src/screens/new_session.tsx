@@ -1,5 +1,6 @@
 // A new session: an agent, a folder, and what it should do. Both are filled in with the last ones.
 
+import { signal } from '@preact/signals'
 import type { JSX } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 import { data, type FolderList } from '../data/index.ts'
@@ -11,6 +12,9 @@ import { go } from '../ui/router'
 import { Screen } from '../ui/screen'
 import { AgentMark } from './agents'
 
+/** A text from another app that waits to become a prompt. */
+export const shared = signal('')
+
 const LAST_AGENT = 'quarterdeck.agent'
 
 export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Element {
@@ -19,7 +23,7 @@ export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Eleme
   const recent = recentFolders()
   const [chosen, setChosen] = useState<string | null>(agent)
   const [folder, setFolder] = useState<string>(recent[0] ?? '')
-  const [text, setText] = useState('')
+  const [text, setText] = useState(shared.value)
   const [isStarting, setStarting] = useState(false)
   const [problem, setProblem] = useState<string | null>(null)
   const selected = chosen ?? lastAgent(installed.map((each) => each.name))
@@ -43,6 +47,7 @@ export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Eleme
       return
     }
     rememberAgent(selected)
+    shared.value = ''
     if (text.trim() !== '') data.sendPrompt(outcome.value.sessionId, text)
     go({ name: 'session', id: outcome.value.sessionId }, 'replace')
   }

@@ -1,14 +1,15 @@
 // One session: what was said and done, what waits for an answer, and where to write.
 
+import { useSignal, type Signal } from '@preact/signals'
 import type { JSX } from 'preact'
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { data, type SessionView } from '../data/index.ts'
-import { ApprovalCard } from '../ui/approval'
+import { ApprovalCard, headline } from '../ui/approval'
 import { Composer } from '../ui/composer'
 import { ConnectionPill, OfflineBanner } from '../ui/connection'
 import { Message, Status, Turn } from '../ui/entries'
-import { shortPath } from '../ui/format'
-import { ArrowDownIcon, BackIcon, MoreIcon, Wheel } from '../ui/icons'
+import { pathEnd } from '../ui/format'
+import { ArrowDownIcon, BackIcon, ClockIcon, MoreIcon, Wheel } from '../ui/icons'
 import { Banner, Empty, IconButton, Spinner } from '../ui/kit'
 import { isVeryWide, isWide } from '../ui/media'
 import { PlanStrip } from '../ui/plan'
@@ -35,16 +36,29 @@ export function SessionScreen({ id }: { id: string }): JSX.Element {
   return <Opened key={id} view={view} />
 }
 
+/** Where in the transcript its reader is. */
+type Reading = {
+  isAtEnd: Signal<boolean>
+  isFar: Signal<boolean>
+  handle: { current: VirtualHandle | null }
+}
+type PartProps = { view: SessionView; reading: Reading }
+
 function Opened({ view }: { view: SessionView }): JSX.Element {
   const [isSheetOpen, setSheetOpen] = useState(false)
+  const reading: Reading = {
+    isAtEnd: useSignal(true),
+    isFar: useSignal(false),
+    handle: useRef<VirtualHandle | null>(null),
+  }
   return (
     <div class="session">
       <div class="session-main">
         <Head view={view} onMore={() => setSheetOpen(true)} />
         <OfflineBanner />
         {isVeryWide.value ? null : <PlanStrip entries={view.state.value.plan?.entries ?? []} />}
-        <Body view={view} />
-        <Dock view={view} />
+        <Body view={view} reading={reading} />
+        <Dock view={view} reading={reading} />
       </div>
       {isVeryWide.value ? <SessionPanel view={view} /> : null}
       {isSheetOpen ? <SessionSheet view={view} onClose={() => setSheetOpen(false)} /> : null}
@@ -77,7 +91,7 @@ function Head({ view, onMore }: { view: SessionView; onMore: () => void }): JSX.
         <h1 class="top-title">{title}</h1>
         <p class="top-facts">
           <span class={`working ${status}`}>{STATUSES[status] ?? status}</span>
-          {row === null ? '' : ` · ${row.agent ?? 'agent'} · ${shortPath(row.cwd)}`}
+          {row === null ? '' : ` · ${row.agent ?? 'agent'} · ${pathEnd(row.cwd)}`}
         </p>
       </div>
       <ConnectionPill />
@@ -88,7 +102,7 @@ function Head({ view, onMore }: { view: SessionView; onMore: () => void }): JSX.
   )
 }
 
-function Body({ view }: { view: SessionView }): JSX.Element {
+function Body({ view, reading }: PartProps): JSX.Element {
   const phase = view.phase.value
   if (phase === 'loading')
     return (
@@ -121,13 +135,11 @@ function Body({ view }: { view: SessionView }): JSX.Element {
       </div>
     )
   }
-  return <Transcript view={view} />
+  return <Transcript view={view} reading={reading} />
 }
 
-function Transcript({ view }: { view: SessionView }): JSX.Element {
+function Transcript({ view, reading }: PartProps): JSX.Element {
   const cache = useRef(new Map<string, Line>())
-  const handle = useRef<VirtualHandle | null>(null)
-  const [isAtEnd, setAtEnd] = useState(true)
   const entries = view.entries.value
   const lines = useMemo(() => transcriptLines(entries, cache.current), [entries])
   const folder = view.row.value?.cwd ?? ''
@@ -174,15 +186,21 @@ function Transcript({ view }: { view: SessionView }): JSX.Element {
         onNearStart={() => {
           if (view.hasOlder.value && !view.isLoadingOlder.value) void view.loadOlder()
         }}
-        onStick={setAtEnd}
-        handle={handle}
+        onStick={(isAtEnd) => {
+          reading.isAtEnd.value = isAtEnd
+          if (isAtEnd) reading.isFar.value = false
+        }}
+        onFar={() => {
+          reading.isFar.value = true
+        }}
+        handle={reading.handle}
       />
-      {isAtEnd ? null : (
+      {reading.isAtEnd.value ? null : (
         <button
           type="button"
           class="to-end"
           aria-label="To the end"
-          onClick={() => handle.current?.toEnd()}
+          onClick={() => reading.handle.current?.toEnd()}
         >
           <ArrowDownIcon />
         </button>
@@ -232,18 +250,31 @@ function Fresh({ view }: { view: SessionView }): JSX.Element {
         icon={<Wheel size={40} />}
         title={row === null ? 'A new session' : `${row.agent ?? 'The agent'} is ready`}
       >
-        <p>Write below what it should do{row === null ? '' : ` in ${shortPath(row.cwd)}`}.</p>
+        <p>Write below what it should do{row === null ? '' : ` in ${pathEnd(row.cwd)}`}.</p>
       </Empty>
     </div>
   )
 }
 
-function Dock({ view }: { view: SessionView }): JSX.Element {
+function Dock({ view, reading }: PartProps): JSX.Element {
   const permissions = data.permissions.value.filter((item) => item.sessionId === view.sessionId)
   const questions = data.questions.value.filter((item) => item.sessionId === view.sessionId)
   const first = permissions[0]
   const question = questions[0]
   const waiting = permissions.length + questions.length
+  if (waiting > 0 && reading.isFar.value && !isWide.value) {
+    // Whoever reads far up needs the room on a small screen; the cards come back at the end.
+    const text = first === undefined ? 'A question' : headline(first)
+    return (
+      <div class="dock">
+        <button type="button" class="dock-bar" onClick={() => reading.handle.current?.toEnd()}>
+          <ClockIcon size={18} />
+          <span>{text}</span>
+          <strong>Answer</strong>
+        </button>
+      </div>
+    )
+  }
   return (
     <div class="dock">
       {first === undefined && question === undefined ? null : (

@@ -4,7 +4,7 @@ import { signal } from '@preact/signals'
 import type { JSX } from 'preact'
 import { data, type Group, type SessionRow } from '../data/index.ts'
 import { slowNow } from '../ui/clock'
-import { age, baseName, clock, shortPath, timeOf } from '../ui/format'
+import { age, baseName, clock, pathEnd, timeOf } from '../ui/format'
 import { PlusIcon, SearchIcon, Wheel } from '../ui/icons'
 import { Empty, Spinner } from '../ui/kit'
 import { To } from '../ui/link'
@@ -147,7 +147,7 @@ function SessionLine({ row }: { row: SessionRow }): JSX.Element {
         <span class="session-text">
           <span class="session-title">{titleOf(row)}</span>
           <span class="session-facts">
-            {row.agent ?? 'agent'} · {shortPath(row.cwd)}
+            {row.agent ?? 'agent'} · {pathEnd(row.cwd)}
           </span>
         </span>
         <span class="session-end">

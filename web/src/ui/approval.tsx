@@ -7,7 +7,7 @@ import { now } from './clock'
 import { changeOf, KindIcon } from './tool'
 import { CopyButton } from './code'
 import { Diff } from './diff'
-import { countdown, shortPath, timeOf } from './format'
+import { countdown, pathEnd, shortPath, timeOf } from './format'
 import { useInert, usePress } from './guard'
 import { CheckIcon, ShieldIcon, WarningIcon } from './icons'
 import { To } from './link'
@@ -58,10 +58,10 @@ export function ApprovalCard({
       </header>
       {isInSession ? null : (
         <p class="approval-from">
-          <To to={{ name: 'session', id: item.sessionId }}>{item.title ?? shortPath(item.cwd)}</To>
+          <To to={{ name: 'session', id: item.sessionId }}>{item.title ?? pathEnd(item.cwd)}</To>
           <span class="muted">
             {' '}
-            · {item.agent ?? 'agent'} · {shortPath(item.cwd)}
+            · {item.agent ?? 'agent'} · {pathEnd(item.cwd)}
           </span>
         </p>
       )}
@@ -82,7 +82,7 @@ export function ApprovalCard({
   )
 }
 
-function headline(item: PermissionItem): string {
+export function headline(item: PermissionItem): string {
   const { call } = item
   if (call.command !== null) return 'Run a command'
   if (call.paths.length > 0) {

@@ -77,6 +77,12 @@ export function shortPath(path: string, folder?: string): string {
   return path.replace(/^\/(?:home|Users)\/[^/]+(?=\/|$)/, '~').replace(/^\/root(?=\/|$)/, '~')
 }
 
+/** The end of a long path, for where there is little room. */
+export function pathEnd(path: string): string {
+  const parts = shortPath(path).split('/')
+  return parts.length > 4 ? `…/${parts.slice(-2).join('/')}` : parts.join('/')
+}
+
 export function timeOf(text: string | null | undefined): number | null {
   if (text == null || text === '') return null
   const time = Date.parse(text)

@@ -69,12 +69,10 @@ function fieldOf(name: string, schema: JsonObject, isRequired: boolean): Field {
 function choicesOf(schema: JsonObject): FieldChoice[] {
   const titled = schema['oneOf'] ?? schema['anyOf']
   if (Array.isArray(titled)) {
-    return titled
-      .map(asObject)
-      .map((each) => ({
-        value: asText(each['const']),
-        label: asText(each['title']) || asText(each['const']),
-      }))
+    return titled.map(asObject).map((each) => ({
+      value: asText(each['const']),
+      label: asText(each['title']) || asText(each['const']),
+    }))
   }
   if (!Array.isArray(schema['enum'])) return []
   const names = Array.isArray(schema['enumNames']) ? schema['enumNames'] : []

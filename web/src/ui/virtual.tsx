@@ -6,6 +6,7 @@ import { useLayoutEffect, useMemo, useReducer, useRef } from 'preact/hooks'
 import { rowAt, tops, visibleRange } from './window'
 
 const NEAR = 40
+const FAR = 480
 /** Drawn above and below what is seen, and how much of that must be left before more is. */
 const SPARE = 1000
 const NEEDED = 300
@@ -22,6 +23,8 @@ type Props<Row> = {
   footer?: ComponentChildren
   onNearStart?: () => void
   onStick?: (isAtEnd: boolean) => void
+  /** So much is below what is seen that the end stays out of sight if what is under the list folds. */
+  onFar?: () => void
   handle?: { current: VirtualHandle | null }
 }
 
@@ -138,6 +141,7 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
     state.anchor =
       key === undefined ? null : { key, offset: top - (now.current.rowTops[first] ?? 0) }
     if (wasStuck !== state.isStuck) props.onStick?.(state.isStuck)
+    if (left > FAR) props.onFar?.()
     if (top < 2 * element.clientHeight) props.onNearStart?.()
     const next = visibleRange(now.current.rowTops, top, element.clientHeight, NEEDED)
     if (next.from < now.current.range.from || next.to > now.current.range.to) redraw()

@@ -36,12 +36,23 @@ test('the rows around the screen are drawn, and their space is kept', () => {
   assert.equal(rowAt(rowTops, 50), 1)
   const range = visibleRange(rowTops, 10_000, 800, 100)
   assert.deepEqual(range, { from: 198, to: 219, above: 9900, below: 1000 * 50 - 219 * 50 })
-  assert.deepEqual(visibleRange(tops([], () => 0), 0, 800, 100), { from: 0, to: 0, above: 0, below: 0 })
+  assert.deepEqual(
+    visibleRange(
+      tops([], () => 0),
+      0,
+      800,
+      100,
+    ),
+    { from: 0, to: 0, above: 0, below: 0 },
+  )
 })
 
 test('commands are found by their beginning, then by what is in them', () => {
   const commands = ['compact', 'plan', 'explain'].map((name) => ({ name, description: '' }))
-  assert.deepEqual(commandMatches(commands, '/pla').map((each) => each.name), ['plan', 'explain'])
+  assert.deepEqual(
+    commandMatches(commands, '/pla').map((each) => each.name),
+    ['plan', 'explain'],
+  )
   assert.deepEqual(commandMatches(commands, '/plan now'), [])
   assert.deepEqual(commandMatches(commands, 'a /plan'), [])
 })
