@@ -370,6 +370,7 @@ def checks_pass() -> bool:
 
 def ci() -> None:
     setup()
+    run(("python", "tools/browser.py"), "the tests of the page need Chromium")
     failed = [] if checks_pass() else ["check"]
     tests_passed, closing_line = run_tests()
     if not tests_passed:

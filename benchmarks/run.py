@@ -36,6 +36,7 @@ from harness import (
     run,
     table,
 )
+from page_table import page
 from traffic import KINDS, write_traffic
 
 README = HERE / "README.md"
@@ -210,6 +211,7 @@ BENCHMARKS: dict[str, Callable[[int], Table]] = {
     "dialects": dialects,
     "agent": agent,
     "startup": startup,
+    "page": page,
 }
 
 

@@ -7,7 +7,6 @@ but for the clock. Chromium has to be installed.
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.page.conftest import FLAGS, PROGRAMS  # noqa: E402 - found by the path above
+from tests.page.browsing import FLAGS, MISSING, chromium  # noqa: E402 - found by the path above
 from tests.page.hubs import HubProcess, playing  # noqa: E402
 
 SIZES: Final = {"phone": (390, 844), "desktop": (1280, 800)}
@@ -61,7 +60,7 @@ AFTER: Final = BEFORE.replace("(self, url):", "(self, url, *, sleep=anyio.sleep)
 MODES: Final = {"modes": ["Ask first", "Edit freely"]}
 
 
-def fixing() -> list[str]:
+def fixing() -> tuple[str, ...]:
     """Return the agent of the session that is shown in full."""
     path = "{cwd}/src/harbour/client.py"
     steps: list[Json] = [
@@ -90,7 +89,7 @@ def fixing() -> list[str]:
     return playing(*steps, sessions={**MODES, "id": "fixing-{n}"})
 
 
-def upgrading() -> list[str]:
+def upgrading() -> tuple[str, ...]:
     change = {
         "path": "{cwd}/compose.yaml",
         "old": "services:\n  db:\n    image: postgres:17\n",
@@ -103,7 +102,7 @@ def upgrading() -> list[str]:
     return playing(*steps, sessions={"id": "upgrading-{n}"})
 
 
-def installing() -> list[str]:
+def installing() -> tuple[str, ...]:
     command = "curl -fsSL https://get.example.com/pg18.sh | sh"
     steps: list[Json] = [
         {"title": "Set up the build machine"},
@@ -112,7 +111,7 @@ def installing() -> list[str]:
     return playing(*steps, sessions={"id": "installing-{n}"})
 
 
-def writing() -> list[str]:
+def writing() -> tuple[str, ...]:
     steps: list[Json] = [
         {"title": "Write the migration guide"},
         {"say": "I begin with the breaking changes."},
@@ -169,7 +168,7 @@ def take_all(browser: Browser, hub: HubProcess, shown: str, folder: Path) -> Non
         for theme in THEMES:
             context = browser.new_context(
                 viewport={"width": width, "height": height},
-                color_scheme=theme,  # type: ignore[arg-type]
+                color_scheme=theme,
                 is_mobile=size == "phone",
                 has_touch=size == "phone",
                 device_scale_factor=2,
@@ -216,9 +215,9 @@ def main() -> int:
     parser.add_argument("folder", type=Path, help="where the pictures go")
     folder: Path = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
-    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
+    program = chromium()
     if program is None:
-        print("screenshots: Chromium is needed; install it and try again", file=sys.stderr)
+        print(f"screenshots: {MISSING}", file=sys.stderr)
         return 1
     with (
         tempfile.TemporaryDirectory(prefix="quarterdeck-") as place,

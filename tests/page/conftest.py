@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from quarterdeck.server.page_files import PAGE
+from tests.page.browsing import FLAGS, MISSING, OpenDevice, StartHub, chromium, pair
+from tests.page.hubs import PATIENCE, HubProcess
 
-from .hubs import PATIENCE, HubProcess
+expect.set_options(timeout=PATIENCE * 1000)  # a busy machine is slow
 
-PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
-FLAGS: Final = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 PHONE: Final = {"width": 390, "height": 844}
 DESKTOP: Final = {"width": 1280, "height": 800}
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Everything here starts a browser and a hub."""
@@ -39,16 +29,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
 
 
-StartHub = Callable[..., HubProcess]
-OpenDevice = Callable[..., Page]
-
-
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    named = os.environ.get("QUARTERDECK_CHROMIUM")
-    program = named or next(filter(None, map(shutil.which, PROGRAMS)), None)
+    program = chromium()
     if program is None:
-        pytest.fail("Chromium is needed: install it (Debian: sudo apt-get install chromium)")
+        pytest.fail(MISSING)
     if not (PAGE / "index.html").is_file():
         pytest.fail("the page is not built; run python3 dev.py setup")
     with sync_playwright() as playwright:
@@ -62,10 +47,10 @@ def start_hub(tmp_path: Path) -> Iterator[StartHub]:
     """Start hubs with agents by name and command; the demo is always there."""
     started: list[HubProcess] = []
 
-    def start(**agents: Sequence[str]) -> HubProcess:
+    def start(push_services: Sequence[str] = (), **agents: Sequence[str]) -> HubProcess:
         home = tmp_path / f"hub{len(started)}"
         home.mkdir(mode=0o700)
-        hub = HubProcess(home, agents)
+        hub = HubProcess(home, agents, push_services)
         hub.start()
         started.append(hub)
         return hub
@@ -97,7 +82,7 @@ def open_device(browser: Browser) -> Iterator[OpenDevice]:
             viewport=DESKTOP if desktop else PHONE,  # type: ignore[arg-type]
             has_touch=not desktop,
             is_mobile=not desktop,
-            permissions=["clipboard-read", "clipboard-write"],
+            permissions=["clipboard-read", "clipboard-write", "notifications"],
         )
         contexts.append(context)
         context.set_default_timeout(PATIENCE * 1000)
@@ -108,9 +93,7 @@ def open_device(browser: Browser) -> Iterator[OpenDevice]:
             lambda said: complaints.append(said.text) if "Content Security" in said.text else None,
         )
         if scope is not None:
-            page.goto(hub.link(scope))
-            page.get_by_role("button", name="Pair this device").click()
-            page.get_by_role("navigation", name="Main").wait_for()
+            pair(page, hub.link(scope))
         page.goto(hub.url + place)
         return page
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -22,16 +21,19 @@ Json = dict[str, Any]
 class HubProcess:
     """A hub that can be stopped, killed, and started again where it was."""
 
-    def __init__(self, home: Path, agents: Mapping[str, Sequence[str]]) -> None:
+    def __init__(
+        self, home: Path, agents: Mapping[str, Sequence[str]], push_services: Sequence[str] = ()
+    ) -> None:
         self.home = home
         self.url = ""
-        self._agents = json.dumps({name: list(command) for name, command in agents.items()})
+        commands = {name: list(command) for name, command in agents.items()}
+        self._settings = json.dumps({"agents": commands, "pushServices": list(push_services)})
         self._port = 0
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
         program = str(Path(__file__).with_name("running_hub.py"))
-        command = [sys.executable, program, str(self.home), str(self._port), self._agents]
+        command = [sys.executable, program, str(self.home), str(self._port), self._settings]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.url = self._process.stdout.readline().strip()
@@ -84,13 +86,9 @@ class HubProcess:
         return answer
 
 
-def playing(*steps: Json, pace: float = 0.0, **more: Any) -> list[str]:
+def playing(*steps: Json, pace: float = 0.0, **more: Any) -> tuple[str, ...]:
     """Return the command of an agent that plays these steps in every turn."""
     turns = [{"steps": list(steps)}]
     can = {"loadSession": True, "sessionCapabilities": {"resume": {}, "close": {}}}
     scenario = {"name": "test", "capabilities": can, "turns": turns, "load": [], **more}
     return scripted_agent(scenario, pace=pace)
-
-
-def environment_without_proxies() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}

@@ -1,4 +1,4 @@
-"""A hub in a process of its own: `python running_hub.py HOME PORT AGENTS`, agents as JSON."""
+"""A hub in a process of its own: `running_hub.py HOME PORT SETTINGS`, those as JSON."""
 
 from __future__ import annotations
 
@@ -9,18 +9,29 @@ from pathlib import Path
 
 import anyio
 
-from quarterdeck.server import AgentSettings, Hub, HubOptions, serve_hub
+from quarterdeck.server import Address, AgentSettings, Hub, HubOptions, serve_hub
+
+
+def _tell(address: Address) -> None:
+    sys.stdout.write(f"{address.url}\n")
+    sys.stdout.flush()
 
 
 async def main() -> int:
-    home, port, agents = Path(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])
-    settings = {
+    home, port, settings = Path(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])
+    agents = {
         name: AgentSettings(command=command[0], args=tuple(command[1:]))
-        for name, command in agents.items()
+        for name, command in settings["agents"].items()
     }
-    options = HubOptions(home=home, port=port, agents=settings, environ=dict(os.environ))
+    options = HubOptions(
+        home=home,
+        port=port,
+        agents=agents,
+        environ=dict(os.environ),
+        push_services=tuple(settings["pushServices"]),
+    )
     async with Hub(options) as hub:
-        return await serve_hub(hub, lambda address: print(address.url, flush=True))
+        return await serve_hub(hub, _tell)
 
 
 if __name__ == "__main__":

@@ -9,17 +9,21 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from .conftest import OpenDevice, StartHub
-from .hubs import HubProcess, playing
+from tests.page.browsing import OpenDevice, StartHub
+from tests.page.hubs import HubProcess, playing
 
 AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
-ASK: dict[str, Any] = {"title": "Delete it", "kind": "execute", "input": {"command": "rm -rf build"}}
+ASK: dict[str, Any] = {
+    "title": "Delete it",
+    "kind": "execute",
+    "input": {"command": "rm -rf build"},
+}
 CHANGE = {"path": "{cwd}/a.py", "old": "x = 1\n", "new": "y = 1\n"}
 
 
 def _violations(page: Page) -> list[str]:
     page.evaluate(AXE.read_text(encoding="utf-8"))
-    page.evaluate("() => Promise.allSettled(document.getAnimations().map(a => a.finished))" "")
+    page.evaluate("() => Promise.allSettled(document.getAnimations().map(a => a.finished))")
     found = page.evaluate("() => axe.run(document)")
     return [
         f"{each['id']}: {node['html'][:120]} ({node['failureSummary'][:200]})"
@@ -31,7 +35,7 @@ def _violations(page: Page) -> list[str]:
 def _busy(start_hub: StartHub, folder: Path) -> tuple[HubProcess, str]:
     steps = (
         {"think": "Where is it?"},
-        {"say": "## Found\n\n- one\n- [two](https://example.com)\n\n| a | b |\n| - | - |\n| c | d |"},
+        {"say": "## Found\n\n- [one](https://example.com)\n\n| a | b |\n| - | - |\n| c | d |"},
         {"plan": ["[x] Look", "[>] Change", "Check"]},
         {"tool": "t1", "title": "Edit a.py", "kind": "edit"},
         {"finish": "t1", "diff": CHANGE},
@@ -75,7 +79,7 @@ def test_no_screen_has_what_axe_finds(
 def test_a_session_is_run_with_the_keyboard_alone(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
-    hub, session = _busy(start_hub, folder)
+    hub, _ = _busy(start_hub, folder)
     page = open_device(hub, desktop=True)
     page.get_by_role("link", name=re.compile("waiting")).first.wait_for()
     page.keyboard.press("Tab")

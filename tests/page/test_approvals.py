@@ -8,8 +8,8 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
-from .conftest import OpenDevice, StartHub
-from .hubs import HubProcess, playing
+from tests.page.browsing import OpenDevice, StartHub
+from tests.page.hubs import HubProcess, playing
 
 ASK: dict[str, Any] = {
     "ask": "call-1",

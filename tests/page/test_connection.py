@@ -7,8 +7,8 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from .conftest import OpenDevice, StartHub
-from .hubs import playing
+from tests.page.browsing import OpenDevice, StartHub
+from tests.page.hubs import playing
 
 
 def test_a_stream_goes_on_exactly_where_it_was_cut(

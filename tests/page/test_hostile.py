@@ -7,8 +7,8 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from .conftest import OpenDevice, StartHub
-from .hubs import playing
+from tests.page.browsing import OpenDevice, StartHub
+from tests.page.hubs import playing
 
 MARKDOWN = """# Hello <script>window.ran = 1</script>
 
@@ -24,7 +24,10 @@ MARKDOWN = """# Hello <script>window.ran = 1</script>
 | - | :-: |
 | <b onclick=x>c</b> | `\u202egnp.exe` |
 """
-ANSI = "\x1b]0;title\x07\x1b]8;;https://evil.example\x1b\\link\x1b]8;;\x1b\\ \x1b[31mred\x1b[0m \x1b[2Jend\x07"
+ANSI = (
+    "\x1b]0;title\x07\x1b]8;;https://evil.example\x1b\\link\x1b]8;;\x1b\\ "
+    "\x1b[31mred\x1b[0m \x1b[2Jend\x07"
+)
 SVG = "PHN2ZyB4bWxucz0iaHR0cDovL3d3dy53My5vcmcvMjAwMC9zdmciIG9ubG9hZD0iYWxlcnQoMSkiLz4="
 
 
@@ -58,8 +61,12 @@ def test_hostile_output_is_shown_and_does_nothing(
 
     assert page.evaluate("window.ran") is None
     assert [url for url in asked if not url.startswith(hub.url)] == []
-    assert log.locator("img, script, iframe, object, [onclick], [onerror], [style*=url]").count() == 0
-    addresses = log.locator("a").evaluate_all("links => links.map(link => link.getAttribute('href'))")
+    assert (
+        log.locator("img, script, iframe, object, [onclick], [onerror], [style*=url]").count() == 0
+    )
+    addresses = log.locator("a").evaluate_all(
+        "links => links.map(link => link.getAttribute('href'))"
+    )
     assert addresses == [
         "https://evil.example/pixel.png",
         "https://evil.example/login",

@@ -6,7 +6,7 @@ import re
 
 from playwright.sync_api import expect
 
-from .conftest import OpenDevice, StartHub
+from tests.page.browsing import OpenDevice, StartHub
 
 
 def test_a_link_lets_a_device_in_and_its_code_leaves_the_address(

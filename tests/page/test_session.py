@@ -7,8 +7,8 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from .conftest import OpenDevice, StartHub
-from .hubs import playing
+from tests.page.browsing import OpenDevice, StartHub
+from tests.page.hubs import playing
 
 
 def _allow(page: Page, what: str) -> None:
@@ -125,9 +125,7 @@ def test_a_draft_survives_a_reload(
     session = hub.session("demo", folder)
     page = open_device(hub, place=f"/#/s/{session}")
     page.get_by_label("Prompt", exact=True).fill("half a thought")
-    page.wait_for_function(
-        "async () => (await indexedDB.databases()).length > 0", timeout=10_000
-    )
+    page.wait_for_function("async () => (await indexedDB.databases()).length > 0", timeout=10_000)
     page.wait_for_timeout(600)  # kept a moment after the last key, which nothing tells
     page.reload()
     expect(page.get_by_label("Prompt", exact=True)).to_have_value("half a thought")
@@ -147,7 +145,19 @@ def test_reading_earlier_lines_is_not_disturbed_by_new_ones(
 ) -> None:
     lines = [{"say": f"Paragraph {number}. " + "word " * 60 + "\n\n"} for number in range(40)]
     more = {"repeat": 60, "steps": [{"say": "late {n}\n\n"}, {"pause": 0.02}]}
-    hub = start_hub(long=playing(*lines, {"ask": "a", "title": "On?", "input": {"command": "ls"}, "kind": "execute", "allowed": [more]}, pace=1))
+    hub = start_hub(
+        long=playing(
+            *lines,
+            {
+                "ask": "a",
+                "title": "On?",
+                "input": {"command": "ls"},
+                "kind": "execute",
+                "allowed": [more],
+            },
+            pace=1,
+        )
+    )
     session = hub.session("long", folder)
     hub.prompt(session, "go")
     page = open_device(hub, place=f"/#/s/{session}", desktop=True)
@@ -159,9 +169,11 @@ def test_reading_earlier_lines_is_not_disturbed_by_new_ones(
     log.hover()
     page.mouse.wheel(0, -2500)
     expect(page.get_by_role("button", name="To the end")).to_be_visible()
-    place = "log => [...log.querySelectorAll('p')].map(p => [p.textContent.slice(0, 14), p])" \
-        ".map(([t, p]) => [t, Math.round(p.getBoundingClientRect().top)])" \
+    place = (
+        "log => [...log.querySelectorAll('p')].map(p => [p.textContent.slice(0, 14), p])"
+        ".map(([t, p]) => [t, Math.round(p.getBoundingClientRect().top)])"
         ".find(([t, top]) => t.startsWith('Paragraph') && top > 100)"
+    )
     text, top = log.evaluate(place)
     button.click()
     button.click(delay=900) if button.count() else None
@@ -172,3 +184,26 @@ def test_reading_earlier_lines_is_not_disturbed_by_new_ones(
     page.get_by_role("button", name="To the end").click()
     expect(log.get_by_text("late 60")).to_be_visible()
     assert log.evaluate(end) < 2
+
+
+def test_nothing_jumps_while_an_answer_streams(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    text = "## Part {n}\n\nSome **words** and `code`:\n\n- one\n- two\n\n```py\nx = 1\n```\n\n"
+    steps = {"repeat": 25, "steps": [{"say": text, "pieces": 12, "pause": 0.004}]}
+    hub = start_hub(talking=playing({"think": "Hm."}, steps, {"say": "The end."}, pace=1))
+    session = hub.session("talking", folder)
+    page = open_device(hub, place=f"/#/s/{session}")
+    expect(page.get_by_text("is ready")).to_be_visible()
+    hub.prompt(session, "go")
+    expect(page.get_by_role("heading", name="Part 1")).to_be_attached()
+    page.evaluate(
+        """() => {
+            window.jumps = []
+            new PerformanceObserver(list => {
+                for (const entry of list.getEntries()) window.jumps.push(entry.value)
+            }).observe({type: 'layout-shift'})
+        }"""
+    )
+    expect(page.get_by_text("The end.")).to_be_visible()
+    assert sum(page.evaluate("window.jumps")) < 0.01

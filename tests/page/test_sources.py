@@ -10,7 +10,8 @@ SOURCES = Path(__file__).parents[2] / "web" / "src"
 
 
 @pytest.mark.parametrize(
-    "forbidden", ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"]
+    "forbidden",
+    ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"],
 )
 def test_no_text_ever_becomes_html_or_program(forbidden: str) -> None:
     files = [*SOURCES.rglob("*.ts"), *SOURCES.rglob("*.tsx")]

@@ -76,9 +76,20 @@ const STATUSES: Record<string, string> = {
   deleted: 'deleted',
 }
 
+/** What was said first, if it is loaded: sessions of many agents have no title. */
+function firstPrompt(view: SessionView): string | null {
+  const [first] = view.entries.value
+  if (view.hasOlder.value || first?.type !== 'message' || first.kind !== 'user') return null
+  return first.content.find((block) => block.text !== undefined)?.text?.trim().slice(0, 120) || null
+}
+
 function Head({ view, onMore }: { view: SessionView; onMore: () => void }): JSX.Element {
   const row = view.row.value
-  const title = view.state.value.info.title ?? (row === null ? 'Session' : titleOf(row))
+  const title =
+    view.state.value.info.title ??
+    row?.title ??
+    firstPrompt(view) ??
+    (row === null ? 'Session' : titleOf(row))
   const status = view.state.value.connection.status
   return (
     <header class="top">
