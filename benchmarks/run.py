@@ -36,6 +36,7 @@ from harness import (
     run,
     table,
 )
+from hub_table import hub
 from traffic import KINDS, write_traffic
 
 README = HERE / "README.md"
@@ -209,6 +210,7 @@ BENCHMARKS: dict[str, Callable[[int], Table]] = {
     "host": host,
     "dialects": dialects,
     "agent": agent,
+    "hub": hub,
     "startup": startup,
 }
 
