@@ -203,7 +203,7 @@ async def test_a_refused_test_is_told_with_the_reason(tmp_path: Path) -> None:
     with push_service(403) as service:
         async with hub_with(tmp_path / "home", service) as (_hub, client):
             await subscribed(client, service)
-            refused = await client.post("/api/push/test", status=502)
+            refused = await client.post("/api/push/test", status=424)
             view = await client.get("/api/push")
     assert "did not take it" in refused["error"]["message"]
     assert view["subscription"]["problem"].startswith("403")
