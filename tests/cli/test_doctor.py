@@ -11,7 +11,9 @@ import pytest
 
 from quarterdeck.cli.checkup import Check
 from quarterdeck.cli.doctor import examine
+from quarterdeck.cli.hub_link import data_directory
 from quarterdeck.cli.main import main
+from quarterdeck.server import default_home
 from tests.cli.kit import Desk
 
 
@@ -30,6 +32,20 @@ def home(tmp_path: Path) -> Path:
     folder = tmp_path / "data"
     folder.mkdir(mode=0o700)
     return folder
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"HOME": "/me"},
+        {"HOME": "/me", "XDG_DATA_HOME": "/d"},
+        {"HOME": "/me", "XDG_DATA_HOME": "relative"},
+        {"QUARTERDECK_HOME": "x"},
+        {},
+    ],
+)
+def test_commands_look_where_the_hub_keeps_its_data(given: dict[str, str]) -> None:
+    assert data_directory(given) == default_home(given)
 
 
 def test_a_new_computer_has_nothing_wrong(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from quarterdeck.server.options import HubOptions
 @asynccontextmanager
 async def open_embedded(
     home: Path, environ: Mapping[str, str], config_file: Path | None
-) -> AsyncIterator[tuple[Application, Callable[[], Transport]]]:
-    """Open a hub; yields its application, and what makes connections to its host.
+) -> AsyncIterator[tuple[Application, Callable[[], Transport], str]]:
+    """Open a hub; yields its application, what makes connections to its host, and its name.
 
     Raises:
         HubRefused: if it cannot be opened.
@@ -29,7 +29,8 @@ async def open_embedded(
     """
     options = hub_options(load_config(environ, config_file), home=home, environ=environ)
     async with Hub(listening_nowhere(options)) as hub:
-        yield hub_app(hub), lambda: InProcessTransport(HostEndpoint(hub.host))
+        name = f"{hub.options.host}:{hub.options.port}"
+        yield hub_app(hub), lambda: InProcessTransport(HostEndpoint(hub.host)), name
 
 
 def listening_nowhere(options: HubOptions) -> HubOptions:

@@ -15,17 +15,13 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from quarterdeck.cli.hub_http import EmbeddedExchange, HttpExchange, HubApi, trust
 from quarterdeck.client import WebSocketTransport
 from quarterdeck.errors import CommandFailed, HubDeclined, JsonInvalid
 from quarterdeck.jsontext import decode_json
 from quarterdeck.protocol import Transport
-from quarterdeck.server.listening import DEFAULT_PORT, LOOPBACK
-from quarterdeck.server.options import default_home
-
-_AUTHORITY: Final = f"{LOOPBACK}:{DEFAULT_PORT}"  # by which a hub without a socket is called
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +34,7 @@ class Place:
 
     @classmethod
     def of(cls, chosen: Namespace, environ: Mapping[str, str] = os.environ) -> Place:
-        home = default_home(environ) if chosen.home is None else chosen.home.absolute()
+        home = data_directory(environ) if chosen.home is None else chosen.home.absolute()
         return cls(home=home, environ=environ, config_file=chosen.config)
 
 
@@ -57,6 +53,16 @@ class HubLink:
         return self.url is None
 
 
+def data_directory(environ: Mapping[str, str]) -> Path:
+    """Return the hub's `default_home`; here as well, because its package is slow to import."""
+    if environ.get("QUARTERDECK_HOME"):
+        return Path(environ["QUARTERDECK_HOME"]).absolute()
+    share = environ.get("XDG_DATA_HOME")
+    if share and Path(share).is_absolute():
+        return Path(share) / "quarterdeck"
+    return Path(environ.get("HOME") or os.curdir).absolute() / ".local" / "share" / "quarterdeck"
+
+
 @asynccontextmanager
 async def open_hub(place: Place) -> AsyncIterator[HubLink]:
     """Talk to the hub that is running, or to one of our own until the block ends.
@@ -73,9 +79,9 @@ async def open_hub(place: Place) -> AsyncIterator[HubLink]:
     from quarterdeck.cli.embedding import open_embedded  # noqa: PLC0415
 
     async with open_embedded(place.home, place.environ, place.config_file) as parts:
-        app, transport = parts
+        app, transport, authority = parts
         yield HubLink(
-            api=HubApi(EmbeddedExchange(app, read_token(place.home), _AUTHORITY)),
+            api=HubApi(EmbeddedExchange(app, read_token(place.home), authority)),
             transport=transport,
             url=None,
         )
