@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Everything a developer runs, with nothing but Python 3.11 and git installed.
 
-python3 dev.py demo     run an offline session in the terminal (arguments go to `quarterdeck demo`)
+python3 dev.py demo     a hub with an offline agent at work (arguments go to `quarterdeck demo`)
 python3 dev.py test     run the tests (arguments go to pytest)
 python3 dev.py check    format, lint, layers, sizes and types, the page's too; changes no file
 python3 dev.py fix      apply safe lint fixes and format

@@ -13,7 +13,7 @@ import json
 import sys
 import tracemalloc
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from reduce_cost import (
     SIZES,
@@ -25,7 +25,7 @@ from reduce_cost import (
 )
 
 from quarterdeck.dialects.context import ContextProjector
-from quarterdeck.protocol import Event, decode_event, encode_event
+from quarterdeck.protocol import Event, decode_event, encode_event, make_session_event
 
 MOST_SHORT_RUNS = 20
 
@@ -35,7 +35,35 @@ class Projector(Protocol):
 
 
 PROJECTORS: dict[str, Callable[[], Projector]] = {"context": lambda: ContextProjector("s")}
-KINDS = (mixed, one_long_message, many_messages, many_tool_calls)
+LINES = (
+    "npm test",
+    "ls -la src/{n}",
+    "git status",
+    "cd part{n} && npm run build 2>&1 | tail -n 20",
+    "grep -rn 'def f{n}' src | head -5",
+    "python -m pytest tests/test_{n}.py -x -q",
+    "git add -A && git commit -m 'step {n}'",
+    "cat src/part{n}.py",
+)
+
+
+def command_lines(seq: int) -> Event:
+    """Return one of the four events of a call; nearly every call runs a line of its own."""
+    step, n = seq % 4, seq // 4
+    payload: dict[str, Any] = {"toolCallId": f"call-{n}", "status": "in_progress"}
+    if step == 0:
+        payload |= {"title": "bash", "kind": "execute", "status": "pending"}
+    elif step == 1:
+        payload["rawInput"] = {"command": LINES[n % len(LINES)].format(n=n)}
+    elif step == 2:
+        payload["content"] = [{"type": "content", "content": {"type": "text", "text": "a\nb\n"}}]
+    else:
+        payload |= {"status": "completed", "rawOutput": {"output": "a\nb\n", "exit": 0}}
+    kind = "tool-call-update" if step else "tool-call"
+    return make_session_event(kind, "s", seq=seq, ts=1718000000000 + seq, payload=payload)
+
+
+KINDS = (mixed, one_long_message, many_messages, many_tool_calls, command_lines)
 
 
 def run(make: Callable[[], Projector], events: list[Event]) -> Projector:

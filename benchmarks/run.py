@@ -36,6 +36,7 @@ from harness import (
     run,
     table,
 )
+from hub_table import hub
 from page_table import page
 from traffic import KINDS, write_traffic
 
@@ -210,6 +211,7 @@ BENCHMARKS: dict[str, Callable[[int], Table]] = {
     "host": host,
     "dialects": dialects,
     "agent": agent,
+    "hub": hub,
     "startup": startup,
     "page": page,
 }

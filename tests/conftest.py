@@ -1,14 +1,39 @@
 """What every test shares."""
 
+import os
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.taping import sitecustomize, tapes
 
 # Wall-clock limits say more about the machine's neighbours than about the code.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
+
+sitecustomize.install()
 
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     """Run async tests on the loop that Quarterdeck runs on."""
     return "asyncio"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def taping(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tapes.Tapes]:
+    """Tape what every agent says, in this process and in those that tests start."""
+    folder = tmp_path_factory.mktemp("tapes")
+    os.environ[sitecustomize.VARIABLE] = str(folder)
+    os.environ.update(tapes.environment())
+    taped = tapes.Tapes(folder)
+    yield taped
+    taped.check()  # of processes that outlived their test
+
+
+@pytest.fixture(autouse=True)
+def _schema_checked(taping: tapes.Tapes) -> Iterator[None]:
+    """Hold every message that an agent sent in this test against ACP's schema."""
+    yield
+    taping.check()

@@ -21,6 +21,9 @@ QuarterdeckError
 ├── SettingsInvalid         settings of the built-in agent that cannot be used
 ├── ToolFailed              a tool of the built-in agent could not do what the model asked
 ├── AgentError              an agent that we serve refuses, or cannot do what it was asked
+├── Misused                 a command line that cannot be understood
+├── CommandFailed           a command that could not do what it was asked
+├── HubDeclined             the hub answered a request of ours with a refusal
 ├── RequestRefused          a request to the hub that is refused, with its HTTP status
 └── ScenarioInvalid         a scenario file for the scripted agent that cannot be played
 """
@@ -212,6 +215,32 @@ class AgentError(QuarterdeckError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
+        self.message = message
+
+
+class Misused(QuarterdeckError):
+    """A command line cannot be understood; the exit status is 2."""
+
+
+class CommandFailed(QuarterdeckError):
+    """A command could not do what it was asked; the sentence says what to do next.
+
+    Attributes:
+        status: the exit status, for those who can tell failures apart.
+    """
+
+    def __init__(self, sentence: str, *, status: int = 1) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class HubDeclined(QuarterdeckError):
+    """The hub answered a request with a refusal."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
         self.message = message
 
 

@@ -311,6 +311,32 @@ async def test_a_policy_decides_what_is_pending_and_outlives_the_attachment(tmp_
         assert (await later.type("approval:resolved")).resolved_by == "policy"
 
 
+@pytest.mark.parametrize("is_asked_before", [True, False])
+async def test_a_request_that_nobody_answers_in_time_is_refused(
+    is_asked_before: bool, tmp_path: Path
+) -> None:
+    agent, day = definition(ASK), 86_400_000
+    with anyio.fail_after(20):
+        async with Host() as host, AcpAdapter(host, agent, approval_expiry_ms=day) as patient:
+            first, seen = await started(patient, tmp_path)
+            if is_asked_before:
+                await first.execute(SendMessageCommand(message="go"))
+                asked = await seen.type("approval:requested")
+                assert asked.expires_at > asked.timestamp
+            (running,) = host.get_agents()
+            async with AcpAdapter(
+                host, agent, agent_id=running.agent_id, approval_expiry_ms=1
+            ) as hasty:
+                second = await hasty.attach_to_session(first.session_id)
+                if not is_asked_before:
+                    await second.execute(SendMessageCommand(message="go"))
+                await seen.idle()
+    resolved = await seen.type("approval:resolved")
+    assert (resolved.approved, resolved.resolved_by) == (False, "timeout")
+    assert resolved.reason == "nobody answered in time"
+    assert seen.said[-1] == "Rejected."
+
+
 async def test_what_a_policy_does_not_match_is_asked(tmp_path: Path) -> None:
     policy = PermissionPolicy(auto_approve=PolicyRules(reads=True, commands=("ls",)))
     async with adapted(ASK) as (_, adapter):

@@ -14,6 +14,7 @@ import uvicorn
 from anyio.abc import SocketStream
 
 from quarterdeck.agent import HttpOptions, http_app
+from quarterdeck.agent.http.serve import server_config
 from quarterdeck.wire import background_tasks
 from tests.agent.support import PATIENCE, Json
 
@@ -64,6 +65,15 @@ class Stream:
                 block, _, self._rest = self._rest.partition(b"\n\n")
                 if (event := self._read(block.decode())) is not None:
                     return event
+
+    async def comment(self, wanted: str) -> None:
+        """Wait for a comment where no event is to come before it."""
+        with anyio.fail_after(PATIENCE):
+            while wanted not in self.comments:
+                self._rest += await self._chunk()
+                while b"\n\n" in self._rest:
+                    block, _, self._rest = self._rest.partition(b"\n\n")
+                    assert self._read(block.decode()) is None
 
     def _read(self, block: str) -> Event | None:
         fields = {}
@@ -223,10 +233,7 @@ async def serving(
     """Serve an agent on a real port in this process."""
     options = options or HttpOptions(token=TOKEN)
     app = http_app(agent, options, **more)
-    config = uvicorn.Config(
-        app, http="h11", ws="none", lifespan="off", log_config=None, timeout_graceful_shutdown=2
-    )
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(server_config(app))
     with free_port() as listener:
         async with app.running(), background_tasks() as tasks:
             stopped = anyio.Event()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import Any
 
-import jsonschema
+import jsonschema_rs
 import pytest
 
 from tests.acp.conftest import SCHEMA_FOLDER
@@ -15,45 +16,64 @@ Json = dict[str, Any]
 
 
 @cache
-def _definitions() -> Json:
+def _schema() -> Json:
     file = SCHEMA_FOLDER / "schema.json"
     if not file.exists():
         pytest.fail(f"ACP's schema is not in {SCHEMA_FOLDER}; run python3 dev.py setup")
-    definitions: Json = json.loads(file.read_text(encoding="utf-8"))["$defs"]
-    return definitions
+    schema: Json = json.loads(file.read_text(encoding="utf-8"))
+    return schema
 
 
 @cache
-def _validator(method: str, kind: str) -> Any:
+def _envelope() -> jsonschema_rs.Draft202012Validator:
+    """Return the validator for any message of an agent."""
+    of_agent = next(each for each in _schema()["anyOf"] if each["title"] == "Agent")
+    return jsonschema_rs.Draft202012Validator({**of_agent, "$defs": _schema()["$defs"]})
+
+
+@cache
+def _validator(method: str, kind: str) -> jsonschema_rs.Draft202012Validator | None:
     """Return the validator for what a method carries: Request, Response or Notification."""
-    for name, definition in _definitions().items():
+    for name, definition in _schema()["$defs"].items():
         if definition.get("x-method") == method and name.endswith(kind):
-            schema = {"$ref": f"#/$defs/{name}", "$defs": _definitions()}
-            return jsonschema.Draft202012Validator(schema)
-    raise AssertionError(f"ACP has no {kind} of {method}")
+            schema = {"$ref": f"#/$defs/{name}", "$defs": _schema()["$defs"]}
+            return jsonschema_rs.Draft202012Validator(schema)
+    return None
 
 
-def check(method: str, kind: str, value: Any) -> None:
-    """Fail unless `value` is what the schema says."""
-    errors = [error.message for error in _validator(method, kind).iter_errors(value)]
-    assert errors == [], f"{kind} of {method}: {json.dumps(value)[:500]}"
+def check(message: Any, asked: Mapping[str, Collection[str]]) -> str | None:
+    """Say what is wrong with a message of an agent; None if nothing is.
+
+    `asked` are the methods of the client's requests, by their ids as JSON.
+    """
+    if not _envelope().is_valid(message):
+        return f"not a message: {_shown(message)}"
+    match message:
+        case {"method": str(method), "id": _}:
+            return _why_not([method], "Request", message["params"])
+        case {"method": str(method)}:
+            return _why_not([method], "Notification", message["params"])
+        case {"id": answered, "result": result}:
+            return _why_not(asked.get(json.dumps(answered), ()), "Response", result)
+        case _:
+            return None  # an error, and the envelope knows errors
 
 
-def check_all(messages: list[Json], asked: dict[Any, str]) -> None:
+def check_all(messages: Iterable[Any], asked: Mapping[Any, str]) -> None:
     """Check messages of an agent; `asked` are the methods of our requests, by their ids."""
-    for message in messages:
-        assert message["jsonrpc"] == "2.0"
-        match message:
-            case {"method": str(method), "id": _, "params": params}:
-                check(method, "Request", params)
-            case {"method": "$/cancel_request", "params": {"requestId": _}}:
-                pass
-            case {"method": str(method), "params": params}:
-                check(method, "Notification", params)
-            case {"id": asked_id, "result": result}:
-                check(asked[asked_id], "Response", result)
-            case {"error": error}:
-                assert isinstance(error["code"], int)
-                assert isinstance(error["message"], str)
-            case _:
-                raise AssertionError(f"not a message: {message}")
+    methods = {json.dumps(request_id): [method] for request_id, method in asked.items()}
+    assert [wrong for each in messages if (wrong := check(each, methods)) is not None] == []
+
+
+def _why_not(methods: Collection[str], kind: str, value: Any) -> str | None:
+    """Say why a value is none of what these methods carry: a client may have used an id twice."""
+    if any(method.startswith("_") for method in methods):  # not of ACP: its agent knows what it is
+        return None
+    validators = [_validator(method, kind) for method in methods]
+    if any(each is not None and each.is_valid(value) for each in validators):
+        return None
+    return f"not a {kind} of {' or '.join(methods) or 'anything asked'}: {_shown(value)}"
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value)[:500]

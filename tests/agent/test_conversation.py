@@ -330,6 +330,8 @@ async def test_the_client_can_be_called_in_every_way_it_offers() -> None:
             await terminal.kill()
         schema = {"type": "object", "properties": {"name": {"type": "string"}}}
         seen.append(await client.elicit("Who?", schema))
+        seen.append(await client.elicit_by_url("Log in", "https://example.com/login", "e1"))
+        await client.complete_elicitation("e1")
 
     async with conversing(busy, capabilities=ALL_CAPABILITIES) as client:
         client.answers = {
@@ -345,10 +347,11 @@ async def test_the_client_can_be_called_in_every_way_it_offers() -> None:
         answer = await client.prompt(await client.open_session())
     assert answer["result"] == {"stopReason": "end_turn"}
     assert client.texts() == ["/a ", "made"]
-    assert seen == [True, True, True, {"action": "accept", "content": {"name": "Ada"}}]
+    assert seen == [True, True, True, *[{"action": "accept", "content": {"name": "Ada"}}] * 2]
     asked = [each["method"] for each in client.messages if "id" in each and "method" in each]
-    assert asked[-1] == "elicitation/create"
-    assert asked[-2] == "terminal/release"
+    assert asked[-3:] == ["terminal/release", "elicitation/create", "elicitation/create"]
+    told = [each for each in client.messages if each.get("method") == "elicitation/complete"]
+    assert [each["params"] for each in told] == [{"elicitationId": "e1"}]
 
 
 @pytest.mark.parametrize(
@@ -358,6 +361,8 @@ async def test_the_client_can_be_called_in_every_way_it_offers() -> None:
         ("writing files", lambda client: client.write_text_file("/a", "")),
         ("terminals", lambda client: client.create_terminal("ls")),
         ("forms", lambda client: client.elicit("?", {})),
+        ("opening addresses", lambda client: client.elicit_by_url("?", "https://a.example", "e")),
+        ("opening addresses", lambda client: client.complete_elicitation("e")),
     ],
 )
 async def test_a_client_is_not_asked_for_what_it_did_not_offer(what: str, call: Any) -> None:

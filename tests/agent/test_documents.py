@@ -83,6 +83,7 @@ def test_the_commands_for_http_do_what_the_document_says(tmp_path: Path) -> None
 def test_the_limits_in_the_document_are_those_of_the_code() -> None:
     from quarterdeck.agent import HttpOptions, running  # noqa: PLC0415
     from quarterdeck.agent.http.client import PATIENCE_SECONDS  # noqa: PLC0415
+    from quarterdeck.agent.http.serve import MAX_CONNECTIONS  # noqa: PLC0415
 
     text = re.sub(r"\s+", " ", DOCUMENT.read_text(encoding="utf-8"))
     options = HttpOptions()
@@ -92,5 +93,10 @@ def test_the_limits_in_the_document_are_those_of_the_code() -> None:
     assert (running.LEFTOVER_SECONDS, PATIENCE_SECONDS) == (5, 5)
     assert "waits for it for five seconds at most" in text
     assert "for up to five seconds, once" in text
+    room = f"{options.max_clients} clients, {options.max_sessions} open sessions for each"
+    assert f"{room}, {MAX_CONNECTIONS} connections" in text
+    assert f"a request has {options.head_seconds:g} seconds to arrive" in text
+    size = options.max_body // 1024 // 1024
+    assert f"body of up to {size} MiB has {options.body_seconds:g}." in text
     assert options.idle_seconds == 300
     assert "sends nothing for five minutes" in text

@@ -229,9 +229,7 @@ async def test_a_silent_stream_says_that_it_is_alive() -> None:
     options = HttpOptions(token=TOKEN, ping_seconds=0.02)
     async with serving(echo, options) as client, client.stream() as stream:
         await client.begin(stream)
-        with anyio.move_on_after(0.1):
-            await stream.event()
-    assert "ping" in stream.comments
+        await stream.comment("ping")
 
 
 async def test_a_reader_that_was_away_too_long_is_told_what_it_missed() -> None:
@@ -365,6 +363,38 @@ async def test_there_is_room_for_so_many_clients_only() -> None:
             for name in ("a", "b", "c", "a")
         ]
     assert statuses == [202, 202, 503, 202]
+
+
+async def test_there_is_room_for_so_many_sessions_of_a_client_only(tmp_path: Path) -> None:
+    options = HttpOptions(token=TOKEN, max_sessions=2)
+    async with (
+        serving(echo, options, store=SessionStore(tmp_path)) as client,
+        client.stream() as stream,
+    ):
+        first = await client.begin(stream)
+        named: Json = {"cwd": "/", "mcpServers": []}
+        for number in (10, 11, 12):  # without waiting: those that are being opened count
+            await client.ask(number, "session/new", **named)
+        answers = [await stream.event() for _ in range(3)]
+        refused = [each.message["error"] for each in answers if "error" in each.message]
+        assert [each["code"] for each in refused] == [-32600, -32600]
+        assert "has 2 sessions open, which is all it may have" in refused[0]["data"]
+        await client.ask(13, "session/load", sessionId=first, **named)
+        assert "result" in await stream.answer(13)
+        await client.ask(14, "session/close", sessionId=first)
+        await stream.answer(14)
+        await client.open_session(stream, request_id=15)
+
+
+async def test_the_end_of_the_server_does_not_wait_for_a_body() -> None:
+    async with serving(echo) as client:
+        path = f"/acp/rpc?client_id={client.client_id}"
+        unfinished = {"Content-Type": "application/json", "Content-Length": 100}
+        stream = await client.send("POST", path, unfinished, b"{")
+        await client.request("GET", "/")  # the head has been read by now
+    with anyio.fail_after(5):
+        assert (await stream.receive()).startswith(b"HTTP/1.1 503 ")
+    await stream.aclose()
 
 
 async def test_the_end_of_the_server_answers_turns_and_ends_streams() -> None:

@@ -5,12 +5,15 @@ code was never reached.
 """
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import anyio
 import pytest
+from anyio.abc import SocketStream
 
 from quarterdeck.agent import AgentSession, HttpOptions, Turn
+from quarterdeck.wire import background_tasks
 from tests.agent.http_client import JSON, TOKEN, HttpHand, serving
 from tests.agent.support import Json
 
@@ -141,6 +144,47 @@ async def test_a_stranger_cannot_answer_a_permission_request() -> None:
         await client.post({**answer, "result": rejected})
         await stream.answer(3)
     assert chosen == ["reject_once"]
+
+
+@pytest.mark.parametrize("beginning", [b"", b"POST ", b"POST /acp/rpc HTTP/1.1\r\nHost: "])
+async def test_a_head_that_does_not_come_to_its_end_is_given_up(beginning: bytes) -> None:
+    options = HttpOptions(token=TOKEN, head_seconds=0.2)
+    async with serving(Reached(), options) as client:
+        stream = await anyio.connect_tcp("127.0.0.1", client.port)
+        async with stream, background_tasks() as tasks:
+            if beginning:
+                await stream.send(beginning)
+                tasks.start_soon(drip, stream)
+            with anyio.fail_after(5):
+                assert (await stream.receive()).startswith(b"HTTP/1.1 408 ")
+
+
+async def test_a_second_head_on_the_same_connection_is_given_up_as_well() -> None:
+    options = HttpOptions(token=TOKEN, head_seconds=0.2)
+    async with (
+        serving(Reached(), options) as client,
+        await client.send("GET", "/nothing") as stream,
+        background_tasks() as tasks,
+    ):
+        assert (await stream.receive()).startswith(b"HTTP/1.1 404 ")
+        await stream.send(b"GET ")
+        tasks.start_soon(drip, stream)
+        with anyio.fail_after(5):
+            assert (await stream.receive()).startswith(b"HTTP/1.1 408 ")
+
+
+async def test_a_stream_outlives_the_time_for_heads() -> None:
+    options = HttpOptions(token=TOKEN, head_seconds=0.05, ping_seconds=0.2)
+    async with serving(Reached(), options) as client, client.stream() as stream:
+        await stream.comment("ping")
+        await client.begin(stream)
+
+
+async def drip(stream: SocketStream) -> None:
+    with suppress(anyio.BrokenResourceError):
+        while True:
+            await stream.send(b"x")
+            await anyio.sleep(0.05)
 
 
 async def test_a_client_that_sends_heads_only_does_not_stop_the_others() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -17,6 +16,7 @@ import pytest
 from tests.agent.http_client import HttpHand, Stream
 from tests.agent.programs.story import TOKEN
 from tests.agent.support import Json
+from tests.taping.tapes import environment
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +28,7 @@ PATIENCE = 25
 @contextmanager
 def running(*command: str) -> Iterator[tuple[subprocess.Popen[str], HttpHand]]:
     """Start a program that serves on HTTP; its port is read off its first line."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    env = environment(ROOT / "src", ROOT)
     with subprocess.Popen(
         [sys.executable, "-W", "error", *command], stderr=subprocess.PIPE, text=True, env=env
     ) as process:
@@ -75,6 +75,20 @@ async def test_a_signal_answers_turns_closes_sessions_and_frees_the_port(
         await anyio.connect_tcp("127.0.0.1", client.port)
 
 
+async def test_a_signal_does_not_wait_for_a_body_and_leaves_no_traceback(tmp_path: Path) -> None:
+    with story(tmp_path) as (process, client):
+        path = f"/acp/rpc?client_id={client.client_id}"
+        unfinished = {"Content-Type": "application/json", "Content-Length": 100}
+        async with await client.send("POST", path, unfinished, b"{") as stream:
+            await client.request("GET", "/")  # the head has been read by now
+            process.terminate()
+            with anyio.fail_after(PATIENCE):
+                assert (await stream.receive()).startswith(b"HTTP/1.1 503 ")
+        assert process.wait(PATIENCE) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
 async def test_stubborn_code_does_not_keep_the_server(tmp_path: Path) -> None:
     with story(tmp_path) as (process, client):
         async with client.stream() as stream:
@@ -88,7 +102,7 @@ async def test_stubborn_code_does_not_keep_the_server(tmp_path: Path) -> None:
 
 async def test_a_port_in_use_is_a_sentence(tmp_path: Path) -> None:
     with story(tmp_path) as (_process, client):
-        env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+        env = environment(ROOT / "src")
         command = [sys.executable, str(STORY), "http", str(tmp_path), str(client.port)]
         done = await anyio.run_process(command, env=env, check=False)
     assert done.returncode != 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Any, cast
@@ -15,6 +14,7 @@ from acp.connection import StreamDirection, StreamEvent
 
 from tests.agent.official import check_all
 from tests.agent.support import PATIENCE
+from tests.taping.tapes import environment
 
 pytestmark = pytest.mark.slow
 
@@ -68,7 +68,7 @@ async def test_a_client_of_the_official_sdk_uses_all_that_we_offer(  # noqa: PLR
             str(STORY),
             "stdio",
             str(tmp_path),
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+            env=environment(ROOT / "src"),
             transport_kwargs={"stderr": None},
             observers=[observe],
             use_unstable_protocol=True,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.agent.official import check_all
+from tests.taping.tapes import environment
 from tests.testing.driving import PATIENCE, Driver, texts
 
 pytestmark = pytest.mark.slow
@@ -28,7 +29,7 @@ Json = dict[str, Any]
 @contextmanager
 def running(*command: str) -> Iterator[Driver]:
     pipe = subprocess.PIPE
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    env = environment(ROOT / "src", ROOT)
     env.pop("PYTHONUNBUFFERED", None)  # editors do not set it
     with subprocess.Popen(
         [sys.executable, "-W", "error", *command],
@@ -101,7 +102,7 @@ def test_a_script_that_pipes_a_prompt_gets_its_answer(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        env=environment(ROOT / "src"),
     )
     assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [1, 2]
 
@@ -222,15 +223,41 @@ def test_a_killed_agent_has_kept_all_that_was_said(tmp_path: Path) -> None:
     assert texts(told) == ["b'me'"]
 
 
-def test_a_client_that_dies_leaves_no_agent_behind(tmp_path: Path) -> None:
-    with story(tmp_path) as agent:
-        session_id = begin(agent)
-        agent.prompt(session_id, "count 100000000")
+@pytest.mark.parametrize("prompt", ["count 100000000", "wait here"])
+@pytest.mark.parametrize("closes_input", [True, False])
+def test_a_client_that_no_longer_reads_ends_turns_sessions_and_the_process(
+    tmp_path: Path, prompt: str, *, closes_input: bool
+) -> None:
+    with story(tmp_path / "store") as agent:
+        session_id = begin(agent, tmp_path)
+        agent.prompt(session_id, prompt)
         agent.read()
         assert agent.process.stdout is not None
         agent.process.stdout.close()
-        agent.close()
+        if closes_input:
+            agent.close()
         assert agent.status() == 0
+        assert stderr(agent) == ""
+    assert (tmp_path / "closed").read_text() == session_id
+
+
+def test_an_agent_on_sockets_ends_when_they_are_closed_and_not_when_they_are_half_closed(
+    tmp_path: Path,
+) -> None:
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, str(STORY), "stdio", str(tmp_path)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=theirs.fileno(), bufsize=0
+    ) as process:
+        theirs.close()
+        assert process.stdin is not None
+        with ours:
+            ours.shutdown(socket.SHUT_WR)  # as Node does with what it only reads
+            call = {"id": 1, "method": "initialize", "params": {"protocolVersion": 1}}
+            process.stdin.write(json.dumps({"jsonrpc": "2.0", **call}).encode() + b"\n")
+            ours.settimeout(PATIENCE)
+            assert b'"protocolVersion":1' in ours.recv(65536)
+        assert process.wait(PATIENCE) == 0
 
 
 def test_garbage_is_answered_and_survived(tmp_path: Path) -> None:
@@ -280,7 +307,7 @@ def test_initialize_is_answered_without_importing_a_web_server(tmp_path: Path) -
         heavy = {"uvicorn", "h11", "click", "pydantic", "httpx", "sqlite3"}
         sys.exit(sorted(heavy & set(sys.modules)) or 0)
         """
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    env = environment(ROOT / "src")
     env.pop("COVERAGE_PROCESS_START", None)
     command = [sys.executable, "-c", textwrap.dedent(code)]
     subprocess.run(command, env=env, check=True, cwd=tmp_path, timeout=PATIENCE)

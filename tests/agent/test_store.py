@@ -1,7 +1,6 @@
 """Sessions on disk: they outlive the process, replay faithfully, survive what befalls a disk."""
 
 import json
-import os
 import signal
 import stat
 import subprocess
@@ -17,6 +16,7 @@ from quarterdeck.agent import AgentSession, Mode, SessionStore, Turn
 from quarterdeck.agent.stored import SessionRecord
 from quarterdeck.errors import StorageFailed, StorageRefused
 from tests.agent.support import Json, conversing
+from tests.taping.tapes import environment
 
 RECORD = SessionRecord(cwd="/", created_at="2026-01-01T00:00:00.000Z")
 ROOT = Path(__file__).parents[2]
@@ -334,7 +334,7 @@ print(stored, refused)
 def run_program(text: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-c", text, str(folder)],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        env=environment(ROOT / "src"),
         capture_output=True,
         text=True,
         check=False,

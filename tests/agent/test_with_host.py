@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from quarterdeck.host import Host, HostOptions
 from quarterdeck.protocol import initial_state, reduce, to_json
 from quarterdeck.storage import MemoryStorage
+from tests.taping.tapes import environment
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +21,7 @@ STORY = Path(__file__).parent / "programs" / "story.py"
 
 
 def definition(folder: Path) -> dict[str, Any]:
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    env = environment(ROOT / "src")
     arguments = [str(STORY), "stdio", str(folder)]
     return {"id": "story", "command": sys.executable, "args": arguments, "env": env}
 

@@ -70,6 +70,17 @@ def test_an_agent_of_ones_own_is_served_on_stdio_and_its_sessions_kept(
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_what_was_met_is_told_on_stderr_but_not_what_the_client_sent(tmp_path: Path) -> None:
+    done = run("--no-sessions", text='[]\n{"secret" \n', XDG_CONFIG_HOME=str(tmp_path))
+    first, second = done.stderr.splitlines()
+    reason = "batches are not supported; send one message at a time"
+    assert first == f"quarterdeck: met on a connection (kind: malformed, reason: {reason})"
+    assert second.startswith("quarterdeck: met on a connection (kind: malformed, reason: ")
+    assert "secret" not in done.stderr
+    assert done.returncode == 0
+
+
 def test_no_sessions_keeps_none(echo: Path, tmp_path: Path) -> None:
     hello = lines(call(1, "initialize", protocolVersion=1))
     done = run("--agent", f"{echo}:echo", "--no-sessions", text=hello, HOME=str(tmp_path))

@@ -134,7 +134,9 @@ CLOSED = "quarterdeck: standard output is closed; give it a place to go, such as
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full")
-@pytest.mark.parametrize("arguments", ["--version", "demo --list", "demo", "demo --json"])
+@pytest.mark.parametrize(
+    "arguments", ["--version", "demo --list", "demo --plain", "demo --plain --json"]
+)
 @pytest.mark.parametrize(("target", "message"), [("/dev/full", FULL), ("&-", CLOSED)])
 def test_an_output_that_takes_nothing_is_one_line(
     arguments: str, target: str, message: str
@@ -148,7 +150,12 @@ def test_an_output_that_takes_nothing_is_one_line(
 
 def test_where_nothing_can_be_said_the_answer_is_still_given_alone() -> None:
     done = subprocess.run(
-        ["sh", "-c", 'exec "$0" -m quarterdeck demo --fast --json <&- 2>&-', sys.executable],
+        [
+            "sh",
+            "-c",
+            'exec "$0" -m quarterdeck demo --plain --fast --json <&- 2>&-',
+            sys.executable,
+        ],
         stdout=subprocess.PIPE,
         text=True,
         check=False,

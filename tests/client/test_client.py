@@ -10,13 +10,14 @@ from typing import Any
 import anyio
 import pytest
 
-from quarterdeck.client import Client, InProcessTransport, Session
+from quarterdeck.client import Client, InProcessTransport, Session, WebSocketTransport
 from quarterdeck.errors import AcpError
 from quarterdeck.host import Host, HostEndpoint
 from quarterdeck.protocol import AgentDefinition, Event, SessionState, initial_state, reduce
 from quarterdeck.storage import SqliteStorage, Storage
 from tests.host.test_endpoint import CAN, OPTION
 from tests.host.test_host import ASK, STORAGES, Seen, agent, running
+from tests.server.streams.serving import BareHub, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -28,19 +29,45 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     return STORAGES[request.param](tmp_path)
 
 
-def connect(endpoint: HostEndpoint) -> Client:
-    return Client(InProcessTransport(endpoint))
+class Way:
+    """How clients of a test reach its host."""
+
+    is_by_socket = False
+
+
+@pytest.fixture(params=["in process", "websocket"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Way, "is_by_socket", request.param == "websocket")
+
+
+@asynccontextmanager
+async def reachable(host: Host) -> AsyncIterator[Callable[[], Client]]:
+    """Give what makes a client of a host."""
+    if Way.is_by_socket:
+        async with serving(BareHub(host)) as port:
+            url = f"http://127.0.0.1:{port}"
+            yield lambda: Client(WebSocketTransport(url, token="admin"))
+    else:
+        endpoint = HostEndpoint(host)
+        yield lambda: Client(InProcessTransport(endpoint))
 
 
 @asynccontextmanager
 async def connected(storage: Storage | None = None) -> AsyncIterator[tuple[Client, Host]]:
-    async with running(storage) as host, connect(HostEndpoint(host)) as client:
+    async with running(storage) as host, reachable(host) as connect, connect() as client:
         yield client, host
+
+
+async def up_to_date(client: Client) -> None:
+    """Wait until a client has heard what has happened: an answer never overtakes an event."""
+    await client.agents.list()
 
 
 async def opened(client: Client, cwd: Path, *steps: dict[str, Any], **more: Any) -> Session:
     spawned = await client.agents.spawn(agent(*steps, **more))
-    return await client.sessions.create(spawned.agent_id, cwd=str(cwd))
+    session = await client.sessions.create(spawned.agent_id, cwd=str(cwd))
+    await up_to_date(client)
+    return session
 
 
 async def until(
@@ -105,13 +132,13 @@ async def test_a_question_is_answered_through_the_client(storage: Storage, tmp_p
 async def test_a_second_client_sees_everything_that_is_there_and_what_is_pending(
     tmp_path: Path,
 ) -> None:
-    async with running() as host, anyio.create_task_group() as tasks:
-        endpoint = HostEndpoint(host)
-        async with connect(endpoint) as first:
+    async with running() as host, reachable(host) as connect:
+        first = connect()
+        async with first, anyio.create_task_group() as tasks:
             session = await opened(first, tmp_path, ASK)
             tasks.start_soon(host.prompt, session.id, "x")
             await until(first.permissions.subscribe, lambda: first.permissions.pending)
-            second = connect(endpoint)
+            second = connect()
             changes: list[int] = []
             second.sessions.subscribe(lambda: changes.append(1))
             second.permissions.subscribe(lambda: changes.append(1))
@@ -121,16 +148,18 @@ async def test_a_second_client_sees_everything_that_is_there_and_what_is_pending
                 (other,) = second.sessions.all()
                 assert other.snapshot == session.snapshot
                 assert second.permissions.pending == first.permissions.pending
+                _ = other.store
+                await up_to_date(second)
                 assert other.store.state == session.store.state
                 (pending,) = second.permissions.pending
                 await second.permissions.respond(pending.request_id, ALLOW)
+                await up_to_date(first)
                 assert first.permissions.pending == ()
 
 
 async def test_a_client_knows_all_even_if_the_host_stream_has_forgotten(tmp_path: Path) -> None:
-    async with running() as host:
-        endpoint = HostEndpoint(host)
-        async with connect(endpoint) as first:
+    async with running() as host, reachable(host) as connect:
+        async with connect() as first:
             session = await opened(first, tmp_path, {"stderr": "line", "times": 1500})
             await session.prompt("x")
             seen = Seen()
@@ -139,11 +168,14 @@ async def test_a_client_knows_all_even_if_the_host_stream_has_forgotten(tmp_path
                 await anyio.lowlevel.checkpoint()
                 seen = Seen()
                 host.subscribe(None, 0, seen)
+            await up_to_date(first)
             assert len(first.diagnostics.all()) == 200
-        async with connect(endpoint) as second:
+        async with connect() as second:
             (listed,) = second.agents.all()
             assert listed.status == "ready"
             (other,) = second.sessions.all()
+            _ = other.store
+            await up_to_date(second)
             assert other.store.state == folded(host, session.id)
 
 
@@ -164,6 +196,7 @@ async def test_a_session_that_is_closed_is_dropped_and_its_store_keeps_the_end(
         (spawned,) = client.agents.all()
         loaded = await client.sessions.load(spawned.agent_id, session.id, cwd=str(tmp_path))
         assert loaded is not session
+        await up_to_date(client)
         assert [block["text"] for block in _blocks(loaded)] == ["again"]
         assert loaded.store.last_seq > store.last_seq
         await client.sessions.delete(spawned.agent_id, session.id)
@@ -268,8 +301,8 @@ async def test_an_agent_that_says_odd_things_of_itself_is_mirrored_all_the_same(
 
 
 async def test_after_the_end_calls_fail_and_what_was_known_stays(tmp_path: Path) -> None:
-    async with running() as host:
-        client = connect(HostEndpoint(host))
+    async with running() as host, reachable(host) as connect:
+        client = connect()
         statuses = [client.connection.status]
         client.connection.subscribe(lambda: statuses.append(client.connection.status))
         with pytest.raises(AcpError) as caught:
@@ -316,11 +349,10 @@ async def test_a_client_is_for_one_use() -> None:
 
 
 async def test_a_client_that_has_left_is_not_asked_any_more(tmp_path: Path) -> None:
-    async with running() as host, anyio.create_task_group() as tasks:
-        endpoint = HostEndpoint(host)
-        async with connect(endpoint) as left:
+    async with running() as host, reachable(host) as connect, anyio.create_task_group() as tasks:
+        async with connect() as left:
             session = await opened(left, tmp_path, ASK)
-        async with connect(endpoint) as client:
+        async with connect() as client:
             tasks.start_soon(host.prompt, session.id, "x")
             await until(client.permissions.subscribe, lambda: client.permissions.pending)
             assert left.permissions.pending == ()

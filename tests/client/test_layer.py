@@ -7,7 +7,12 @@ from pathlib import Path
 
 import quarterdeck.client
 
-ALLOWED = ("quarterdeck.client", "quarterdeck.protocol", "quarterdeck.errors")
+ALLOWED = (
+    "quarterdeck.client",
+    "quarterdeck.protocol",
+    "quarterdeck.errors",
+    "quarterdeck.jsontext",
+)
 
 
 def test_the_client_imports_nothing_of_ours_but_the_protocol_and_errors() -> None:

@@ -28,6 +28,11 @@ def test_every_promise_has_its_row_and_a_test_that_bears_its_name() -> None:
         assert all(test.startswith(f"test_{name.lower()}_") for test in tests)
 
 
+def test_every_test_that_the_chapter_names_is_there() -> None:
+    chapter = (ROOT / "docs/reliability.md").read_text()
+    assert set(re.findall(r"`(test_\w+)`", chapter)) <= written_tests()
+
+
 def test_every_test_that_bears_the_name_of_a_promise_is_in_the_chapter() -> None:
     named = {test for test in written_tests() if re.match(r"test_p\d+_", test)}
     assert named == set(re.findall(r"`(test_p\d+_\w+)`", "".join(rows().values())))

@@ -122,6 +122,23 @@ async def test_the_prompt_is_recorded_and_marked_as_ours_and_its_echo_is_not_rec
     assert "quarterdeck" in (prompt.extensions or {})
 
 
+async def test_what_an_agent_says_beside_its_answers_is_kept(tmp_path: Path) -> None:
+    meta = {"quota": {"token_count": {"input_tokens": 12}}}
+    answer = {"stopReason": "end_turn", "_meta": meta}
+    info = {"name": "test", "title": "A test", "version": "3"}
+    async with running() as host:
+        definition = agent({"result": answer}, initialize={"agentInfo": info})
+        spawned = await host.spawn_agent(definition)
+        session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
+        assert await host.prompt(session.session_id, "hello") == {"stopReason": "end_turn"}
+        seen = Seen()
+        host.subscribe(session.session_id, 0, seen)
+        finished = await seen.first("prompt-finished")
+        configured = await seen.first("session-config-init")
+    assert (finished.payload, finished.extensions) == ({"stopReason": "end_turn"}, {"_meta": meta})
+    assert configured.extensions == {"agentInfo": info}
+
+
 async def test_updates_around_the_answers_of_an_agent_are_not_lost(tmp_path: Path) -> None:
     commands = {"commands": [{"name": "a", "description": "b"}]}
     definition = agent(

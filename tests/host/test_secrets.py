@@ -13,7 +13,7 @@ import pytest
 from quarterdeck.client import Client, InProcessTransport
 from quarterdeck.errors import AcpError, RpcError
 from quarterdeck.host import HostEndpoint
-from quarterdeck.host.secrets import Secrets, secret_values, without_secrets
+from quarterdeck.host.secrets import Secrets, inherited, secret_values, without_secrets
 from quarterdeck.protocol import to_json
 from quarterdeck.storage import JsonlStorage, SqliteStorage, Storage
 from tests.host.stories import Changes, Wire
@@ -105,6 +105,11 @@ async def test_a_secret_reaches_its_agent_and_is_nowhere_else(kind: str, tmp_pat
     sent = [each["params"]["mcpServers"] for each in wire.messages if "mcp" in json.dumps(each)]
     assert sent == [SERVERS] * 3
     assert session.mcp_servers == tuple(SHOWN)
+
+
+def test_no_agent_inherits_a_token_of_ours() -> None:
+    ours = {"PATH": "/bin", "QUARTERDECK_ACP_TOKEN": "a", "QUARTERDECK_TOKEN": "b", "TOKEN": "c"}
+    assert inherited(ours) == {"PATH": "/bin", "TOKEN": "c"}
 
 
 async def test_the_last_words_of_an_agent_do_not_give_its_secrets_away(tmp_path: Path) -> None:

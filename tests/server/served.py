@@ -6,7 +6,7 @@ import json
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
 import anyio
@@ -16,10 +16,10 @@ from anyio.abc import SocketStream
 from quarterdeck.server.bounded import uvicorn_settings
 from quarterdeck.server.listening import Listening
 from quarterdeck.server.routes import Asgi
-from quarterdeck.wire import background_tasks
 
 Parser: TypeAlias = Literal["h11", "httptools"]
 PARSERS: Final[tuple[Parser, ...]] = ("h11", "httptools")
+LOOPBACK: Final = Listening()
 PATIENCE: Final = 20.0
 
 UPGRADE: Final = (
@@ -180,27 +180,25 @@ def request(first: str, *lines: str, host: str | None) -> bytes:
 
 
 @asynccontextmanager
-async def serving(make_app: Callable[[int], Asgi], parser: Parser) -> AsyncIterator[Served]:
+async def serving(
+    make_app: Callable[[int], Asgi], parser: Parser, listening: Listening = LOOPBACK
+) -> AsyncIterator[Served]:
     """Serve what `make_app` makes for a port, in this process."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", 0))
         listener.listen(256)
         port = listener.getsockname()[1]
-        settings = uvicorn_settings(Listening(port=port), parser)
+        settings = uvicorn_settings(replace(listening, port=port), parser)
         config = uvicorn.Config(make_app(port), **settings, timeout_graceful_shutdown=2)
+        config.load()
         server = uvicorn.Server(config)
-        async with background_tasks() as tasks:
-            stopped = anyio.Event()
-
-            async def serve() -> None:
-                await server._serve([listener])  # noqa: SLF001 - without its signals
-                stopped.set()
-
-            tasks.start_soon(serve)
-            try:
-                yield Served(port, parser)
-            finally:
-                server.should_exit = True
-                with anyio.fail_after(PATIENCE, shield=True):
-                    await stopped.wait()
+        server.lifespan = config.lifespan_class(config)
+        # Without its main loop, which looks only ten times a second whether it is to end.
+        await server.on_tick(0)
+        await server.startup([listener])
+        try:
+            yield Served(port, parser)
+        finally:
+            with anyio.fail_after(PATIENCE, shield=True):
+                await server.shutdown([listener])

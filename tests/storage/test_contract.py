@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from quarterdeck.errors import LogGap, StorageFailed
 from quarterdeck.protocol import decode_event
-from quarterdeck.storage import SessionMeta, Storage
+from quarterdeck.storage import ImmediateStorage, SessionMeta, Storage
 from quarterdeck.storage.records import Record
 from tests.storage.support import (
     ANY_STORAGE,
@@ -238,6 +238,17 @@ async def test_deleted_events_are_gone_and_the_numbering_goes_on(storage: Storag
     await storage.append(run_of("s", 6, 7))
     assert await seqs(storage, "s") == [6, 7]
     assert await last_seqs(storage) == {"s": 7, "t": 1}
+
+
+async def test_appending_now_or_later_gives_one_log(storage: Storage) -> None:
+    """Whether it can in this step is the storage's affair; the order is not."""
+    assert isinstance(storage, ImmediateStorage)
+    for seq in range(1, 301):
+        if seq % 7 == 0 or not storage.append_now([stored("s", seq)]):
+            await storage.append([stored("s", seq)])
+        if seq == 150:
+            await storage.delete_events("s")
+    assert await seqs(storage, "s") == list(range(151, 301))
 
 
 async def test_deleting_the_events_of_nobody_does_nothing(storage: Storage) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
 import anyio
@@ -10,7 +11,7 @@ import pytest
 from quarterdeck.errors import LogGap, StorageFailed
 from quarterdeck.storage.numbering import Group
 from quarterdeck.storage.records import Batch
-from quarterdeck.storage.writer import GROUP_RECORDS, Writer
+from quarterdeck.storage.writer import GROUP_RECORDS, SLOW_SECONDS, Writer
 from tests.storage.support import run_of, stored
 
 
@@ -24,6 +25,8 @@ class HeldCommits:
         self.fails = False
         self.untidy = 0
         self.tidies: Callable[[], object] = lambda: None
+        self.is_quick = False
+        self.is_untidy = True
         self._last_seqs: dict[str, int] = {}
 
     def commit(self, batches: Sequence[Batch]) -> list[LogGap | None]:
@@ -212,3 +215,108 @@ async def test_a_mistake_of_ours_reaches_the_caller_and_the_thread_lives_on(
         await writer.append(["not a record"])  # type: ignore[list-item]  # the mistake
     await writer.append([stored("s", 1)])
     assert len(commits.groups) == 1
+
+
+# ---- commits on the thread of the caller -------------------------------------------------
+
+
+class QuickCommits:
+    """Commits at once, wherever it is called, and knows on which thread that was."""
+
+    def __init__(self) -> None:
+        self.is_quick = True
+        self.is_untidy = False
+        self.threads: list[int] = []
+        self.seconds = 0.0
+        self.failure: StorageFailed | None = None
+        self.tidied = threading.Semaphore(0)
+        self.may_tidy = threading.Semaphore(0)
+        self._last_seqs: dict[str, int] = {}
+
+    def commit(self, batches: Sequence[Batch]) -> list[LogGap | None]:
+        time.sleep(self.seconds)
+        if self.failure is not None:
+            raise self.failure
+        group = Group(lambda session_id: self._last_seqs.get(session_id, 0))
+        gaps = [group.offer(batch) for batch in batches]
+        self._last_seqs |= group.last_seqs
+        self.threads.append(threading.get_ident())
+        return gaps
+
+    def tidy(self) -> bool:
+        if self.is_untidy:
+            self.tidied.release()
+            assert self.may_tidy.acquire(timeout=5)
+            self.is_untidy = False
+        return False
+
+
+@pytest.fixture
+def quick() -> QuickCommits:
+    return QuickCommits()
+
+
+@pytest.fixture
+async def idle(quick: QuickCommits) -> AsyncIterator[Writer]:
+    writer = Writer(quick, "test")
+    await writer.run(lambda: None)
+    yield writer
+    quick.may_tidy.release(100)
+    await writer.stop()
+
+
+async def test_a_quick_commit_is_made_where_it_is_asked_for(
+    quick: QuickCommits, idle: Writer
+) -> None:
+    assert idle.append_now([stored("s", 1)])
+    assert quick.threads == [threading.get_ident()]
+
+
+async def test_what_is_not_quick_is_left_to_the_thread(quick: QuickCommits, idle: Writer) -> None:
+    quick.is_quick = False
+    assert not idle.append_now([stored("s", 1)])
+    assert quick.threads == []
+
+
+async def test_nothing_overtakes_what_was_handed_to_the_thread(
+    quick: QuickCommits, idle: Writer
+) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(idle.append, [stored("s", 1)])
+        await anyio.lowlevel.checkpoint()
+        assert not idle.append_now([stored("s", 2)])
+    assert idle.append_now([stored("s", 2)])
+    assert len(quick.threads) == 2
+    assert quick.threads[0] != quick.threads[1] == threading.get_ident()
+
+
+async def test_the_log_is_the_threads_while_it_tidies_up(quick: QuickCommits, idle: Writer) -> None:
+    quick.is_untidy = True
+    assert idle.append_now([stored("s", 1)])
+    assert await anyio.to_thread.run_sync(quick.tidied.acquire, True, 5)
+    assert not idle.append_now([stored("s", 2)])
+    quick.may_tidy.release()
+    with anyio.fail_after(5):
+        while not idle.append_now([stored("s", 2)]):
+            await anyio.lowlevel.checkpoint()
+
+
+async def test_after_a_slow_commit_the_thread_commits_for_a_while(
+    quick: QuickCommits, idle: Writer
+) -> None:
+    quick.seconds = 2 * SLOW_SECONDS
+    assert idle.append_now([stored("s", 1)])
+    assert not idle.append_now([stored("s", 2)])
+
+
+async def test_a_failed_commit_fails_its_caller_and_nothing_else(
+    quick: QuickCommits, idle: Writer
+) -> None:
+    quick.failure = StorageFailed("log", "the disk is full", "make room")
+    with pytest.raises(StorageFailed, match="the disk is full"):
+        idle.append_now([stored("s", 1)])
+    quick.failure = None
+    with pytest.raises(LogGap):
+        idle.append_now([stored("s", 2)])
+    assert idle.append_now([stored("s", 1)])
+    await idle.append([stored("s", 2)])

@@ -15,13 +15,14 @@ error without a newline.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+
+from tests.taping.tapes import environment
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -33,7 +34,7 @@ async def measured(scenario: str) -> Any:
         run = await anyio.run_process(
             [sys.executable, "-m", "tests.wire.awkward.measured", scenario],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+            env=environment(ROOT / "src"),
             stderr=None,
         )
     return json.loads(run.stdout)

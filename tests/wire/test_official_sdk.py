@@ -7,7 +7,6 @@ permission request, and a prompt that is cancelled; all that we sent must fit th
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any, cast
@@ -30,6 +29,7 @@ from quarterdeck.wire import (
     open_process,
 )
 from quarterdeck.wire.transports.base import OnBytes
+from tests.taping.tapes import environment
 from tests.wire.awkward.helpers import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -229,7 +229,7 @@ async def test_a_client_of_the_official_sdk_converses_with_an_agent_on_our_conne
             cast("acp.Client", client),  # it has what this conversation needs
             sys.executable,
             str(HERE / "awkward" / "our_agent.py"),
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+            env=environment(ROOT / "src"),
             transport_kwargs={"stderr": None},
             observers=[observe],
         ) as (agent, process):

@@ -277,6 +277,25 @@ async def test_a_pair_of_terminals_is_not_made_non_blocking() -> None:
         os.close(follower)
 
 
+async def test_the_last_reader_is_missed_before_anything_is_written() -> None:
+    reading, writing = os.pipe()
+    transport = FdTransport(os.open(os.devnull, os.O_RDONLY), writing)
+    async with background_tasks() as tasks:
+        noticed = anyio.Event()
+
+        async def wait() -> None:
+            await transport.wait_unread()
+            noticed.set()
+
+        tasks.start_soon(wait)
+        await transport.send(b"read by nobody yet")
+        assert not noticed.is_set()
+        os.close(reading)
+        with anyio.fail_after(5):
+            await noticed.wait()
+    await transport.aclose()
+
+
 async def test_a_child_whose_input_is_closed_can_still_be_read() -> None:
     async with (
         open_process([sys.executable, "-c", ECHO]) as child,

@@ -55,12 +55,17 @@ class AcpAdapter:
         definition: AgentDefinition | Mapping[str, Any],
         *,
         agent_id: str | None = None,
+        approval_expiry_ms: float | None = None,
     ) -> None:
-        """Offer the agent of a definition; `agent_id` is that of one that runs already."""
+        """Offer the agent of a definition; `agent_id` is that of one that runs already.
+
+        With `approval_expiry_ms`, a permission request that nobody answers is refused by then.
+        """
         self._host = host
         self._definition = resolve_agent_definition(definition)
         self._agent_id = agent_id
         self._is_ours = agent_id is None
+        self._expiry_ms = approval_expiry_ms
         self._starting = anyio.Lock()
         self._feeds: dict[str, SessionFeed] = {}
         self._stack = AsyncExitStack()
@@ -86,7 +91,11 @@ class AcpAdapter:
 
     def get_capabilities(self) -> ACPCapabilities:
         """Return what works; before the agent runs, only what works with every agent."""
-        return declared_capabilities(self._definition, self._running())
+        return declared_capabilities(
+            self._definition,
+            self._running(),
+            answers_forms="form" in self._host.options.elicitation,
+        )
 
     async def is_installed(self) -> bool:
         """Say whether the agent's program is there."""
@@ -346,7 +355,7 @@ class AcpAdapter:
         feed = self._feeds.get(snapshot.session_id)
         if feed is None:
             facts = await self._facts(snapshot)
-            opened = await SessionFeed.open(self._host, facts, self._tasks)
+            opened = await SessionFeed.open(self._host, facts, self._tasks, self._expiry_ms)
             feed = self._feeds.setdefault(snapshot.session_id, opened)
             if feed is not opened:
                 opened.close()

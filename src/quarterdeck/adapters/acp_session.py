@@ -138,16 +138,26 @@ class AcpSession:
         await self._host.respond_permission(pending.request_id, outcome)
 
     async def _answer(self, command: AnswerQuestionCommand) -> None:
-        """Answer a question that the agent asks as a permission request with answers as options."""
-        call_id = command.question_id.partition("#")[0]
-        pending = self._feed.pending_of_call(call_id)
-        if pending is None:
+        """Answer a question: one of a form, or a permission request with answers as options."""
+        form = self._feed.pending_question(command.question_id)
+        if form is not None:
+            response = self._feed.take_answer(form, command.question_id, command.answer)
+            if response is not None:
+                await self._host.respond_elicitation(form.request_id, response)
+            return
+        asked_id = command.question_id.partition("#")[0]
+        pending = self._feed.pending_of_call(asked_id)
+        if pending is not None:
+            option = _option(pending, command.answer)
+            await self._host.respond_permission(pending.request_id, selected(option))
+        elif any(each.request_id == asked_id for each in self._host.get_elicitations()):
+            message = f"question {command.question_id} was answered or withdrawn"
+            raise AcpError(ERROR_CODES["already_answered"], message)
+        else:
             raise unsupported(
                 f"question {command.question_id} takes no answer here; "
                 "cancel the turn and send the answer as a message"
             )
-        option = _option(pending, command.answer)
-        await self._host.respond_permission(pending.request_id, selected(option))
 
     async def _terminate(self) -> None:
         snapshot = self._host.get_session(self.session_id)

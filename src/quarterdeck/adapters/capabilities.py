@@ -5,8 +5,8 @@ sub-agents, files with diffs, git and web operations and custom events are deriv
 usage, cost and context window are told as far as the agent tells them
 resume      if the agent can load or resume sessions
 multimodal  if it takes images
-never       pause; arguments as they are written (few agents show them); questions (they are
-told, but only some can be answered)
+questions   if the host offers forms; other questions are told, but only some can be answered
+never       pause; arguments as they are written (few agents show them)
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def can(agent: AgentSnapshotWire | None, what: str) -> bool:
 
 
 def declared_capabilities(
-    definition: AgentDefinition, agent: AgentSnapshotWire | None
+    definition: AgentDefinition, agent: AgentSnapshotWire | None, *, answers_forms: bool
 ) -> ACPCapabilities:
     meta = definition.meta or {}
     named = {key: value for key, value in meta.items() if isinstance(value, str)}
@@ -67,7 +67,7 @@ def declared_capabilities(
             git=True,
             web_search=True,
             multimodal=can(agent, "image"),
-            user_interaction=InteractionFeatures(questions=False, notifications=True),
+            user_interaction=InteractionFeatures(questions=answers_forms, notifications=True),
             thinking=True,
             custom_events=("acp", "quarterdeck"),
         ),

@@ -3,11 +3,13 @@
 The log is projected from its beginning, so that every event has the number it always had; what is
 stored is read in pages, and the live events follow where the pages end. A permission policy is kept
 here as well: it decides what is pending and what will be asked, whether anybody is attached or not.
+So does the time after which a request is refused, if there is one.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final, Self
 
@@ -18,10 +20,12 @@ from quarterdeck.dialects.context import (
     ContextEvent,
     ContextProjector,
     PendingApproval,
+    PendingQuestion,
     PermissionPolicy,
     SessionFacts,
     decide,
     resolution,
+    response_to,
 )
 from quarterdeck.errors import AcpError, QuarterdeckError
 from quarterdeck.host import Host
@@ -47,27 +51,42 @@ async def stored_events(host: Host, session_id: str) -> AsyncIterator[Event]:
 class SessionFeed:
     """Follows one session of a host."""
 
-    def __init__(self, host: Host, facts: SessionFacts, tasks: TaskGroup) -> None:
+    def __init__(
+        self, host: Host, facts: SessionFacts, tasks: TaskGroup, expiry_ms: float | None
+    ) -> None:
         self._host = host
         self._facts = facts
         self._tasks = tasks
-        self._projector = ContextProjector(facts)
+        self._expiry_ms = expiry_ms
+        self._projector = self._new_projector()
         self._listeners: dict[object, Listener] = {}
         self._prompted: list[anyio.Event] = []
         self._unsubscribe: Callable[[], None] | None = None
+        self._answers: dict[str, dict[str, str]] = {}
         self.users = 0
         self.policy: PermissionPolicy | None = None
 
     @classmethod
-    async def open(cls, host: Host, facts: SessionFacts, tasks: TaskGroup) -> Self:
+    async def open(
+        cls, host: Host, facts: SessionFacts, tasks: TaskGroup, expiry_ms: float | None
+    ) -> Self:
         """Project what is stored and go on with what happens."""
-        feed = cls(host, facts, tasks)
-        last = 0
+        feed = cls(host, facts, tasks, expiry_ms)
+        last, asked = 0, list[Event]()
         async for event in stored_events(host, facts.session_id):
             feed._projector.feed(event)
             last = event.seq
+            if event.type == "permission-request-created":
+                asked.append(event)
+        waiting = {each.request_id for each in feed._projector.pending}
+        for event in asked:
+            if event.payload.get("requestId") in waiting:
+                feed._expire_later(event)
         feed._unsubscribe = host.subscribe(facts.session_id, last, feed._on_event)
         return feed
+
+    def _new_projector(self) -> ContextProjector:
+        return ContextProjector(self._facts, approval_expiry_ms=self._expiry_ms)
 
     @property
     def session_id(self) -> str:
@@ -80,7 +99,7 @@ class SessionFeed:
     @property
     def is_idle(self) -> bool:
         """Whether nobody needs it any more."""
-        return self.users == 0 and self.policy is None
+        return self.users == 0 and self.policy is None and self._expiry_ms is None
 
     def close(self) -> None:
         if self._unsubscribe is not None:
@@ -95,7 +114,7 @@ class SessionFeed:
 
     async def history(self) -> list[ContextEvent]:
         """Project the log once more, from its beginning to now."""
-        projector = ContextProjector(self._facts)
+        projector = self._new_projector()
         return [
             told
             async for event in stored_events(self._host, self.session_id)
@@ -112,6 +131,7 @@ class SessionFeed:
                 self._tell(listener, each)
         if event.type == "permission-request-created":
             self._apply_policy()
+            self._expire_later(event)
 
     def _tell(self, listener: Listener, event: ContextEvent) -> None:
         try:
@@ -165,6 +185,30 @@ class SessionFeed:
         pending = [each for each in self._projector.pending if each.tool_call_id == tool_call_id]
         return pending[0] if pending else None
 
+    # ---- questions -------------------------------------------------------------------------
+
+    def pending_question(self, question_id: str) -> PendingQuestion | None:
+        """Return the form that a question is of, if it waits for an answer."""
+        for pending in self._projector.questions:
+            if any(question.id == question_id for question in pending.questions):
+                return pending
+        return None
+
+    def take_answer(
+        self, pending: PendingQuestion, question_id: str, answer: str
+    ) -> dict[str, Any] | None:
+        """Take the answer to a question; return that to its form, None until it is complete.
+
+        Raises:
+            AcpError: `acpjs/config-invalid` if that is no answer to it.
+        """
+        waiting = {each.request_id for each in self._projector.questions}
+        self._answers = {key: each for key, each in self._answers.items() if key in waiting}
+        answers = {**self._answers.get(pending.request_id, {}), question_id: answer}
+        response = response_to(pending, answers)
+        self._answers[pending.request_id] = answers
+        return response
+
     def set_policy(self, policy: PermissionPolicy) -> None:
         self.policy = policy
         self._apply_policy()
@@ -180,11 +224,29 @@ class SessionFeed:
             if outcome is None:
                 continue  # it cannot be allowed once: a person has to say for how long
             outcome["_meta"] = resolution("policy", f"the permission policy says {decision}")
-            try:
-                _ = self._host.respond_permission(pending.request_id, outcome)
-            except AcpError as error:
-                if error.code != ERROR_CODES["already_answered"]:
-                    raise
+            self._respond(pending, outcome)
+
+    def _expire_later(self, event: Event) -> None:
+        """Refuse a request when its time is up, unless somebody was faster."""
+        if self._expiry_ms is not None:
+            left_ms = event.ts + self._expiry_ms - 1000 * time.time()
+            seconds = min(max(left_ms, 0.0), self._expiry_ms) / 1000
+            self._tasks.start_soon(self._expire, str(event.payload.get("requestId")), seconds)
+
+    async def _expire(self, request_id: str, seconds: float) -> None:
+        await anyio.sleep(seconds)
+        for pending in self._projector.pending:
+            if pending.request_id == request_id:
+                outcome = denial(pending)
+                outcome["_meta"] = resolution("timeout", "nobody answered in time")
+                self._respond(pending, outcome)
+
+    def _respond(self, pending: PendingApproval, outcome: dict[str, Any]) -> None:
+        try:
+            _ = self._host.respond_permission(pending.request_id, outcome)
+        except AcpError as error:
+            if error.code != ERROR_CODES["already_answered"]:
+                raise
 
 
 def approval(pending: PendingApproval) -> dict[str, Any] | None:

@@ -115,6 +115,33 @@ class Client(ClientFacts):
         answer: dict[str, Any] = to_dict(response)
         return answer
 
+    async def elicit_by_url(
+        self, message: str, url: str, elicitation_id: str, *, tool_call_id: str | None = None
+    ) -> dict[str, Any]:
+        """Ask the user to do something at an address, such as to log in; return as `elicit` does.
+
+        "accept" means that the user goes there. What came of it is for the agent to learn, and for
+        `complete_elicitation` to tell.
+        """
+        self._need("opening addresses", can=self.can_elicit_by_url)
+        tool_call = {} if tool_call_id is None else {"toolCallId": tool_call_id}
+        response = await self._call(
+            methods.ELICITATION_CREATE,
+            mode="url",
+            message=message,
+            url=url,
+            elicitationId=elicitation_id,
+            **tool_call,
+        )
+        answer: dict[str, Any] = to_dict(response)
+        return answer
+
+    async def complete_elicitation(self, elicitation_id: str) -> None:
+        """Tell the client that what the user was sent to an address for is done."""
+        self._need("opening addresses", can=self.can_elicit_by_url)
+        named = {"elicitationId": elicitation_id}
+        await self._connection.notify(methods.ELICITATION_COMPLETE.name, named)
+
     async def call(self, method: str, params: Json) -> Any:
         """Call a method that ACP does not know, such as `_example/open`."""
         return await self._connection.call(method, params)

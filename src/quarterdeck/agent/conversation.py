@@ -54,8 +54,8 @@ class Conversation:
         }
         self._add_optional_methods()
 
-    def attach(self, connection: Connection) -> Link:
-        self._link = Link(connection, ClientFacts())
+    def attach(self, connection: Connection, max_sessions: int | None = None) -> Link:
+        self._link = Link(connection, ClientFacts(), max_sessions)
         return self._link
 
     def on_notification(self, method: str, params: Json) -> None:

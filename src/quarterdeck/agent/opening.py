@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from quarterdeck.agent.checks import McpServer, invalid
 from quarterdeck.agent.definition import Definition, Json
+from quarterdeck.agent.growing import Growth
 from quarterdeck.agent.session import AgentSession, Link, recorded_update
 from quarterdeck.agent.store import SessionStore
 from quarterdeck.agent.stored import SessionRecord, StoredSession
@@ -93,6 +94,11 @@ class Sessions:
                 del self._queues[session_id]
 
     async def create(self, link: Link, place: Place) -> AgentSession:
+        """Open a new session."""
+        with self._room(link):
+            return await self._create(link, place)
+
+    async def _create(self, link: Link, place: Place) -> AgentSession:
         session_id = f"session-{time.time_ns() // 1000:013x}{secrets.token_hex(6)}"
         record = SessionRecord(
             cwd=str(place.cwd),
@@ -130,6 +136,12 @@ class Sessions:
             if self.find(session_id, link).turn is not None:
                 raise rpc_error(INVALID_REQUEST, "prompt already running")
             await self.close(session_id, link)
+        with self._room(link):
+            return await self._reopen(session_id, link, place, replay=replay)
+
+    async def _reopen(
+        self, session_id: str, link: Link, place: Place, *, replay: bool
+    ) -> AgentSession:
         stored = await self._open_stored(session_id)
         try:
             record = self._record(stored, place)
@@ -169,6 +181,19 @@ class Sessions:
         async with anyio.create_task_group() as tasks:
             for session in mine:
                 tasks.start_soon(self._close, session)
+
+    @contextmanager
+    def _room(self, link: Link) -> Iterator[None]:
+        """Refuse a session that would be one too many for its client."""
+        mine = sum(session.link is link for session in self._open.values()) + link.opening
+        if link.max_sessions is not None and mine >= link.max_sessions:
+            reason = f"this client has {mine} sessions open, which is all it may have"
+            raise rpc_error(INVALID_REQUEST, f"{reason}; close one with session/close")
+        link.opening += 1
+        try:
+            yield
+        finally:
+            link.opening -= 1
 
     async def _enter(self, session: AgentSession) -> None:
         if self.definition.open_session is not None:
@@ -235,18 +260,23 @@ async def _replay(session: AgentSession, stored: StoredSession) -> None:
     """
     batches = stored.updates()
     unfinished: dict[str, None] = {}
+    growth = Growth()
 
     def next_batch() -> list[bytes] | None:
         batch = next(batches, None)
         if batch is None:
             return None
-        sound = []
-        for line in batch:
-            update = recorded_update(line)
-            if update is not None:
-                _follow_call(update, unfinished)
-                sound.append(line)
-        return sound
+        return [whole for line in batch if (whole := restored(line)) is not None]
+
+    def restored(line: bytes) -> bytes | None:
+        recorded = recorded_update(line)
+        update = None if recorded is None else growth.restored(recorded)
+        if update is None:
+            logger.warning("a damaged line of a recorded session is left out")
+            return None
+        growth.follow(update)
+        _follow_call(update, unfinished)
+        return line if update is recorded else encode_json(dict(update))
 
     while (batch := await to_thread.run_sync(next_batch)) is not None:
         for line in batch:

@@ -55,7 +55,11 @@ class AgentServer:
 
     @asynccontextmanager
     async def converse(
-        self, transport: ByteTransport, options: ConnectionOptions | None = None
+        self,
+        transport: ByteTransport,
+        options: ConnectionOptions | None = None,
+        *,
+        max_sessions: int | None = None,
     ) -> AsyncIterator[Connection]:
         """Serve one client until the body ends; its turns are cancelled and its sessions closed."""
         conversation = Conversation(self.sessions)
@@ -66,7 +70,7 @@ class AgentServer:
                 on_request=conversation.on_request,
                 options=options,
             ) as connection:
-                conversation.attach(connection)
+                conversation.attach(connection, max_sessions)
                 try:
                     yield connection
                 finally:

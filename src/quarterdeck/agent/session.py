@@ -18,8 +18,9 @@ from quarterdeck.agent import settings
 from quarterdeck.agent.checks import McpServer
 from quarterdeck.agent.client import Client, ClientFacts
 from quarterdeck.agent.definition import Definition, Json
+from quarterdeck.agent.growing import Growth
 from quarterdeck.agent.stored import SessionRecord, StoredSession
-from quarterdeck.errors import AgentError, ConnectionClosed, JsonInvalid
+from quarterdeck.errors import AgentError, ConnectionClosed, JsonInvalid, StorageFailed
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.wire import Connection
 
@@ -41,6 +42,10 @@ class Link:
 
     connection: Connection
     facts: ClientFacts
+    max_sessions: int | None = None
+    """How many sessions may belong to it."""
+    opening: int = 0
+    """Sessions that are about to."""
 
 
 class AgentSession:
@@ -75,6 +80,7 @@ class AgentSession:
         self._memory = None if stored is None else stored.memory
         self._thread = get_ident()
         self._idle = anyio.Event()
+        self._growth = Growth()
 
     @property
     def cwd(self) -> Path:
@@ -139,8 +145,20 @@ class AgentSession:
         self._check_sending(update)
         text = _encode(update)
         if self.stored is not None and update["sessionUpdate"] not in _NOT_RECORDED:
-            self.stored.append(text)
+            shorter = self._growth.shortened(update)
+            self.stored.append(text if shorter is None else _encode(shorter))
+            self._growth.follow(update)
         self.post(text)
+
+    def send_ending(self, update: Json) -> None:
+        """Send how a call ended, even if that cannot be recorded: the client must not wait for it.
+
+        Whoever loads the session is told of a call without an end that it failed.
+        """
+        try:
+            self.send(update)
+        except StorageFailed:
+            self.post(_encode(update))
 
     def record(self, update: Json) -> None:
         """Record an update that the client knows already: what its user said."""
@@ -263,7 +281,6 @@ def recorded_update(line: bytes) -> Json | None:
     except JsonInvalid:
         update = None
     if not is_update(update):
-        logger.warning("a damaged line of a recorded session is left out")
         return None
     known: Json = update
     return known

@@ -27,7 +27,7 @@ def serve_stdio(
     store: SessionStore | None = None,
     initial_message: str | None = None,
 ) -> None:
-    """Serve `agent` until the client closes our input; the last line of a script.
+    """Serve `agent` until the client closes our input or our output; the last line of a script.
 
     What the agent prints goes to standard error. SIGTERM ends it as well, and so does Ctrl-C, which
     leaves by `SystemExit(130)`.
@@ -85,5 +85,10 @@ async def _converse(server: AgentServer, stop: anyio.Event) -> None:
             await connection.wait_closed()
             stop.set()
 
+        async def await_the_last_reader() -> None:
+            await transport.wait_unread()
+            stop.set()
+
         tasks.start_soon(await_the_end)
+        tasks.start_soon(await_the_last_reader)
         await stop.wait()

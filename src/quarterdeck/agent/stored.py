@@ -211,9 +211,14 @@ def _replace(path: Path, content: bytes) -> None:
     """Write a file as a whole: whoever reads it sees the old or the new."""
     new = path.with_name(f"{path.name}.new")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    new.replace(path)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        new.replace(path)
+    except OSError:
+        with suppress(OSError):  # what could not be written need not stay, but does no harm either
+            new.unlink()
+        raise
 
 
 def _sync(path: Path) -> None:

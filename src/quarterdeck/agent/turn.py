@@ -47,6 +47,16 @@ class Turn:
             raise AgentError("this turn was cancelled and has been answered")
         self.session.send(update)
 
+    def send_ending(self, update: Json) -> None:
+        """Send how a tool call ended, even if that cannot be recorded, on a full disk for example.
+
+        Raises:
+            AgentError: as `send` does.
+        """
+        if self.is_abandoned:
+            raise AgentError("this turn was cancelled and has been answered")
+        self.session.send_ending(update)
+
     def say(self, text: str) -> None:
         """Send a piece of the answer; white space is kept, nothing is sent for nothing."""
         self._send_text("agent_message_chunk", text)

@@ -13,6 +13,7 @@ from typing import Any
 from quarterdeck.agent import HttpOptions, SessionStore, serve_http, serve_stdio
 from quarterdeck.agent.builtin.settings import TOKEN_VARIABLE
 from quarterdeck.cli import acp_agent
+from quarterdeck.cli.logs import log_to_stderr
 
 DONE, MISUSED = 0, 2
 
@@ -30,6 +31,7 @@ def run(arguments: list[str]) -> int:
     if chosen.help:
         print(parser.format_help().strip())
         return DONE
+    log_to_stderr()
     with redirect_stdout(sys.stderr):  # what an agent's module prints is no message
         agent = acp_agent.find_agent(chosen)
     kept: dict[str, Any] = {"store": _store(chosen), "initial_message": chosen.initial_message}

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from quarterdeck._version import __version__
-from quarterdeck.errors import QuarterdeckError
+from quarterdeck.errors import CommandFailed, Misused, QuarterdeckError
 
 DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
 
@@ -35,7 +35,7 @@ def run(arguments: list[str], verbs: Verbs, on_ready: Callable[[], None]) -> int
         sys.stdout.flush()  # here, where a reader who has left can still be handled
     except QuarterdeckError as error:
         _say(str(error))
-        return FAILED
+        return _status(error)
     except KeyboardInterrupt:
         _say("interrupted")
         return INTERRUPTED
@@ -64,10 +64,33 @@ def _run(arguments: list[str], verbs: Verbs, on_ready: Callable[[], None]) -> in
     if name not in verbs:
         _say(_unknown(name, verbs))
         return MISUSED
+    if wants_help(rest) and _print_help_of(name):
+        return DONE
     module, _summary = verbs[name]
     run_verb: Callable[[list[str]], int] = importlib.import_module(module).run
     on_ready()
     return run_verb(rest)
+
+
+def wants_help(arguments: list[str]) -> bool:
+    """Whether a verb's help is asked for; what stands behind `--` is not ours."""
+    ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "-h" in ours or "--help" in ours
+
+
+def _print_help_of(verb: str) -> bool:
+    """Print the help of a verb without importing the verb, if that can be done."""
+    parsers = importlib.import_module("quarterdeck.cli.parsers").PARSERS
+    if verb not in parsers:
+        return False
+    print(parsers[verb]().format_help().strip())
+    return True
+
+
+def _status(error: QuarterdeckError) -> int:
+    if isinstance(error, CommandFailed):
+        return error.status
+    return MISUSED if isinstance(error, Misused) else FAILED
 
 
 def _help(verbs: Verbs) -> str:

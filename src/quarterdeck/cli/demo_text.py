@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from quarterdeck.cli.text import plain
 from quarterdeck.protocol import Event, SessionState, to_json
 
 _SHOWN_LINES: Final = 12  # of a tool's output; the rest is counted
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Line(NamedTuple):
@@ -43,11 +42,6 @@ UNICODE_MARKS: Final = Marks("✓", "▸", "·", "✗", "─")
 ASCII_MARKS: Final = Marks("x", ">", ".", "!", "-")
 
 
-def clean(text: object) -> str:
-    """Return text of an agent without what would move the cursor or change colours."""
-    return _CONTROL.sub("", str(text).replace("\r\n", "\n").replace("\t", "    "))
-
-
 def chunk_text(event: Event) -> str | None:
     """Return the text of a message chunk, a placeholder for other content; None for all else."""
     if not event.type.endswith("-message-chunk") and event.type != "agent-thought-chunk":
@@ -59,7 +53,7 @@ def summary(event: Event, state: SessionState, marks: Marks) -> str:
     """Say in a few words what an event tells; `state` is the one after it."""
     tell = _SUMMARIES.get(event.type)
     words = tell(event.payload, state, marks) if tell else _compact(event.payload)
-    return clean(words).replace("\n", " ")
+    return plain(words).replace("\n", " ")
 
 
 def body(event: Event, marks: Marks, cwd: str) -> list[Line]:
@@ -79,26 +73,26 @@ def body(event: Event, marks: Marks, cwd: str) -> list[Line]:
 
 def final_lines(state: SessionState, marks: Marks) -> list[tuple[str, list[str]]]:
     """Return the folded state as rows: a title and the lines beside it. Empty ones are left out."""
-    plain = to_json(state)
-    modes, plan, usage = _table(plain["modes"]), _table(plain["plan"]), _table(plain["usage"])
+    facts = to_json(state)
+    modes, plan, usage = _table(facts["modes"]), _table(facts["plan"]), _table(facts["usage"])
     rows: list[tuple[str, list[str]]] = [
         ("status", [state.connection.status]),
         ("title", [state.info.title] if state.info.title else []),
         ("mode", [str(modes.get("currentModeId"))] if modes else []),
-        ("messages", [_message_line(message) for message in plain["messages"]]),
-        ("tool calls", [_call_line(call, marks) for call in plain["toolCalls"].values()]),
+        ("messages", [_message_line(message) for message in facts["messages"]]),
+        ("tool calls", [_call_line(call, marks) for call in facts["toolCalls"].values()]),
         ("plan", [_plan_line(each, marks).text for each in _tables(plan.get("entries"))]),
-        ("permissions", list(_permission_lines(plain))),
+        ("permissions", list(_permission_lines(facts))),
         ("usage", [_usage(usage)] if usage else []),
-        ("stopped", [_stopped(plain)] if state.last_stop_reason else []),
+        ("stopped", [_stopped(facts)] if state.last_stop_reason else []),
     ]
-    return [(title, [clean(line) for line in lines]) for title, lines in rows if lines]
+    return [(title, [plain(line) for line in lines]) for title, lines in rows if lines]
 
 
 def _plan_line(entry: Mapping[str, Any], marks: Marks) -> Line:
     status = entry.get("status")
     style = {"completed": "good", "in_progress": "strong"}.get(str(status), "")
-    return Line(f"{marks.of(status)} {clean(entry.get('content', ''))}", style)
+    return Line(f"{marks.of(status)} {plain(entry.get('content', ''))}", style)
 
 
 def _content_lines(call: Mapping[str, Any], cwd: str) -> list[Line]:
@@ -110,23 +104,23 @@ def _content_lines(call: Mapping[str, Any], cwd: str) -> list[Line]:
             case {"type": "content", "content": {"type": "text", "text": str(text)}}:
                 lines += _output_lines(text)
             case {"type": "terminal", "terminalId": terminal_id}:
-                lines.append(Line(f"terminal {clean(terminal_id)}", "dim"))
+                lines.append(Line(f"terminal {plain(terminal_id)}", "dim"))
             case _:
                 lines.append(Line(_compact(part), "dim"))
     return lines
 
 
 def _output_lines(text: str) -> list[Line]:
-    lines = clean(text).splitlines()
+    lines = plain(text).splitlines()
     shown = [Line(f"| {line}", "dim") for line in lines[:_SHOWN_LINES]]
     hidden = len(lines) - _SHOWN_LINES
     return [*shown, Line(f"| and {hidden} more lines", "dim")] if hidden > 0 else shown
 
 
 def _diff_lines(part: Mapping[str, Any], new: str, cwd: str) -> list[Line]:
-    path = clean(part.get("path", "")).removeprefix(f"{cwd}/")
+    path = plain(part.get("path", "")).removeprefix(f"{cwd}/")
     old = part.get("oldText")
-    before, after = clean(old or "").splitlines(), clean(new).splitlines()
+    before, after = plain(old or "").splitlines(), plain(new).splitlines()
     origin = "/dev/null" if old is None else f"a/{path}"
     unified = difflib.unified_diff(before, after, origin, f"b/{path}", lineterm="", n=2)
     return [Line(line, _diff_style(line)) for line in unified]
@@ -149,7 +143,7 @@ def _table(value: object) -> Mapping[str, Any]:
 
 
 def _compact(value: Any) -> str:
-    return clean(json.dumps(value, ensure_ascii=False, default=str))
+    return plain(json.dumps(value, ensure_ascii=False, default=str))
 
 
 def _message_line(message: Mapping[str, Any]) -> str:
@@ -161,9 +155,9 @@ def _block_text(block: object) -> str:
     """Return the text of a block, a placeholder for other content."""
     match block:
         case {"type": "text", **rest}:
-            return clean(rest.get("text", ""))
+            return plain(rest.get("text", ""))
         case {"type": kind}:
-            return f"[{clean(kind)}]"
+            return f"[{plain(kind)}]"
         case _:
             return "[unreadable]"
 
@@ -280,5 +274,5 @@ _SUMMARIES: Final[Mapping[str, _Tell]] = {
 
 def choices(options: Sequence[Mapping[str, Any]]) -> str:
     """Return the options of a permission request as they are offered: `1 Allow  2 Reject`."""
-    names = (clean(option.get("name", option.get("optionId"))) for option in options)
+    names = (plain(option.get("name", option.get("optionId"))) for option in options)
     return "  ".join(f"{number} {name}" for number, name in enumerate(names, 1))

@@ -5,9 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from io import TextIOWrapper
-from typing import Any, Final, Protocol, TextIO
+from typing import Any, Final, Protocol
 
 from quarterdeck.cli.demo_text import (
     ASCII_MARKS,
@@ -16,23 +14,14 @@ from quarterdeck.cli.demo_text import (
     body,
     choices,
     chunk_text,
-    clean,
     final_lines,
     summary,
 )
+from quarterdeck.cli.screen import STYLES, is_fancy
+from quarterdeck.cli.text import plain
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import Event, SessionState, encode_event, to_json
 
-STYLES: Final[Mapping[str, str]] = {
-    "": "",
-    "dim": "2",
-    "strong": "1",
-    "good": "32",
-    "added": "32",
-    "removed": "31",
-    "hunk": "36",
-    "question": "1;33",
-}
 _INDENT: Final = " " * 14  # where the type of an event stands, and its body
 _TYPE: Final = 21  # the width of the usual types; the longer ones push their words aside
 _TITLE: Final = 13  # the width of the titles in the final state
@@ -57,22 +46,6 @@ class View(Protocol):
     def state(self, state: SessionState, last_seq: int) -> None:
         """Show what the events add up to."""
         ...
-
-
-def is_wordy(stream: TextIO) -> bool:
-    """Whether a stream can carry what we like to write; others get plain characters."""
-    try:
-        "".join(UNICODE_MARKS).encode(stream.encoding or "ascii")
-    except (UnicodeError, LookupError):
-        return False
-    return True
-
-
-def spare_encoding(stream: TextIO) -> None:
-    """Let characters that the stream's encoding lacks become question marks, not exceptions."""
-    if isinstance(stream, TextIOWrapper):
-        with suppress(ValueError):  # closed, or detached: nothing will be written then
-            stream.reconfigure(errors="replace")
 
 
 class WatchedView:
@@ -122,7 +95,7 @@ class JsonView:
         print(encode_event(event).decode(), flush=True)
 
     def note(self, text: str) -> None:
-        print(f"quarterdeck: {clean(text)}", file=sys.stderr, flush=True)
+        print(f"quarterdeck: {plain(text)}", file=sys.stderr, flush=True)
 
     def question(self, options: Sequence[Mapping[str, Any]]) -> None:
         self.note(choices(options))
@@ -137,7 +110,7 @@ class TextView:
     def __init__(self, *, coloured: bool, cwd: str) -> None:
         self._coloured = coloured
         self._cwd = cwd
-        self._marks = UNICODE_MARKS if is_wordy(sys.stdout) else ASCII_MARKS
+        self._marks = UNICODE_MARKS if is_fancy(sys.stdout) else ASCII_MARKS
         columns = shutil.get_terminal_size().columns
         self._width = max(_NARROWEST, min(columns, _WIDEST)) - 1
         self._started: float | None = None
@@ -168,7 +141,7 @@ class TextView:
         self._end_question(was_answered=False)
         self._end_message()
         sys.stdout.flush()
-        print(f"quarterdeck: {clean(text)}", file=sys.stderr, flush=True)
+        print(f"quarterdeck: {plain(text)}", file=sys.stderr, flush=True)
 
     def question(self, options: Sequence[Mapping[str, Any]]) -> None:
         self._end_message()

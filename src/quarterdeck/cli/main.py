@@ -8,8 +8,18 @@ import signal
 import sys
 
 VERBS: dict[str, tuple[str, str]] = {
+    "up": ("quarterdeck.cli.up", "start the hub: agents, the log, every surface"),
+    "demo": ("quarterdeck.cli.demo", "try it with an offline agent: no key, no network"),
+    "run": ("quarterdeck.cli.run", "give an agent a prompt and watch it work"),
+    "agents": ("quarterdeck.cli.agents", "list agents: known, installed, running"),
+    "sessions": ("quarterdeck.cli.sessions", "list sessions: which need you, run, are done"),
+    "show": ("quarterdeck.cli.show", "show a session as the log has it"),
+    "tail": ("quarterdeck.cli.tail", "watch sessions as they go on"),
+    "export": ("quarterdeck.cli.export", "write a session to a file"),
+    "devices": ("quarterdeck.cli.devices", "list, pair and revoke devices"),
     "acp": ("quarterdeck.cli.acp", "be an agent: for an editor on stdio, or on HTTP"),
-    "demo": ("quarterdeck.cli.demo", "watch an offline agent at work: no key, no network"),
+    "doctor": ("quarterdeck.cli.doctor", "look for what could be wrong"),
+    "completion": ("quarterdeck.cli.completion", "print a script for bash, zsh or fish"),
 }
 """For each verb a module with `run(arguments: list[str]) -> int`, and its line in the help."""
 

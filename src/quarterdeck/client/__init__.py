@@ -9,6 +9,7 @@ from quarterdeck.client.permissions import Permissions
 from quarterdeck.client.session import Session
 from quarterdeck.client.sessions import Sessions
 from quarterdeck.client.store import SessionStore
+from quarterdeck.client.websocket import WebSocketTransport
 
 __all__ = [
     "Agents",
@@ -21,4 +22,5 @@ __all__ = [
     "Session",
     "SessionStore",
     "Sessions",
+    "WebSocketTransport",
 ]

@@ -18,6 +18,12 @@ def capabilities_wire(declared: Mapping[str, Any]) -> AgentCapabilitiesWire:
     return shape(**{ours: declared[theirs] for theirs, ours in names if theirs in declared})
 
 
+def agent_info(answer: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return who an agent says it is: `name`, `title` and `version`, none of them for sure."""
+    given = answer.get("agentInfo")
+    return given if isinstance(given, dict) else None
+
+
 def can_log_out(declared: Mapping[str, Any]) -> bool:
     auth = declared.get("auth")
     return isinstance(auth, dict) and auth.get("logout") not in (None, False)

@@ -21,11 +21,11 @@ from msgspec import UNSET
 
 from quarterdeck.acp import PROTOCOL_VERSION
 from quarterdeck.errors import AcpError, AgentNotFound, ConnectionClosed, ConnectionFailed, RpcError
-from quarterdeck.host.agent_facts import CLIENT_INFO, capabilities_wire, exit_record
+from quarterdeck.host.agent_facts import CLIENT_INFO, agent_info, capabilities_wire, exit_record
 from quarterdeck.host.emitter import Emitter
 from quarterdeck.host.handlers import derive_client_capabilities
 from quarterdeck.host.options import ResolvedHostOptions
-from quarterdeck.host.secrets import Secrets
+from quarterdeck.host.secrets import Secrets, inherited
 from quarterdeck.host.sessions import agent_exited, agent_misbehaved
 from quarterdeck.machine import guarded_command, kill_tree, send_signal
 from quarterdeck.protocol import (
@@ -102,6 +102,7 @@ class Agent:
         self._reason: AgentExitReason | None = None
         self._exit: dict[str, Any] | None = None
         self._answer: dict[str, Any] | None = None  # of `initialize`
+        self.info: dict[str, Any] | None = None
         self._connection: Connection | None = None
         self._disposal = anyio.Event()
         self._started = anyio.Event()
@@ -204,7 +205,7 @@ class Agent:
 
     async def _live_once(self) -> AgentExitReason:
         self._move("spawning")
-        env = {**os.environ, **(self.definition.env or {})}
+        env = {**inherited(os.environ), **(self.definition.env or {})}
         command = (self.definition.command, *self.definition.args)
         cwd = self.definition.cwd
         try:
@@ -289,7 +290,7 @@ class Agent:
             failure = f"it speaks protocol version {spoken!r} and we speak {PROTOCOL_VERSION}"
         if failure is not None:
             return failure
-        self._answer = answer
+        self._answer, self.info = answer, agent_info(answer)
         self._diagnose("info", "agent/initialized", "initialize handshake complete")
         self.restart_count = 0
         self._move("ready")

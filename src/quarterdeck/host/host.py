@@ -58,7 +58,7 @@ from quarterdeck.protocol import (
 )
 from quarterdeck.wire import background_tasks
 
-STORING_SECONDS = 10.0  # that `dispose` waits for a storage that fails
+STORING_SECONDS = 8.0  # that `dispose` waits for a storage that fails; agents had a second
 
 McpServers = Sequence[Mapping[str, Any]]
 
@@ -310,6 +310,14 @@ class Host(Answering):
         """Return the first `limit` events after a number, as they are stored; [] if unknown."""
         await self._settle(session_id)
         return await self._reading.page(session_id, after, limit)
+
+    def start_soon(self, work: Doing) -> None:
+        """Let the host do something to its end, whatever becomes of who asked; it must not raise.
+
+        Raises:
+            AcpError: `acpjs/agent-exited` if the host does not run.
+        """
+        self._in_background(work)
 
     def diagnose(
         self,

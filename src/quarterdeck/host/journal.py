@@ -7,8 +7,9 @@ session's event is seen before the host's event that tells of it. Events of one 
 each other are published together. Publishing is never nested: what a callback emits waits until
 what it was called with has reached everybody.
 
-Stored before seen (INV-5): with a durable storage a batch is committed, then published. While one
-batch is being committed the next one gathers: the commit is shared by all that arrived meanwhile.
+Stored before seen (INV-5): a batch is committed, then published. A storage that can do so in the
+same step is asked to; else `run` waits for it. While one batch is being committed the next one
+gathers: the commit is shared by all that arrived meanwhile.
 A commit that fails is told (`storage/write-failed`) and tried again until it succeeds: nothing is
 published that is not stored, and nothing is dropped. Meanwhile `pressure` asks whoever reads from
 agents to stop, so that a full disk or a slow one does not fill the memory instead. Only a storage
@@ -27,7 +28,7 @@ from typing import Any, Protocol
 import anyio
 
 from quarterdeck.errors import StorageFailed
-from quarterdeck.storage import MemoryStorage, SessionMeta, Storage, Stored
+from quarterdeck.storage import ImmediateStorage, SessionMeta, Storage, Stored
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +63,8 @@ class Journal:
 
     def __init__(self, storage: Storage, on_storage_failed: OnStorageFailed) -> None:
         self._storage = storage
-        self._memory = storage if isinstance(storage, MemoryStorage) else None
+        self._immediate = storage if isinstance(storage, ImmediateStorage) else None
+        self._is_storing = False  # `run` is, and what waits must come after that
         self._on_storage_failed = on_storage_failed
         self._waiting: list[Entry] = []  # for their commit; always the same list
         self.gather = self._waiting.append
@@ -79,20 +81,19 @@ class Journal:
         self._broken: StorageFailed | None = None
 
     def add(self, entry: Entry) -> None:
-        """Take an entry; with a storage that keeps nothing over a crash it is published at once."""
+        """Take an entry and let it go on its way."""
         self.gather(entry)
         self.flush()
 
     def flush(self) -> None:
         """Let go on their way the entries that were gathered."""
-        if self._filled is not None and self._waiting:
+        if self._is_publishing:
+            return  # whoever does comes back for them
+        if self._ready:
+            self._publish_ready()
+        if self._waiting and not self._store_now() and self._filled is not None:
             self._filled.set()
             self._filled = None
-        if not self._is_publishing:
-            if self._memory is not None:
-                self._publish_waiting(self._memory)
-            elif self._ready:
-                self._publish_ready()
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -176,8 +177,12 @@ class Journal:
                 await filled.wait()
             batch = self._take_waiting()
             records = [record for record, _publish, _argument in batch if record is not None]
-            if self._broken is None and await self._store(records):
+            self._is_storing = True
+            is_stored = self._broken is None and await self._store(records)
+            self._is_storing = False
+            if is_stored:
                 self._publish(batch)
+                self.flush()  # in this step, if the storage can by now
             elif self._broken is None:
                 return
             if self._relief is not None and len(self._waiting) < HIGH_WATER:
@@ -248,13 +253,19 @@ class Journal:
         self._taken += len(batch)
         return batch
 
-    def _publish_waiting(self, memory: MemoryStorage) -> None:
+    def _store_now(self) -> bool:
+        """Store and publish what waits; False if that takes `run`."""
+        if self._immediate is None or self._is_storing or self._broken is not None:
+            return False
         while self._waiting:
-            batch = self._take_waiting()
-            records = [entry[0] for entry in batch if entry[0] is not None]
-            if records:
-                memory.append_now(records)
-            self._publish(batch)
+            records = [entry[0] for entry in self._waiting if entry[0] is not None]
+            try:
+                if records and not self._immediate.append_now(records):
+                    return False
+            except Exception:  # noqa: BLE001  # `run` will meet it again, and tell
+                return False
+            self._publish(self._take_waiting())
+        return True
 
     def _publish(self, batch: Sequence[Entry]) -> None:
         """Publish a batch: one run of things for each audience in turn."""

@@ -147,7 +147,7 @@ class Lifecycles:
         if session.stream.last_seq:
             # Stored by an earlier host that nobody restored: the agent gave its name away again.
             self._emitter.session_event(session, "session-reset", {"reason": "load"})
-        self._configure(session, answer, always=True)
+        self._configure(session, agent, answer, always=True)
         self._emitter.status(session, "active")
         for update in agent.early.pop(session_id, ()):
             self._sessions.on_update(agent, session_id, update)
@@ -160,8 +160,13 @@ class Lifecycles:
             session_id, stream, place, agent_id=agent.id, definition_id=agent.definition.id
         )
 
-    def _configure(self, session: Session, answer: dict[str, Any], *, always: bool) -> None:
-        """Emit the settings that an agent answered with; config options replace modes."""
+    def _configure(
+        self, session: Session, agent: Agent, answer: dict[str, Any], *, always: bool
+    ) -> None:
+        """Emit the settings that an agent answered with; config options replace modes.
+
+        Who it says it is goes along: a log is read where its agent is not known.
+        """
         payload: dict[str, Any] = {}
         if answer.get("configOptions") is not None:
             payload["configOptions"] = answer["configOptions"]
@@ -170,7 +175,8 @@ class Lifecycles:
             payload["modes"] = answer["modes"]
             session.has_modes = True
         if payload or always:
-            self._emitter.session_event(session, "session-config-init", payload)
+            who = None if agent.info is None else {"agentInfo": agent.info}
+            self._emitter.session_event(session, "session-config-init", payload, who)
 
     # ---- load and resume -----------------------------------------------------------------
 
@@ -213,7 +219,7 @@ class Lifecycles:
         self._publish_staged(session)
         self._sessions.tombstones.pop(session.id, None)
         self._tell_history(session, replay)
-        self._configure(session, answer, always=False)
+        self._configure(session, opening.agent, answer, always=False)
         self._emitter.status(session, "active", resumed=True)
         self._emitter.journal.add_record(session.meta())
         await self._emitter.journal.settled()
@@ -257,7 +263,7 @@ class Lifecycles:
         def on_success(answer: dict[str, Any]) -> None:
             session.operation = None
             self._publish_staged(session)
-            self._configure(session, answer, always=False)
+            self._configure(session, agent, answer, always=False)
             self._emitter.status(session, "active", resumed=True)
             self._emitter.journal.add_record(session.meta())
 

@@ -122,16 +122,16 @@ class Turns:
         self._emitter.status(session, "prompting")
         self._record_prompt(session, blocks, turn.key)
 
-        def finish(payload: dict[str, Any]) -> None:
+        def finish(payload: dict[str, Any], more: dict[str, Any] | None = None) -> None:
             finished.update(payload)
             session.echoes.clear()
             if session.generation == turn.generation:
-                self._emitter.session_event(session, "prompt-finished", dict(finished))
+                self._emitter.session_event(session, "prompt-finished", dict(finished), more)
                 self._emitter.status(session, "active")
 
         def on_answer(answer: Result | Failure) -> None:
             # In the order of the wire: updates that follow the answer come after its event.
-            finish(_finished(answer))
+            finish(*_finished(answer))
 
         try:
             params = {"sessionId": session.id, "prompt": blocks}
@@ -226,17 +226,21 @@ def check_can_prompt(session: Session) -> None:
         raise session_closed(f"session {session.id} is not active")
 
 
-def _finished(answer: Result | Failure) -> dict[str, Any]:
-    """Return the payload of `prompt-finished`; a failure is an ended turn with its error."""
+def _finished(answer: Result | Failure) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return the payload of `prompt-finished`, and the answer's `_meta` as its extensions.
+
+    A failure is an ended turn with its error.
+    """
     if isinstance(answer, Failure):
         error = read_error(answer.error)
         facts: dict[str, Any] = {"code": error.code, "message": error.message}
         if error.data is not None:
             facts["data"] = error.data
-        return {"stopReason": "end_turn", "error": facts}
+        return {"stopReason": "end_turn", "error": facts}, None
     result = decode_json(answer.value)
     answered = result if isinstance(result, dict) else {}
     payload: dict[str, Any] = {"stopReason": answered.get("stopReason", "end_turn")}
     if answered.get("usage") is not None:
         payload["usage"] = answered["usage"]
-    return payload
+    meta = answered.get("_meta")
+    return payload, None if meta is None else {"_meta": meta}

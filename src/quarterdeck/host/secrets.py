@@ -5,10 +5,12 @@ They reach the agent they are meant for. What is shown, stored or told has their
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 _SECRET_LISTS = ("env", "headers")  # of an MCP server, each a list of names with their values
+_OWN_TOKEN = re.compile("QUARTERDECK_([A-Z]+_)*TOKEN")
 _SHORTEST = 8  # characters; hiding `1` and `true` would hide half of what a program says
 
 
@@ -22,6 +24,11 @@ def without_secrets(server: Mapping[str, Any]) -> dict[str, Any]:
                 for entry in _entries(shown[key])
             ]
     return shown
+
+
+def inherited(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what agents get of our environment: all but tokens that let one in to us."""
+    return {name: value for name, value in environment.items() if not _OWN_TOKEN.fullmatch(name)}
 
 
 def secret_values(servers: Iterable[Mapping[str, Any]]) -> Iterator[str]:

@@ -1,16 +1,36 @@
 """The hub: one server for every surface."""
 
-from quarterdeck.server.app import hub_app, hub_endpoints
-from quarterdeck.server.hub import Hub
-from quarterdeck.server.logs import log_to
-from quarterdeck.server.options import (
-    AgentSettings,
-    HubOptions,
-    Policy,
-    PolicyRule,
-    default_home,
-)
-from quarterdeck.server.serving import Address, serve_hub, serving
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from quarterdeck.server.app import hub_app, hub_endpoints
+    from quarterdeck.server.hub import Hub
+    from quarterdeck.server.logs import log_to
+    from quarterdeck.server.options import (
+        AgentSettings,
+        HubOptions,
+        Policy,
+        PolicyRule,
+        default_home,
+    )
+    from quarterdeck.server.running import Address, serve_hub, serving
+
+# A command that talks to a running hub needs a few names of this package and no server.
+_HOMES = {
+    "Address": "running",
+    "AgentSettings": "options",
+    "Hub": "hub",
+    "HubOptions": "options",
+    "Policy": "options",
+    "PolicyRule": "options",
+    "default_home": "options",
+    "hub_app": "app",
+    "hub_endpoints": "app",
+    "log_to": "logs",
+    "serve_hub": "running",
+    "serving": "running",
+}
 
 __all__ = [
     "Address",
@@ -26,3 +46,9 @@ __all__ = [
     "serve_hub",
     "serving",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -9,6 +9,7 @@ guard comes too late for that, as there is no request yet.
 from __future__ import annotations
 
 import asyncio
+import logging
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -33,6 +34,8 @@ HEAD_SECONDS: Final = 10.0
 """From the first byte, or from connecting, to the end of a request's head."""
 HEAD_BYTES: Final = 64 << 10
 """More than `rules` allows, so that a client that is a little over is told so."""
+_quiet = logging.getLogger(f"{__name__}.websocket")
+_quiet.setLevel(logging.WARNING)
 _BAD_REQUEST: Final = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -93,6 +96,12 @@ class _Bounded:
 class BoundedWebSocket(WebSocketsSansIOProtocol):
     """It gets the whole head at once, so a head that is none will never be one."""
 
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        # It would log every header, with tokens, for debugging, and whole addresses always.
+        self.conn.debug = False
+        self.logger = _quiet
+
     @override
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -111,6 +120,7 @@ def uvicorn_settings(listening: Listening, parser: Parser = "auto") -> dict[str,
         "http": bounded_http(parser),
         "ws": BoundedWebSocket,
         "ws_max_size": MESSAGE_BYTES,
+        "ws_per_message_deflate": False,  # costs memory for each client, and lets in bombs
         # Whoever may say where a request comes from escapes the limits on pairing.
         "proxy_headers": listening.is_behind_proxy,
         "forwarded_allow_ips": list(listening.trusted_proxies),

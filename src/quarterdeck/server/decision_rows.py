@@ -65,6 +65,12 @@ _COLUMNS: Final = (
 
 def add(connection: sqlite3.Connection, question: Question) -> None:
     """Note that something is asked; what is noted already stays as it is."""
+    # A log that was moved away begins its numbers again: what had this one is over.
+    connection.execute(
+        "UPDATE decisions SET request_id = request_id || '#' || id"
+        " WHERE request_id = ? AND asked_at != ?",
+        (question.request_id, question.asked_at),
+    )
     connection.execute(
         "INSERT INTO decisions (request_id, session_id, agent, digest, asked, state, asked_at)"
         " VALUES (?, ?, ?, ?, ?, 'pending', ?) ON CONFLICT (request_id) DO NOTHING",

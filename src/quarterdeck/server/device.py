@@ -11,7 +11,7 @@ Scope: TypeAlias = Literal["view", "prompt", "approve", "admin"]
 
     view      see agents, sessions and what waits for an answer
     prompt    steer: prompt, cancel, start sessions with agents that are set up
-    approve   answer permission requests and questions
+    approve   answer permission requests and questions, choose modes and options
     admin     start any command as an agent, pair and revoke devices
 """
 

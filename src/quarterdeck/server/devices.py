@@ -85,10 +85,12 @@ class Devices:
 
     async def authenticate(self, token: str) -> Device | None:
         """Return whose token it is; None if it is nobody's, or not any more."""
-        device = self._by_hash.get(digest(token))
+        token_hash = digest(token)
+        device = self._by_hash.get(token_hash)
         if device is None or self.seconds_left(device) <= 0:
             return None
-        return await self._seen(device)
+        await self._note_seen(device)
+        return self._by_hash.get(token_hash)  # it may have changed while that was stored
 
     def seconds_left(self, device: Device) -> float:
         if device.expires_at is None:
@@ -195,18 +197,17 @@ class Devices:
         for connection in self._live.get(device_id, set()) - {sparing}:
             connection.scope.cancel()
 
-    async def _seen(self, device: Device) -> Device:
+    async def _note_seen(self, device: Device) -> None:
         now = self._now()
         seen = replace(device, last_seen_at=written(now))
         self._by_hash[self._hashes[device.id]] = seen
         if now - self._stored_seen.get(device.id, 0.0) < SEEN_SECONDS:
-            return seen
+            return
         self._stored_seen[device.id] = now
         try:
             await self._database.write(partial(_store_seen, seen))
         except HubDatabaseFailed as error:  # a full disk must not shut everybody out
             logger.warning("last seen was not stored", extra={"reason": str(error)})
-        return seen
 
 
 def _store_seen(device: Device, connection: sqlite3.Connection) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from http.cookies import SimpleCookie
 from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
@@ -12,8 +14,9 @@ from msgspec import Meta, Struct
 from starlette.responses import Response
 from starlette.types import Receive, Scope as AsgiScope, Send
 
+from quarterdeck.errors import HubDatabaseFailed
 from quarterdeck.jsontext import encode_json
-from quarterdeck.server.device import OWNER, Device, Scope
+from quarterdeck.server.device import OWNER, SCOPE_KEY, Device, Scope
 from quarterdeck.server.devices import clean_name
 from quarterdeck.server.gate import Gate
 from quarterdeck.server.guard import SITE_KEY, connection_of
@@ -21,6 +24,8 @@ from quarterdeck.server.invitation import pairing_link
 from quarterdeck.server.listening import Site
 from quarterdeck.server.pairing import LIFETIME_SECONDS, LONGEST_SECONDS, Pairing, TooMany
 from quarterdeck.server.routes import Asgi, Endpoint, device_of, refusal
+
+logger = logging.getLogger(__name__)
 
 _COOKIE_SECONDS: Final = 400 * 86_400
 """As long as browsers keep one at most."""
@@ -88,103 +93,56 @@ def gate_endpoints(gate: Gate) -> list[Endpoint]:
 
 
 def _pairing_endpoints(api: _PairingApi) -> list[Endpoint]:
+    pair = _endpoint(None, "POST /api/pair", api.pair, "Come in with a pairing code")
+    create = _endpoint(
+        "admin", "POST /api/pairings", api.create, "Make codes that let one device in"
+    )
+    listed = _endpoint(
+        "admin", "GET /api/pairings", api.list, "List pairings that wait for a device"
+    )
+    cancel = _endpoint("admin", "DELETE /api/pairings/{id}", api.cancel, "Cancel a pairing")
     return [
-        Endpoint(
-            method="POST",
-            path="/api/pair",
-            scope=None,
-            app=_app(api.pair),
-            summary="Come in with a pairing code",
-            tag="devices",
-            body=PairRequest,
-            answer=PairAnswer,
-            errors=(400, 403, 429),
-        ),
-        Endpoint(
-            method="POST",
-            path="/api/pairings",
-            scope="admin",
-            app=_app(api.create),
-            summary="Make codes that let one device in",
-            tag="devices",
-            body=PairingRequest,
-            answer=PairingAnswer,
-            status=201,
-            errors=(400,),
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/pairings",
-            scope="admin",
-            app=_app(api.list),
-            summary="List pairings that wait for a device",
-            tag="devices",
-            answer=PairingList,
-        ),
-        Endpoint(
-            method="DELETE",
-            path="/api/pairings/{id}",
-            scope="admin",
-            app=_app(api.cancel),
-            summary="Cancel a pairing",
-            tag="devices",
-            status=204,
-            errors=(404,),
-        ),
+        replace(pair, body=PairRequest, answer=PairAnswer, errors=(400, 403, 429)),
+        replace(create, body=PairingRequest, answer=PairingAnswer, status=201, errors=(400,)),
+        replace(listed, answer=PairingList),
+        replace(cancel, status=204, errors=(404,)),
     ]
 
 
 def _device_endpoints(api: _DeviceApi) -> list[Endpoint]:
+    me = _endpoint("view", "GET /api/device", api.me, "Tell which device this is")
+    listed = _endpoint("view", "GET /api/devices", api.list, "List devices")
+    change = _endpoint(
+        "admin", "PATCH /api/devices/{id}", api.change, "Rename a device or change what it may do"
+    )
+    revoke = _endpoint(
+        "view",
+        "DELETE /api/devices/{id}",
+        api.revoke,
+        "Revoke a device: your own, or with admin any",
+    )
+    log_out = _endpoint(
+        "view", "POST /api/logout", api.log_out, "Revoke this device and forget its cookie"
+    )
     return [
-        Endpoint(
-            method="GET",
-            path="/api/device",
-            scope="view",
-            app=_app(api.me),
-            summary="Tell which device this is",
-            tag="devices",
-            answer=Device,
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/devices",
-            scope="view",
-            app=_app(api.list),
-            summary="List devices",
-            tag="devices",
-            answer=DeviceList,
-        ),
-        Endpoint(
-            method="PATCH",
-            path="/api/devices/{id}",
-            scope="admin",
-            app=_app(api.change),
-            summary="Rename a device or change what it may do",
-            tag="devices",
-            body=DeviceChange,
-            answer=Device,
-            errors=(400, 404),
-        ),
-        Endpoint(
-            method="DELETE",
-            path="/api/devices/{id}",
-            scope="view",
-            app=_app(api.revoke),
-            summary="Revoke a device: your own, or with admin any",
-            tag="devices",
-            status=204,
-            errors=(404,),
-        ),
-        Endpoint(
-            method="POST",
-            path="/api/logout",
-            scope="view",
-            app=_app(api.log_out),
-            summary="Revoke this device and forget its cookie",
-            tag="devices",
-            status=204,
-        ),
+        replace(me, answer=Device),
+        replace(listed, answer=DeviceList),
+        replace(change, body=DeviceChange, answer=Device, errors=(400, 404)),
+        replace(revoke, status=204, errors=(404,)),
+        replace(log_out, status=204),
     ]
+
+
+def _endpoint(scope: Scope | None, way: str, handler: _Handler, summary: str) -> Endpoint:
+    method, _, path = way.partition(" ")
+    return Endpoint(
+        method=method,
+        path=path,
+        scope=scope,
+        app=_app(handler),
+        summary=summary,
+        tag="devices",
+    )
 
 
 class _PairingApi:
@@ -207,10 +165,17 @@ class _PairingApi:
             return refused
         if not _is_browser(scope):
             return _json(PairAnswer(device=paired.device, token=paired.token))
+        await self._replace_device(scope)
         response = _json(PairAnswer(device=paired.device))
         left = self._gate.devices.seconds_left(paired.device)
         _set_cookie(response, scope[SITE_KEY], paired.token, min(left, _COOKIE_SECONDS))
         return response
+
+    async def _replace_device(self, scope: AsgiScope) -> None:
+        """Revoke what a browser was until now: its cookie is about to be overwritten."""
+        before: Device | None = scope[SCOPE_KEY]
+        if before is not None and before.id != OWNER:
+            await self._gate.devices.revoke(before.id, sparing=connection_of(scope))
 
     async def create(self, _scope: AsgiScope, body: bytes) -> Response:
         wanted = _read(body or b"{}", PairingRequest)
@@ -315,6 +280,10 @@ def _app(handler: _Handler) -> Asgi:
             response = await handler(scope, body)
         except msgspec.DecodeError as error:
             response = refusal(400, "quarterdeck/invalid", f"the body cannot be used: {error}")
+        except HubDatabaseFailed:
+            logger.exception("the gate could not be changed")
+            message = "the hub cannot store this now; its log says why; try again later"
+            response = refusal(503, "quarterdeck/unavailable", message)
         await response(scope, receive, send)
 
     return app

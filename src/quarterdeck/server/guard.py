@@ -18,7 +18,7 @@ from starlette.types import Message, Receive, Scope as AsgiScope, Send
 from quarterdeck.server.device import SCOPE_KEY, Device
 from quarterdeck.server.devices import Connection, Devices
 from quarterdeck.server.listening import Listening, Site, sites
-from quarterdeck.server.request_body import BodyLimits, drain, read_body, replayed
+from quarterdeck.server.request_body import TOO_SLOW, BodyLimits, drain, read_body, replayed
 from quarterdeck.server.response_headers import secured
 from quarterdeck.server.routes import Asgi, refusal, send_refusal
 from quarterdeck.server.rules import (
@@ -31,6 +31,7 @@ from quarterdeck.server.rules import (
     judge,
     without_secrets,
 )
+from quarterdeck.server.secrets import redacted
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +52,11 @@ _WRONG_TOKEN: Final = Refused(
 _FAILED: Final = Refused(
     500, "quarterdeck/unavailable", "the hub failed to answer this; its log says why"
 )
-_REVOKED_REASON: Final = "this device was revoked or has expired; pair it again"
+_REVOKED: Final = Refused(
+    401, "quarterdeck/unauthorized", "this device was revoked or has expired; pair it again"
+)
+_AT_ONCE: Final = (TOO_SLOW, _REVOKED, _FAILED)  # waiting for the rest of a body is over
+_OFTEN: Final = frozenset({"http.response.body", "websocket.send"})  # passed on as they are
 _OF_STRANGERS: Final = BodyLimits(size=8 << 10, seconds=10.0)
 _OF_DEVICES: Final = BodyLimits(size=16 << 20, seconds=300.0)
 
@@ -93,7 +98,7 @@ class Guard:
         except Exception:  # the edge of the program
             if answer.is_lost:
                 return  # nobody is there any more; that is what it failed of
-            logger.exception("request failed", extra={"path": scope["path"]})
+            logger.exception("request failed", extra={"path": redacted(scope["path"])})
             await answer.fail()
         await answer.see_off()
 
@@ -104,6 +109,7 @@ class Guard:
             path=scope["path"],
             raw_path=scope.get("raw_path") or scope["path"].encode(),
             headers=[(name.lower(), value) for name, value in scope["headers"]],
+            version=scope.get("http_version", "1.1"),
         )
         verdict = judge(self._sites, head)
         if isinstance(verdict, Refused):
@@ -114,17 +120,16 @@ class Guard:
             await answer.refuse(refused)
             return
         inner = _inner_scope(scope, head, verdict.site, device)
-        if verdict.has_body:
-            limits = self._limits.strangers if device is None else self._limits.devices
-            body = await read_body(answer.receive, limits, verdict.length)
-            if body is None:
-                return  # it went away before it had said all
-            if isinstance(body, Refused):
-                await answer.refuse(body)
-                return
-            await self._run(inner, replayed(body, answer.receive), answer, device)
-        else:
-            await self._run(inner, answer.receive, answer, device)
+        if device is None:
+            await self._hand_over(inner, answer, verdict, self._limits.strangers)
+            return
+        with self._devices.connection(device) as connection:
+            inner[CONNECTION_KEY] = connection
+            with connection.scope:
+                await self._hand_over(inner, answer, verdict, self._limits.devices)
+        if connection.scope.cancelled_caught:
+            with anyio.move_on_after(_CUT_SECONDS, shield=True):
+                await answer.cut()
 
     async def _device(self, admitted: Admitted) -> Device | None:
         if admitted.token is None:
@@ -141,19 +146,17 @@ class Guard:
             return Refused(429, "quarterdeck/too-many", message)
         return None
 
-    async def _run(
-        self, scope: AsgiScope, receive: Receive, answer: _Answer, device: Device | None
+    async def _hand_over(
+        self, scope: AsgiScope, answer: _Answer, admitted: Admitted, limits: BodyLimits
     ) -> None:
-        if device is None:
-            await self._app(scope, receive, answer.send)
+        if not admitted.has_body:
+            await self._app(scope, answer.receive, answer.send)
             return
-        with self._devices.connection(device) as connection:
-            scope[CONNECTION_KEY] = connection
-            with connection.scope:
-                await self._app(scope, receive, answer.send)
-        if connection.scope.cancelled_caught:
-            with anyio.move_on_after(_CUT_SECONDS, shield=True):
-                await answer.cut()
+        body = await read_body(answer.receive, limits, admitted.length)
+        if isinstance(body, Refused):
+            await answer.refuse(body)
+        elif body is not None:  # else it went away before it had said all
+            await self._app(scope, replayed(body, answer.receive), answer.send)
 
 
 class _Answer:
@@ -181,14 +184,15 @@ class _Answer:
 
     async def send(self, message: Message) -> None:
         kind = message["type"]
-        if kind.endswith("response.start"):
-            headers = message.get("headers", ())
-            self._has_length = any(name.lower() == b"content-length" for name, _ in headers)
-            is_page = message["status"] < 400 and is_page_file(self._scope["path"])
-            message = {**message, "headers": secured(headers, is_page=is_page)}
-        elif kind == "websocket.accept":
-            message = self._with_subprotocol(message)
-        await self._pass_on(message)
+        if kind not in _OFTEN:
+            message = self._dressed(message)
+        try:
+            await self._send(message)
+        except OSError:
+            self.is_lost = True
+            raise
+        if kind == "websocket.send":
+            return
         self._has_started = True
         if kind.endswith("response.body"):
             self._has_ended = not message.get("more_body", False)
@@ -201,8 +205,7 @@ class _Answer:
         response = refusal(refused.status, refused.code, refused.message)
         if refused.status == 401:
             response.headers["www-authenticate"] = "Bearer"
-        is_patient = refused.status != 408
-        if self._scope["type"] == "http" and not (is_patient and await self._has_drained()):
+        if self._scope["type"] == "http" and not await self._has_drained(refused):
             response.headers["connection"] = "close"
         await send_refusal(response, self._scope, self._receive, self.send)
 
@@ -215,8 +218,7 @@ class _Answer:
     async def cut(self) -> None:
         """End it because the device may not come in any more."""
         with suppress(OSError):  # it has gone by itself
-            revoked = Refused(401, "quarterdeck/unauthorized", _REVOKED_REASON)
-            await self._end(revoked, code=REVOKED, reason=_REVOKED_REASON)
+            await self._end(_REVOKED, code=REVOKED, reason=_REVOKED.message)
 
     async def see_off(self) -> None:
         """Wait until the connection of a refused WebSocket is closed.
@@ -238,24 +240,29 @@ class _Answer:
         elif not self._has_length:  # of a stream, the end can still be said properly
             await self.send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _has_drained(self) -> bool:
-        """Take in what a refused client is sending, unless it waits to be told to."""
+    async def _has_drained(self, refused: Refused) -> bool:
+        """Take in what a refused client is sending, unless it waits or has had its time."""
         if self._has_heard_all:
             return True
-        if any(name.lower() == b"expect" for name, _ in self._scope["headers"]):
+        is_waiting = any(name.lower() == b"expect" for name, _ in self._scope["headers"])
+        if is_waiting or refused in _AT_ONCE:
             return False
         return await drain(self.receive)
 
-    async def _pass_on(self, message: Message) -> None:
-        try:
-            await self._send(message)
-        except OSError:
-            self.is_lost = True
-            raise
+    def _dressed(self, message: Message) -> Message:
+        """Return the beginning of an answer with what every answer of ours has."""
+        if message["type"].endswith("response.start"):
+            headers = message.get("headers", ())
+            self._has_length = any(name.lower() == b"content-length" for name, _ in headers)
+            is_page = message["status"] < 400 and is_page_file(self._scope["path"])
+            return {**message, "headers": secured(headers, is_page=is_page)}
+        return self._with_subprotocol(message) if message["type"] == "websocket.accept" else message
 
     def _with_subprotocol(self, message: Message) -> Message:
         """Choose our subprotocol if it was offered; a browser insists on one of those."""
-        if message.get("subprotocol") is None and SUBPROTOCOL in self._scope["subprotocols"]:
+        if message.get("subprotocol") is None and SUBPROTOCOL in self._scope.get(
+            "subprotocols", ()
+        ):
             return {**message, "subprotocol": SUBPROTOCOL}
         return message
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -17,11 +17,11 @@ from starlette.types import Receive, Scope as AsgiScope, Send
 
 from quarterdeck.errors import JsonInvalid, RequestRefused
 from quarterdeck.jsontext import UNWRITABLE, decode_json, encode_json
-from quarterdeck.server.device import SCOPE_KEY, Device
+from quarterdeck.server.device import SCOPE_KEY, Device, Scope
 from quarterdeck.server.refusals import invalid, refusal_of
-from quarterdeck.server.routes import Asgi
+from quarterdeck.server.routes import Asgi, Endpoint
 
-MOST_BODY: Final = 32 << 20
+MOST_BODY: Final = 16 << 20
 """Bytes of a body: a prompt may carry images."""
 
 
@@ -80,6 +80,33 @@ def json_app(
         await response(scope, receive, send)
 
     return app
+
+
+class Facts(TypedDict, total=False):
+    """What else is to be said of an endpoint; as `Endpoint` has it."""
+
+    query: type
+    body: type
+    answer: type
+    status: int
+    errors: tuple[int, ...]
+
+
+def way(
+    scope: Scope | None, to: str, handle: Handle, summary: str, **facts: Unpack[Facts]
+) -> Endpoint:
+    """Return the endpoint of a handler; `to` is its method and path."""
+    method, _, path = to.partition(" ")
+    app = json_app(
+        handle,
+        query=facts.get("query"),
+        body=facts.get("body"),
+        status=facts.get("status", 200),
+    )
+    tag = path.split("/")[2] if path.startswith("/api/") else "operations"
+    return Endpoint(
+        method=method, path=path, scope=scope, app=app, summary=summary, tag=tag, **facts
+    )
 
 
 def _response(answer: Any, status: int) -> Response:

@@ -40,6 +40,8 @@ from quarterdeck.storage import SqliteStorage
 from quarterdeck.wire import background_tasks
 
 _LOG_FAILED = "storage/write-failed"
+KILL_MS = 2_000
+"""For an agent to end by itself, and again when it is told to: the hub ends within ten seconds."""
 LOG, DATABASE, TOKEN, PUSH_KEY = "log.db", "hub.db", "token", "push.key"
 
 
@@ -74,8 +76,8 @@ class Hub:
         try:
             await self._open()
         except BaseException:
-            with anyio.CancelScope(shield=True):
-                await self._stack.aclose()
+            # No shield around it: a scope cannot end before those that were opened inside it.
+            await self._stack.aclose()
             raise
         return self
 
@@ -132,6 +134,7 @@ class Hub:
             elicitation=("form", "url"),
             restart="on-crash",
             restart_limit=5,
+            kill_timeout_ms=KILL_MS,
         )
 
     def _on_event(self, event: Event) -> None:

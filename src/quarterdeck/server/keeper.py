@@ -31,7 +31,10 @@ from quarterdeck.server.watch import Watch
 
 SETTLING_SECONDS: Final = 60.0
 """That somebody waits for an agent that is starting, or a session that is being opened."""
+GONE_SECONDS: Final = 5.0
+"""Until an agent that is gone is said to be."""
 _STARTING: Final = ("spawning", "initializing", "restarting")
+_NEVER_RAN: Final = ("spawn-failed", "initialize-failed")
 _WORKING: Final = ("active", "prompting")
 
 
@@ -94,8 +97,7 @@ class Keeper:
         if resolved.id in self.known:
             message = f"{resolved.id!r} is the name of a known agent; choose another id"
             raise RequestRefused(409, "invalid", message)
-        agent = await self._host.spawn_agent(resolved)
-        self._names[agent.agent_id] = resolved.id
+        agent = await self._spawned(resolved)
         await self._remember(resolved)
         return agent
 
@@ -143,8 +145,18 @@ class Keeper:
             if agent is not None and agent.status == "ready":
                 return agent
             await self.dispose(agent_id)
-        agent = await self._host.spawn_agent(definition)
-        self._names[agent.agent_id] = name
+        return await self._spawned(definition)
+
+    async def _spawned(self, definition: AgentDefinition) -> AgentSnapshotWire:
+        try:
+            agent = await self._host.spawn_agent(definition)
+        except AcpError:
+            # Whoever asked is told; what never ran is not left in the list.
+            for each in self._host.get_agents():
+                if each.status == "exited" and each.reason in _NEVER_RAN:
+                    await self._host.dispose_agent(each.agent_id)
+            raise
+        self._names[agent.agent_id] = definition.id
         return agent
 
     async def _settled_agent(self, agent_id: str) -> AgentSnapshotWire | None:
@@ -201,13 +213,27 @@ class Keeper:
             message = f"nobody knows which agent had session {session_id}; load it with one"
             raise RequestRefused(409, "gone", message)
         agent = await self.spawn_known(name)
+        try:
+            await self._reopen(agent, session_id, name)
+        except AcpError as error:
+            if error.code != ERROR_CODES["agent_exited"]:
+                raise
+            # Sessions hear first that their agent is gone; it is told itself a moment later.
+            with anyio.move_on_after(GONE_SECONDS):
+                await self._watch.until(lambda: not self._is_ready(agent.agent_id))
+            await self._reopen(await self.spawn_known(name), session_id, name)
+
+    def _is_ready(self, agent_id: str) -> bool:
+        agent = self._host.get_agent(agent_id)
+        return agent is not None and agent.status == "ready"
+
+    async def _reopen(self, agent: AgentSnapshotWire, session_id: str, name: str) -> None:
         session = await self._settled_session(session_id)
         if session.status in _WORKING:
             return  # an agent that was restarted resumes what it had by itself
-        servers = () if session.mcp_servers is UNSET else session.mcp_servers
         place: dict[str, Any] = {
             "cwd": session.cwd,
-            "mcp_servers": servers,
+            "mcp_servers": self._servers(session),
             "additional_directories": session.additional_directories,
         }
         if can_resume(agent):
@@ -223,6 +249,20 @@ class Keeper:
         else:
             message = f"agent {name!r} can neither resume nor load sessions; start a new one"
             raise AcpError(ERROR_CODES["capability_unsupported"], message)
+
+    def _servers(self, session: SessionSnapshotWire) -> list[Any]:
+        """Return the MCP servers of a session but those whose secrets were not stored."""
+        servers: list[Any] = [] if session.mcp_servers is UNSET else list(session.mcp_servers)
+        missing = [server for server in servers if _lacks_secrets(server)]
+        if missing:
+            names = ", ".join(str(server.get("name")) for server in missing)
+            self._host.diagnose(
+                "warn",
+                "session/servers-left-out",
+                f"{names}: the values of their secrets are not stored; load the session with them",
+                session_id=session.session_id,
+            )
+        return [server for server in servers if server not in missing]
 
     async def _once(self, what: str, work: Any) -> Any:
         """Do something in a task of the hub; whoever asks meanwhile waits for the same."""
@@ -246,6 +286,11 @@ class Keeper:
         finally:
             del self._shared[what]
             shared.ended.set()
+
+
+def _lacks_secrets(server: Mapping[str, Any]) -> bool:
+    entries = [*(server.get("env") or ()), *(server.get("headers") or ())]
+    return any(isinstance(each, Mapping) and "value" not in each for each in entries)
 
 
 def can_resume(agent: AgentSnapshotWire) -> bool:

@@ -22,7 +22,9 @@ else:
         return method
 
 
-_OURS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_OURS: Final = frozenset(
+    {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "color_message"}
+)
 LEVELS: Final = ("debug", "info", "warning", "error")
 
 

@@ -155,9 +155,9 @@ _WORDS: Final = {
     413: "it is too large",
     415: "it is not JSON",
     422: "the agent cannot do this",
+    424: "the agent failed",
     426: "it needs a WebSocket",
     429: "too many",
     500: "the hub failed",
-    502: "the agent failed",
     503: "not now; try again later",
 }

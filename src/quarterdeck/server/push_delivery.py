@@ -130,7 +130,7 @@ class _PublicConnection(http.client.HTTPSConnection):
     @override
     def connect(self) -> None:
         found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-        addresses = [each[4][0] for each in found]
+        addresses = [str(each[4][0]) for each in found]
         if not all(ipaddress.ip_address(address).is_global for address in addresses):
             raise AddressRefused("the push service is not at a public address")
         plain = socket.create_connection((addresses[0], self.port), self.timeout)

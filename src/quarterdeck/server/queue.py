@@ -39,7 +39,7 @@ RETRY_SECONDS: Final = 1.0
 """Until a database that failed is tried again."""
 BUSY_SECONDS: Final = 0.05
 """Until a session is tried again that is busy with something that no status tells of."""
-PARKING_SECONDS: Final = 3.0
+PARKING_SECONDS: Final = 2.0
 """That turns have to end when the hub does."""
 _ENDED: Final = ("closed", "deleted")
 _BUSY: Final = (ERROR_CODES["prompt_in_flight"], ERROR_CODES["config_invalid"])

@@ -27,8 +27,9 @@ _STATUSES: Final = {
     ERROR_CODES["session_closed"]: 409,
     ERROR_CODES["capability_unsupported"]: 422,
 }
-_BAD_GATEWAY: Final = 502
-"""The agent, not the hub, failed."""
+_AGENT_FAILED: Final = 424
+"""Failed Dependency. Not 502: that is what a proxy in front of a hub that is down says, and what
+programs repeat by themselves."""
 
 
 def not_found(what: str, remedy: str) -> RequestRefused:
@@ -51,14 +52,14 @@ def refusal_of(error: Exception) -> Response:
                 data=error.data,
             )
         case AcpError():
-            status = _STATUSES.get(error.code, _BAD_GATEWAY)
+            status = _STATUSES.get(error.code, _AGENT_FAILED)
             facts = {"retryable": error.retryable, "data": error.data}
             return error_response(status, error.code, error.message, **facts)
         case RpcError():
             data = {"code": error.code, "message": error.message, "data": error.data}
             message = f"the agent refused: {error.message}"
             code = ERROR_CODES["agent_error"]
-            return error_response(_BAD_GATEWAY, code, message, data=data)
+            return error_response(_AGENT_FAILED, code, message, data=data)
         case StorageFailed():
             code = "quarterdeck/unavailable"
             return error_response(503, code, str(error), retryable=not error.is_final)

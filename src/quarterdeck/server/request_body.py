@@ -10,6 +10,8 @@ from starlette.types import Message, Receive
 
 from quarterdeck.server.rules import Refused
 
+TOO_SLOW: Final = Refused(408, "quarterdeck/invalid", "the body took too long; send it again")
+
 _POLITE_BYTES: Final = 1 << 20
 _POLITE_SECONDS: Final = 2.0
 
@@ -45,7 +47,7 @@ async def read_body(
                 if not message.get("more_body", False):
                     return b"".join(parts)
     except TimeoutError:
-        return Refused(408, "quarterdeck/invalid", "the body took too long; send it again")
+        return TOO_SLOW
 
 
 async def drain(receive: Receive) -> bool:

@@ -6,7 +6,7 @@ for HTTP and for WebSockets. The API's document is made from the same table.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -57,9 +57,7 @@ def make_router(endpoints: Iterable[Endpoint]) -> Router:
             routes.append(WebSocketRoute(endpoint.path, _scoped(endpoint)))
         else:
             by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
-    for path, methods in by_path.items():
-        for method, endpoint in methods.items():
-            routes.append(Route(path, _scoped(endpoint), methods=[method]))
+    routes += [Route(path, _by_method(methods)) for path, methods in by_path.items()]
     return Router(routes, redirect_slashes=False)
 
 
@@ -94,6 +92,25 @@ class _scoped:  # noqa: N801 - used as a function; Starlette takes a function fo
             else f"this device may {device.scope}; this needs {wanted}"
         )
         await send_refusal(refusal(status, _CODES[status], message), scope, receive, send)
+
+
+class _by_method:  # noqa: N801 - as `_scoped`
+    """The endpoints of one path."""
+
+    def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
+        self._apps = {method: _scoped(endpoint) for method, endpoint in endpoints.items()}
+        self._allowed = ", ".join(sorted(endpoints))
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        app = self._apps.get(method)
+        if app is not None:
+            await app(scope, receive, send)
+            return
+        message = f"{method} does nothing here; there is {self._allowed}"
+        response = refusal(405, "quarterdeck/invalid", message)
+        response.headers["allow"] = self._allowed
+        await response(scope, receive, send)
 
 
 _CODES = {401: "quarterdeck/unauthorized", 403: "quarterdeck/forbidden"}

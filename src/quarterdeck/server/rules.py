@@ -49,6 +49,7 @@ _ONCE: Final = frozenset(
         b"sec-websocket-version",
     }
 )
+_VERSIONS: Final = frozenset({"1.0", "1.1", "2"})
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _OWN_FETCHES: Final = frozenset({"same-origin", "none"})
 _PAGE_FILES: Final = frozenset(
@@ -56,6 +57,8 @@ _PAGE_FILES: Final = frozenset(
 )
 _PAGE_FOLDERS: Final = ("/assets/", "/icons/")
 _PUBLIC_CALLS: Final = frozenset({("GET", "/healthz"), ("HEAD", "/healthz"), ("POST", "/api/pair")})
+# These ask a stranger for a token by a message of their own, and serve nobody before.
+_PUBLIC_SOCKETS: Final = frozenset({"/api/context", "/ws"})
 # Empty and dot segments, a backslash, control characters, and what decodes to one of them.
 _CROOKED_PATH: Final = re.compile(r"//|/\.{1,2}(/|$)|[\\\x00-\x1f\x7f]")
 _CROOKED_RAW: Final = re.compile(rb"%(2f|5c|2e|00)", re.IGNORECASE)
@@ -73,6 +76,7 @@ class Head:
     """As the router will see it."""
     raw_path: bytes
     headers: Headers
+    version: str = "1.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,8 @@ def judge(sites: Mapping[str, Site], head: Head) -> Admitted | Refused:
     """Decide about one request."""
     if _is_too_large(head.headers):
         return Refused(431, "quarterdeck/too-large", "the headers are too many or too long")
+    if head.version not in _VERSIONS:
+        return _invalid("this is not HTTP as we speak it; use HTTP/1.1")
     found: dict[bytes, str] = {}
     for name, value in head.headers:
         if name in found and name in _ONCE:
@@ -183,15 +189,17 @@ def _unmeant(head: Head, found: Mapping[bytes, str], site: Site) -> Refused | No
 
 
 def _admitted(head: Head, found: Mapping[bytes, str], site: Site) -> Admitted:
-    is_page = head.method in ("GET", "HEAD") and is_page_file(head.path)
-    is_call = head.kind == "http" and (head.method, head.path) in _PUBLIC_CALLS
+    is_http = head.kind == "http"
+    is_page = is_http and head.method in ("GET", "HEAD") and is_page_file(head.path)
+    is_call = is_http and (head.method, head.path) in _PUBLIC_CALLS
+    is_socket = not is_http and head.path in _PUBLIC_SOCKETS
     explicit = _explicit_token(head, found)
     length = found.get(b"content-length")
     return Admitted(
         site=site,
         token=_cookie(found, site) if explicit is None else explicit,
-        is_public=(is_page and head.kind == "http") or is_call,
-        is_page=is_page and head.kind == "http",
+        is_public=is_page or is_call or is_socket,
+        is_page=is_page,
         has_body=_has_body(found),
         length=None if length is None else int(length),
     )

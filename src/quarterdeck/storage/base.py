@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from quarterdeck.storage.records import SessionMeta, Stored
 
@@ -52,4 +52,19 @@ class Storage(Protocol):
 
     async def close(self) -> None:
         """Store what was handed over, then let go of files and threads; may be called twice."""
+        ...
+
+
+@runtime_checkable
+class ImmediateStorage(Protocol):
+    """A storage that can store in the same step, at least at times."""
+
+    def append_now(self, batch: Sequence[Stored | SessionMeta]) -> bool:
+        """Do what `append` does and return True, or nothing and return False: use `append` then.
+
+        It is False as long as anything that was appended before is not stored.
+
+        Raises:
+            LogGap, StorageFailed: as `append`.
+        """
         ...

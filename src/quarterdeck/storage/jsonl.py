@@ -81,6 +81,14 @@ class _JsonlLog:
             release_lock(self._lock)
             raise
 
+    @property
+    def is_quick(self) -> bool:
+        return False
+
+    @property
+    def is_untidy(self) -> bool:
+        return self._index.garbage_bytes > max(self._compact_bytes, self._size // 2)
+
     def commit(self, batches: Sequence[Batch]) -> list[LogGap | None]:
         if self._broken is not None:
             raise self._broken.again()
@@ -121,9 +129,8 @@ class _JsonlLog:
         self._index.add_meta(session_id, line, freed_seq=session.last_seq)
 
     def tidy(self) -> bool:
-        garbage = self._index.garbage_bytes
-        if garbage > max(self._compact_bytes, self._size // 2):
-            self._compact_bytes = 2 * garbage  # if this fails, not again at once
+        if self.is_untidy:
+            self._compact_bytes = 2 * self._index.garbage_bytes  # if this fails, not again at once
             self._compact()
             self._compact_bytes = _COMPACT_BYTES
         return False

@@ -41,8 +41,7 @@ class MemoryStorage:
     async def append(self, batch: Sequence[Stored | SessionMeta]) -> None:
         self.append_now(batch)
 
-    def append_now(self, batch: Sequence[Stored | SessionMeta]) -> None:
-        """Do what `append` does, for a host that publishes in the same step."""
+    def append_now(self, batch: Sequence[Stored | SessionMeta]) -> bool:
         self._check_open()
         self._check_numbers(batch)
         session: _Session | None = None
@@ -56,6 +55,7 @@ class MemoryStorage:
                 session.events.append(record.data)
             else:
                 session.meta = record
+        return True
 
     async def read(self, session_id: str, after: int, limit: int) -> list[bytes]:
         return self.read_now(session_id, after, limit)

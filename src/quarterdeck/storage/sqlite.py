@@ -17,8 +17,8 @@ from typing import Final
 
 from quarterdeck.errors import LogGap, StorageFailed
 from quarterdeck.storage.lock import PRIVATE, release_lock, take_lock, unwritable
-from quarterdeck.storage.numbering import Group
-from quarterdeck.storage.records import Batch, SessionMeta, Stored, encode_meta, listed_meta
+from quarterdeck.storage.numbering import Group, Run
+from quarterdeck.storage.records import Batch, SessionMeta, encode_meta, listed_meta
 from quarterdeck.storage.sqlite_schema import (
     DAMAGED,
     Synchronous,
@@ -40,7 +40,7 @@ _COMMIT_BYTES: Final = 2 * 8_192
 _SWEEP_ROWS: Final = 100
 """Deleted rows freed in one go, about 10 ms: a commit never waits longer for housekeeping."""
 _ROW_BYTES: Final = 64 << 10
-"""A row that has this much takes no further event: reading one event reads its row."""
+"""About as much as a row takes of more than one event: reading one event reads its row."""
 
 _UPSERT: Final = (
     "INSERT INTO sessions (id, session_id, meta, last_seq) VALUES (?, ?, ?, ?)"
@@ -85,6 +85,14 @@ class _SqliteLog:
         self._unswept: list[tuple[int, int]] = []
         self._wal_bytes = 0
         self._broken: StorageFailed | None = None
+
+    @property
+    def is_quick(self) -> bool:
+        return self._synchronous == "normal"  # no fsync but in a checkpoint
+
+    @property
+    def is_untidy(self) -> bool:
+        return bool(self._unswept) or self._wal_bytes > _CHECKPOINT_BYTES
 
     def open(self) -> None:
         self._lock = take_lock(self.path)
@@ -133,7 +141,7 @@ class _SqliteLog:
         self._unswept.append(head)
 
     def tidy(self) -> bool:
-        if not self._unswept and self._wal_bytes <= _CHECKPOINT_BYTES:
+        if not self.is_untidy:
             return False  # as after nearly every commit
         with self._failures():
             if self._unswept:
@@ -182,7 +190,6 @@ class _SqliteLog:
         self._broken = None
 
     def _store(self, group: Group) -> None:
-        metas = {meta.session_id: meta for meta in group.records if isinstance(meta, SessionMeta)}
         heads, next_id, sessions = {}, self._next_id, []
         with transaction(self._writer):
             for session_id, last_seq in group.last_seqs.items():
@@ -190,11 +197,11 @@ class _SqliteLog:
                 if head is None:
                     head, next_id = (next_id, 0), next_id + 1
                 heads[session_id] = (head[0], last_seq)
-                meta = self._encoded(metas.get(session_id), head[0])
+                meta = self._encoded(group.metas.get(session_id), head[0])
                 sessions.append((head[0], _column(session_id), meta, last_seq))
             rows = [
                 (heads[session_id][0], last_seq, count, data)
-                for session_id, last_seq, count, data in _rows(group.records)
+                for session_id, last_seq, count, data in _rows(group.runs)
             ]
             self._writer.executemany(_UPSERT, sessions)
             self._writer.executemany(_INSERT, rows)
@@ -242,30 +249,23 @@ class _SqliteLog:
             raise failure from error
 
 
-def _rows(records: Sequence[Stored | SessionMeta]) -> Iterator[tuple[str, int, int, bytes]]:
+def _rows(runs: Sequence[Run]) -> Iterator[tuple[str, int, int, bytes]]:
     """Put events that follow each other into rows: session, last seq, count and data."""
-    of, last_seq, size = "", 0, 0
-    run: list[bytes] = []
-    for record in records:
-        if not isinstance(record, Stored):
-            continue
-        if run and (record.session_id != of or size >= _ROW_BYTES):
-            yield from _row(of, last_seq, run)
-            run, size = [], 0
-        of, last_seq = record.session_id, record.seq
-        run.append(record.data)
-        size += len(record.data)
-    if run:
-        yield from _row(of, last_seq, run)
+    for session_id, last_seq, events in runs:
+        size = sum(map(len, events))
+        count = len(events) // (size // _ROW_BYTES + 1) or 1
+        before = last_seq - len(events)
+        for start in range(0, len(events), count):
+            yield from _row(session_id, before + start, events[start : start + count])
 
 
-def _row(of: str, last_seq: int, run: list[bytes]) -> Iterator[tuple[str, int, int, bytes]]:
+def _row(session_id: str, before: int, run: list[bytes]) -> Iterator[tuple[str, int, int, bytes]]:
     data, count = b"\n".join(run), len(run)
     if data.count(b"\n") == count - 1:
-        yield of, last_seq, count, data
+        yield session_id, before + count, count, data
         return
-    for number, event in enumerate(run, last_seq - count + 1):  # one of them has a line break
-        yield of, number, 1, event
+    for seq, event in enumerate(run, before + 1):  # one of them has a line break
+        yield session_id, seq, 1, event
 
 
 def _explain(path: Path, error: sqlite3.Error) -> StorageFailed:

@@ -58,6 +58,9 @@ class ThreadedStorage:
     async def append(self, batch: Sequence[Stored | SessionMeta]) -> None:
         await self._open_writer().append(batch)
 
+    def append_now(self, batch: Sequence[Stored | SessionMeta]) -> bool:
+        return self._open_writer().append_now(batch)
+
     async def read(self, session_id: str, after: int, limit: int) -> list[bytes]:
         self._open_writer()
         page = partial(self._log.read, session_id, after, limit)

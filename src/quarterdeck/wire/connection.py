@@ -125,7 +125,7 @@ class Connection:
         `on_answer` is called when the answer arrives, in the order of the wire: before anything
         that the peer sent after it is looked at, while the caller only wakes up later, or has gone
         by then. What it raises, this call raises. Cancelling the caller, or the time running out,
-        tells the peer by `$/cancel_request`.
+        tells the peer by `cancel_method` of the options.
 
         Raises:
             RpcError: if the peer answers with an error.
@@ -186,7 +186,8 @@ class Connection:
 
     def _tell_given_up(self, call_id: int) -> None:
         with suppress(ConnectionClosed):  # a peer that is gone needs no telling
-            self._outbox.put(self._writer.notification(CANCEL_REQUEST, {"requestId": call_id}))
+            method = self._options.cancel_method
+            self._outbox.put(self._writer.notification(method, {"requestId": call_id}))
 
     def _write_now(self) -> None:
         """Write without waiting for the writer's turn, which would cost a call a third of its time.

@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 
 from quarterdeck.wire.framing import MAX_HEADER, MAX_MESSAGE
+from quarterdeck.wire.messages import CANCEL_REQUEST
 from quarterdeck.wire.outbox import HIGH_WATER
 from quarterdeck.wire.reports import OnReport, log_report
 from quarterdeck.wire.vocabulary import PLAIN, Vocabulary
@@ -32,6 +33,8 @@ class ConnectionOptions:
     hold: Callable[[], anyio.Event | None] = _go_on
     """Asked after everything one read delivered is handled; if it returns an event, nothing more is
     read before that is set, and a peer that goes on writing is stopped by its full pipe."""
+    cancel_method: str = CANCEL_REQUEST
+    """The notification that tells the peer, with `requestId`, of a call that was given up."""
     max_message: int = MAX_MESSAGE
     max_header: int = MAX_HEADER
     max_requests: int = 1000

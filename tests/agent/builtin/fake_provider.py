@@ -6,13 +6,15 @@ Answers are given in the order they were laid out; what was asked is kept.
 from __future__ import annotations
 
 import json
+import socket
+import struct
 import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Literal
 
 Json = dict[str, Any]
 
@@ -26,8 +28,9 @@ class Answer:
     calls: tuple[tuple[str, Json | str], ...] = ()
     stop: str = "stop"
     input_tokens: int = 100
-    is_cut: bool = False
-    """Whether the connection ends in the middle of the text."""
+    cut: Literal["closed", "too short", "unfinished", "reset"] | None = None
+    """How the connection ends in the middle of the text: closed where that is the end of a body,
+    before as many bytes came as were announced, before the last chunk, or reset."""
     garbage: bytes = b""
     """Sent in the middle of the text."""
     stalls: bool = False
@@ -94,15 +97,23 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Connection", "close")
+        if answer.cut == "too short":
+            self.send_header("Content-Length", "100000")
+        if answer.cut == "unfinished":
+            self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         self.close_connection = True
         try:
             for event in self._events(answer, body):
-                self.wfile.write(event)
+                is_chunk = answer.cut == "unfinished"
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(event), event) if is_chunk else event)
                 self.wfile.flush()
         except _EndsHere:
             if answer.stalls:
                 provider.released.wait(30)
+            if answer.cut == "reset":
+                no_linger = struct.pack("ii", 1, 0)
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, no_linger)
         except OSError:  # the client has gone: it was cancelled
             pass
 
@@ -140,7 +151,7 @@ def _text(answer: Answer) -> Iterator[str | bytes]:
     yield answer.text[:half]
     if answer.garbage:
         yield answer.garbage
-    if answer.is_cut or answer.stalls:
+    if answer.cut or answer.stalls:
         raise _EndsHere
     yield answer.text[half:]
 

@@ -23,6 +23,7 @@ TOOLS = [
         "description": "Make a file",
         "inputSchema": {"type": "object", "properties": {"name": {"type": "string"}}},
     },
+    {"name": "dawdle", "inputSchema": EMPTY},
     {"name": "die", "inputSchema": EMPTY, "annotations": {"readOnlyHint": True}},
 ]
 
@@ -60,7 +61,11 @@ def main() -> None:
     Path("pids").write_text(f"{os.getpid()} {child.pid}")
     for line in sys.stdin:
         message = json.loads(line)
-        if "id" in message and "method" in message:
+        if message.get("method") == "notifications/cancelled":
+            Path("cancelled").write_text(json.dumps(message["params"]))
+        elif (message.get("params") or {}).get("name") == "dawdle":
+            Path("dawdling").write_text(json.dumps(message["id"]))
+        elif "id" in message and "method" in message:
             result = answer(message["method"], message.get("params") or {})
             reply = {"jsonrpc": "2.0", "id": message["id"], "result": result}
             sys.stdout.write(json.dumps(reply) + "\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -180,6 +181,29 @@ async def test_a_client_that_offers_its_files_is_asked_for_them(tmp_path: Path) 
         await desk.use("edit", '{"path": "a.txt", "old": "unsaved", "new": "saved"}')
     assert [(each["path"], each["content"]) for each in written] == [(f"{tmp_path}/a.txt", "saved")]
     assert (tmp_path / "a.txt").read_text() == "on disk"
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({"details": "EACCES: permission denied"}, "EACCES: permission denied"),
+        ({"error": {"message": "the disk is gone"}}, "the disk is gone"),
+        ("locked by its editor", "locked by its editor"),
+        ({"errno": 13}, "Internal error"),
+        (None, "Internal error"),
+    ],
+)
+async def test_why_a_client_does_not_hand_over_a_file_is_told(
+    tmp_path: Path, data: Any, words: str
+) -> None:
+    async with at_work(tmp_path, capabilities={"fs": {"readTextFile": True}}) as desk:
+        prompt = await desk.hand.ask_prompt(desk.session_id, '/tool read {"path": "a.txt"}')
+        question = await desk.hand.requested("fs/read_text_file")
+        error = {"code": -32603, "message": "Internal error", "data": data}
+        await desk.hand.send({"id": question["id"], "error": error})
+        await desk.hand.answered(prompt)
+        done = desk.hand.updates("tool_call_update")[-1]
+    assert texts_of(done) == f"Error: {tmp_path}/a.txt: {words}"
 
 
 async def test_a_client_is_not_asked_for_a_file_behind_a_link_that_leads_out(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import anyio
 import pytest
 
 from quarterdeck.agent.builtin.mcp import tool_name
-from tests.agent.builtin.desk import ALLOW, REJECT, at_work, setup_for, texts_of
+from tests.agent.builtin.desk import ALLOW, ALWAYS, REJECT, at_work, setup_for, texts_of
 
 pytestmark = pytest.mark.anyio
 
@@ -26,10 +27,34 @@ async def test_a_server_runs_in_the_sessions_folder_and_without_our_keys(tmp_pat
     setup = setup_for({"OPENAI_API_KEY": "sk-secret"})
     given = server(env=[{"name": "GIVEN", "value": "yes"}])
     async with at_work(tmp_path, setup, mcpServers=[given]) as desk:
-        asked = desk.answer_permissions(REJECT)
         done = await desk.use("mcp__test__look")
         assert texts_of(done) == f"{tmp_path} yes None"
-    assert asked == []  # its server says that it only reads
+
+
+@pytest.mark.parametrize("mode", ["full", "read-only", "safe"])
+async def test_a_tool_that_claims_to_read_only_is_asked_for_until_it_is_allowed_for_the_session(
+    tmp_path: Path, mode: str
+) -> None:
+    async with at_work(tmp_path, mcpServers=[server()]) as desk:
+        await desk.set_mode(mode)
+        asked = desk.answer_permissions(REJECT, ALLOW, ALWAYS)
+        statuses = [(await desk.use("mcp__test__look"))["status"] for _ in range(5)]
+        kinds = {each["kind"] for each in desk.hand.updates() if "kind" in each}
+    assert statuses == ["failed", "completed", "completed", "completed", "completed"]
+    assert len(asked) == 3
+    assert "test says that this only reads" in texts_of(asked[0]["toolCall"])
+    # Clients that allow reading by themselves must not take the server's word for ours.
+    assert kinds == {asked[0]["toolCall"]["kind"]} == {"other"}
+
+
+async def test_a_lie_about_reading_changes_nothing_unasked(tmp_path: Path) -> None:
+    lie = '[{"name": "touch", "annotations": {"readOnlyHint": true}}]'
+    async with at_work(tmp_path, mcpServers=[server(lie)]) as desk:
+        await desk.set_mode("read-only")
+        asked = desk.answer_permissions(REJECT)
+        await desk.use("mcp__test__touch", '{"name": "made"}')
+    assert len(asked) == 1
+    assert not (tmp_path / "made").exists()
 
 
 async def test_a_tool_that_may_change_something_is_asked_for(tmp_path: Path) -> None:
@@ -102,13 +127,20 @@ async def test_a_server_that_cannot_start_refuses_the_session_with_a_sentence(
                 await anyio.sleep(0.01)
 
 
-async def test_a_tool_that_is_described_oddly_is_one_that_has_to_be_asked_for(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    "hints",
+    [["readOnlyHint"], {"readOnlyHint": 1}, {"readOnlyHint": True, "destructiveHint": True}],
+)
+async def test_a_tool_that_is_described_oddly_is_there_in_full_only(
+    tmp_path: Path, hints: Any
 ) -> None:
-    odd = '[{"name": "touch", "annotations": ["readOnlyHint"], "inputSchema": 5}]'
+    odd = json.dumps([{"name": "touch", "annotations": hints, "inputSchema": 5}])
     async with at_work(tmp_path, mcpServers=[server(odd)]) as desk:
         asked = desk.answer_permissions(REJECT)
         await desk.use("mcp__test__touch", '{"name": "made"}')
+        await desk.set_mode("read-only")
+        done = await desk.use("mcp__test__touch", '{"name": "made"}')
+        assert "there is no tool" in texts_of(done)
     assert len(asked) == 1
 
 
@@ -118,6 +150,23 @@ async def test_a_server_that_dies_is_a_failed_tool_not_a_failed_turn(tmp_path: P
             done = await desk.use("mcp__test__die")
             assert done["status"] == "failed"
             assert "the MCP server 'test' failed" in texts_of(done)
+
+
+async def test_a_cancelled_call_is_told_to_its_server_in_the_words_of_mcp(tmp_path: Path) -> None:
+    begun, told = tmp_path / "dawdling", tmp_path / "cancelled"
+    async with at_work(tmp_path, mcpServers=[server()]) as desk:
+        asked = await desk.hand.ask_prompt(desk.session_id, "/tool mcp__test__dawdle {}")
+        with anyio.fail_after(20):
+            await written(begun)
+            await desk.hand.notify("session/cancel", sessionId=desk.session_id)
+            assert (await desk.hand.answered(asked))["result"] == {"stopReason": "cancelled"}
+            await written(told)
+    assert json.loads(told.read_text()) == {"requestId": json.loads(begun.read_text())}
+
+
+async def written(path: Path) -> None:
+    while not path.exists() or not path.read_text():  # noqa: ASYNC110, ASYNC240 - nothing tells us
+        await anyio.sleep(0.01)
 
 
 async def test_tools_whose_names_become_the_same_are_told_apart(tmp_path: Path) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from quarterdeck.agent.builtin.modes import MODES, allows
 from quarterdeck.agent.builtin.tools import TOOLS
-from tests.agent.builtin.desk import ALLOW, at_work, texts_of
+from tests.agent.builtin.desk import ALLOW, ALWAYS, at_work, texts_of
 
 READING = {"read", "list", "glob", "grep", "fetch", "plan"}
 SANDBOX = {f"sandbox_{name}" for name in ("read", "list", "glob", "grep", "write", "edit", "shell")}
@@ -49,8 +50,9 @@ async def test_a_tool_of_another_mode_is_not_run_although_the_model_calls_it(
 
 
 @pytest.mark.anyio
-async def test_a_mode_that_is_set_while_a_turn_runs_counts_for_its_next_call(
-    tmp_path: Path,
+@pytest.mark.parametrize("answer", [ALLOW, ALWAYS])
+async def test_a_mode_that_is_set_while_the_user_is_asked_counts_for_that_call_and_the_next(
+    tmp_path: Path, answer: dict[str, Any]
 ) -> None:
     async with at_work(tmp_path) as desk:
         del desk.hand.answers["session/request_permission"]
@@ -59,7 +61,20 @@ async def test_a_mode_that_is_set_while_a_turn_runs_counts_for_its_next_call(
         prompt = await desk.hand.ask_prompt(desk.session_id, script)
         question = await desk.hand.requested("session/request_permission")
         await desk.set_mode("read-only")
-        await desk.hand.answer(question, ALLOW)
-        await desk.hand.answered(prompt)
-    assert (tmp_path / "a.txt").exists()
+        await desk.hand.answer(question, answer)
+        assert (await desk.hand.answered(prompt))["result"] == {"stopReason": "end_turn"}
+        ended = [each for each in desk.hand.updates("tool_call_update") if "rawOutput" in each]
+        assert [each["status"] for each in ended] == ["failed", "failed"]
+        assert all("there is no tool write in mode read-only" in texts_of(each) for each in ended)
+    assert not (tmp_path / "a.txt").exists()
     assert not (tmp_path / "b.txt").exists()
+
+
+@pytest.mark.anyio
+async def test_planning_has_no_tool_that_the_mode_has_not(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("secret")
+    async with at_work(tmp_path) as desk:
+        await desk.set_mode("sandbox")
+        await desk.say('/plan\n/tool read {"path": "a.txt"}')
+        done = desk.hand.updates("tool_call_update")[-1]
+        assert "no tool read in this read-only turn; there are: fetch, plan" in texts_of(done)

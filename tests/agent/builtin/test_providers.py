@@ -213,14 +213,16 @@ async def test_a_provider_that_keeps_failing_is_asked_a_few_times_only(
     assert len(provider.asked) == 3
 
 
+@pytest.mark.parametrize("cut", ["closed", "too short", "unfinished", "reset"])
 @pytest.mark.parametrize("kind", KINDS)
 async def test_an_answer_that_breaks_off_is_an_error_and_what_was_said_is_kept(
-    provider: FakeProvider, tmp_path: Path, kind: str
+    provider: FakeProvider, tmp_path: Path, kind: str, cut: Any
 ) -> None:
-    provider.will(Answer(text="half of it and no more", is_cut=True), Answer(text="again"))
+    provider.will(Answer(text="half of it and no more", cut=cut), Answer(text="again"))
     async with at_work(tmp_path, configured(provider, kind)) as desk:
         message = await failure(desk)
-        assert "broke off" in message or "could not be reached" in message
+        assert "the answer broke off" in message
+        assert message.endswith("send the prompt again")
         assert desk.text.startswith("half of it")
         assert (await desk.say("go on"))["result"] == {"stopReason": "end_turn"}
     assert "half of it" in str(provider.asked[-1])
@@ -232,7 +234,7 @@ async def test_an_answer_that_is_no_json_is_an_error(
 ) -> None:
     provider.will(Answer(text="some text", garbage=b'{"choices": [{"del'))
     async with at_work(tmp_path, configured(provider, kind)) as desk:
-        assert await failure(desk)
+        assert "the answer could not be read" in await failure(desk)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from quarterdeck.agent.builtin import sandbox
 from quarterdeck.errors import ToolFailed
-from tests.agent.builtin.desk import REJECT, Desk, at_work, texts_of
+from tests.agent.builtin.desk import REJECT, Desk, at_work, setup_for, texts_of
 
 pytestmark = pytest.mark.anyio
 
@@ -37,27 +41,65 @@ async def test_files_of_the_sandbox_are_not_the_users_and_end_with_the_session(
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]  # noqa: ASYNC240
 
 
+PROBES = {
+    "bwrap": "bwrap --unshare-all --ro-bind / / --size 1000000 --tmpfs /tmp -- true",
+    "unshare": "unshare --user --map-root-user --mount --pid --net --fork mount -t tmpfs none /mnt",
+}
+"""By which a test finds out for itself what a program of this machine is able to do."""
+
+
+@pytest.fixture(params=PROBES)
+def can_isolate(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[bool]:
+    """Let only one of the programs be installed, if it is; tell whether it can do what we need."""
+    found = shutil.which(request.param)
+    probe = ["sh", "-c", PROBES[request.param]]
+    is_able = subprocess.run(probe, capture_output=True, check=False).returncode == 0
+    folder = tmp_path_factory.mktemp("programs")
+    if found is not None:
+        (folder / request.param).symlink_to(found)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(folder))
+        sandbox._how.cache_clear()  # noqa: SLF001 - it was found out for another PATH
+        yield is_able
+    sandbox._how.cache_clear()  # noqa: SLF001
+
+
+SPYING = """
+cat {mine} && echo LEAKED
+touch /usr/here 2>/dev/null && echo WROTE
+mkdir /here 2>/dev/null && echo WROTE
+touch /dev/here 2>/dev/null && echo WROTE
+mount -t tmpfs none /tmp 2>/dev/null && echo MOUNTED
+test $(ls /sys/class/net 2>/dev/null | wc -l) -gt 0 && echo NETWORK
+test $(tail -n +3 /proc/net/dev | grep -vc " lo:") -gt 0 && echo NETWORK
+test -e /proc/{pid}/cmdline && echo PROCESS
+cat /proc/[0-9]*/environ | tr '\\0' '\\n' | grep SECRET
+grep CapEff /proc/self/status | grep -v 0000000000000000
+head -c 100000000 /dev/zero > /tmp/large 2>/dev/null && echo MEMORY
+echo made > made.txt
+echo done
+"""
+
+
 async def test_a_command_of_the_sandbox_sees_nothing_of_the_user_or_is_refused(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, can_isolate: bool
 ) -> None:
-    (tmp_path / "mine.txt").write_text("mine")
-    script = f"""
-        cat {tmp_path}/mine.txt && echo LEAKED
-        touch /usr/here 2>/dev/null && echo WROTE
-        test $(ls /sys/class/net /proc/net/dev 2>/dev/null | wc -l) -gt 1 && echo NETWORK
-        kill -0 {1_000_000} 2>/dev/null && echo PROCESS
-        echo made > made.txt; env | grep -c SECRET; ls
-    """
-    async with at_work(tmp_path) as desk:
+    monkeypatch.setenv("SECRET", "SECRET")
+    mine = tmp_path / "mine.txt"
+    mine.write_text("mine")
+    script = SPYING.format(mine=mine, pid=os.getpid())
+    async with at_work(tmp_path, setup_for({"SECRET": "SECRET"})) as desk:
         await in_sandbox(desk)
         done = await desk.use("sandbox_shell", json.dumps({"command": script}))
-        if sandbox.is_possible():
-            output = texts_of(done)
-            for sign in ("LEAKED", "WROTE", "NETWORK", "PROCESS"):
-                assert sign not in output
-            assert "made.txt" in output
+        if can_isolate:
+            assert done["status"] == "completed", texts_of(done)
+            said = texts_of(done).splitlines()
+            assert said[1:-1] == [f"cat: {mine}: No such file or directory", "done"]
             assert texts_of(await desk.use("sandbox_read", '{"path": "made.txt"}')) == "made"
         else:
+            assert done["status"] == "failed"
             assert "cannot isolate commands" in texts_of(done)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]  # noqa: ASYNC240
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.testing.driving import Driver
+from tests.testing.driving import Driver, wait_until_gone
 
 pytestmark = pytest.mark.slow
 
@@ -93,6 +94,28 @@ def test_a_killed_agent_leaves_a_conversation_that_can_go_on(tmp_path: Path) -> 
         said, answer = driver.read_until_answer(driver.prompt(session_id, "/recall"))
         assert answer["result"] == {"stopReason": "end_turn"}
         assert "I remember 1 prompts" in text_of(said)
+
+
+@pytest.mark.parametrize("way", ["input", "output"])
+def test_servers_and_commands_end_when_the_client_leaves(tmp_path: Path, way: str) -> None:
+    program = str(Path(__file__).with_name("mcp_server.py"))
+    server = {"name": "test", "command": sys.executable, "args": [program], "env": []}
+    with agent(tmp_path) as driver:
+        driver.call("initialize", protocolVersion=1)
+        created = driver.call("session/new", cwd=str(tmp_path), mcpServers=[server])
+        script = '/tool shell {"command": "echo \\" $$\\" >> pids; echo ready; sleep 1000"}'
+        driver.prompt(created["result"]["sessionId"], script)
+        while "ready\\n" not in json.dumps(message := driver.read()):
+            if message.get("method") == "session/request_permission":
+                driver.select_option(message, "allow_once")
+        assert driver.process.stdout is not None
+        (driver.close if way == "input" else driver.process.stdout.close)()
+        assert driver.status() == 0
+        assert driver.process.stderr is not None
+        assert driver.process.stderr.read() == b""
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    assert len(pids) == 3
+    assert all(wait_until_gone(pid) for pid in pids)
 
 
 def test_the_model_is_chosen_by_option_environment_and_file(tmp_path: Path) -> None:

@@ -43,6 +43,9 @@ def everything() -> Log:
     asked = {"questions": questions}
     log.update("tool_call", toolCallId="t7", title="AskUserQuestion", rawInput=asked)
     log.update("tool_call_update", toolCallId="t7", status="completed", content=[TEXT])
+    fields = {"db": {"type": "string", "enum": ["PostgreSQL", "MySQL"]}}
+    form = {"mode": "form", "message": "Which?", "requestedSchema": {"properties": fields}}
+    log.form(form, "pending").form(form, "answered", action="accept")
     log.update("plan", entries=[{"content": "a", "priority": "high", "status": "pending"}])
     log.update("current_mode_update", currentModeId="plan")
     log.update("notice", severity="warning", title="Careful", description="Slow today.")

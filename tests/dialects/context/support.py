@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from quarterdeck.dialects.context import ContextEvent, ContextProjector
-from quarterdeck.protocol import Event, make_session_event, normalize_session_update
+from quarterdeck.protocol import (
+    ELICITATION_UPDATED,
+    Event,
+    make_session_event,
+    normalize_session_update,
+)
 
 SESSION = {"sessionId": "s", "cwd": "/p", "agentDefinitionId": "claude"}
 START = 1_700_000_000_000
@@ -63,6 +68,12 @@ class Log:
         outcome = {"outcome": "selected", "optionId": option_id, **more}
         payload = {"requestId": request_id, "status": "answered", "outcome": outcome}
         return self.add("permission-request-resolved", payload)
+
+    def form(self, request: dict[str, Any], status: str = "pending", **more: Any) -> Log:
+        payload = {"requestId": "elic-1", "sessionId": "s", "status": status, "request": request}
+        update = {"sessionUpdate": ELICITATION_UPDATED, **payload, **more}
+        mark = {"quarterdeck": {"added": "the agent asked a person"}}
+        return self.add("unrecognized-update", update, mark)
 
     def finished(self, reason: str = "end_turn", **more: Any) -> Log:
         return self.add("prompt-finished", {"stopReason": reason, **more}).status("active")

@@ -252,3 +252,16 @@ def test_substitutions_within_each_other_have_an_end() -> None:
 def test_no_line_raises_and_none_that_cannot_be_read_is_low(line: str) -> None:
     parsed = parse_command_line(line)
     assert parsed.is_complete or risk_of_command(line) != "low"
+
+
+WORDS = ["ls", "-la", "if", "then", "function", "done", "time", "a/b.py", "x:y@1,2", "", "X=1"]
+OTHERS = ["&&", "||", "|", ";", "2>&1", "'a b'", "''", "'a'b", "2", "&", "--x=y", "é", "'$(rm a)'"]
+PLAIN = st.lists(st.sampled_from(WORDS + OTHERS), max_size=7).map(" ".join)
+
+
+@given(PLAIN)
+def test_a_plain_line_is_read_like_any_other(line: str) -> None:
+    # What follows makes a line one that has to be read with care, and runs one command more.
+    careful = parse_command_line(f"{line}\nend $x")
+    assert parse_command_line(line).commands == careful.commands[:-1]
+    assert parse_command_line(line).is_complete == careful.is_complete

@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 
-from quarterdeck.dialects.context import ContextProjector, SessionFacts, resolution
+from quarterdeck.dialects.context import (
+    ContextProjector,
+    EnvironmentAgent,
+    SessionFacts,
+    resolution,
+)
 from quarterdeck.protocol import SessionSnapshotWire, decode_event, make_host_event
 from tests.dialects.context.support import SESSION, START, Log, edit_diff, every, only, statuses
 
@@ -302,6 +307,17 @@ def test_a_turn_ends_the_calls_it_left_open(reason: str, code: str) -> None:
     assert not every(told, "tool:result")
 
 
+def test_what_a_running_call_puts_out_is_not_taken_for_its_arguments() -> None:
+    log = Log().started().prompted()
+    log.update("tool_call", toolCallId="t", title="list", kind="other", status="in_progress")
+    shown = [text('{"found": 3}')]
+    log.update("tool_call_update", toolCallId="t", status="in_progress", content=shown)
+    log.update("tool_call_update", toolCallId="t", status="completed")
+    told = log.told()
+    assert every(told, "tool:args_delta") == []
+    assert only(told, "tool:result").output == '{"found": 3}'
+
+
 def test_a_later_turn_may_use_an_id_again() -> None:
     log = Log().started().prompted()
     called(log, "Read", {})
@@ -577,6 +593,13 @@ def test_a_missing_sign_in_is_told_to_people() -> None:
     assert only(told, "interaction:notification").level == "warning"
 
 
+def test_the_ways_to_sign_in_are_named_if_the_error_has_them() -> None:
+    methods = [{"id": "a", "name": "Browser"}, {"id": "key"}]
+    error = {"code": -32000, "message": "no", "data": {"authMethods": methods}}
+    told = Log().started().prompted().finished(error=error).told()
+    assert only(told, "interaction:notification").message == "no; sign in with Browser or key"
+
+
 def test_a_rate_limit_tells_when_to_try_again() -> None:
     error = {"code": 1, "message": "Too many requests", "data": {"retry_after": 12}}
     limit = only(Log().started().prompted().finished(error=error).told(), "resource:rate_limit")
@@ -600,6 +623,58 @@ def test_tokens_add_up_over_turns_and_cost_is_told_as_it_grows() -> None:
     costs = [(each.delta.total, each.cumulative.total) for each in every(told, "resource:cost")]
     assert costs == [(1.0, 1.0), (0.5, 1.5)]
     assert not every(told, "resource:context_window")
+
+
+@pytest.mark.parametrize(
+    "counted",
+    [
+        {"input_tokens": 12, "output_tokens": 3},
+        {"inputTokens": 12, "outputTokens": 3, "cachedInputTokens": 2},
+    ],
+)
+def test_tokens_that_an_agent_tells_only_beside_its_answer_count(counted: dict[str, int]) -> None:
+    log = Log().started().prompted()
+    log.add(
+        "prompt-finished",
+        {"stopReason": "end_turn"},
+        {"_meta": {"quota": {"token_count": counted}}},
+    )
+    usage = only(log.told(), "resource:token_usage")
+    assert (usage.delta.input_tokens, usage.delta.output_tokens) == (12, 3)
+    assert usage.delta.cache_read_tokens == counted.get("cachedInputTokens")
+
+
+def test_what_an_agent_tells_in_its_answer_is_not_counted_twice() -> None:
+    beside = {"_meta": {"quota": {"token_count": {"inputTokens": 9, "outputTokens": 9}}}}
+    used = {"stopReason": "end_turn", "usage": {"inputTokens": 1, "outputTokens": 2}}
+    told = Log().started().prompted().add("prompt-finished", used, beside).told()
+    assert only(told, "resource:token_usage").cumulative.input_tokens == 1
+
+
+@pytest.mark.parametrize(
+    ("session", "expected"),
+    [
+        ("s", ("gemini-cli", "0.61.0", "Gemini CLI")),
+        (SESSION, ("claude", "0.61.0", "Gemini CLI")),
+        (
+            SessionFacts(
+                session_id="s",
+                agent=EnvironmentAgent(name="g", version="1", display_name="My own"),
+            ),
+            ("g", "0.61.0", "My own"),
+        ),
+    ],
+)
+def test_who_the_agent_says_it_is_completes_what_its_owner_says(
+    session: Any, expected: tuple[str, ...]
+) -> None:
+    info = {"name": "gemini-cli", "title": "Gemini CLI", "version": "0.61.0"}
+    log = Log().add("session-config-init", {}, {"agentInfo": info}).status("active")
+    projector = ContextProjector(session)
+    told = [each for event in log.events for each in projector.feed(event)]
+    agent = only(told, "environment:info").context.agent
+    assert (agent.name, agent.version, agent.display_name) == expected
+    assert only(told, "session:started").agent == expected[0]
 
 
 def test_the_context_window_is_a_percentage() -> None:

@@ -14,7 +14,12 @@ from quarterdeck.dialects.context import (
     decode_context_event,
     encode_context_event,
 )
-from quarterdeck.protocol import Event, make_session_event, normalize_session_update
+from quarterdeck.protocol import (
+    ELICITATION_UPDATED,
+    Event,
+    make_session_event,
+    normalize_session_update,
+)
 from tests.dialects.context.story import everything
 from tests.dialects.context.support import OPTIONS, SESSION
 
@@ -198,8 +203,54 @@ HOST = (
         st.dictionaries(st.sampled_from(["modes", "configOptions"]), JSON),
     )
 )
+FIELD = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": st.sampled_from(["string", "boolean", "integer", "number", "array"]) | JSON,
+        "title": TEXTS | JSON,
+        "enum": st.lists(JSON, max_size=2) | JSON,
+        "enumNames": st.lists(JSON, max_size=2) | JSON,
+        "oneOf": st.lists(st.fixed_dictionaries({"const": JSON}) | JSON, max_size=2) | JSON,
+        "items": st.fixed_dictionaries({"enum": JSON}) | JSON,
+        "default": JSON,
+    },
+)
+FORM = st.fixed_dictionaries(
+    {},
+    optional={
+        "mode": st.sampled_from(["form", "url"]) | JSON,
+        "message": TEXTS | JSON,
+        "url": TEXTS | JSON,
+        "requestedSchema": st.fixed_dictionaries(
+            {},
+            optional={
+                "properties": st.dictionaries(TEXTS, FIELD | JSON, max_size=3) | JSON,
+                "required": st.lists(TEXTS | JSON, max_size=2) | JSON,
+            },
+        )
+        | JSON,
+    },
+)
+MARK = {"quarterdeck": {"added": "the agent asked a person"}}
+ASKED = st.fixed_dictionaries(
+    {"sessionUpdate": st.just(ELICITATION_UPDATED), "requestId": st.sampled_from(["e1", "e2"])},
+    optional={
+        "status": st.sampled_from(["pending", "answered", "superseded"]) | JSON,
+        "request": FORM | JSON,
+        "action": st.just("accept") | JSON,
+        "completed": st.booleans() | JSON,
+    },
+).map(lambda payload: ("unrecognized-update", payload, MARK))
+BESIDE: st.SearchStrategy[tuple[str, Any, Any]] = st.builds(
+    lambda kind, meta, info: (kind, {}, {"_meta": meta, "agentInfo": info}),
+    st.sampled_from(["prompt-finished", "session-config-init"]),
+    st.fixed_dictionaries({"quota": st.fixed_dictionaries({"token_count": JSON}) | JSON}) | JSON,
+    st.fixed_dictionaries({}, optional={"name": JSON, "title": JSON, "version": JSON}) | JSON,
+)
 SAID = (
     CHUNKS
+    | ASKED
+    | BESIDE
     | st.builds(_update, st.sampled_from(["tool_call", "tool_call_update"]), CALLS)
     | st.builds(_update, VARIANTS, FIELDS)
     | HOST

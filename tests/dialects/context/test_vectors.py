@@ -1,42 +1,51 @@
-"""Recordings of real agents, projected: each as it was once read and found right."""
+"""Recordings of real agents through a host, and a log made up, as they were once read."""
 
 from __future__ import annotations
-
-import json
 
 import pytest
 
 from quarterdeck.dialects.context import EVENT_CLASSES
-from tests.dialects.context.recordings import (
+from tests.dialects.context.golden import (
     GOLDEN,
+    LEFT_OUT,
+    MADE_UP,
     RECORDINGS,
     TRACES,
-    log_of,
-    project,
-    shortened,
+    golden,
+    made_up,
+    projected,
+    read,
 )
-from tests.dialects.context.story import everything
+from tests.dialects.packets.golden import recorded
 
 
+@pytest.mark.parametrize("name", [*RECORDINGS, MADE_UP])
+def test_the_log_of_a_recording_is_told_as_it_was_reviewed(name: str) -> None:
+    for session in read(name):
+        assert projected(session["session"], session["log"]) == session["context"]
+
+
+def test_every_golden_projection_has_its_log() -> None:
+    assert sorted(path.stem for path in GOLDEN.iterdir()) == sorted([*RECORDINGS, MADE_UP])
+    assert len(RECORDINGS) >= 12
+
+
+def test_every_event_type_is_in_a_golden_projection() -> None:
+    told = [
+        event["type"]
+        for name in [*RECORDINGS, MADE_UP]
+        for session in read(name)
+        for event in session["context"]
+    ]
+    assert set(told) == set(EVENT_CLASSES)
+
+
+def test_the_log_that_is_made_up_is_the_one_that_is_kept() -> None:
+    assert golden(made_up()) == read(MADE_UP)
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
 @pytest.mark.parametrize("name", RECORDINGS)
-def test_a_recording_is_told_as_its_golden_projection(name: str) -> None:
-    golden = (GOLDEN / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
-    told = [shortened(event) for event in project(log_of(TRACES / f"{name}.jsonl"))]
-    assert told == [json.loads(line) for line in golden]
-
-
-def test_every_golden_projection_has_its_recording() -> None:
-    assert sorted(path.stem for path in GOLDEN.glob("*.jsonl")) == sorted(RECORDINGS)
-
-
-def test_every_event_type_is_told_by_something_in_a_log() -> None:
-    assert set(everything().types()) == set(EVENT_CLASSES)
-
-
-@pytest.mark.parametrize("path", sorted(TRACES.glob("*.jsonl")), ids=lambda path: path.stem)
-def test_every_recording_is_told_with_dense_numbers(path: object) -> None:
-    numbers: dict[str, int] = {}
-    for event in project(log_of(TRACES / str(path))):
-        assert event.seq == numbers.get(event.session_id, 0) + 1
-        numbers[event.session_id] = event.seq
-    assert numbers
+async def test_a_recording_played_through_a_host_gives_the_same(name: str) -> None:
+    assert golden(await recorded(TRACES / f"{name}.jsonl", LEFT_OUT)) == read(name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -34,20 +34,20 @@ LEFT_OUT = frozenset(
 )
 
 
-async def recorded(recording: Path) -> dict[str, list[Json]]:
+async def recorded(recording: Path, left_out: Collection[str] = LEFT_OUT) -> dict[str, list[Json]]:
     """Play a recording; return the log of each session, the same every time."""
     with tempfile.TemporaryDirectory() as folder:
         outcome = await play(recording, Path(folder))
     assert not outcome.problems
-    return {name: _settled(events) for name, events in outcome.logs.items()}
+    return {name: _settled(events, left_out) for name, events in outcome.logs.items()}
 
 
-def _settled(events: list[Event]) -> list[Json]:
+def _settled(events: list[Event], left_out: Collection[str]) -> list[Json]:
     """Replace what differs from run to run: numbers, times, and the ids that the host gives."""
     settled: list[Json] = []
     names: dict[str, str] = {}
     for event in events:
-        if event.type in LEFT_OUT:
+        if event.type in left_out:
             continue
         seq = len(settled) + 1
         settled.append({**to_json(event), "seq": seq, "ts": FIRST_TS + 10 * seq})
@@ -88,7 +88,7 @@ def written(sessions: list[Json]) -> str:
     parts = []
     for session in sessions:
         lines = [f'{{"session": {json.dumps(session["session"])}']
-        for key in ("log", "packets", "rows"):
+        for key in [key for key in session if key != "session"]:
             inner = ",\n  ".join(json.dumps(each, ensure_ascii=False) for each in session[key])
             lines.append(f'"{key}": [\n  {inner}\n ]' if inner else f'"{key}": []')
         parts.append(",\n ".join(lines) + "}")

@@ -308,7 +308,7 @@ def test_a_plan_comes_beside_the_progress_of_its_tool() -> None:
     assert types(packets) == ["tool_call", "tool_call_progress", "agent_plan_update"]
 
 
-@pytest.mark.parametrize("reason", ["end_turn", "max_tokens"])
+@pytest.mark.parametrize("reason", ["end_turn", "max_tokens", "stop_sequence"])
 def test_the_end_of_a_turn_is_the_documented_example(reason: str) -> None:
     example = {"_meta": {}, "stopReason": reason, "type": "prompt_response"}
     assert project([finished(reason)]) == [example]
@@ -334,6 +334,14 @@ def test_an_artifact_is_announced_in_meta(kind: str) -> None:
         }
     )
     assert packet == {"type": "artifact_created", "artifact": artifact}
+
+
+@pytest.mark.parametrize("more", [{}, {"preview_url": None}, {"preview_url": "/preview/1"}])
+def test_an_artifact_may_have_a_preview(more: Json) -> None:
+    artifact = {"id": "1", "type": "web_app", "name": "n", "path": "outputs/n", **more}
+    packet = last(progress(status="completed", _meta={"artifact": artifact}))
+    assert packet == {"type": "artifact_created", "artifact": artifact}
+    assert msgspec.convert(packet, PACKET_TYPES["artifact_created"]) == packet
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ OURS = {
     "prompt-finished",
 }
 SET_BY_US = {"current-mode-update", "config-options-update"}  # also emitted when the host sets one
+CANCELLED = {"outcome": "cancelled"}
 Json = dict[str, Any]
 Calls = dict[str, Callable[[Host, Json, str], Awaitable[Any]]]
 
@@ -87,6 +88,9 @@ class Recording:
         self.steps: list[list[Any]] = []
         self.calls: list[Call] = []
         self.updates: dict[str, list[Json]] = {}
+        self.outcomes: list[Json] = []
+        """How the permission requests were answered, in their order."""
+        self._permissions: dict[Any, int] = {}
         self._asked: dict[Any, Call] = {}
         records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         for n, record in enumerate(records):
@@ -99,8 +103,14 @@ class Recording:
         is_first = method == "initialize" and not self.calls
         if direction == "c2a" and (method in CALLS or is_first):
             self._take_call(n, message)
+        elif direction == "c2a" and message.get("id") in self._permissions:
+            answered = (message.get("result") or {}).get("outcome")
+            self.outcomes[self._permissions.pop(message["id"])] = answered or CANCELLED
         elif direction == "a2c" and method is not None:
             self.steps.append(["send", message])
+            if method == "session/request_permission":
+                self._permissions[message["id"]] = len(self.outcomes)
+                self.outcomes.append(CANCELLED)
             if method == "session/update":
                 params = message["params"]
                 self.updates.setdefault(params["sessionId"], []).append(params["update"])
@@ -190,6 +200,7 @@ async def play(path: Path, folder: Path) -> Outcome:
     command = [sys.executable, "-I", "-S", str(HERE / "replay_agent.py")]
     agent = definition([*command, str(folder / "steps.json"), str(folder / "skipped")])
     outcome = Outcome()
+    outcomes = iter(recording.outcomes)
     told = Seen()
     logs = outcome.logs
     async with running(kill_timeout_ms=2000) as host:
@@ -201,7 +212,7 @@ async def play(path: Path, folder: Path) -> Outcome:
                 session_id = event.payload["sessionId"]
                 host.subscribe(session_id, 0, logs.setdefault(session_id, []).append)
             if event.type == "permission-updated" and event.payload["status"] == "pending":
-                _ = host.respond_permission(event.payload["requestId"], {"outcome": "cancelled"})
+                _ = host.respond_permission(event.payload["requestId"], next(outcomes, CANCELLED))
 
         host.subscribe(None, 0, follow)
         try:

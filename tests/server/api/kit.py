@@ -28,7 +28,7 @@ Json = dict[str, Any]
 
 def scripted(*steps: Json, **more: Any) -> AgentSettings:
     """Return the settings of an agent that plays these steps in every turn."""
-    methods = {"session/resume": [{"result": {}}], "session/close": [{"result": {}}]}
+    methods: Json = {"session/resume": [{"result": {}}], "session/close": [{"result": {}}]}
     turns = [{"steps": list(steps)}]
     scenario = {"name": "test", "capabilities": CAN, "turns": turns, "methods": methods, **more}
     command = scripted_agent(scenario, pace=0.0)
@@ -59,9 +59,11 @@ class Client:
 
     async def until(self, path: str, is_true: Callable[[Any], Any]) -> Any:
         """Ask until the answer is as wanted; the test's patience is the limit."""
-        while not is_true(answer := await self.get(path)):
-            await anyio.sleep(0.01)
-        return answer
+        while True:
+            answer = await self.get(path)
+            if is_true(answer):
+                return answer
+            await anyio.sleep(0.01)  # there is nothing to wait for: it is another program's
 
     # ---- what nearly every test does -----------------------------------------------------------
 
@@ -108,6 +110,9 @@ async def client_of(home: Path, url: str, token: str | None = None) -> AsyncIter
 async def running(given: HubOptions) -> AsyncIterator[tuple[Hub, Client]]:
     """Run a hub on a port, and give the owner's client."""
     with anyio.fail_after(PATIENCE):
-        async with Hub(given) as hub, serving(hub) as address:
-            async with client_of(given.home, address.url) as client:
-                yield hub, client
+        async with (
+            Hub(given) as hub,
+            serving(hub) as address,
+            client_of(given.home, address.url) as client,
+        ):
+            yield hub, client

@@ -40,7 +40,7 @@ async def test_the_state_at_every_event_is_the_fold_of_the_events_up_to_it(tmp_p
         await client.prompt(session, "k1")
         await client.ended(session, "k1")
         events = await client.events(session)
-        state = initial_state(session)
+        state, told = initial_state(session), {}
         for event in events:
             state = reduce(state, decode_event(event))
             told = await client.get(f"/api/sessions/{session}?at={event['seq']}")
@@ -155,3 +155,16 @@ async def test_leaving_a_hub_cancels_the_turn_and_keeps_the_queue(tmp_path: Path
         with anyio.fail_after(10):
             running_now = await client.get(f"/api/sessions/{session}/prompts/k2")
         assert running_now["state"] == "running"
+
+
+async def test_a_log_that_fails_shows_in_health_and_metrics_until_it_works_again(
+    tmp_path: Path,
+) -> None:
+    async with running(options(tmp_path / "home", mine=scripted({"say": "hi"}))) as (hub, client):
+        hub.host.diagnose("error", "storage/write-failed", "as the journal tells it")
+        assert await client.get("/healthz") == {"status": "degraded"}
+        text = (await client.http.get("/metrics")).text
+        assert "quarterdeck_storage_failures_total 1" in text
+        assert "quarterdeck_log_healthy 0" in text
+        await client.session("mine", tmp_path)
+        assert await client.get("/healthz") == {"status": "ok"}

@@ -19,7 +19,7 @@ from quarterdeck.server.guard import GateLimits, GateOptions
 from quarterdeck.server.listening import Listening
 from quarterdeck.server.routes import Asgi, Endpoint, make_router
 from quarterdeck.server.secrets import owner_token
-from tests.server.served import Parser, Reply, Served, serving
+from tests.server.served import LOOPBACK, Parser, Reply, Served, serving
 
 
 class Clock:
@@ -58,12 +58,17 @@ class Behind:
             _endpoint("GET", "/api/secret", "view", self._secret),
             _endpoint("POST", "/api/deeds", "approve", self._deed),
             _endpoint("GET", "/api/ticks", "view", self._ticks, kind="sse"),
-            _endpoint("GET", "/api/flood", "view", self._flood, kind="sse"),
-            _endpoint("GET", "/api/patience", "view", self._patience),
             _endpoint("GET", "/api/socket", "view", self._socket, kind="websocket"),
             _endpoint("POST", "/api/failure", "view", self._failure),
             _endpoint("GET", "/", None, self._page),
             _endpoint("GET", "/assets/{name}", None, self._page),
+        ]
+
+    def stuck_endpoints(self) -> list[Endpoint]:
+        """Those that end only when they are made to."""
+        return [
+            _endpoint("GET", "/api/flood", "view", self._flood, kind="sse"),
+            _endpoint("GET", "/api/patience", "view", self._patience),
         ]
 
     async def _secret(self, scope: AsgiScope, _receive: Receive, send: Send) -> None:
@@ -155,18 +160,19 @@ async def open_hut(
     parser: Parser = "h11",
     *,
     limits: GateLimits | None = None,
+    listening: Listening = LOOPBACK,
     now: Callable[[], float] | None = None,
 ) -> AsyncIterator[Hut]:
-    options = GateOptions(listening=Listening(port=1), limits=limits or GateLimits())
+    options = GateOptions(listening=listening, limits=limits or GateLimits())
     async with opened_gate(folder, options, now=now) as (gate, owner):
         behind = Behind()
         endpoints = [*gate_endpoints(gate), *behind.endpoints()]
 
         def app(port: int) -> Asgi:
             gate.listens_at(port)
-            return gate.guard(make_router(endpoints))
+            return gate.guard(make_router([*endpoints, *behind.stuck_endpoints()]))
 
-        async with serving(app, parser) as served:
+        async with serving(app, parser, listening) as served:
             yield Hut(gate, owner, behind, served, endpoints)
 
 

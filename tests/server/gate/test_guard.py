@@ -198,3 +198,48 @@ async def test_a_socket_without_our_subprotocol_gets_none(tmp_path: Path) -> Non
             line = f"Sec-WebSocket-Protocol: {offered}"
             opened = await hut.get("/api/socket", bearer, line, *UPGRADE)
             assert (opened.status, opened.header("sec-websocket-protocol")) == (101, chosen)
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+async def test_nothing_that_is_said_first_reaches_a_handler_or_breaks_the_server(
+    tmp_path: Path, parser: Parser
+) -> None:
+    async with open_hut(tmp_path, parser) as hut:
+        host, bearer = f"Host: {hut.served.host}", f"Authorization: Bearer {hut.owner}"
+        for first in (
+            "CONNECT evil.example:80 HTTP/1.1",
+            "OPTIONS * HTTP/1.1",
+            "PRI * HTTP/2.0",
+            "TRACE /api/secret HTTP/1.1",
+            "GET /api/secret HTTP/0.9",
+            "GET /api/secret HTTP/3.7",
+            "GET /api/secret",
+            "GET /api/secret\tHTTP/1.1",
+            "G\x00T /api/secret HTTP/1.1",
+            "GET /api/\x80secret HTTP/1.1",
+            "GET /api/secret#x HTTP/1.1 extra",
+            "\x16\x03\x01\x02\x00\x01\x00",
+        ):
+            raw = f"{first}\r\n{host}\r\n{bearer}\r\n\r\n".encode("latin-1")
+            reply = await hut.served.send(raw)
+            assert reply.status == 0 or 400 <= reply.status < 500, (first, reply)
+        assert hut.behind.reached == []
+        assert (await hut.get("/api/secret", token=hut.owner)).status == 200
+
+
+@pytest.mark.parametrize("change", ["revoke", "less"])
+async def test_what_changes_while_a_body_is_sent_counts(tmp_path: Path, change: str) -> None:
+    async with open_hut(tmp_path) as hut, hut.served.connect() as wire:
+        device_id, token = await hut.device("approve")
+        bearer = f"Authorization: Bearer {token}"
+        lines = (JSON, bearer, "Content-Length: 2")
+        await wire.send(request("POST /api/deeds HTTP/1.1", *lines, host=hut.served.host) + b"{")
+        with anyio.fail_after(PATIENCE):
+            while not hut.gate.devices.live_count(device_id):
+                await anyio.lowlevel.checkpoint()
+        if change == "revoke":
+            await hut.gate.devices.revoke(device_id)
+        else:
+            await hut.gate.devices.change(device_id, scope="view")
+        assert (await _reply(wire)).status == 401
+        assert hut.behind.reached == []

@@ -113,6 +113,8 @@ def test_a_cookie_of_another_port_is_not_ours() -> None:
         ("GET", "/api/sessions", False),
         ("POST", "/api/pairings", False),
         ("GET", "/unknown", False),
+        ("GET", "/ws", False),
+        ("GET", "/api/context", False),
     ],
 )
 def test_only_the_page_health_and_pairing_are_public(
@@ -121,8 +123,23 @@ def test_only_the_page_health_and_pairing_are_public(
     assert admitted(ask(HOST, method=method, path=path)).is_public is is_public
 
 
-def test_a_socket_is_never_public() -> None:
-    assert not admitted(ask(HOST, path="/", is_socket=True)).is_public
+@pytest.mark.parametrize(
+    ("path", "is_public"),
+    [
+        ("/api/context", True),
+        ("/ws", True),
+        ("/", False),
+        ("/api/envelope", False),
+        ("/healthz", False),
+        ("/assets/x", False),
+        ("/ws/", False),
+    ],
+)
+def test_only_sockets_that_ask_for_a_token_themselves_are_public(
+    path: str, is_public: bool
+) -> None:
+    assert admitted(ask(HOST, path=path, is_socket=True)).is_public is is_public
+    assert status(ask(HOST, ("origin", "null"), path=path, is_socket=True)) == 403
 
 
 def test_a_link_on_another_site_may_be_followed_to_the_page_and_nowhere_else() -> None:

@@ -65,12 +65,19 @@ def test_the_data_layer_works_with_a_hub(tmp_path: Path) -> None:
             "HUB_CWD": str(tmp_path),
         }
         result = subprocess.run(
-            [node(), "--test", "--test-reporter=spec", "tests/hub/data.hub.ts"],
+            [
+                node(),
+                "--test",
+                "--test-timeout=60000",
+                "--test-reporter=spec",
+                "tests/hub/data.hub.ts",
+            ],
             cwd=WEB,
             env={**os.environ, **given},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
+            timeout=100,
         )
     assert result.returncode == 0, result.stdout

@@ -35,7 +35,7 @@ NOBODY: frozenset[str] = frozenset()
 
 @asynccontextmanager
 async def hub_with(
-    home: Path, service: PushService, policy: Policy | None = None, **agents: Any
+    home: Path, service: PushService, /, policy: Policy | None = None, **agents: Any
 ) -> AsyncIterator[tuple[Hub, Client]]:
     options = HubOptions(
         home=home,
@@ -100,8 +100,8 @@ def check_signature(authorization: str, origin: str, key: str) -> None:
 async def test_a_device_is_told_how_a_turn_ended(tmp_path: Path) -> None:
     failing = scripted({"fail": "no luck"}, sessions={"id": "bad-{n}"})
     with push_service() as service:
-        agents = {"good": scripted(SAY), "bad": failing}
-        async with hub_with(tmp_path / "home", service, **agents) as (_hub, client):
+        agents = hub_with(tmp_path / "home", service, good=scripted(SAY), bad=failing)
+        async with agents as (_hub, client):
             browser = await subscribed(client, service)
             good = await client.session("good", tmp_path)
             await client.prompt(good, "p1")
@@ -133,8 +133,8 @@ async def test_only_what_a_device_wants_is_sent(tmp_path: Path) -> None:
 async def test_what_a_rule_decides_is_not_sent(tmp_path: Path) -> None:
     policy = Policy(rule=(PolicyRule(decision="allow", writes=True),))
     with push_service() as service:
-        async with hub_with(tmp_path / "home", service, policy, asker=scripted(ASK)) as pair:
-            _hub, client = pair
+        hub = hub_with(tmp_path / "home", service, policy=policy, asker=scripted(ASK))
+        async with hub as (_hub, client):
             browser = await subscribed(client, service)
             session = await client.session("asker", tmp_path)
             await client.prompt(session, "p1")
@@ -203,7 +203,7 @@ async def test_a_refused_test_is_told_with_the_reason(tmp_path: Path) -> None:
     with push_service(403) as service:
         async with hub_with(tmp_path / "home", service) as (_hub, client):
             await subscribed(client, service)
-            refused = await client.post("/api/push/test", status=502)
+            refused = await client.post("/api/push/test", status=424)
             view = await client.get("/api/push")
     assert "did not take it" in refused["error"]["message"]
     assert view["subscription"]["problem"].startswith("403")

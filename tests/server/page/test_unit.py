@@ -9,11 +9,12 @@ from tools.web import WEB, node
 
 def test_the_tests_of_the_page_pass() -> None:
     result = subprocess.run(
-        [node(), "--test", "tests/**/*.test.ts"],
+        [node(), "--test", "--test-timeout=60000", "tests/**/*.test.ts"],
         cwd=WEB,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
+        timeout=100,
     )
     assert result.returncode == 0, result.stdout

@@ -23,7 +23,7 @@ from quarterdeck.wire import background_tasks
 
 PATIENCE = 60.0
 DEVICES = {
-    scope: Device(id=scope, name=scope, scope=scope, created_at="2026-01-01T00:00:00Z")  # type: ignore[arg-type]
+    scope: Device(id=scope, name=scope, scope=scope, created_at="2026-01-01T00:00:00Z")
     for scope in ("view", "prompt", "approve", "admin")
 }
 
@@ -50,6 +50,16 @@ class _Devices:
 
 
 class _Server(uvicorn.Server):
+    """Says when it listens; signals are not its business."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = anyio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # type: ignore[explicit-override]
+        await super().startup(sockets)
+        self.ready.set()
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:  # type: ignore[explicit-override]
         yield
@@ -61,7 +71,7 @@ async def serving_app(app: ASGIApp, http: str = "httptools") -> AsyncIterator[in
     with socket.create_server(("127.0.0.1", 0), backlog=2048) as listener:
         config = uvicorn.Config(
             app,
-            http=http,  # type: ignore[arg-type] # one of uvicorn's
+            http=http,
             ws="websockets-sansio",
             lifespan="off",
             log_config=None,
@@ -69,20 +79,30 @@ async def serving_app(app: ASGIApp, http: str = "httptools") -> AsyncIterator[in
             timeout_graceful_shutdown=1,
             ws_per_message_deflate=False,
         )
-        server = _Server(config)
+        server, ended = _Server(config), anyio.Event()
+
+        async def run() -> None:
+            await server.serve(sockets=[listener])
+            ended.set()
+
         async with background_tasks() as tasks:
-            tasks.start_soon(lambda: server.serve(sockets=[listener]))
-            while not server.started:
-                await anyio.sleep(0.01)
-            yield listener.getsockname()[1]
-            server.should_exit = True
-            server.force_exit = True
+            tasks.start_soon(run)
+            await server.ready.wait()
+            try:
+                yield listener.getsockname()[1]
+            finally:
+                server.should_exit = True
+                with anyio.move_on_after(5, shield=True):
+                    await ended.wait()
 
 
 @asynccontextmanager
-async def serving(hub: Any, http: str = "httptools") -> AsyncIterator[int]:
+async def serving(
+    hub: Any, http: str = "httptools", *, tick_seconds: float = 5.0
+) -> AsyncIterator[int]:
     """Serve the streams of a hub and give the port."""
-    async with serving_app(_Devices(make_router(stream_endpoints(hub))), http) as port:
+    router = make_router(stream_endpoints(hub, tick_seconds=tick_seconds))
+    async with serving_app(_Devices(router), http) as port:
         yield port
 
 
@@ -139,24 +159,27 @@ class EventParser:
 
 
 class Chunks:
-    """Takes chunked transfer coding off, cut at any byte."""
+    """Takes chunked transfer coding off, cut at any byte; what is there of a chunk is given."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._head = b""
+        self._left = -1  # of the chunk; -1 while its head is read
         self.is_ended = False
 
     def feed(self, data: bytes) -> bytes:
-        self._rest += data
         out = []
-        while b"\r\n" in self._rest:
-            head, _, after = self._rest.partition(b"\r\n")
-            size = int(head, 16)
-            if len(after) < size + 2:
-                # A browser is given the part that is there.
-                break
-            out.append(after[:size])
-            self._rest = after[size + 2 :]
-            self.is_ended = self.is_ended or size == 0
+        while data and not self.is_ended:
+            if self._left < 0:
+                self._head, data = self._head + data[:1], data[1:]
+                if self._head.endswith(b"\r\n"):
+                    size = int(self._head, 16)
+                    self._head, self._left = b"", size + 2
+                    self.is_ended = size == 0
+            else:
+                taken, data = data[: self._left], data[self._left :]
+                out.append(taken[: max(0, self._left - 2)])
+                self._left -= len(taken)
+                self._left = self._left or -1
         return b"".join(out)
 
 
@@ -228,14 +251,20 @@ class Reader:
 
 @asynccontextmanager
 async def reading(
-    port: int, path: str, *, last_id: str = "", token: str = "view", headers: str = ""
+    port: int,
+    path: str,
+    *,
+    last_id: str = "",
+    token: str = "view",
+    headers: str = "",
+    host: str = "127.0.0.1",
 ) -> AsyncIterator[Reader]:
     """Ask for a stream."""
     async with await anyio.connect_tcp("127.0.0.1", port) as stream:
         last = f"Last-Event-ID: {last_id}\r\n" if last_id else ""
         auth = f"Authorization: Bearer {token}\r\n" if token else ""
         await stream.send(
-            f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{auth}{last}{headers}\r\n".encode()
+            f"GET {path} HTTP/1.1\r\nHost: {host}\r\n{auth}{last}{headers}\r\n".encode()
         )
         reader = Reader(stream)
         with anyio.fail_after(PATIENCE):

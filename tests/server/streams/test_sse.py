@@ -11,7 +11,7 @@ import pytest
 
 from quarterdeck.host import Host
 from quarterdeck.storage import SqliteStorage
-from tests.host.test_host import ASK, agent, running
+from tests.host.test_host import ASK, Seen, agent, running
 from tests.server.streams.serving import BareHub, events_of, reading, serving
 
 pytestmark = pytest.mark.anyio
@@ -169,9 +169,10 @@ async def test_the_host_stream_begins_with_how_things_stand_and_goes_on_by_its_i
 ) -> None:
     async with running() as host, serving(BareHub(host)) as port, anyio.create_task_group() as t:
         session_id = await opened(host, tmp_path, ASK)
+        seen = Seen()
+        host.subscribe(None, 0, seen)
         t.start_soon(host.prompt, session_id, "x")
-        while not host.get_permissions():
-            await anyio.sleep(0.01)
+        await seen.first("permission-updated")
         async with reading(port, "/api/events") as reader:
             said = await reader.until("caught-up")
             assert [each.name for each in said] == ["reset", "caught-up"]
@@ -227,3 +228,14 @@ async def test_nothing_an_agent_says_can_break_out_of_its_event(tmp_path: Path, 
         async with reading(port, f"/api/stream?session={session_id}:0&host=0") as reader:
             said = await reader.until("caught-up")
             assert {each.name for each in said} <= {"message", "caught-up", "host"}
+
+
+async def test_who_asks_only_whether_there_is_a_stream_gets_its_head(tmp_path: Path) -> None:
+    async with running() as host, serving(BareHub(host)) as port:
+        session_id = await opened(host, tmp_path, {"say": "hi"})
+        async with await anyio.connect_tcp("127.0.0.1", port) as stream:
+            head = f"HEAD {events_of(session_id)} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+            await stream.send(f"{head}Authorization: Bearer view\r\n\r\n".encode())
+            answer = await stream.receive()
+            assert answer.startswith(b"HTTP/1.1 200")
+            assert answer.endswith(b"\r\n\r\n")

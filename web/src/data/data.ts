@@ -306,6 +306,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
     start,
     stop() {
       stopEffect()
+      outbox.stop()
       stream.stop()
     },
     reconnect: () => stream.reconnect(),

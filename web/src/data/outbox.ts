@@ -43,6 +43,7 @@ export class Outbox {
   readonly #busy = new Set<string>()
   readonly #onApplied: (action: Action, answer: unknown) => void
   #order = 0
+  #isStopped = false
   #cancelRetry: () => void = () => {}
   #deviceId: () => string | null
 
@@ -85,9 +86,16 @@ export class Outbox {
     return action
   }
 
+  /** Send nothing any more; what waits is kept on this device. */
+  stop(): void {
+    this.#isStopped = true
+    this.#cancelRetry()
+  }
+
   /** Send what waits: called when the hub can be reached again. */
   flush(): void {
     this.#cancelRetry()
+    if (this.#isStopped) return
     const lanes = new Set([...this.#kept.values()].map(lane))
     for (const each of lanes) void this.#drain(each)
   }
@@ -159,6 +167,7 @@ export class Outbox {
     } else if (isUnreached(outcome.refusal) || outcome.refusal.status === 401) {
       this.#change(kept.key, { state: 'queued', refusal: outcome.refusal })
       this.#cancelRetry()
+      if (this.#isStopped) return false
       this.#cancelRetry = this.#clock.after(RETRY_MS, () => this.flush())
       return false
     } else if (this.#wasDoneBefore(kept, outcome.refusal)) {

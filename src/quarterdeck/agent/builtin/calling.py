@@ -1,7 +1,8 @@
 """One call of a tool, as the client sees it: pending, perhaps asked for, in progress, done.
 
-Nothing is run that was not offered in the session's mode at this moment, and nothing dangerous that
-the user has not allowed. No answer, an error, an option we did not offer: all mean no.
+Nothing is run that the session's mode does not have at that moment, also if it had it when the user
+was asked, and nothing dangerous that the user has not allowed. No answer, an error, an option we
+did not offer: all mean no.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from quarterdeck.agent.builtin.conversation import Call, Result, well_formed
 from quarterdeck.agent.builtin.tools import Action, Outcome, Scope, Tool, shortened
 from quarterdeck.agent.builtin.workplace import Workplace
-from quarterdeck.errors import ToolFailed
+from quarterdeck.errors import AgentError, StorageFailed, ToolFailed
 
 if TYPE_CHECKING:
     from quarterdeck.agent.turn import Turn
@@ -25,6 +26,9 @@ REJECT_ONCE = {"optionId": "reject_once", "name": "Reject", "kind": "reject_once
 _CUT_SHORT = "the turn ended while this was running; it may have done a part of its work"
 
 logger = logging.getLogger(__name__)
+
+ToolsNow = Callable[[], Mapping[str, Tool]]
+"""Returns the tools that there are in the mode of this moment."""
 
 
 class Calling:
@@ -37,6 +41,8 @@ class Calling:
         self._open: dict[str, str] = {}
         """Calls that the client has been told of and that have not ended, by the model's id."""
         self._begun: set[str] = set()
+        self.mode: str | None = None
+        """Of this turn alone; the tools are already chosen by it."""
 
     def announce(self, call_id: str, name: str, tools: Mapping[str, Tool]) -> None:
         """Tell the client of a call that the model has begun to write."""
@@ -47,19 +53,21 @@ class Calling:
             "sessionUpdate": "tool_call",
             "toolCallId": self._open[call_id],
             "title": name,
-            "kind": tools[name].kind if name in tools else "other",
+            "kind": tools[name].shown_kind if name in tools else "other",
             "status": "pending",
         }
         self._turn.send(update)
 
-    async def run(self, call: Call, tools: Mapping[str, Tool]) -> Result:
+    async def run(self, call: Call, tools: ToolsNow) -> Result:
         """Do what a call asks for; whatever happens has a result for the model."""
         if call.id not in self._open:
-            self.announce(call.id, call.name, tools)
+            self.announce(call.id, call.name, tools())
         try:
             outcome = await self._run(call, tools)
         except ToolFailed as failure:
             outcome = Outcome(f"Error: {failure}", is_error=True)
+        except (AgentError, StorageFailed):
+            raise  # not the tool's failure: nobody reads us any more, or what is said is not kept
         except Exception as error:  # a tool must not end the turn, whatever is wrong with it
             logger.exception("tool failed", extra={"tool": call.name})
             outcome = Outcome(f"Error: {call.name} failed: {error}", is_error=True)
@@ -70,25 +78,21 @@ class Calling:
     def abandon(self, reason: str) -> None:
         """End every call that is still open: the client must not wait for them."""
         for acp_id in self._open.values():
+            ending = _update(acp_id, status="failed", content=[_text(reason)])
             if acp_id in self._begun:  # what it has shown so far stays
-                self._update(acp_id, status="failed", rawOutput=_CUT_SHORT)
-            else:
-                self._update(acp_id, status="failed", content=[_text(reason)])
+                ending = _update(acp_id, status="failed", rawOutput=_CUT_SHORT)
+            self._turn.send_ending(ending)
         self._open.clear()
 
-    async def _run(self, call: Call, tools: Mapping[str, Tool]) -> Outcome:
+    async def _run(self, call: Call, tools: ToolsNow) -> Outcome:
         acp_id = self._open[call.id]
-        tool = tools.get(call.name)
         if call.invalid is not None:
             raise ToolFailed(f"the arguments of {call.name} are not a JSON object")
-        if tool is None:
-            mode, known = self._turn.session.mode, ", ".join(sorted(tools))
-            sentence = f"there is no tool {call.name} in mode {mode}"
-            raise ToolFailed(f"{sentence}; there are: {known}")
+        tool = self._find(call.name, tools())
         action = await tool.prepare(call.arguments, self._workplace)
         shown: dict[str, Any] = {
             "title": action.title,
-            "kind": tool.kind,
+            "kind": tool.shown_kind,
             "rawInput": call.arguments,
             "status": "pending" if tool.asks else "in_progress",
         }
@@ -100,9 +104,18 @@ class Calling:
         if tool.asks:
             if not await self._is_allowed(acp_id, tool, action, call.arguments):
                 raise ToolFailed("the user refused this; do not try it another way")
+            self._find(call.name, tools())  # the mode may have been changed meanwhile
             self._update(acp_id, status="in_progress")
         self._begun.add(acp_id)
         return await action.run(self._progress(acp_id))
+
+    def _find(self, name: str, tools: Mapping[str, Tool]) -> Tool:
+        if name not in tools:
+            mode = self._turn.session.mode
+            where = f"in mode {mode}" if self.mode is None else f"in this {self.mode} turn"
+            known = ", ".join(sorted(tools))
+            raise ToolFailed(f"there is no tool {name} {where}; there are: {known}")
+        return tools[name]
 
     async def _is_allowed(
         self, acp_id: str, tool: Tool, action: Action, arguments: Mapping[str, Any]
@@ -112,7 +125,7 @@ class Calling:
         question: dict[str, Any] = {
             "toolCallId": acp_id,
             "title": action.title,
-            "kind": tool.kind,
+            "kind": tool.shown_kind,
             "status": "pending",
             "rawInput": arguments,
             "content": list(action.preview),
@@ -145,8 +158,11 @@ class Calling:
         del self._open[call.id]
 
     def _update(self, acp_id: str, **changes: Any) -> None:
-        update = {"sessionUpdate": "tool_call_update", "toolCallId": acp_id, **changes}
-        self._turn.send(update)
+        self._turn.send(_update(acp_id, **changes))
+
+
+def _update(acp_id: str, **changes: Any) -> dict[str, Any]:
+    return {"sessionUpdate": "tool_call_update", "toolCallId": acp_id, **changes}
 
 
 def permission_options(scope: Scope | None) -> list[dict[str, str]]:

@@ -24,10 +24,10 @@ def command_of(message: UserMessage) -> tuple[str, str] | None:
     """Return the command a prompt begins with, and what follows it; None if it has none."""
     if not message.parts or not isinstance(message.parts[0], Text):
         return None
-    first, _, rest = message.parts[0].text.strip().partition(" ")
+    first, *rest = message.parts[0].text.split(maxsplit=1) or [""]
     name = first.removeprefix("/")
     is_command = first != name and any(command["name"] == name for command in COMMANDS)
-    return (name, rest.strip()) if is_command else None
+    return (name, "".join(rest).strip()) if is_command else None
 
 
 async def run_command(
@@ -75,5 +75,5 @@ def _tools(turn: Turn, work: Work, workshop: Workshop) -> str:
     lines = [f"Tools in mode {turn.session.mode}:", ""]
     for tool in tools:
         asks = "; asks first" if tool.asks else ""
-        lines.append(f"- `{tool.name}` ({tool.kind}{asks})")
+        lines.append(f"- `{tool.name}` ({tool.shown_kind}{asks})")
     return "\n".join(lines)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
+from quarterdeck.agent.builtin.explaining import explained
 from quarterdeck.errors import ConnectionFailed, RpcError, ToolFailed
 from quarterdeck.machine import DefaultFsHandler, locate_by_openat2, open_folder
 
@@ -118,7 +119,7 @@ def refused(error: RpcError, path: str) -> ToolFailed:
     """Say why a path cannot be used."""
     if error.code == _NOT_FOUND:
         return FileMissing(f"there is no file {path}")
-    detail = error.data if isinstance(error.data, str) else error.message
-    if detail.endswith("outside session roots"):
+    reason = explained(error)
+    if reason.endswith("outside session roots"):
         return ToolFailed(f"{path} is outside the session's folders; nothing there can be used")
-    return ToolFailed(detail)
+    return ToolFailed(f"{path}: {reason}")

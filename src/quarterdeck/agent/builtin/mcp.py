@@ -19,6 +19,7 @@ import anyio
 from anyio.abc import TaskStatus
 
 from quarterdeck._version import __version__
+from quarterdeck.agent.builtin.explaining import explained
 from quarterdeck.agent.builtin.modes import Kind
 from quarterdeck.agent.builtin.tools.base import (
     Action,
@@ -131,11 +132,13 @@ async def _start(
         return [_tool(server.name, told, connection) for told in await _tools(connection)]
     except AgentNotFound as error:
         raise _not_started(server.name, f"{server.command}: {error.reason}", words) from error
-    except (RpcError, ConnectionFailed) as error:
+    except RpcError as error:
+        raise _not_started(server.name, explained(error), words) from error
+    except ConnectionFailed as error:
         raise _not_started(server.name, str(error), words) from error
 
 
-_OPTIONS = ConnectionOptions(answers_garbage=False)
+_OPTIONS = ConnectionOptions(answers_garbage=False, cancel_method="notifications/cancelled")
 
 
 def _not_started(name: str, reason: str, words: Sequence[str]) -> RpcError:
@@ -186,9 +189,7 @@ def tool_name(server: str, tool: str) -> str:
 def _tool(server: str, told: Mapping[str, Any], connection: Connection) -> Tool:
     own_name = told["name"]
     name = tool_name(server, own_name)
-    hints, schema = told.get("annotations"), told.get("inputSchema")
-    is_read_only = isinstance(hints, dict) and hints.get("readOnlyHint") is True
-    kind: Kind = "read" if is_read_only else "other"
+    kind, schema = _claimed_kind(told.get("annotations")), told.get("inputSchema")
     title = f"{server}: {told.get('title') or own_name}"
 
     async def prepare(arguments: Mapping[str, Any], _workplace: Workplace) -> Action:
@@ -196,13 +197,27 @@ def _tool(server: str, told: Mapping[str, Any], connection: Connection) -> Tool:
             return await _call(connection, server, own_name, arguments)
 
         words = f"Allow {title} for this session"
-        shown = text_content(f"```json\n{encode_json(dict(arguments)).decode()}\n```")
-        return Action(title, run, preview=(shown,), scope=Scope(f"mcp:{server}:{own_name}", words))
+        asked = f"```json\n{encode_json(dict(arguments)).decode()}\n```"
+        if kind == "read":
+            asked += f"\n{server} says that this only reads; nobody has checked that."
+        scope = Scope(f"mcp:{server}:{own_name}", words)
+        return Action(title, run, preview=(text_content(asked),), scope=scope)
 
     if not isinstance(schema, dict) or not schema:
         schema = {"type": "object", "properties": {}}
     description = str(told.get("description") or title)
-    return Tool(name, kind, description, schema, prepare, asks=not is_read_only)
+    return Tool(name, kind, description, schema, prepare, place="server", asks=True)
+
+
+def _claimed_kind(hints: Any) -> Kind:
+    """Return what a server says of a tool; what contradicts itself says nothing."""
+    match hints:
+        case {"readOnlyHint": True, "destructiveHint": True}:
+            return "other"
+        case {"readOnlyHint": True}:
+            return "read"
+        case _:
+            return "other"
 
 
 async def _call(
@@ -211,7 +226,9 @@ async def _call(
     params = {"name": name, "arguments": arguments}
     try:
         answer: Any = await connection.call("tools/call", params, timeout_seconds=_CALL_SECONDS)
-    except (RpcError, ConnectionFailed) as error:
+    except RpcError as error:
+        raise ToolFailed(f"the MCP server {server!r} failed: {explained(error)}") from error
+    except ConnectionFailed as error:
         raise ToolFailed(f"the MCP server {server!r} failed: {error}") from error
     blocks = answer.get("content") if isinstance(answer, dict) else None
     if not isinstance(blocks, list):

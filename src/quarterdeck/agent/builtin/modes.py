@@ -7,8 +7,10 @@
 | safe | these and kind edit, which stays inside the session's folders |
 | sandbox | those of the sandbox, and kinds fetch and think |
 
-Tools of MCP servers run outside our control. One that its server calls read-only has the kind read
-and is there in full, read-only and safe; the others have the kind other and are there in full only.
+Tools of MCP servers run outside our control. One that its server calls read-only is there in full,
+read-only and safe, the others in full only. What a server says of its tools is a hint and no more:
+it can take a tool away from a mode, but every one of them asks, and clients, some of which allow
+reading by themselves, are told the kind other.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 Kind: TypeAlias = Literal["read", "search", "fetch", "think", "edit", "execute", "other"]
-Place: TypeAlias = Literal["local", "sandbox", "elsewhere"]
-"""Where a tool works: on the user's files, in the scratch folder, or neither (think, fetch)."""
+Place: TypeAlias = Literal["local", "sandbox", "server", "elsewhere"]
+"""Where a tool works: on the user's files, in the scratch folder, in an MCP server, or in none of
+them (think, fetch)."""
 
 DEFAULT_MODE = "full"
 

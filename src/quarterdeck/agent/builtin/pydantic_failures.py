@@ -18,9 +18,16 @@ from quarterdeck.errors import ModelFailed
 _QUOTED_CHARACTERS = 300
 
 
-def to_failure(error: BaseException, model: str, secrets: Secrets) -> ModelFailed:
-    """Turn what was raised while a model was asked into what its user is told."""
+def to_failure(
+    error: BaseException, model: str, secrets: Secrets, *, has_begun: bool
+) -> ModelFailed:
+    """Turn what was raised while a model was asked into what its user is told.
+
+    `has_begun` tells whether an answer was coming already: then a connection that fails cut it off.
+    """
     reason, advice = _reason(error)
+    if reason == "connection" and has_begun:
+        reason, advice = _CUT
     quoted = secrets.removed_from(_said(error))[:_QUOTED_CHARACTERS]
     sentence = f"{model}: {_TITLES[reason]}"
     if quoted:
@@ -45,6 +52,9 @@ _TITLES = {
 }
 
 
+_CUT = ("cut", "send the prompt again")
+
+
 def _reason(error: BaseException) -> tuple[str, str]:
     for kind, reason, advice in _KINDS:
         if isinstance(error, kind):
@@ -55,7 +65,7 @@ def _reason(error: BaseException) -> tuple[str, str]:
     if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
         return "malformed", "try again; if it stays so, check the base URL of the provider"
     if _is_transport_error(error):
-        return "cut", "send the prompt again"
+        return _CUT
     return "malformed", "try again; if it stays so, choose another model"
 
 

@@ -56,6 +56,7 @@ class PydanticModel:
     async def stream(self, request: Request) -> AsyncGenerator[Delta]:
         history = to_history(request.messages, request.instructions)
         parameters = ModelRequestParameters(function_tools=[_tool(t) for t in request.tools])
+        has_begun = False
         try:
             async with model_request_stream(
                 self._model,
@@ -63,6 +64,7 @@ class PydanticModel:
                 model_settings=self._settings(),
                 model_request_parameters=parameters,
             ) as answer:
+                has_begun = True
                 async for event in answer:
                     for delta in _deltas(event):
                         yield delta
@@ -70,7 +72,8 @@ class PydanticModel:
         except ModelFailed:
             raise
         except Exception as error:  # noqa: BLE001 - each of the libraries has errors of its own
-            raise to_failure(error, self.name, self._setup.secrets) from None
+            secrets = self._setup.secrets
+            raise to_failure(error, self.name, secrets, has_begun=has_begun) from None
 
     async def aclose(self) -> None:
         await self._close()

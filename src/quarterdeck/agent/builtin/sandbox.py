@@ -9,12 +9,11 @@ Where neither works there is no `sandbox_shell`: a sandbox without walls would b
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from quarterdeck.errors import ToolFailed
@@ -25,7 +24,11 @@ _PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
 _SETTINGS = ("/etc/ld.so.cache", "/etc/alternatives", "/etc/ssl", "/etc/passwd", "/etc/group")
 _DEVICES = ("null", "zero", "random", "urandom")
 _PROBE_SECONDS = 5.0
+_TMP_BYTES = 64 * 1024 * 1024
 _ENVIRONMENT = {"HOME": _INSIDE, "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+
+Build = Callable[[Sequence[str], str], list[str]]
+"""Puts walls around a command in a scratch folder."""
 
 # Run by `unshare` as the root of a user namespace. A file system in memory becomes the root, with
 # the machine's programs in it, read only; the old root is let go, so there is no way back to it.
@@ -42,6 +45,9 @@ for folder in {programs}; do
     elif [ -d "$folder" ]; then
         mkdir -p "$root$folder"; mount --rbind "$folder" "$root$folder"
         mount -o remount,bind,ro,nosuid,nodev "$root$folder"
+        while read -r _ _ _ _ point _; do
+            case $point in "$root$folder"/*) mount -o remount,bind,ro,nosuid,nodev "$point" ;; esac
+        done < /proc/self/mountinfo
     fi
 done
 for part in {settings}; do
@@ -53,7 +59,7 @@ done
 mkdir -p "$root{inside}" "$root/tmp" "$root/proc" "$root/dev" "$root/.old"
 for device in {devices}; do : > "$root/dev/$device"; mount --bind /dev/$device "$root/dev/$device"; done
 mount --bind "$scratch" "$root{inside}"
-mount -t tmpfs -o size=64m none "$root/tmp"
+mount -t tmpfs -o size={tmp_bytes} none "$root/tmp"
 mount -t proc none "$root/proc"
 cd "$root"
 pivot_root . .old
@@ -103,49 +109,56 @@ def walled(command: Sequence[str], scratch: str) -> list[str]:
     return build(command, scratch)
 
 
-def _by_bubblewrap(command: Sequence[str], scratch: str) -> list[str]:
-    walls = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"]
-    for name, value in _ENVIRONMENT.items():
-        walls += ["--setenv", name, value]
+def _by_bubblewrap(program: str, command: Sequence[str], scratch: str) -> list[str]:
+    walls = [program, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     for part in (*_PROGRAMS, *_SETTINGS):
         walls += ["--ro-bind-try", part, part]
-    walls += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--bind", scratch, _INSIDE]  # noqa: S108 - inside
-    return [*walls, "--chdir", _INSIDE, "--", *command]
+    walls += ["--proc", "/proc", "--dev", "/dev", "--size", str(_TMP_BYTES), "--tmpfs", "/tmp"]  # noqa: S108 - inside
+    walls += ["--bind", scratch, _INSIDE, "--remount-ro", "/dev", "--remount-ro", "/"]
+    # Not `--clearenv`: the first process, bubblewrap's own, would still show what it was given.
+    return [*_clean(), *walls, "--chdir", _INSIDE, "--", *command]
 
 
-def _by_unshare(command: Sequence[str], scratch: str) -> list[str]:
+def _by_unshare(program: str, command: Sequence[str], scratch: str) -> list[str]:
     script = _WALLS.format(
         programs=" ".join(_PROGRAMS),
         settings=" ".join(_SETTINGS),
         devices=" ".join(_DEVICES),
         inside=_INSIDE,
+        tmp_bytes=_TMP_BYTES,
     )
     walls = ["--user", "--map-root-user", "--mount", "--net", "--pid", "--ipc", "--uts", "--fork"]
-    clean = ["env", "-i", *(f"{name}={value}" for name, value in _ENVIRONMENT.items())]
     shell = ["/bin/sh", "-c", script, "sandbox", scratch]
-    return ["unshare", *walls, "--kill-child", *shell, *clean, *command]
+    return [*_clean(), program, *walls, "--kill-child", *shell, *_clean(), *command]
+
+
+def _clean() -> list[str]:
+    """Return what starts a program with no variables but these."""
+    return ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in _ENVIRONMENT.items())]
 
 
 @cache
-def _how() -> Callable[[Sequence[str], str], list[str]] | None:
+def _how() -> Build | None:
     """Find out, by trying, in which way this machine can isolate a command."""
-    for program, build in (("bwrap", _by_bubblewrap), ("unshare", _by_unshare)):
-        if shutil.which(program) is None:
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            files = Path(folder, _FILES)
-            files.mkdir()
-            try:
-                done = subprocess.run(
-                    build(["/bin/sh", "-c", "true"], str(files)),
-                    stdin=subprocess.DEVNULL,
-                    capture_output=True,
-                    check=False,
-                    timeout=_PROBE_SECONDS,
-                    env={"PATH": os.defpath},
-                )
-            except (OSError, subprocess.TimeoutExpired):
-                continue
-        if done.returncode == 0:
-            return build
+    for name, build in (("bwrap", _by_bubblewrap), ("unshare", _by_unshare)):
+        program = shutil.which(name)
+        if program is not None and _works(way := partial(build, program)):
+            return way
     return None
+
+
+def _works(build: Build) -> bool:
+    with tempfile.TemporaryDirectory() as folder:
+        files = Path(folder, _FILES)
+        files.mkdir()
+        try:
+            done = subprocess.run(
+                build(["/bin/sh", "-c", "true"], str(files)),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+                timeout=_PROBE_SECONDS,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+    return done.returncode == 0

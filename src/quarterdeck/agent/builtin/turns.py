@@ -66,6 +66,7 @@ class Answering:
             ModelFailed: if the model does not answer.
         """
         self._work.messages.append(message)
+        self._calling.mode = mode
         try:
             for _ in range(self._settings.max_steps):
                 stop = await self._step(mode)
@@ -89,7 +90,7 @@ class Answering:
 
     async def _step(self, mode: str | None) -> str | None:
         """Ask the model once and do what it wants; return a stop reason if that was all."""
-        tools = self._workshop.tools(mode or self._turn.session.mode, self._work)
+        tools = self._tools(mode)
         if self._work.tokens + self._pending_tokens() > FULL * self._model.context_window:
             await self._compact(keep=True)
         reply = await self._ask(tools, mode)
@@ -98,7 +99,7 @@ class Answering:
         if reply.stop != "stop":
             return "max_tokens" if reply.stop == "length" else "refusal"
         if reply.message.calls:
-            await self._run(reply.message.calls, tools, mode)
+            await self._run(reply.message.calls, mode)
             return None
         if not self._has_spoken:
             sentence = f"{self._model.name} gave an empty answer"
@@ -150,16 +151,22 @@ class Answering:
 
         return await self._asking.ask(self._model, request, show)
 
-    async def _run(self, calls: Sequence[Call], tools: dict[str, Tool], mode: str | None) -> None:
-        """Run calls one after the other, in the mode of that moment: it may have been changed."""
+    def _tools(self, mode: str | None) -> dict[str, Tool]:
+        """Return the tools of the session's mode at this moment that `mode`, if given, has, too."""
+        tools = self._workshop.tools(self._turn.session.mode, self._work)
+        if mode is None:
+            return tools
+        of_turn = self._workshop.tools(mode, self._work)
+        return {name: tool for name, tool in tools.items() if name in of_turn}
+
+    async def _run(self, calls: Sequence[Call], mode: str | None) -> None:
+        """Run calls one after the other."""
         results: list[Result] = []
         try:
             for call in calls:
                 await self._turn.room()
                 await checkpoint()
-                if mode is None:
-                    tools = self._workshop.tools(self._turn.session.mode, self._work)
-                results.append(await self._calling.run(call, tools))
+                results.append(await self._calling.run(call, lambda: self._tools(mode)))
         finally:
             self._has_spoken = True
             self._work.messages.append(ResultsMessage(results=tuple(results)))

@@ -59,6 +59,11 @@ class HttpOptions:
     origins: tuple[str, ...] = ()
     """Origins besides its own whose web pages may use it, such as "https://desk.example"."""
     max_clients: int = 64
+    max_sessions: int = 256
+    """Sessions that one client may have open."""
+    head_seconds: float = 10.0
+    """How long the head of a request may take to arrive; `serve_http` sees to it, and a server that
+    the application is mounted in has to do so itself."""
     max_body: int = 16 * 1024 * 1024
     """Bytes of one POST."""
     body_seconds: float = 30.0
@@ -79,11 +84,12 @@ class HttpApp:
         """Let everybody in if there is no `guard`: whoever mounts it has one in front."""
         self._server = server
         self._guard = guard
-        self._options = options
+        self.options = options
         self._clients: dict[str, HttpClient] = {}
         self._leaving: set[HttpClient] = set()
         self._tasks: TaskGroup | None = None
         self._is_closing = False
+        self._reading: set[anyio.CancelScope] = set()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -111,6 +117,8 @@ class HttpApp:
     async def aclose(self) -> None:
         """Let every client go; safe to call twice."""
         self._is_closing = True
+        for body in self._reading:
+            body.cancel()
         clients = [*self._clients.values(), *self._leaving]
         for client in clients:
             client.dismiss()
@@ -160,10 +168,7 @@ class HttpApp:
         if kind != "application/json":
             return Refusal(415, "send Content-Type: application/json")
         try:
-            options = self._options
-            body = await read_body(
-                receive, headers, limit=options.max_body, seconds=options.body_seconds
-            )
+            body = await self._body(headers, receive)
         except BodyRefused as error:
             # What is left of the body must not be taken for the next request.
             return Refusal(error.status, error.reason, (("connection", "close"),))
@@ -188,6 +193,16 @@ class HttpApp:
         await _respond(send, 204 if is_answer else 202)
         return None
 
+    async def _body(self, headers: dict[str, str], receive: Receive) -> bytes:
+        limit, seconds = self.options.max_body, self.options.body_seconds
+        with anyio.CancelScope() as reading:
+            self._reading.add(reading)
+            try:
+                return await read_body(receive, headers, limit=limit, seconds=seconds)
+            finally:
+                self._reading.discard(reading)
+        raise BodyRefused(503, "the server is shutting down")
+
     async def _stream(
         self, client_id: str, headers: dict[str, str], receive: Receive, send: Send
     ) -> Refusal | None:
@@ -197,7 +212,7 @@ class HttpApp:
         client = await self._client(client_id)
         if isinstance(client, Refusal):
             return client
-        await stream_events(client, last_event, receive, send, self._options.ping_seconds)
+        await stream_events(client, last_event, receive, send, self.options.ping_seconds)
         return None
 
     async def _client(self, client_id: str) -> HttpClient | Refusal:
@@ -206,9 +221,9 @@ class HttpApp:
             return Refusal(503, "the server is shutting down")
         client = self._clients.get(client_id)
         if client is None:
-            if len(self._clients) + len(self._leaving) >= self._options.max_clients:
+            if len(self._clients) + len(self._leaving) >= self.options.max_clients:
                 return Refusal(503, "too many clients; try again when one has left")
-            client = self._clients[client_id] = HttpClient(client_id, self._options.limits)
+            client = self._clients[client_id] = HttpClient(client_id, self.options.limits)
             self._tasks.start_soon(self._attend, client)
         await client.is_ready.wait()
         return client
@@ -216,9 +231,10 @@ class HttpApp:
     async def _attend(self, client: HttpClient) -> None:
         """Hold the conversation with one client until it is gone."""
         try:
-            async with self._server.converse(client.transport):
+            most = self.options.max_sessions
+            async with self._server.converse(client.transport, max_sessions=most):
                 client.is_ready.set()
-                await client.wait_gone(self._options.idle_seconds)
+                await client.wait_gone(self.options.idle_seconds)
                 logger.info("a client is gone", extra={"client": client.id})
                 self._forget(client)
         except Exception:  # one client must not end the others

@@ -12,6 +12,7 @@ import anyio
 import uvicorn
 
 from quarterdeck.agent.http.app import HttpApp
+from quarterdeck.agent.http.heads import bounded_heads
 from quarterdeck.agent.running import leave_leftovers
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ else:
         return method
 
 
-_MAX_CONNECTIONS: Final = 512
+MAX_CONNECTIONS: Final = 512
 _END_SECONDS: Final = 3  # for requests that are being answered when the server ends
 
 
@@ -38,23 +39,27 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def serve_app(app: HttpApp, listener: socket.socket, on_ready: Callable[[], None]) -> int:
-    """Serve until a signal comes; return the exit status.
-
-    When `on_ready` is called, requests are taken and signals are heeded.
-    """
-    config = uvicorn.Config(
+def server_config(app: HttpApp) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
-        http="h11",
+        http=bounded_heads(app.options.head_seconds),
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
-        limit_concurrency=_MAX_CONNECTIONS,
+        proxy_headers=False,
+        limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=_END_SECONDS,
     )
-    server = _Server(config)
+
+
+async def serve_app(app: HttpApp, listener: socket.socket, on_ready: Callable[[], None]) -> int:
+    """Serve until a signal comes; return the exit status.
+
+    When `on_ready` is called, requests are taken and signals are heeded.
+    """
+    server = _Server(server_config(app))
     status = 0
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with app.running(), anyio.create_task_group() as tasks:

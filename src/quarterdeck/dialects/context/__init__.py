@@ -111,10 +111,12 @@ from quarterdeck.dialects.context.filters import (
     EventFilter,
     events_by_prefix,
 )
+from quarterdeck.dialects.context.forms import PendingQuestion, Question, questions_of, response_to
 from quarterdeck.dialects.context.inspection import (
     InspectedCall,
     inspect_call,
 )
+from quarterdeck.dialects.context.plain import CommandLine, SimpleCommand
 from quarterdeck.dialects.context.policy import (
     Decision,
     ParsedCall,
@@ -185,11 +187,7 @@ from quarterdeck.dialects.context.shapes import (
     WebSearch,
     WebSearchResult,
 )
-from quarterdeck.dialects.context.shell import (
-    CommandLine,
-    SimpleCommand,
-    parse_command_line,
-)
+from quarterdeck.dialects.context.shell import parse_command_line
 from quarterdeck.dialects.context.spellings import (
     AcpCapabilities,
     AcpCommand,
@@ -289,12 +287,14 @@ __all__ = [
     "ParsedCall",
     "PauseCommand",
     "PendingApproval",
+    "PendingQuestion",
     "PermissionPolicy",
     "PlanModeEvent",
     "PlanningFeatures",
     "PolicyRules",
     "ProgressEvent",
     "ProgressEvents",
+    "Question",
     "RateLimitEvent",
     "ResolvedBy",
     "ResourceEvents",
@@ -367,9 +367,11 @@ __all__ = [
     "inspect_call",
     "parse_call",
     "parse_command_line",
+    "questions_of",
     "reset_all_sequences",
     "reset_sequence",
     "resolution",
+    "response_to",
     "risk_of_call",
     "risk_of_command",
     "session_facts",

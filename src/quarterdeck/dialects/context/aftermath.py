@@ -14,7 +14,7 @@ from quarterdeck.dialects.context.events import (
     SubAgentCompletedEvent,
     WebOperationEvent,
 )
-from quarterdeck.dialects.context.gitops import git_operations
+from quarterdeck.dialects.context.gitops import git_operations, may_use_git
 from quarterdeck.dialects.context.outputs import Terminal, exit_code_of, web_results, whole_number
 from quarterdeck.dialects.context.shapes import (
     ChangeType,
@@ -57,12 +57,12 @@ class Aftermath:
             self._count(changes)
             if self._tells("file"):
                 self._tell_files(call, changes)
-        is_command = call.canonical == "Bash" or call.kind == "execute"
-        if is_command and call.command and self._tells("git"):
+        command = call.command if call.traits.is_command else None
+        if command and may_use_git(command) and self._tells("git"):
             if exit_code_of(call, terminals) in (0, None):
-                for operation in git_operations(call.command, output):
+                for operation in git_operations(command, output):
                     self._stage.emit(GitOperationEvent, operation=operation, tool_call_id=call.id)
-        elif self._tells("web"):
+        elif call.traits.is_web and not command and self._tells("web"):
             web = _web_operation(call)
             if web is not None:
                 self._stage.emit(WebOperationEvent, operation=web, tool_call_id=call.id)
@@ -121,14 +121,14 @@ class Aftermath:
 
 
 def _web_operation(call: ToolCall) -> WebOperation | None:
-    if call.canonical == "WebSearch":
+    if call.traits.canonical == "WebSearch":
         query = text_of(call.raw_input, ("query", "q"))
         if query is None:
             return None
         results = tuple(_result(each) for each in web_results(call.raw_output))
         return WebSearch(query=query, results=results or None)
     url = text_of(call.raw_input, ("url", "uri"))
-    if url is None or (call.canonical != "WebFetch" and call.kind != "fetch"):
+    if url is None:
         return None
     raw = call.raw_output if isinstance(call.raw_output, dict) else {}
     status = next((raw[key] for key in ("statusCode", "status", "code") if key in raw), None)

@@ -13,12 +13,14 @@ from typing import Any, Final
 
 from quarterdeck.dialects.context.globs import plain_path
 from quarterdeck.dialects.context.tools import OF_KIND, canonical_name, command_of
+from quarterdeck.dialects.context.traits import traits_of
 
 DONE: Final = frozenset({"completed", "failed"})
 _TOKEN: Final = re.compile(r"[A-Za-z][\w:\-]*")
 _NAME_IN_ID: Final = re.compile(r"([a-z][a-z_]*[a-z])__[0-9a-f]{8,}")
 _DECLARED, _FROM_TITLE, _FROM_INPUT, _FROM_KIND = 4, 3, 2, 1
 _NAMES: Final = ("toolName", "tool_name")
+_UNNAMED: Final = traits_of("", None)
 
 
 def objects(value: Any) -> list[dict[str, Any]]:
@@ -36,6 +38,7 @@ class ToolCall:
         "has_asked",
         "has_executed",
         "id",
+        "is_done",
         "is_sub_agent",
         "kind",
         "last_progress",
@@ -49,15 +52,18 @@ class ToolCall:
         "status",
         "terminal_ids",
         "title",
+        "traits",
     )
 
     def __init__(self, call_id: str, ts: float) -> None:
         self.id = call_id
         self.name = ""
+        self.traits = _UNNAMED
         self.rank = 0
         self.title = ""
         self.kind: str | None = None
         self.status = "pending"
+        self.is_done = False
         self.content: list[dict[str, Any]] = []
         self.diffs: dict[str, tuple[str | None, str, bool]] = {}
         self.terminal_ids: list[str] = []
@@ -73,12 +79,8 @@ class ToolCall:
         self.questions: dict[str, Any] = {}
 
     @property
-    def is_done(self) -> bool:
-        return self.status in DONE
-
-    @property
-    def canonical(self) -> str | None:
-        return canonical_name(self.name)
+    def has_output(self) -> bool:
+        return bool(self.content) or self.raw_output is not None or bool(self.terminal_ids)
 
     @property
     def input(self) -> dict[str, Any]:
@@ -106,25 +108,30 @@ class ToolCall:
 
     def merge(self, patch: Mapping[str, Any], more: Mapping[str, Any], ts: float) -> None:
         """Take in an update; `more` is what came with it beyond the known fields."""
-        title, kind, status = patch.get("title"), patch.get("kind"), patch.get("status")
-        if isinstance(kind, str):
-            self.kind = kind
-        if patch.get("rawInput") not in (None, {}, [], ""):
-            self.raw_input = patch["rawInput"]
-        if patch.get("rawOutput") is not None:
-            self.raw_output = patch["rawOutput"]
-        if isinstance(patch.get("content"), list):
-            self.content = objects(patch["content"])
+        get = patch.get
+        title, kind, status = get("title"), get("kind"), get("status")
+        given, content, locations = get("rawInput"), get("content"), get("locations")
+        if given is not None and given not in ({}, [], ""):
+            self.raw_input = given
+        if (output := get("rawOutput")) is not None:
+            self.raw_output = output
+        if content is not None and isinstance(content, list):
+            self.content = objects(content)
             self._remember_content()
-        if isinstance(patch.get("locations"), list):
-            self.locations = objects(patch["locations"])
-        if isinstance(title, str) and title:
+        if locations is not None and isinstance(locations, list):
+            self.locations = objects(locations)
+        if title and isinstance(title, str):
             self.title = title
-        self._learn_name(more)
-        if isinstance(status, str) and not self.is_done:
+        is_kind = kind is not None and isinstance(kind, str) and kind != self.kind
+        if is_kind:
+            self.kind = kind
+        if is_kind or more or not self.rank or (given is not None and self.rank < _FROM_TITLE):
+            self._learn_name(more)
+        if status is not None and isinstance(status, str) and not self.is_done:
             if status == "in_progress" and self.status != status:
                 self.started_at = ts
             self.status = status
+            self.is_done = status in DONE
 
     def _remember_content(self) -> None:
         for each in self.content:
@@ -148,6 +155,7 @@ class ToolCall:
             name, rank = self._best_name(more)
             if rank > self.rank:
                 self.name, self.rank = name, rank
+        self.traits = traits_of(self.name, self.kind)
 
     def _best_name(self, more: Mapping[str, Any]) -> tuple[str, int]:
         declared = _declared_name(more)

@@ -30,6 +30,11 @@ _PULL_REQUEST: Final = re.compile(
 )
 
 
+def may_use_git(line: str) -> bool:
+    """Say no if reading a line for git operations would be in vain."""
+    return "git" in line or "gh" in line
+
+
 def git_operations(line: str, output: str) -> list[GitOperation]:
     """Return what a command line that succeeded has done, in its order."""
     found: list[GitOperation] = []

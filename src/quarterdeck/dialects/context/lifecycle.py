@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from quarterdeck.dialects.context.approvals import Approvals
+from quarterdeck.dialects.context.calls import objects
 from quarterdeck.dialects.context.events import (
     NotificationEvent,
     SessionCompletedEvent,
@@ -16,11 +17,13 @@ from quarterdeck.dialects.context.events import (
 )
 from quarterdeck.dialects.context.facts import SessionFacts
 from quarterdeck.dialects.context.messages import Messages
+from quarterdeck.dialects.context.questions import Questions
 from quarterdeck.dialects.context.resources import Resources
 from quarterdeck.dialects.context.settings import Settings
 from quarterdeck.dialects.context.shapes import ACPError, SessionStatus, SessionSummary
 from quarterdeck.dialects.context.stage import Stage
 from quarterdeck.dialects.context.toolcalls import ToolCalls
+from quarterdeck.dialects.context.tools import text_of
 
 AUTH_REQUIRED = -32000  # the Agent Client Protocol's code for it
 
@@ -35,6 +38,7 @@ class Lifecycle:
         messages: Messages,
         calls: ToolCalls,
         approvals: Approvals,
+        questions: Questions,
         settings: Settings,
         resources: Resources,
     ) -> None:
@@ -43,6 +47,7 @@ class Lifecycle:
         self._messages = messages
         self._calls = calls
         self._approvals = approvals
+        self._questions = questions
         self._settings = settings
         self._resources = resources
         self._status: SessionStatus = "starting"
@@ -59,8 +64,7 @@ class Lifecycle:
 
     def tell_status(self, reason: str) -> None:
         """Tell the status if it is another one than before."""
-        status = self._actual()
-        if status != self._status and not self._stage.is_replay:
+        if not self._stage.is_replay and (status := self._actual()) != self._status:
             self._become(status, reason)
 
     def _become(self, status: SessionStatus, reason: str) -> None:
@@ -76,9 +80,11 @@ class Lifecycle:
             return "starting"
         if self._approvals.is_waiting:
             return "waiting_for_approval"
+        if self._questions.waiting:
+            return "waiting_for_input"
         if not self._is_running:
             return "idle"
-        if self._calls.is_asking:
+        if self._calls.asking:
             return "waiting_for_input"
         return "thinking" if self._messages.is_thinking else "running"
 
@@ -124,7 +130,7 @@ class Lifecycle:
         facts, model = self._facts, self._settings.model
         self._stage.emit(
             SessionStartedEvent,
-            agent=facts.agent.name,
+            agent=self._settings.agent.name,
             project_path=facts.cwd,
             project_name=facts.project_name,
             working_directory=facts.cwd,
@@ -189,14 +195,14 @@ class Lifecycle:
         self._is_running = True
         self.tell_status("a prompt was sent")
 
-    def turn_ended(self, payload: dict[str, Any]) -> None:
+    def turn_ended(self, payload: dict[str, Any], meta: Any) -> None:
         """Follow the answer to a prompt."""
         given = payload.get("stopReason")
         reason = given if isinstance(given, str) else "end_turn"
         self._messages.end(reason)
         self._calls.end_all(is_cancelled=reason == "cancelled")
         self._calls.next_turn()
-        self._resources.turn_usage(payload.get("usage"))
+        self._resources.turn_usage(payload.get("usage"), meta)
         self._is_running = False
         error = payload.get("error")
         if isinstance(error, dict):
@@ -222,7 +228,7 @@ class Lifecycle:
                 NotificationEvent,
                 level="warning",
                 title="Sign in to the agent",
-                message=f"{message}; sign in with one of the methods that the agent offers",
+                message=f"{message}; sign in with {_sign_in_methods(error.get('data'))}",
             )
         if not self._stage.is_replay:
             self._become("error", message)
@@ -236,4 +242,12 @@ class Lifecycle:
         self._messages.end()
         self._calls.end_all(is_cancelled=False)
         self._approvals.end_all(reason)
+        self._questions.end_all(reason)
         self._is_running = False
+
+
+def _sign_in_methods(data: Any) -> str:
+    """Name the ways to sign in, if the error has them."""
+    listed = objects(data.get("authMethods")) if isinstance(data, dict) else []
+    names = [text_of(each, ("name", "id")) for each in listed]
+    return " or ".join(name for name in names if name) or "one of the methods that the agent offers"

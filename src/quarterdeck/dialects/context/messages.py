@@ -55,8 +55,11 @@ class Messages:
         self._numbers = {"msg": 0, "think": 0}
         self._ended: OrderedDict[tuple[str, str], int] = OrderedDict()
         self.count = 0
-        self.last_text = ""
         self.model: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._message is not None or self._thought is not None
 
     @property
     def is_thinking(self) -> bool:
@@ -88,8 +91,17 @@ class Messages:
         text = block_text(payload.get("content"))
         if text:
             thought.parts.append(text)
-            if not self._stage.is_replay:
-                self._stage.emit(ThinkingDeltaEvent, message_id=thought.id, delta=text)
+            stage = self._stage
+            if not stage.is_replay:
+                stage.add(
+                    ThinkingDeltaEvent(
+                        seq=stage.take_seq(),
+                        session_id=stage.session_id,
+                        timestamp=stage.timestamp,
+                        message_id=thought.id,
+                        delta=text,
+                    )
+                )
 
     def end_thought(self) -> None:
         thought, self._thought = self._thought, None
@@ -104,18 +116,22 @@ class Messages:
             return
         is_agents = message.role == "assistant"
         content = message.content()
-        self._stage.emit(
-            MessageCompleteEvent,
-            message_id=message.id,
-            role=message.role,
-            content=content,
-            model=self.model if is_agents else None,
-            stop_reason=stop_reason if is_agents else None,
+        stage = self._stage
+        stage.add(
+            MessageCompleteEvent(
+                seq=stage.take_seq(),
+                session_id=stage.session_id,
+                timestamp=stage.timestamp,
+                replay=stage.is_replay,
+                message_id=message.id,
+                role=message.role,
+                content=content,
+                model=self.model if is_agents else None,
+                stop_reason=stop_reason if is_agents else None,
+            )
         )
         self._remember("msg", message.source_id)
         self.count += 1
-        if is_agents:
-            self.last_text = "".join(message.parts)
 
     def at_tool_call(self) -> None:
         """A tool is called for the first time: say what is then complete."""
@@ -134,16 +150,34 @@ class Messages:
     def _start(self, role: MessageRole, source_id: str | None) -> _Open:
         self.end_message()
         message = self._message = _Open(self._id("msg", source_id), source_id, role)
-        self._stage.emit(MessageStartEvent, message_id=message.id, role=role)
+        stage = self._stage
+        stage.add(
+            MessageStartEvent(
+                seq=stage.take_seq(),
+                session_id=stage.session_id,
+                timestamp=stage.timestamp,
+                replay=stage.is_replay,
+                message_id=message.id,
+                role=role,
+            )
+        )
         return message
 
     def _text(self, message: _Open, text: Any) -> None:
         if not isinstance(text, str) or not text:
             return
         message.parts.append(text)
-        if not self._stage.is_replay:
-            self._stage.emit(
-                MessageDeltaEvent, message_id=message.id, role=message.role, delta=text
+        stage = self._stage
+        if not stage.is_replay:
+            stage.add(
+                MessageDeltaEvent(
+                    seq=stage.take_seq(),
+                    session_id=stage.session_id,
+                    timestamp=stage.timestamp,
+                    message_id=message.id,
+                    role=message.role,
+                    delta=text,
+                )
             )
 
     def _other(self, message: _Open, block: Any) -> None:

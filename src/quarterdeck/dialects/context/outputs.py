@@ -26,6 +26,7 @@ _TEXTS: Final = (
     "output", "formatted_output", "aggregated_output", "stdout", "content", "text", "result",
     "error", "message",
 )  # fmt: skip
+_EXITS: Final = ("exit_code", "exitCode", "exit", "code")
 _MATCH: Final = re.compile(r"(.+?):(\d+):(.*)")
 
 
@@ -116,12 +117,13 @@ def structured_output(
     """Return the output as a structure, where one can be made of it."""
     if len(changes) == 1 and (diff := changes[0].diff) is not None:
         return FileDiffOutput(path=changes[0].path, diff=diff, change_type=changes[0].change_type)
-    if call.canonical == "Bash" or call.kind == "execute":
+    traits = call.traits
+    if traits.is_command:
         return _command_output(call, output, terminals)
-    if call.canonical == "Grep" or call.kind == "search":
+    if traits.is_search:
         return _search_results(output)
-    url = text_of(call.raw_input, ("url",))
-    if call.canonical == "WebFetch" and url is not None:
+    url = text_of(call.raw_input, ("url",)) if traits.canonical == "WebFetch" else None
+    if url is not None:
         raw = call.raw_output if isinstance(call.raw_output, dict) else {}
         summary = output[:500] or None
         return WebContentOutput(url=url, title=text_of(raw, ("title",)), summary=summary)
@@ -132,13 +134,15 @@ def exit_code_of(call: ToolCall, terminals: Mapping[str, Terminal]) -> int | Non
     for each in call.terminal_ids:
         if each in terminals and terminals[each].exit_code is not None:
             return terminals[each].exit_code
-    raw = call.raw_output if isinstance(call.raw_output, dict) else {}
+    raw = call.raw_output
+    if not isinstance(raw, dict):
+        return None
     metadata = raw.get("metadata")
-    for holder in (raw, metadata if isinstance(metadata, dict) else {}):
-        for key in ("exit_code", "exitCode", "exit", "code"):
-            value = whole_number(holder.get(key))
-            if value is not None:
-                return value
+    for holder in (raw, metadata) if isinstance(metadata, dict) else (raw,):
+        for key in _EXITS:
+            value = holder.get(key)
+            if value is not None and (code := whole_number(value)) is not None:
+                return code
     return None
 
 
@@ -178,20 +182,21 @@ def changes_of(call: ToolCall, project: str) -> list[Change]:
     """Return the files that a call which succeeded has changed."""
     if call.diffs:
         return [_change(path, call, project) for path in call.diffs]
+    if not call.traits.changes_files:
+        return []
     named = text_of(call.raw_input, PATH_KEYS)
     paths = [each["path"] for each in call.locations if isinstance(each.get("path"), str)]
     path = named or (paths[0] if paths else None)
     if path is None:
         return []
-    if call.kind == "delete" or call.canonical == "Delete":
+    canonical = call.traits.canonical
+    if call.kind == "delete" or canonical == "Delete":
         return [Change(path, "deleted")]
-    if call.canonical == "Edit":
+    if canonical == "Edit":
         old, new = (text_of(call.raw_input, keys) for keys in _EDITS)
         if old is not None and new is not None:
             return [changed(path, old, new, name=relative_path(path, project))]
-    if call.canonical in ("Write", "Edit", "NotebookEdit", "Patch") or call.kind == "edit":
-        return [Change(path, "modified")]
-    return []
+    return [Change(path, "modified")]
 
 
 _EDITS: Final = (("old_string", "oldString"), ("new_string", "newString"))

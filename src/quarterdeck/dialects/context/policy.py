@@ -20,7 +20,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 from quarterdeck.dialects.context.commands import PermissionPolicy, PolicyRules, Rule
 from quarterdeck.dialects.context.globs import matches_path, matches_text, relative_path
-from quarterdeck.dialects.context.shell import CommandLine, SimpleCommand, parse_command_line
+from quarterdeck.dialects.context.plain import CommandLine, SimpleCommand
+from quarterdeck.dialects.context.shell import parse_command_line
 from quarterdeck.dialects.context.tools import (
     PATH_KEYS,
     canonical_name,

@@ -26,13 +26,15 @@ from quarterdeck.dialects.context.approvals import Approvals, PendingApproval
 from quarterdeck.dialects.context.drafts import Drafts
 from quarterdeck.dialects.context.events import ContextEvent, SessionResumedEvent
 from quarterdeck.dialects.context.facts import SessionFacts, session_facts
+from quarterdeck.dialects.context.forms import PendingQuestion
 from quarterdeck.dialects.context.lifecycle import Lifecycle
 from quarterdeck.dialects.context.messages import Messages
+from quarterdeck.dialects.context.questions import Questions
 from quarterdeck.dialects.context.resources import Resources
 from quarterdeck.dialects.context.settings import Settings
 from quarterdeck.dialects.context.stage import Stage
 from quarterdeck.dialects.context.toolcalls import ToolCalls
-from quarterdeck.protocol import Event, SessionSnapshotWire, UnknownEvent
+from quarterdeck.protocol import ELICITATION_UPDATED, Event, SessionSnapshotWire, UnknownEvent
 
 _NOTHING: dict[str, Any] = {}
 
@@ -62,17 +64,22 @@ class ContextProjector:
         self._approvals = Approvals(stage, self._calls, facts.cwd, approval_expiry_ms)
         self._resources = Resources(stage)
         self._drafts = Drafts(stage, self._settings)
+        self._questions = Questions(stage)
         self._lifecycle = Lifecycle(
             stage,
             facts,
             self._messages,
             self._calls,
             self._approvals,
+            self._questions,
             self._settings,
             self._resources,
         )
         self._commands: Any = None
-        self._readers: Mapping[str, Callable[[Event], None]] = {
+        self._readers = self._table()
+
+    def _table(self) -> Mapping[str, Callable[[Event], None]]:
+        return {
             "user-message-chunk": self._user_chunk,
             "agent-message-chunk": self._agent_chunk,
             "agent-thought-chunk": self._thought_chunk,
@@ -103,6 +110,11 @@ class ContextProjector:
     def pending(self) -> tuple[PendingApproval, ...]:
         """The permission requests that wait for an answer."""
         return self._approvals.pending
+
+    @property
+    def questions(self) -> tuple[PendingQuestion, ...]:
+        """The questions of the agent that wait for an answer, beside permission requests."""
+        return self._questions.pending
 
     def feed(self, event: Event) -> list[ContextEvent]:
         """Take the next event of the log and return what it is told as.
@@ -142,13 +154,16 @@ class ContextProjector:
         if not isinstance(payload.get("toolCallId"), str):
             self._stage.custom(event.type, payload)
             return
-        self._interrupt(payload["toolCallId"])
+        if self._messages.is_open:
+            self._interrupt(payload["toolCallId"])
         self._calls.update(
             payload,
             event.extensions or _NOTHING,
             is_announcement=event.type == "tool-call",
         )
-        self._lifecycle.tell_status("a tool is called")
+        is_asking = self._calls.asking
+        reason = "the agent asks a question" if is_asking else "a tool is called"
+        self._lifecycle.tell_status(reason)
 
     def _interrupt(self, call_id: object) -> None:
         if self._calls.is_new(call_id):
@@ -188,6 +203,7 @@ class ContextProjector:
 
     def _config_init(self, event: Event) -> None:
         self._settings.learn(event.payload)
+        self._settings.learn_agent((event.extensions or _NOTHING).get("agentInfo"))
         self._lifecycle.learn_model()
 
     def _config_options(self, event: Event) -> None:
@@ -202,12 +218,17 @@ class ContextProjector:
         self._resources.usage_update(event.payload)
 
     def _unrecognized(self, event: Event) -> None:
-        self._drafts.read(event.payload)
+        payload = event.payload
+        if payload.get("sessionUpdate") == ELICITATION_UPDATED and _is_ours(event):
+            self._messages.end_thought()
+            self._lifecycle.tell_status(self._questions.update(payload))
+        else:
+            self._drafts.read(payload)
 
     # ---- where the session stands --------------------------------------------------------------
 
     def _prompt_finished(self, event: Event) -> None:
-        self._lifecycle.turn_ended(event.payload)
+        self._lifecycle.turn_ended(event.payload, (event.extensions or _NOTHING).get("_meta"))
 
     def _status_change(self, event: Event) -> None:
         self._lifecycle.status_change(event.payload)
@@ -219,3 +240,8 @@ class ContextProjector:
         self._stage.is_replay = True
         self._stage.emit(SessionResumedEvent, previous_session_id=self._session_id)
         self._lifecycle.reset()
+
+
+def _is_ours(event: Event) -> bool:
+    """Say whether the host wrote this; what an agent sends as an unknown update has no mark."""
+    return "quarterdeck" in (event.extensions or _NOTHING)

@@ -53,20 +53,11 @@ class Resources:
         delta = CostBreakdown(total=round(amount - before, 9), currency=currency)
         self._stage.emit(CostUpdateEvent, delta=delta, cumulative=self.cost)
 
-    def turn_usage(self, usage: Any) -> None:
-        """Count what one turn has used."""
-        if not isinstance(usage, dict):
+    def turn_usage(self, usage: Any, meta: Any) -> None:
+        """Count what one turn has used; some agents say it only in the `_meta` of their answer."""
+        delta = _usage(usage) or _usage(_quota(meta))
+        if delta is None:
             return
-        given, made = _count(usage.get("inputTokens")), _count(usage.get("outputTokens"))
-        if given is None and made is None:
-            return
-        delta = TokenUsage(
-            input_tokens=given or 0,
-            output_tokens=made or 0,
-            cache_read_tokens=_count(usage.get("cachedReadTokens")),
-            cache_write_tokens=_count(usage.get("cachedWriteTokens")),
-            thought_tokens=_count(usage.get("thoughtTokens")),
-        )
         self.tokens = _sum(self.tokens, delta)
         self.knows_tokens = True
         self._stage.emit(TokenUsageEvent, delta=delta, cumulative=self.tokens)
@@ -85,6 +76,33 @@ class Resources:
             retry_after=float(wait[1]) if wait is not None else None,
             message=text or None,
         )
+
+
+_COUNTS: Final[dict[str, tuple[str, ...]]] = {
+    "input_tokens": ("inputTokens", "input_tokens"),
+    "output_tokens": ("outputTokens", "output_tokens"),
+    "cache_read_tokens": ("cachedReadTokens", "cachedInputTokens", "cached_tokens"),
+    "cache_write_tokens": ("cachedWriteTokens", "cacheWriteInputTokens"),
+    "thought_tokens": ("thoughtTokens", "reasoningOutputTokens", "thought_tokens"),
+}
+
+
+def _usage(usage: Any) -> TokenUsage | None:
+    if not isinstance(usage, dict):
+        return None
+    counts = {
+        ours: next((count for key in keys if (count := _count(usage.get(key))) is not None), None)
+        for ours, keys in _COUNTS.items()
+    }
+    given, made = counts.pop("input_tokens"), counts.pop("output_tokens")
+    if given is None and made is None:
+        return None
+    return TokenUsage(input_tokens=given or 0, output_tokens=made or 0, **counts)
+
+
+def _quota(meta: Any) -> Any:
+    quota = meta.get("quota") if isinstance(meta, dict) else None
+    return quota.get("token_count") if isinstance(quota, dict) else None
 
 
 def _count(value: Any) -> int | None:

@@ -14,13 +14,17 @@ A line is as dangerous as the worst of its commands. Programs are looked for beh
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
 
+from quarterdeck.dialects.context.plain import SimpleCommand
 from quarterdeck.dialects.context.shapes import RiskLevel
-from quarterdeck.dialects.context.shell import SimpleCommand, parse_command_line
+from quarterdeck.dialects.context.shell import REMEMBERED, parse_command_line
 from quarterdeck.dialects.context.tools import PATH_KEYS, canonical_name, command_of, text_of
-from quarterdeck.dialects.context.wrappers import is_shell, unwrapped
+from quarterdeck.dialects.context.wrappers import is_shell, programs_of
+
+_Programs: TypeAlias = Sequence[tuple[str, Sequence[str]]]
 
 
 def _names(text: str) -> frozenset[str]:
@@ -28,6 +32,7 @@ def _names(text: str) -> frozenset[str]:
 
 
 LEVELS: Final[tuple[RiskLevel, ...]] = ("low", "medium", "high", "critical")
+_RANKS: Final[Mapping[RiskLevel, int]] = {level: rank for rank, level in enumerate(LEVELS)}
 
 _READERS: Final = _names(
     """[ [[ : ack ag basename cat cd cmp column comm cut diff dirname df du echo export false fd
@@ -54,23 +59,26 @@ _GIT_READERS: Final = _names(
     rev-list rev-parse shortlog show show-ref status version whatchanged"""
 )
 _GIT_LISTS: Final = frozenset({"branch", "tag", "remote", "worktree", "config", "stash", "reflog"})
-_GIT_HIGH: Final[tuple[tuple[str, str], ...]] = (
-    ("push", r"-f|--force.*|--delete|-d|--mirror|--prune|\+.*|:.+"),
-    ("reset", r"--hard"),
-    ("clean", r"-.*f.*|--force"),
-    ("branch", r"-D|-d|--delete|-M|-f|--force"),
-    ("tag", r"-d|--delete|-f|--force"),
-    ("stash", r"drop|clear"),
-    ("checkout", r"--|\.|-f|--force"),
-    ("restore", r".+"),
-    ("filter-branch", r".*"),
-    ("filter-repo", r".*"),
-    ("update-ref", r"-d"),
-    ("reflog", r"expire|delete"),
-    ("rm", r".*"),
-    ("worktree", r"remove"),
-    ("remote", r"remove|rm"),
-)
+_GIT_HIGH: Final = {
+    name: re.compile(pattern)
+    for name, pattern in (
+        ("push", r"-f|--force.*|--delete|-d|--mirror|--prune|\+.*|:.+"),
+        ("reset", r"--hard"),
+        ("clean", r"-.*f.*|--force"),
+        ("branch", r"-D|-d|--delete|-M|-f|--force"),
+        ("tag", r"-d|--delete|-f|--force"),
+        ("stash", r"drop|clear"),
+        ("checkout", r"--|\.|-f|--force"),
+        ("restore", r".+"),
+        ("filter-branch", r".*"),
+        ("filter-repo", r".*"),
+        ("update-ref", r"-d"),
+        ("reflog", r"expire|delete"),
+        ("rm", r".*"),
+        ("worktree", r"remove"),
+        ("remote", r"remove|rm"),
+    )
+}
 _MAIN: Final = frozenset({"main", "master", "trunk", "+main", "+master"})
 _EVERYTHING: Final = re.compile(r"(/|~|\$HOME|\$\{HOME\}|/root|/home|/Users|\.|\.\.|\*)/?\*?/?")
 _GUARDED: Final = re.compile(
@@ -80,7 +88,8 @@ _GUARDED: Final = re.compile(
 )
 _SECRET: Final = re.compile(
     r"(^|/)\.(ssh|gnupg|aws|kube)/|(^|/)\.(env|netrc|npmrc|pypirc)(\.[\w-]+)?$|(^|/)id_(rsa|ed25519)"
-    r"|/etc/shadow"
+    r"|/etc/shadow",
+    re.MULTILINE,
 )
 _DEVICE: Final = re.compile(r"/dev/(sd|hd|nvme|vd|xvd|disk|mmcblk|mem)")
 _HARMLESS_TOOLS: Final = frozenset(
@@ -119,43 +128,52 @@ def risk_of_call(name: str, given: Any = None, kind: str | None = None) -> RiskL
 
 def risk_of_command(line: str) -> RiskLevel:
     """Return the risk of a command line: that of its worst command."""
+    return _remembered(line) if len(line) <= REMEMBERED else _risk_of_line(line)
+
+
+@lru_cache(maxsize=128)
+def _remembered(line: str) -> RiskLevel:
+    return _risk_of_line(line)
+
+
+def _risk_of_line(line: str) -> RiskLevel:
     parsed = parse_command_line(line)
-    levels = [_risk_of_simple(command) for command in parsed.commands]
-    levels += _risks_of_the_whole(parsed.commands)
+    runs = [(command, programs_of(command)) for command in parsed.commands]
+    levels = [_risk_of_simple(command, programs) for command, programs in runs]
+    levels += _risks_of_the_whole(runs)
     if not parsed.is_complete or not parsed.commands:
         levels.append("medium")
     return worst(levels)
 
 
 def worst(levels: Iterable[RiskLevel]) -> RiskLevel:
-    return max(levels, key=LEVELS.index, default="low")
+    return max(levels, key=_RANKS.__getitem__, default="low")
 
 
-def _risks_of_the_whole(commands: Sequence[SimpleCommand]) -> list[RiskLevel]:
+def _risks_of_the_whole(runs: Sequence[tuple[SimpleCommand, _Programs]]) -> list[RiskLevel]:
     """Find shells that run what another command of the line gives them."""
-    programs = [[program for program, _ in unwrapped(command)] for command in commands]
-    has_download = any(not _DOWNLOADERS.isdisjoint(run) for run in programs)
-    found: list[RiskLevel] = []
-    for command, run in zip(commands, programs, strict=True):
-        if not any(map(_interprets, run)):
-            continue
-        runs_text = any("$(" in word or "`" in word for word in command.words)
-        if command.is_piped or runs_text:
-            found.append("critical" if has_download else "high")
-    return found
+    fed = [run for command, run in runs if command.is_piped or _runs_text(command)]
+    if not any(_interprets(program) for run in fed for program, _ in run):
+        return []
+    programs = {program for _, run in runs for program, _ in run}
+    return ["high" if _DOWNLOADERS.isdisjoint(programs) else "critical"]
+
+
+def _runs_text(command: SimpleCommand) -> bool:
+    return any("$(" in word or "`" in word for word in command.words)
 
 
 def _interprets(program: str) -> bool:
     return is_shell(program) or program in ("eval", ".") or bool(_INTERPRETERS.fullmatch(program))
 
 
-def _risk_of_simple(command: SimpleCommand) -> RiskLevel:
-    levels = [_risk_of_writes(command.writes)]
+def _risk_of_simple(command: SimpleCommand, programs: _Programs) -> RiskLevel:
+    levels = [_risk_of_program(program, arguments) for program, arguments in programs]
+    if command.writes:
+        levels.append(_risk_of_writes(command.writes))
     if command.is_dynamic or command.assignments:
         levels.append("medium")
-    for program, arguments in unwrapped(command):
-        levels.append(_risk_of_program(program, arguments))
-    return worst(levels)
+    return levels[0] if len(levels) == 1 else worst(levels)
 
 
 def _risk_of_writes(paths: Sequence[str]) -> RiskLevel:
@@ -163,7 +181,7 @@ def _risk_of_writes(paths: Sequence[str]) -> RiskLevel:
         return "critical"
     if any(_GUARDED.search(path) for path in paths):
         return "high"
-    return "medium" if paths else "low"
+    return "medium"
 
 
 def _risk_of_program(program: str, arguments: Sequence[str]) -> RiskLevel:
@@ -172,8 +190,9 @@ def _risk_of_program(program: str, arguments: Sequence[str]) -> RiskLevel:
     if program in _DANGEROUS or program.startswith("mkfs"):
         return _risk_of_dangerous(program, arguments)
     if program in _READERS:
-        has_secret = any(_SECRET.search(argument) for argument in arguments)
-        return worst(["medium" if has_secret else "low", _risk_of_reader(program, arguments)])
+        level = _risk_of_reader(program, arguments)
+        has_secret = level == "low" and _SECRET.search("\n".join(arguments)) is not None
+        return "medium" if has_secret else level
     return "medium"
 
 
@@ -202,10 +221,8 @@ def _risk_of_dangerous(program: str, arguments: Sequence[str]) -> RiskLevel:
 def _risk_of_git(arguments: Sequence[str]) -> RiskLevel:
     options, subcommand, rest = git_parts(arguments)
     level: RiskLevel = "medium"
-    if any(
-        subcommand == name and any(re.fullmatch(pattern, each) for each in rest)
-        for name, pattern in _GIT_HIGH
-    ):
+    dangers = _GIT_HIGH.get(subcommand)
+    if dangers is not None and any(map(dangers.fullmatch, rest)):
         level = "high"
         if subcommand == "push" and _is_forced(rest) and _MAIN.intersection(rest):
             level = "critical"

@@ -11,8 +11,9 @@ from quarterdeck.dialects.context.events import (
     PlanModeEvent,
     TodoUpdateEvent,
 )
-from quarterdeck.dialects.context.facts import SessionFacts
+from quarterdeck.dialects.context.facts import UNKNOWN, SessionFacts
 from quarterdeck.dialects.context.shapes import (
+    EnvironmentAgent,
     EnvironmentContext,
     EnvironmentModel,
     EnvironmentProject,
@@ -29,6 +30,7 @@ class Settings:
     def __init__(self, stage: Stage, facts: SessionFacts) -> None:
         self._stage = stage
         self._facts = facts
+        self.agent = facts.agent
         self._mode_names: dict[str, str] = {}
         self._mode: str | None = None
         self.model: EnvironmentModel | None = None
@@ -45,6 +47,21 @@ class Settings:
             self._mode = _text(modes.get("currentModeId")) or self._mode
         for option in objects(payload.get("configOptions")):
             self._learn_option(option)
+
+    def learn_agent(self, info: Any) -> None:
+        """Take in who the agent says it is; how its owner calls it comes first."""
+        if not isinstance(info, dict):
+            return
+        known = self._facts.agent
+        name, title, version = (_text(info.get(key)) for key in ("name", "title", "version"))
+        is_unknown = known.name == UNKNOWN
+        is_titled = known.display_name not in (known.name, UNKNOWN)
+        shown = title or (name if is_unknown else None)
+        self.agent = EnvironmentAgent(
+            name=(name if is_unknown else None) or known.name,
+            version=version or known.version,
+            display_name=(None if is_titled else shown) or known.display_name,
+        )
 
     def _learn_option(self, option: dict[str, Any]) -> None:
         value, category = _text(option.get("currentValue")), option.get("category")
@@ -66,7 +83,7 @@ class Settings:
     def environment(self) -> EnvironmentContext:
         facts = self._facts
         return EnvironmentContext(
-            agent=facts.agent,
+            agent=self.agent,
             model=self.model or EnvironmentModel(id="unknown"),
             project=EnvironmentProject(path=facts.cwd, name=facts.project_name),
             runtime=facts.runtime,

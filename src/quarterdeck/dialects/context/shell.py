@@ -10,55 +10,50 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
+from quarterdeck.dialects.context.plain import (
+    KEYWORDS,
+    CommandLine,
+    SimpleCommand,
+    plain_commands,
+)
+
 LONGEST: Final = 65_536  # characters of a line that is read
+REMEMBERED: Final = 4_096  # of a line that is not read again when it is asked for again
 DEEPEST: Final = 16  # substitutions within each other
-_LEADING: Final = frozenset({"if", "then", "else", "elif", "do", "while", "until", "!", "{"})
-_CLOSING: Final = frozenset({"fi", "done", "esac", "}"})
+_RUN: Final = re.compile(r"[\w./:,@%+=-]*", re.ASCII)
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*\+?=")
 _NO_FILE: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 
 
-@dataclass(frozen=True)
-class SimpleCommand:
-    """One program with its arguments, quotes removed."""
-
-    words: tuple[str, ...]
-    assignments: tuple[str, ...] = ()
-    writes: tuple[str, ...] = ()
-    """Files that its output is redirected to."""
-    is_piped: bool = False
-    """Whether it reads what the command before it writes."""
-    is_dynamic: bool = False
-    """Whether its program is only known when it runs, as in `$TOOL --version`."""
-
-    @property
-    def text(self) -> str:
-        return " ".join((*self.assignments, *self.words))
-
-
-@dataclass(frozen=True)
-class CommandLine:
-    commands: tuple[SimpleCommand, ...]
-    is_complete: bool
-
-
 def parse_command_line(line: str) -> CommandLine:
     """Find every simple command of a line, those in substitutions included."""
+    return _remembered(line) if len(line) <= REMEMBERED else _parse(line)
+
+
+@lru_cache(maxsize=128)
+def _remembered(line: str) -> CommandLine:
+    return _parse(line)
+
+
+def _parse(line: str) -> CommandLine:
+    plain = plain_commands(line) if len(line) <= REMEMBERED else None
+    if plain is not None:
+        return CommandLine(plain, is_complete=True)
     reader = _Reader(line[:LONGEST])
     reader.read("")
     is_complete = reader.is_complete and len(line) <= LONGEST
     return CommandLine(tuple(reader.found), is_complete)
 
 
-@dataclass
 class _Word:
-    parts: list[str] = field(default_factory=list)
-    is_started: bool = False
-    is_quoted: bool = False
-    is_dynamic: bool = False
+    __slots__ = ("is_dynamic", "is_quoted", "is_started", "parts")
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self.is_started = self.is_quoted = self.is_dynamic = False
 
 
 class _Reader:
@@ -78,24 +73,6 @@ class _Reader:
         self._is_piped = False
         self._groups = 0
         self._names_function = False
-        self._actions: Mapping[str, Callable[[], None]] = {
-            "'": self._single_quotes,
-            '"': self._double_quotes,
-            "\\": self._escape,
-            "$": self._dollar,
-            "`": self._backquote,
-            "#": self._hash,
-            ">": self._angle,
-            "<": self._angle,
-            "&": self._ampersand,
-            "|": self._bar,
-            ";": self._end_command,
-            "\n": self._newline,
-            "(": self._open_group,
-            ")": self._close_group,
-            " ": self._end_word,
-            "\t": self._end_word,
-        }
 
     def read(self, until: str) -> int:
         """Read up to the character `until` or the end; return where that is."""
@@ -104,12 +81,13 @@ class _Reader:
             character = text[self._at]
             if character == until and not self._groups:
                 break
-            self._at += 1
-            action = self._actions.get(character)
+            self._at = start = self._at + 1
+            action = _ACTIONS.get(character)
             if action is None:
-                self._add(character)
+                self._at = _RUN.match(text, start).end()  # type: ignore[union-attr]  # or empty
+                self._add(text[start - 1 : self._at])
             else:
-                action()
+                action(self)
         else:
             if until:
                 self.is_complete = False
@@ -306,7 +284,7 @@ class _Reader:
             return False
         text = "".join(word.parts)
         self._names_function = text == "function"
-        return self._names_function or text in _LEADING or text in _CLOSING
+        return text in KEYWORDS
 
     def _end_command(self) -> None:
         self._end_word()
@@ -370,3 +348,23 @@ def _is_dynamic(program: _Word) -> bool:
     text = "".join(program.parts)
     is_pattern = not program.is_quoted and text not in ("[", "[[") and re.search(r"[*?\[{]", text)
     return program.is_dynamic or bool(is_pattern)
+
+
+_ACTIONS: Final[Mapping[str, Callable[[_Reader], None]]] = {
+    "'": _Reader._single_quotes,  # noqa: SLF001 - its own table
+    '"': _Reader._double_quotes,  # noqa: SLF001
+    "\\": _Reader._escape,  # noqa: SLF001
+    "$": _Reader._dollar,  # noqa: SLF001
+    "`": _Reader._backquote,  # noqa: SLF001
+    "#": _Reader._hash,  # noqa: SLF001
+    ">": _Reader._angle,  # noqa: SLF001
+    "<": _Reader._angle,  # noqa: SLF001
+    "&": _Reader._ampersand,  # noqa: SLF001
+    "|": _Reader._bar,  # noqa: SLF001
+    ";": _Reader._end_command,  # noqa: SLF001
+    "\n": _Reader._newline,  # noqa: SLF001
+    "(": _Reader._open_group,  # noqa: SLF001
+    ")": _Reader._close_group,  # noqa: SLF001
+    " ": _Reader._end_word,  # noqa: SLF001
+    "\t": _Reader._end_word,  # noqa: SLF001
+}

@@ -56,7 +56,8 @@ class ToolCalls:
         self._settings = settings
         self._project = project
         self._open: dict[str, ToolCall] = {}
-        self._asking: set[str] = set()
+        self.asking: set[str] = set()
+        """The calls that wait for somebody's answer."""
         self._ended: OrderedDict[str, int] = OrderedDict()
         self._terminals: OrderedDict[str, Terminal] = OrderedDict()
         self._turn = 0
@@ -64,14 +65,9 @@ class ToolCalls:
         self.count = 0
         self.errors = 0
 
-    @property
-    def is_asking(self) -> bool:
-        """Whether a call waits for somebody's answer."""
-        return bool(self._asking)
-
     def answered(self, call_id: str) -> None:
         """Somebody has answered what a call asked."""
-        self._asking.discard(call_id)
+        self.asking.discard(call_id)
 
     def next_turn(self) -> None:
         self._turn += 1
@@ -79,7 +75,7 @@ class ToolCalls:
     def forget(self) -> None:
         """Start over: the history is told again."""
         self._open.clear()
-        self._asking.clear()
+        self.asking.clear()
         self._ended.clear()
         self.aftermath.forget()
         self.count = self.errors = 0
@@ -93,10 +89,12 @@ class ToolCalls:
         self, payload: dict[str, Any], more: dict[str, Any], *, is_announcement: bool
     ) -> None:
         """Take in what an agent says about a call."""
-        call = self._call(payload.get("toolCallId"), is_announcement=is_announcement)
+        call_id = payload["toolCallId"]
+        call = self._open.get(call_id) or self._begin(call_id, is_announcement=is_announcement)
         if call is None:
             return
-        self._take_terminal(more.get("_meta"))
+        if more:
+            self._take_terminal(more.get("_meta"))
         is_first = not call.name
         call.merge(payload, more, self._stage.ts)
         if is_first:
@@ -106,7 +104,11 @@ class ToolCalls:
     def ask(self, patch: dict[str, Any]) -> ToolCall:
         """Take in what a permission request says about a call, and tell that it waits."""
         call_id = patch.get("toolCallId")
-        call = self._call(call_id, is_announcement=True) or ToolCall(str(call_id), self._stage.ts)
+        call = None
+        if isinstance(call_id, str):
+            call = self._open.get(call_id) or self._begin(call_id, is_announcement=True)
+        if call is None:
+            call = ToolCall(str(call_id), self._stage.ts)
         is_first = not call.name
         told = {key: value for key, value in patch.items() if value not in (None, [], {})}
         call.merge({**told, "status": None}, patch, self._stage.ts)
@@ -147,49 +149,57 @@ class ToolCalls:
                 self._terminals.popitem(last=False)
         return terminal
 
-    def _call(self, call_id: Any, *, is_announcement: bool) -> ToolCall | None:
-        """Find a call or begin one; None for one that has ended."""
-        if not isinstance(call_id, str):
+    def _begin(self, call_id: str, *, is_announcement: bool) -> ToolCall | None:
+        """Begin a call that is not open; None for one that has ended."""
+        ended_in = self._ended.get(call_id)
+        if ended_in is not None and (not is_announcement or ended_in == self._turn):
             return None
-        call = self._open.get(call_id)
-        if call is None:
-            ended_in = self._ended.get(call_id)
-            if ended_in is not None and (not is_announcement or ended_in == self._turn):
-                return None
-            call = self._open[call_id] = ToolCall(call_id, self._stage.ts)
-            self.count += 1
+        call = self._open[call_id] = ToolCall(call_id, self._stage.ts)
+        self.count += 1
         return call
 
     # ---- what is told of it --------------------------------------------------------------------
 
     def _start(self, call: ToolCall) -> None:
-        self._stage.emit(
-            ToolCallStartEvent,
-            tool_call_id=call.id,
-            name=call.name,
-            category=category_of(call),
-            description=description_of(call),
+        stage = self._stage
+        stage.add(
+            ToolCallStartEvent(
+                seq=stage.take_seq(),
+                session_id=stage.session_id,
+                timestamp=stage.timestamp,
+                replay=stage.is_replay,
+                tool_call_id=call.id,
+                name=call.name,
+                category=category_of(call),
+                description=description_of(call),
+            )
         )
 
     def _tell(self, call: ToolCall) -> None:
-        self._tell_arguments(call)
+        if call.content and not call.raw_input and not call.has_executed and not call.is_done:
+            self._tell_arguments(call)
         is_running = call.status == "in_progress" and not (call.arguments and not call.raw_input)
         if not call.has_executed and (is_running or call.is_done):
             self._execute(call, requires_approval=False)
-        if call.canonical == "Task":
-            self._tell_sub_agent(call)
-        elif call.canonical == "AskUserQuestion" and not self._stage.is_replay:
-            self._tell_questions(call)
-        elif call.canonical == "TodoWrite" and "todos" in call.input:
-            self._settings.todos(call.input["todos"])
-        elif call.canonical == "ExitPlanMode" or call.kind == "switch_mode":
-            self._tell_plan(call)
+        if call.traits.tells_more:
+            self._tell_more(call)
         if call.is_done:
             self._end(call)
 
+    def _tell_more(self, call: ToolCall) -> None:
+        canonical = call.traits.canonical
+        if canonical == "Task":
+            self._tell_sub_agent(call)
+        elif canonical == "AskUserQuestion" and not self._stage.is_replay:
+            self._tell_questions(call)
+        elif canonical == "TodoWrite" and "todos" in call.input:
+            self._settings.todos(call.input["todos"])
+        elif canonical == "ExitPlanMode" or call.kind == "switch_mode":
+            self._tell_plan(call)
+
     def _tell_arguments(self, call: ToolCall) -> None:
         """Tell how the input grows, where an agent shows it as text before it has it."""
-        if call.raw_input or call.is_done or self._stage.is_replay:
+        if self._stage.is_replay:
             return
         text = content_text(call)
         if text.startswith("{") and text.startswith(call.arguments) and text != call.arguments:
@@ -200,13 +210,19 @@ class ToolCalls:
     def _execute(self, call: ToolCall, *, requires_approval: bool) -> None:
         call.has_executed = True
         call.has_asked |= requires_approval
-        self._stage.emit(
-            ToolCallExecutingEvent,
-            tool_call_id=call.id,
-            name=call.name,
-            input=call.input,
-            risk_level=risk_of(call),
-            requires_approval=requires_approval,
+        stage = self._stage
+        stage.add(
+            ToolCallExecutingEvent(
+                seq=stage.take_seq(),
+                session_id=stage.session_id,
+                timestamp=stage.timestamp,
+                replay=stage.is_replay,
+                tool_call_id=call.id,
+                name=call.name,
+                input=call.input,
+                risk_level=risk_of(call),
+                requires_approval=requires_approval,
+            )
         )
 
     def _tell_sub_agent(self, call: ToolCall) -> None:
@@ -239,7 +255,7 @@ class ToolCalls:
             labels = tuple(_labels(options)) if isinstance(options, list) else None
             if call.questions.get(question_id) != (question, labels):
                 call.questions[question_id] = (question, labels)
-                self._asking.add(call.id)
+                self.asking.add(call.id)
                 self._stage.emit(
                     UserQuestionEvent, question_id=question_id, question=question, options=labels
                 )
@@ -255,17 +271,24 @@ class ToolCalls:
     # ---- how it ends ---------------------------------------------------------------------------
 
     def _end(self, call: ToolCall) -> None:
-        output = output_text(call, self._terminals)
-        duration = max(0.0, float(self._stage.ts - call.started_at))
+        output = output_text(call, self._terminals) if call.has_output else ""
+        stage = self._stage
+        duration = max(0.0, float(stage.ts - call.started_at))
         if call.status == "completed":
             changes = changes_of(call, self._project)
-            self._stage.emit(
-                ToolCallResultEvent,
-                tool_call_id=call.id,
-                name=call.name,
-                output=output,
-                duration=duration,
-                structured=structured_output(call, output, changes, self._terminals),
+            structured = structured_output(call, output, changes, self._terminals)
+            stage.add(
+                ToolCallResultEvent(
+                    seq=stage.take_seq(),
+                    session_id=stage.session_id,
+                    timestamp=stage.timestamp,
+                    replay=stage.is_replay,
+                    tool_call_id=call.id,
+                    name=call.name,
+                    output=output,
+                    duration=duration,
+                    structured=structured,
+                )
             )
             self.aftermath.tell(call, output, changes, self._terminals)
         else:
@@ -296,7 +319,7 @@ class ToolCalls:
 
     def _forget(self, call: ToolCall) -> None:
         self._open.pop(call.id, None)
-        self._asking.discard(call.id)
+        self.asking.discard(call.id)
         for terminal_id in call.terminal_ids:
             self._terminals.pop(terminal_id, None)
         self._ended.pop(call.id, None)
@@ -306,12 +329,15 @@ class ToolCalls:
 
 
 def category_of(call: ToolCall) -> Any:
-    is_creation = bool(call.diffs) and all(old is None for old, _, _ in call.diffs.values())
+    if not call.diffs:
+        return call.traits.category
+    is_creation = all(old is None for old, _, _ in call.diffs.values())
     return categorize_call(call.name, call.kind, is_creation=is_creation)
 
 
 def risk_of(call: ToolCall) -> Any:
-    return risk_of_call(call.name, call.decisive_input, call.kind)
+    given = call.decisive_input
+    return risk_of_call(call.name, given, call.kind) if given else call.traits.risk
 
 
 def description_of(call: ToolCall) -> str:

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from quarterdeck.dialects.context.shell import SimpleCommand, parse_command_line
+from quarterdeck.dialects.context.plain import SimpleCommand
+from quarterdeck.dialects.context.shell import parse_command_line
 
 _SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash", "ksh", "fish", "ash"})
 _WITH_VALUE: Final = {
@@ -32,6 +33,7 @@ _WITH_VALUE: Final = {
 }  # fmt: skip
 """Programs that run another, and which of their options take a word of their own."""
 _POSITIONAL: Final = {"timeout": 1}
+_RUNNERS: Final = frozenset({*_SHELLS, *_WITH_VALUE, "su", "eval", "trap", "find", "fd"})
 DEEPEST: Final = 8
 
 
@@ -42,6 +44,14 @@ def is_shell(program: str) -> bool:
 def program_of(command: SimpleCommand) -> str:
     """Return the program of a command, without its folder."""
     return command.words[0].rpartition("/")[2] if command.words else ""
+
+
+def programs_of(command: SimpleCommand) -> list[tuple[str, Sequence[str]]]:
+    """Return what `unwrapped` yields, at once for the many programs that run no other."""
+    program = program_of(command)
+    if program and program not in _RUNNERS:
+        return [(program, command.words[1:])]
+    return list(unwrapped(command))
 
 
 def unwrapped(command: SimpleCommand, depth: int = 0) -> Iterator[tuple[str, Sequence[str]]]:

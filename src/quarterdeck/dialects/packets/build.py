@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final
 
 from msgspec import Struct
@@ -40,7 +41,13 @@ class ToolSnapshot(Struct, frozen=True, kw_only=True):
 def iso_time(milliseconds: float) -> str:
     """Write an event's time as ISO 8601 in UTC; times that it has no year for are moved."""
     within = min(max(milliseconds, _FIRST), _LAST)
-    return datetime.fromtimestamp(within / 1000, UTC).isoformat(timespec="microseconds")
+    seconds, microseconds = divmod(round(within * 1000), 1_000_000)
+    return f"{_second(seconds)}.{microseconds:06}+00:00"
+
+
+@lru_cache(maxsize=8)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0")
 
 
 def text_block(text: str) -> Json:

@@ -8,7 +8,7 @@ import anyio
 from msgspec import UNSET, Meta, UnsetType, field
 
 from quarterdeck.protocol import AgentCapabilitiesWire, AgentSnapshotWire
-from quarterdeck.server.handling import Answer, Asked, Body, Nothing, json_app
+from quarterdeck.server.handling import Answer, Asked, Body, Nothing, way
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.known_agents import KnownAgent
 from quarterdeck.server.refusals import not_found
@@ -139,46 +139,32 @@ def agent_endpoints(hub: Hub) -> list[Endpoint]:
     """Return the agents' part of the route table."""
     api = _Agents(hub)
     return [
-        Endpoint(
-            method="GET",
-            path="/api/agents",
-            scope="view",
-            app=json_app(api.list),
-            summary="List agents that were started",
-            tag="agents",
-            answer=AgentList,
-        ),
-        Endpoint(
-            method="POST",
-            path="/api/agents",
-            scope="admin",
-            app=json_app(api.spawn, body=SpawnAgent, status=201),
-            summary="Start an agent by command",
-            tag="agents",
+        way("view", "GET /api/agents", api.list, "List agents that were started", answer=AgentList),
+        way(
+            "admin",
+            "POST /api/agents",
+            api.spawn,
+            "Start an agent by command",
             body=SpawnAgent,
             answer=AgentView,
             status=201,
-            errors=(400, 409, 502),
+            errors=(400, 409, 424),
         ),
-        Endpoint(
-            method="GET",
-            path="/api/agents/known",
-            scope="view",
-            app=json_app(api.known),
-            summary="List agents that can be started by name",
-            tag="agents",
+        way(
+            "view",
+            "GET /api/agents/known",
+            api.known,
+            "List agents that can be started by name",
             answer=KnownAgentList,
         ),
-        Endpoint(
-            method="POST",
-            path="/api/agents/known/{name}",
-            scope="prompt",
-            app=json_app(api.start_known, body=Nothing),
-            summary="Start an agent by name, unless it runs",
-            tag="agents",
+        way(
+            "prompt",
+            "POST /api/agents/known/{name}",
+            api.start_known,
+            "Start an agent by name, unless it runs",
             body=Nothing,
             answer=AgentView,
-            errors=(404, 409, 502),
+            errors=(404, 409, 424),
         ),
         *_one_agent(api),
     ]
@@ -186,46 +172,38 @@ def agent_endpoints(hub: Hub) -> list[Endpoint]:
 
 def _one_agent(api: _Agents) -> list[Endpoint]:
     return [
-        Endpoint(
-            method="GET",
-            path="/api/agents/{id}",
-            scope="view",
-            app=json_app(api.get),
-            summary="Show an agent",
-            tag="agents",
+        way(
+            "view",
+            "GET /api/agents/{id}",
+            api.get,
+            "Show an agent",
             answer=AgentView,
             errors=(404,),
         ),
-        Endpoint(
-            method="DELETE",
-            path="/api/agents/{id}",
-            scope="admin",
-            app=json_app(api.dispose, status=204),
-            summary="End an agent; its sessions stay",
-            tag="agents",
+        way(
+            "admin",
+            "DELETE /api/agents/{id}",
+            api.dispose,
+            "End an agent; its sessions stay",
             status=204,
             errors=(404,),
         ),
-        Endpoint(
-            method="POST",
-            path="/api/agents/{id}/authenticate",
-            scope="admin",
-            app=json_app(api.authenticate, body=SignIn),
-            summary="Sign in with one of the agent's methods",
-            tag="agents",
+        way(
+            "admin",
+            "POST /api/agents/{id}/authenticate",
+            api.authenticate,
+            "Sign in by one of the methods that the agent offers",
             body=SignIn,
             answer=AgentView,
-            errors=(400, 404, 502),
+            errors=(400, 404, 424),
         ),
-        Endpoint(
-            method="POST",
-            path="/api/agents/{id}/logout",
-            scope="admin",
-            app=json_app(api.log_out, body=Nothing),
-            summary="Sign out",
-            tag="agents",
+        way(
+            "admin",
+            "POST /api/agents/{id}/logout",
+            api.log_out,
+            "Sign out",
             body=Nothing,
             answer=AgentView,
-            errors=(404, 422, 502),
+            errors=(404, 422, 424),
         ),
     ]

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 from quarterdeck.protocol import HostElicitationSnapshot
 from quarterdeck.server.approval_views import ApprovalView
 from quarterdeck.server.decision_rows import Decision
-from quarterdeck.server.handling import Answer, Asked, Body, Query, json_app
+from quarterdeck.server.handling import Answer, Asked, Body, Query, way
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.options import Policy
 from quarterdeck.server.refusals import invalid, not_found
@@ -52,9 +52,9 @@ class AnswerElicitation(Body, frozen=True, kw_only=True):
 
 
 class DecisionQuery(Query, frozen=True, kw_only=True):
-    before: Annotated[int, Meta(ge=1, le=2**53)] | None = None
+    before: Annotated[int, Meta(ge=1, le=2**53)] | UnsetType = UNSET
     """Those before this id: the next page."""
-    session: str | None = None
+    session: str | UnsetType = UNSET
     limit: Annotated[int, Meta(ge=1, le=500)] = 100
 
 
@@ -107,7 +107,9 @@ class _Approvals:
     async def decisions(self, asked: Asked) -> DecisionList:
         query: DecisionQuery = asked.query
         decisions = await self._approvals.decisions(
-            before=query.before, session_id=query.session, limit=query.limit
+            before=None if query.before is UNSET else query.before,
+            session_id=None if query.session is UNSET else query.session,
+            limit=query.limit,
         )
         return DecisionList(decisions=decisions)
 
@@ -132,32 +134,26 @@ def approval_endpoints(hub: Hub) -> list[Endpoint]:
 
 def _permissions(api: _Approvals) -> list[Endpoint]:
     return [
-        Endpoint(
-            method="GET",
-            path="/api/permissions",
-            scope="view",
-            app=json_app(api.list),
-            summary="List permission requests that wait, over all sessions",
-            tag="approvals",
+        way(
+            "view",
+            "GET /api/permissions",
+            api.list,
+            "List permission requests that wait, over all sessions",
             answer=ApprovalList,
         ),
-        Endpoint(
-            method="GET",
-            path="/api/permissions/{id}",
-            scope="view",
-            app=json_app(api.get),
-            summary="Show a permission request that waits",
-            tag="approvals",
+        way(
+            "view",
+            "GET /api/permissions/{id}",
+            api.get,
+            "Show a permission request that waits",
             answer=ApprovalView,
             errors=(404,),
         ),
-        Endpoint(
-            method="POST",
-            path="/api/permissions/{id}/answer",
-            scope="approve",
-            app=json_app(api.answer, body=AnswerPermission),
-            summary="Answer a permission request; the first answer counts",
-            tag="approvals",
+        way(
+            "approve",
+            "POST /api/permissions/{id}/answer",
+            api.answer,
+            "Answer a permission request; the first answer counts",
             body=AnswerPermission,
             answer=Decision,
             errors=(400, 404, 409, 410),
@@ -167,22 +163,18 @@ def _permissions(api: _Approvals) -> list[Endpoint]:
 
 def _questions(api: _Approvals) -> list[Endpoint]:
     return [
-        Endpoint(
-            method="GET",
-            path="/api/elicitations",
-            scope="view",
-            app=json_app(api.elicitations),
-            summary="List questions of agents that wait",
-            tag="approvals",
+        way(
+            "view",
+            "GET /api/elicitations",
+            api.elicitations,
+            "List questions of agents that wait",
             answer=ElicitationList,
         ),
-        Endpoint(
-            method="POST",
-            path="/api/elicitations/{id}/answer",
-            scope="approve",
-            app=json_app(api.answer_elicitation, body=AnswerElicitation),
-            summary="Answer a question; the first answer counts",
-            tag="approvals",
+        way(
+            "approve",
+            "POST /api/elicitations/{id}/answer",
+            api.answer_elicitation,
+            "Answer a question; the first answer counts",
             body=AnswerElicitation,
             answer=Decision,
             errors=(400, 404, 409, 410),
@@ -192,24 +184,20 @@ def _questions(api: _Approvals) -> list[Endpoint]:
 
 def _audit(api: _Approvals) -> list[Endpoint]:
     return [
-        Endpoint(
-            method="GET",
-            path="/api/decisions",
-            scope="view",
-            app=json_app(api.decisions, query=DecisionQuery),
-            summary="Tell who or what decided what, and when",
-            tag="approvals",
+        way(
+            "view",
+            "GET /api/decisions",
+            api.decisions,
+            "Tell who or what decided what, and when",
             query=DecisionQuery,
             answer=DecisionList,
             errors=(400,),
         ),
-        Endpoint(
-            method="GET",
-            path="/api/policy",
-            scope="view",
-            app=json_app(api.policy),
-            summary="Show what is decided without asking",
-            tag="approvals",
+        way(
+            "view",
+            "GET /api/policy",
+            api.policy,
+            "Show what is decided without asking",
             answer=Policy,
         ),
     ]

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from quarterdeck._version import __version__
 from quarterdeck.server.clock import written
-from quarterdeck.server.handling import Answer, Asked, json_app
+from quarterdeck.server.handling import Answer, Asked, way
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.metrics import CONTENT_TYPE, metrics_text
 from quarterdeck.server.routes import Endpoint
@@ -54,30 +54,7 @@ def operation_endpoints(hub: Hub) -> list[Endpoint]:
         )
 
     return [
-        Endpoint(
-            method="GET",
-            path="/healthz",
-            scope=None,
-            app=json_app(health),
-            summary="Tell whether the hub is well",
-            tag="operations",
-            answer=Health,
-        ),
-        Endpoint(
-            method="GET",
-            path="/metrics",
-            scope="view",
-            app=json_app(metrics),
-            summary="Metrics in the text format of Prometheus",
-            tag="operations",
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/hub",
-            scope="view",
-            app=json_app(facts),
-            summary="Facts about the hub",
-            tag="operations",
-            answer=HubFacts,
-        ),
+        way(None, "GET /healthz", health, "Tell whether the hub is well", answer=Health),
+        way("view", "GET /metrics", metrics, "Metrics in the text format of Prometheus"),
+        way("view", "GET /api/hub", facts, "Facts about the hub", answer=HubFacts),
     ]

@@ -7,13 +7,17 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from quarterdeck.server.device import Device
-from quarterdeck.server.handling import Answer, Asked, Body, Query, json_app
+from quarterdeck.server.handling import Answer, Asked, Body, Query, way
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.prompt_rows import Author, PromptEntry, PromptMode
 from quarterdeck.server.refusals import invalid
 from quarterdeck.server.routes import Endpoint
 
-_Prompt = str | list[dict[str, Any]]
+# No pattern here: msgspec 0.22 ends a program by a segmentation fault that has one in a union.
+_Prompt = (
+    Annotated[str, Meta(min_length=1)]
+    | Annotated[list[dict[str, Any]], Meta(min_length=1, max_length=1000)]
+)
 
 
 class SendPrompt(Body, frozen=True, kw_only=True):
@@ -45,14 +49,12 @@ def blocks_of(prompt: _Prompt) -> list[dict[str, Any]]:
     """Return the content blocks of a prompt.
 
     Raises:
-        RequestRefused: if there is nothing in it, or a block has no type.
+        RequestRefused: if it says nothing, or a block has no type.
     """
     if isinstance(prompt, str):
         if not prompt.strip():
-            raise invalid("the prompt is empty; say what the agent should do")
+            raise invalid("the prompt is blank; say what the agent should do")
         return [{"type": "text", "text": prompt}]
-    if not prompt:
-        raise invalid("the prompt is empty; give at least one content block")
     for number, block in enumerate(prompt, 1):
         if not isinstance(block.get("type"), str):
             raise invalid(f'block {number} of the prompt has no type; a text has "type": "text"')
@@ -65,6 +67,8 @@ class _Prompts:
 
     async def send(self, asked: Asked) -> PromptEntry:
         wanted: SendPrompt = asked.body
+        if wanted.key.endswith("\n"):  # which the pattern's $ lets through
+            raise invalid("the key ends in a line break; leave it out")
         return await self._hub.prompts.add(
             asked.path["id"],
             wanted.key,
@@ -96,59 +100,54 @@ def _author(device: Device) -> Author:
 def prompt_endpoints(hub: Hub) -> list[Endpoint]:
     """Return the prompts' part of the route table."""
     api = _Prompts(hub)
-    one = "/api/sessions/{id}/prompts/{key}"
     return [
-        Endpoint(
-            method="POST",
-            path="/api/sessions/{id}/prompts",
-            scope="prompt",
-            app=json_app(api.send, body=SendPrompt, status=202),
-            summary="Send a prompt; it waits until those before it have ended",
-            tag="prompts",
+        *_one_prompt(api),
+        way(
+            "prompt",
+            "POST /api/sessions/{id}/prompts",
+            api.send,
+            "Send a prompt; it waits until those before it have ended",
             body=SendPrompt,
             answer=PromptEntry,
             status=202,
             errors=(400, 404, 409, 429),
         ),
-        Endpoint(
-            method="GET",
-            path="/api/sessions/{id}/prompts",
-            scope="view",
-            app=json_app(api.list, query=PromptListQuery),
-            summary="List the prompts of a session",
-            tag="prompts",
+        way(
+            "view",
+            "GET /api/sessions/{id}/prompts",
+            api.list,
+            "List the prompts of a session",
             query=PromptListQuery,
             answer=PromptList,
             errors=(400, 404),
         ),
-        Endpoint(
-            method="GET",
-            path=one,
-            scope="view",
-            app=json_app(api.get),
-            summary="Show a prompt and what came of it",
-            tag="prompts",
+    ]
+
+
+def _one_prompt(api: _Prompts) -> list[Endpoint]:
+    return [
+        way(
+            "view",
+            "GET /api/sessions/{id}/prompts/{key}",
+            api.get,
+            "Show a prompt and what came of it",
             answer=PromptEntry,
             errors=(404,),
         ),
-        Endpoint(
-            method="PATCH",
-            path=one,
-            scope="prompt",
-            app=json_app(api.edit, body=EditPrompt),
-            summary="Change a prompt that waits",
-            tag="prompts",
+        way(
+            "prompt",
+            "PATCH /api/sessions/{id}/prompts/{key}",
+            api.edit,
+            "Change a prompt that waits",
             body=EditPrompt,
             answer=PromptEntry,
             errors=(400, 404, 409),
         ),
-        Endpoint(
-            method="DELETE",
-            path=one,
-            scope="prompt",
-            app=json_app(api.cancel),
-            summary="Cancel a prompt that waits",
-            tag="prompts",
+        way(
+            "prompt",
+            "DELETE /api/sessions/{id}/prompts/{key}",
+            api.cancel,
+            "Cancel a prompt that waits",
             answer=PromptEntry,
             errors=(404, 409),
         ),

@@ -113,7 +113,7 @@ class _PushApi:
             raise RequestRefused(410, "gone", message)
         if not delivery.is_done:
             message = f"the push service of this browser did not take it: {delivery.reason}"
-            raise RequestRefused(502, "unavailable", message, retryable=delivery.may_work_later)
+            raise RequestRefused(424, "unavailable", message, retryable=delivery.may_work_later)
         return TestSent(id=test_id)
 
     async def receipt(self, asked: Asked) -> None:
@@ -157,5 +157,5 @@ def _endpoint(
         body=body,
         answer=answer,
         status=status,
-        errors=(400, 404, 410, 502) if body is not None else (),
+        errors=(400, 404, 410, 424) if body is not None else (),
     )

@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import UNSET, Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from quarterdeck.errors import RequestRefused
 from quarterdeck.protocol import to_json
-from quarterdeck.server.handling import Answer, Asked, Body, Nothing, Query, json_app
+from quarterdeck.server.handling import Answer, Asked, Body, Nothing, Query, way
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.library import SessionView
-from quarterdeck.server.refusals import invalid
+from quarterdeck.server.refusals import invalid, not_found
 from quarterdeck.server.routes import Endpoint
 
 _Text = Annotated[str, Meta(min_length=1, max_length=4096)]
-_Path = Annotated[str, Meta(pattern="^/", max_length=4096)]
+# Begins with a slash; not as a pattern, for the reason that `prompts` gives.
+_Path = Annotated[str, Meta(min_length=1, max_length=4096)]
 _Seq = Annotated[int, Meta(ge=0, le=2**53)]
 
 
@@ -25,9 +26,9 @@ class SessionList(Answer, frozen=True, kw_only=True):
 
 
 class SessionListQuery(Query, frozen=True, kw_only=True):
-    status: str | None = None
-    agent: str | None = None
-    cwd: str | None = None
+    status: str | UnsetType = UNSET
+    agent: str | UnsetType = UNSET
+    cwd: str | UnsetType = UNSET
     """Sessions in this folder."""
 
 
@@ -53,7 +54,7 @@ class OpenSession(Body, frozen=True, kw_only=True):
 
 
 class SessionQuery(Query, frozen=True, kw_only=True):
-    at: _Seq | None = None
+    at: _Seq | UnsetType = UNSET
     """The seq of the event after which the state is wanted; the newest if left out."""
 
 
@@ -109,7 +110,7 @@ class _Sessions:
                 session
                 for session in self._library.all()
                 if all(
-                    value is None or getattr(session, name) == value
+                    value is UNSET or getattr(session, name) == value
                     for name, value in wanted.items()
                 )
             ]
@@ -121,7 +122,7 @@ class _Sessions:
         # Read once before its end is looked at: that settles what a crash left open.
         await self._library.page(session_id, view.last_seq, 1)
         view = self._library.get(session_id)
-        seq = view.last_seq if asked.query.at is None else asked.query.at
+        seq = view.last_seq if asked.query.at is UNSET else asked.query.at
         if seq > view.last_seq:
             raise invalid(f"session {session_id} has {view.last_seq} events, not {seq}")
         state = await self._library.state(session_id, seq)
@@ -141,6 +142,7 @@ class _Sessions:
     async def create(self, asked: Asked) -> SessionView:
         wanted: CreateSession = asked.body
         _check_servers(asked, wanted.mcp_servers)
+        _check_folders(wanted.cwd, *wanted.additional_directories)
         agent_id = await self._agent_id(wanted.agent, wanted.agent_id)
         session = await self._hub.host.create_session(
             agent_id,
@@ -188,6 +190,7 @@ class _Sessions:
         directories = wanted.additional_directories
         if directories is None:
             directories = [] if known is None else [*known.additional_directories]
+        _check_folders(cwd, *directories)
         place = {"cwd": cwd, "mcp_servers": servers, "additional_directories": directories}
         return await self._agent_id(agent, wanted.agent_id), place
 
@@ -195,6 +198,8 @@ class _Sessions:
         if (agent is None) == (agent_id is None):
             raise invalid("say either agent, the name of a known one, or agentId, one that runs")
         if agent_id is not None:
+            if self._hub.host.get_agent(agent_id) is None:
+                raise not_found(f"agent {agent_id!r}", "GET /api/agents lists those that run")
             return agent_id
         assert agent is not None
         return (await self._hub.keeper.spawn_known(agent)).agent_id
@@ -226,6 +231,13 @@ def _check_servers(asked: Asked, servers: Any) -> None:
         raise RequestRefused(403, "forbidden", message)
 
 
+def _check_folders(*folders: str) -> None:
+    """Refuse what would be relative to wherever the hub was started."""
+    for folder in folders:
+        if not folder.startswith("/") or "\0" in folder:
+            raise invalid(f"{folder!r} is no absolute path; begin it with a slash")
+
+
 def _seq(event: bytes, otherwise: int) -> int:
     try:
         return msgspec.json.decode(event, type=_Numbered).seq
@@ -237,42 +249,39 @@ class _Numbered(msgspec.Struct):
     seq: int
 
 
+_OPENING = (400, 403, 404, 409, 422, 424)
+
+
 def session_endpoints(hub: Hub) -> list[Endpoint]:
     """Return the sessions' part of the route table."""
     api = _Sessions(hub)
-    return [*_reading(api), *_lifecycle(api), *_steering(api)]
+    return [*_reading(api), *_opening(api), *_ending(api), *_steering(api)]
 
 
 def _reading(api: _Sessions) -> list[Endpoint]:
     return [
-        Endpoint(
-            method="GET",
-            path="/api/sessions",
-            scope="view",
-            app=json_app(api.list, query=SessionListQuery),
-            summary="List sessions",
-            tag="sessions",
+        way(
+            "view",
+            "GET /api/sessions",
+            api.list,
+            "List sessions",
             query=SessionListQuery,
             answer=SessionList,
         ),
-        Endpoint(
-            method="GET",
-            path="/api/sessions/{id}",
-            scope="view",
-            app=json_app(api.get, query=SessionQuery),
-            summary="Show a session and its state, now or after an event",
-            tag="sessions",
+        way(
+            "view",
+            "GET /api/sessions/{id}",
+            api.get,
+            "Show a session and its state, now or after an event",
             query=SessionQuery,
             answer=SessionState,
             errors=(400, 404),
         ),
-        Endpoint(
-            method="GET",
-            path="/api/sessions/{id}/history",
-            scope="view",
-            app=json_app(api.history, query=HistoryQuery),
-            summary="Read the events of a session, page by page",
-            tag="sessions",
+        way(
+            "view",
+            "GET /api/sessions/{id}/history",
+            api.history,
+            "Read the events of a session, page by page",
             query=HistoryQuery,
             answer=History,
             errors=(400, 404),
@@ -280,96 +289,88 @@ def _reading(api: _Sessions) -> list[Endpoint]:
     ]
 
 
-def _lifecycle(api: _Sessions) -> list[Endpoint]:
-    opening = {"body": OpenSession, "answer": SessionView, "errors": (400, 403, 404, 409, 422, 502)}
+def _opening(api: _Sessions) -> list[Endpoint]:
     return [
-        Endpoint(
-            method="POST",
-            path="/api/sessions",
-            scope="prompt",
-            app=json_app(api.create, body=CreateSession, status=201),
-            summary="Begin a session",
-            tag="sessions",
+        way(
+            "prompt",
+            "POST /api/sessions",
+            api.create,
+            "Begin a session",
             body=CreateSession,
             answer=SessionView,
             status=201,
-            errors=(400, 403, 404, 409, 502),
+            errors=(400, 403, 404, 409, 424),
         ),
-        Endpoint(
-            method="POST",
-            path="/api/sessions/{id}/load",
-            scope="prompt",
-            app=json_app(api.load, body=OpenSession),
-            summary="Open a session again; its agent tells its history anew",
-            tag="sessions",
-            **opening,  # type: ignore[arg-type]  # as they are written above
+        way(
+            "prompt",
+            "POST /api/sessions/{id}/load",
+            api.load,
+            "Open a session again; its agent tells its history anew",
+            body=OpenSession,
+            answer=SessionView,
+            errors=_OPENING,
         ),
-        Endpoint(
-            method="POST",
-            path="/api/sessions/{id}/resume",
-            scope="prompt",
-            app=json_app(api.resume, body=OpenSession),
-            summary="Go on with a session where it was left",
-            tag="sessions",
-            **opening,  # type: ignore[arg-type]  # as they are written above
+        way(
+            "prompt",
+            "POST /api/sessions/{id}/resume",
+            api.resume,
+            "Go on with a session where it was left",
+            body=OpenSession,
+            answer=SessionView,
+            errors=_OPENING,
         ),
-        Endpoint(
-            method="POST",
-            path="/api/sessions/{id}/close",
-            scope="prompt",
-            app=json_app(api.close, body=Nothing),
-            summary="Close a session; load opens it again",
-            tag="sessions",
+    ]
+
+
+def _ending(api: _Sessions) -> list[Endpoint]:
+    return [
+        way(
+            "prompt",
+            "POST /api/sessions/{id}/close",
+            api.close,
+            "Close a session; load opens it again",
             body=Nothing,
             answer=SessionView,
             errors=(404, 409),
         ),
-        Endpoint(
-            method="DELETE",
-            path="/api/sessions/{id}",
-            scope="admin",
-            app=json_app(api.delete, status=204),
-            summary="Delete a session for ever",
-            tag="sessions",
+        way(
+            "admin",
+            "DELETE /api/sessions/{id}",
+            api.delete,
+            "Delete a session for ever",
             status=204,
-            errors=(404, 409, 502),
+            errors=(404, 409, 424),
         ),
     ]
 
 
 def _steering(api: _Sessions) -> list[Endpoint]:
     return [
-        Endpoint(
-            method="POST",
-            path="/api/sessions/{id}/cancel",
-            scope="prompt",
-            app=json_app(api.cancel, body=Nothing),
-            summary="Cancel the turn that runs; prompts that wait stay",
-            tag="sessions",
+        way(
+            "prompt",
+            "POST /api/sessions/{id}/cancel",
+            api.cancel,
+            "Cancel the turn that runs; prompts that wait stay",
             body=Nothing,
             answer=SessionView,
             errors=(404, 409),
         ),
-        Endpoint(
-            method="PUT",
-            path="/api/sessions/{id}/mode",
-            scope="prompt",
-            app=json_app(api.set_mode, body=SetMode),
-            summary="Change the mode of a session",
-            tag="sessions",
+        way(
+            "approve",  # a mode can let the agent do everything unasked
+            "PUT /api/sessions/{id}/mode",
+            api.set_mode,
+            "Change the mode of a session",
             body=SetMode,
             answer=SessionView,
-            errors=(400, 404, 409, 422, 502),
+            errors=(400, 404, 409, 422, 424),
         ),
-        Endpoint(
-            method="PUT",
-            path="/api/sessions/{id}/options",
-            scope="prompt",
-            app=json_app(api.set_option, body=SetOption),
-            summary="Change an option of a session",
-            tag="sessions",
+        way(
+            "approve",
+            "PUT /api/sessions/{id}/options",
+            api.set_option,
+            "Change an option of a session",
             body=SetOption,
             answer=Options,
-            errors=(400, 404, 409, 422, 502),
+            errors=(400, 404, 409, 422, 424),
         ),
     ]

@@ -7,8 +7,12 @@ from typing import Annotated
 import msgspec
 
 from quarterdeck.server.routes import Endpoint
+from quarterdeck.server.streams.context import context_app
+from quarterdeck.server.streams.envelope import envelope_app
 from quarterdeck.server.streams.needs import HasHost
+from quarterdeck.server.streams.pulse import TICK_SECONDS
 from quarterdeck.server.streams.service import (
+    Handler,
     Streams,
     host_events,
     many_events,
@@ -48,57 +52,63 @@ class ManyFrom(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
 
 
-def stream_endpoints(hub: HasHost) -> list[Endpoint]:
+def stream_endpoints(hub: HasHost, *, tick_seconds: float = TICK_SECONDS) -> list[Endpoint]:
     """Return all streams and WebSockets of a hub."""
-    streams = Streams(hub)
-    return [*_event_streams(streams)]
+    streams = Streams(hub, tick_seconds)
+    return [*_event_streams(streams), *_sockets(streams)]
+
+
+def _sockets(streams: Streams) -> list[Endpoint]:
+    context = context_app(streams)
+    return [
+        Endpoint(
+            method="GET",
+            path="/api/envelope",
+            scope="view",
+            app=envelope_app(streams),
+            summary="Everything a client of the host's envelopes does, over a WebSocket",
+            kind="websocket",
+            tag="streams",
+        ),
+        *(
+            Endpoint(
+                method="GET",
+                path=path,
+                # Whoever has shown no token is asked for one by a frame, and let in by that alone.
+                scope=None,
+                app=context,
+                summary="Sessions and commands in the Agent Context Protocol, over a WebSocket",
+                kind="websocket",
+                tag="streams",
+            )
+            for path in ("/api/context", "/ws")
+        ),
+    ]
 
 
 def _event_streams(streams: Streams) -> list[Endpoint]:
     refused = (400, 404, 429, 503)
+    session = "/api/sessions/{session_id}"
+
+    def stream(path: str, handler: Handler, query: type, summary: str) -> Endpoint:
+        return Endpoint(
+            method="GET",
+            path=path,
+            scope="view",
+            app=streams.events(handler),
+            summary=summary,
+            kind="sse",
+            tag="streams",
+            query=query,
+            errors=refused if query is not HostFrom else (400, 429),
+        )
+
+    follow_session = "Follow a session: every event after a number, then live"
+    follow_host = "Follow the host: agents, sessions, what waits for an answer"
+    follow_many = "Follow several sessions and the host on one connection"
     return [
-        Endpoint(
-            method="GET",
-            path="/api/sessions/{session_id}/events",
-            scope="view",
-            app=streams.endpoint(session_events),
-            summary="Follow a session: every event after a number, then live",
-            kind="sse",
-            tag="streams",
-            query=SessionFrom,
-            errors=refused,
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/sessions/{session_id}/packets",
-            scope="view",
-            app=streams.endpoint(packets),
-            summary="Follow a session as packets",
-            kind="sse",
-            tag="streams",
-            query=SessionFrom,
-            errors=refused,
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/events",
-            scope="view",
-            app=streams.endpoint(host_events),
-            summary="Follow the host: agents, sessions, what waits for an answer",
-            kind="sse",
-            tag="streams",
-            query=HostFrom,
-            errors=(400, 429),
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/stream",
-            scope="view",
-            app=streams.endpoint(many_events),
-            summary="Follow several sessions and the host on one connection",
-            kind="sse",
-            tag="streams",
-            query=ManyFrom,
-            errors=refused,
-        ),
+        stream(f"{session}/events", session_events, SessionFrom, follow_session),
+        stream(f"{session}/packets", packets, SessionFrom, "Follow a session as packets"),
+        stream("/api/events", host_events, HostFrom, follow_host),
+        stream("/api/stream", many_events, ManyFrom, follow_many),
     ]

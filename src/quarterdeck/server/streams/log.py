@@ -12,26 +12,28 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import anyio
 
 from quarterdeck.host import EncodedLog, Host
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import to_json
+from quarterdeck.server.streams.closed import ClosedLog, Library, open_source
 from quarterdeck.server.streams.runs import Run, stored_run
 
 BLOCK: Final = 128  # events; about 40 KB of an ordinary session, and as much is on its way at most
-RING_EVENTS: Final = 1024
-RING_BYTES: Final = 1 << 20
+RING_EVENTS: Final = 1024  # that are kept, or two runs if they are longer: a commit can be large
+RING_BYTES: Final = 4 << 20
 BLOCKS_BYTES: Final = 2 << 20  # of one log, while somebody reads it
+Source: TypeAlias = EncodedLog | ClosedLog
 _CUTS: Final = 32  # runs of the ring that are kept until the next event
 
 
 class SharedLog:
     """The log of a session, or of the host, while somebody follows it."""
 
-    def __init__(self, source: EncodedLog, session_id: str | None, prefix: bytes = b"") -> None:
+    def __init__(self, source: Source, session_id: str | None, prefix: bytes = b"") -> None:
         self.session_id = session_id
         self.head = source.head
         self.has_ended = source.has_ended
@@ -58,6 +60,11 @@ class SharedLog:
 
     def close(self) -> None:
         self._unwatch()
+
+    @property
+    def was_closed(self) -> bool:
+        """Whether it is of a session that was closed before this hub began."""
+        return isinstance(self._source, ClosedLog)
 
     @property
     def first(self) -> int:
@@ -97,8 +104,9 @@ class SharedLog:
         self._ring_bytes += sum(map(len, encoded))
         self.head = last_seq
         self._cuts.clear()
-        if len(self._ring) > RING_EVENTS or self._ring_bytes > RING_BYTES:
-            self._trim()
+        kept = max(RING_EVENTS, 2 * len(encoded))
+        if len(self._ring) > 2 * kept or self._ring_bytes > RING_BYTES:
+            self._trim(kept)
         self._wake()
 
     def on_ended(self) -> None:
@@ -109,11 +117,11 @@ class SharedLog:
         for wake in tuple(self._wakers.values()):
             wake()
 
-    def _trim(self) -> None:
-        """Forget the older half, or more if it is large."""
-        dropped = len(self._ring) // 2
+    def _trim(self, kept: int) -> None:
+        """Forget all but the newest, and of those the older half if they are large."""
+        dropped = max(0, len(self._ring) - kept)
         size = self._ring_bytes - sum(map(len, self._ring[:dropped]))
-        while size > RING_BYTES and dropped < len(self._ring):
+        while size > RING_BYTES // 2 and dropped < len(self._ring):
             size -= len(self._ring[dropped])
             dropped += 1
         del self._ring[:dropped]
@@ -146,8 +154,9 @@ class SharedLog:
 class Logs:
     """The logs that are being followed."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, library: Library | None = None) -> None:
         self.host = host
+        self._library = library
         self.epoch = secrets.token_hex(4)
         """Of the host's own numbers, which begin anew with each process."""
         self._logs: dict[str | None, SharedLog] = {}
@@ -160,7 +169,7 @@ class Logs:
             AcpError: `acpjs/session-closed` if there is no such session.
             StorageFailed: if it cannot be read.
         """
-        source = await self.host.open_log(session_id)
+        source = await open_source(self.host, self._library, session_id)
         log = self._logs.get(session_id)
         if log is None or log.has_ended:
             prefix = b"" if session_id is not None else b"%b-" % self.epoch.encode()

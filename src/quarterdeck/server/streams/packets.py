@@ -8,15 +8,17 @@ from quarterdeck.dialects.packets import PacketProjector
 from quarterdeck.errors import EventInvalid
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import decode_event
-from quarterdeck.server.streams.log import SharedLog
+from quarterdeck.server.streams.log import Logs, SharedLog
 from quarterdeck.server.streams.runs import Run
 from quarterdeck.server.streams.sse import EventStream, notice
+from quarterdeck.server.streams.tracks import why_ended
 
 
 class PacketTrack:
     """Says packets to one reader; what it has seen is projected and not said."""
 
-    def __init__(self, log: SharedLog, cursor: tuple[int, int]) -> None:
+    def __init__(self, logs: Logs, log: SharedLog, cursor: tuple[int, int]) -> None:
+        self._logs = logs
         self._log = log
         self._after, self._skipped = cursor
         self._projected = 0
@@ -42,7 +44,9 @@ class PacketTrack:
                     await stream.say(notice("caught-up", {"seq": self._projected}))
                 else:
                     await stream.rest()
-            await stream.say(notice("ended", {}))
+            reason = why_ended(self._logs, self._log)
+            facts = {"sessionId": self._log.session_id, "reason": reason}
+            await stream.say(notice("ended", facts))
         finally:
             leave()
 

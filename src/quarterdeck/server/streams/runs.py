@@ -6,13 +6,44 @@ import logging
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
 from quarterdeck.errors import JsonInvalid
 from quarterdeck.jsontext import decode_json, encode_json
 
+if TYPE_CHECKING:
+    from typing_extensions import override  # in `typing` from Python 3.12 on
+else:
+
+    def override(method: object) -> object:
+        return method
+
+
 logger = logging.getLogger(__name__)
+
+
+class EncodedText(str):
+    """A text that remembers its bytes.
+
+    ASGI has the frames of a WebSocket as `str`, which servers encode for every client again: for
+    text that is not ASCII that costs more than sending it.
+    """
+
+    __slots__ = ("_data",)
+
+    _data: bytes
+
+    def __new__(cls, data: bytes) -> Self:
+        plain = data.decode("utf-8", "replace")
+        text = super().__new__(cls, plain)
+        text._data = data if "\ufffd" not in plain else plain.encode()  # it may be damaged
+        return text
+
+    @override
+    def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
+        return self._data if encoding == "utf-8" else super().encode(encoding, errors)
 
 
 class Run:
@@ -25,6 +56,7 @@ class Run:
         self.events = events
         self.last = last
         self._prefix = prefix
+        self._frame: tuple[str, EncodedText] | None = None
 
     @cached_property
     def sse(self) -> bytes:
@@ -32,10 +64,12 @@ class Run:
         form = b"id: " + self._prefix.replace(b"%", b"%%") + b"%d\ndata: %b\n\n"
         return b"".join([form % each for each in zip(self.numbers, self.events, strict=True)])
 
-    @cached_property
-    def elements(self) -> bytes:
-        """The events as elements of a JSON array."""
-        return b",".join(self.events)
+    def frame(self, head: str) -> str:
+        """Return the events as a JSON array behind `head`; most clients name it the same."""
+        if self._frame is None or self._frame[0] != head:
+            data = b"%b[%b]}" % (head.encode(), b",".join(self.events))
+            self._frame = (head, EncodedText(data))
+        return self._frame[1]
 
     @cached_property
     def size(self) -> int:
@@ -61,18 +95,18 @@ def stored_run(page: Sequence[bytes], last: int, prefix: bytes = b"") -> Run:
 
     Reading the number reads the whole event: what is passed on is JSON, on one line.
     """
-    numbers: list[int] = []
-    events: list[bytes] = []
-    for data in page:
-        number: int | None
+    whole = b" ".join(page)
+    if b"\n" not in whole and b"\r" not in whole:
         try:
-            number = _read_number(data).seq
+            numbers = [_read_number(data).seq for data in page]
         except (msgspec.DecodeError, UnicodeError, RecursionError):
-            number = _read_slowly(data)
-        if number is not None and number <= last:
-            numbers.append(number)
-            events.append(_on_one_line(data))
-    return Run(numbers, events, last, prefix)
+            pass  # one of them is damaged, or odd
+        else:
+            if not numbers or numbers[-1] <= last:
+                return Run(numbers, page, last, prefix)
+    found = [(number, data) for data in page if (number := _read_slowly(data)) is not None]
+    kept = [(number, _on_one_line(data)) for number, data in found if number <= last]
+    return Run([number for number, _ in kept], [data for _, data in kept], last, prefix)
 
 
 def _read_slowly(data: bytes) -> int | None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import cached_property
 from typing import Final
 
 from starlette.types import Receive, Scope, Send
 
 from quarterdeck.errors import AcpError, StorageFailed
+from quarterdeck.host import HostEndpoint
 from quarterdeck.server.routes import Asgi, refusal
+from quarterdeck.server.streams.answering import Answers
+from quarterdeck.server.streams.context_commands import Commander
 from quarterdeck.server.streams.cursors import (
     CursorInvalid,
     host_cursor,
@@ -20,13 +24,13 @@ from quarterdeck.server.streams.log import Logs, SharedLog
 from quarterdeck.server.streams.many import Braid
 from quarterdeck.server.streams.needs import HasHost
 from quarterdeck.server.streams.packets import PacketTrack
-from quarterdeck.server.streams.pulse import Pulse
-from quarterdeck.server.streams.sse import Body, EventStream, notice, serve_events
+from quarterdeck.server.streams.pulse import TICK_SECONDS, Pulse
+from quarterdeck.server.streams.sse import Body, EventStream, notice, send_head, serve_events
 from quarterdeck.server.streams.tracks import HostTrack, Track, follow
 
 MOST_STREAMS: Final = 4096  # at once, of all kinds: each holds a connection
 
-_Handler = Callable[["_Request"], Awaitable[None]]
+Handler = Callable[["_Request"], Awaitable[None]]
 
 
 class _Request:
@@ -50,6 +54,9 @@ class _Request:
         return log
 
     async def serve(self, body: Body) -> None:
+        if self.scope["method"] == "HEAD":
+            await send_head(self._send)
+            return
         await serve_events(self._streams.pulse, self._receive, self._send, body)
 
     def release(self) -> None:
@@ -60,18 +67,35 @@ class _Request:
 class Streams:
     """All streams of one hub: they share logs and a timer."""
 
-    def __init__(self, hub: HasHost) -> None:
+    def __init__(self, hub: HasHost, tick_seconds: float = TICK_SECONDS) -> None:
         self.hub = hub
-        self.logs = Logs(hub.host)
-        self.pulse = Pulse()
+        self.logs = Logs(hub.host, getattr(hub, "library", None))
+        self.pulse = Pulse(tick_seconds)
 
-    def endpoint(self, handler: _Handler) -> Asgi:
+    @cached_property
+    def endpoint(self) -> HostEndpoint:
+        """The host as envelopes: one for all connections."""
+        return HostEndpoint(self.hub.host)
+
+    @cached_property
+    def answers(self) -> Answers:
+        return Answers(self.hub, self.endpoint)
+
+    @cached_property
+    def commander(self) -> Commander:
+        return Commander(self.hub, self.answers)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.pulse) >= MOST_STREAMS
+
+    def events(self, handler: Handler) -> Asgi:
         """Return a raw application: every refusal becomes an answer, every log is let go of."""
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             request = _Request(self, scope, receive, send)
             try:
-                if len(self.pulse) >= MOST_STREAMS:
+                if self.is_full:
                     raise _TooMany
                 await handler(request)
             except _REFUSED as error:
@@ -143,5 +167,5 @@ async def many_events(request: _Request) -> None:
 async def packets(request: _Request) -> None:
     """Serve one session as packets."""
     cursor = packet_cursor(request.scope)
-    track = PacketTrack(await request.open(request.session_id), cursor)
+    track = PacketTrack(request.logs, await request.open(request.session_id), cursor)
     await request.serve(track.follow)

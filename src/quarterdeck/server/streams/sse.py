@@ -101,6 +101,12 @@ async def serve_events(pulse: Pulse, receive: Receive, send: Send, body: Body) -
         pulse.remove(follower)
 
 
+async def send_head(send: Send) -> None:
+    """Answer who asks only whether there is such a stream."""
+    await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+    await send({"type": "http.response.body", "body": b""})
+
+
 async def _say_goodbye(send: Send, reason: str | None) -> None:
     text = b"" if reason is None else notice("dropped", {"reason": reason})
     with anyio.move_on_after(_GOODBYE_SECONDS, shield=True):

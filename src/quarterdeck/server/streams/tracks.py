@@ -20,7 +20,7 @@ else:
         return method
 
 
-_MUCH: Final = 16 << 10  # bytes, after which others get their turn
+_MUCH: Final = 256 << 10  # bytes, after which others get their turn if nobody had to wait
 
 
 class Track:
@@ -51,7 +51,6 @@ class Track:
             StorageFailed: if older events cannot be read.
         """
         if self._must_reset:
-            self._must_reset = False
             return self._reset()
         log = self.log
         if self.cursor < log.head:
@@ -65,7 +64,7 @@ class Track:
             return notice("caught-up", {**self._facts(), "seq": self.cursor})
         if log.has_ended:
             self.is_over = True
-            return notice("ended", {**self._facts(), "reason": self._why_ended()})
+            return notice("ended", {**self._facts(), "reason": why_ended(self._logs, log)})
         return b""
 
     async def _older(self) -> Run | None:
@@ -83,16 +82,12 @@ class Track:
 
     def _reset(self) -> bytes:
         """Send a reader that is ahead of the log back to its beginning."""
-        self.cursor = 0
+        self.cursor, self._must_reset = 0, False
         facts = {**self._facts(), "reason": "ahead", "seq": 0, "head": self.log.head}
         return notice("reset", facts, self._id())
 
     def _facts(self) -> dict[str, Any]:
         return {"sessionId": self.log.session_id}
-
-    def _why_ended(self) -> str:
-        is_there = self._logs.host.get_session(str(self.log.session_id)) is not None
-        return "shutdown" if is_there else "deleted"
 
 
 class HostTrack(Track):
@@ -106,12 +101,14 @@ class HostTrack(Track):
         super().__init__(logs, log, cursor.seq if cursor is not None and is_ours else 0)
         self._must_reset = not is_ours or self.cursor > log.head or self._is_forgotten()
         self._epoch = epoch
+        self._asked = "" if cursor is None else cursor.text
         self._reason = "start" if cursor is None else "epoch" if not is_ours else "forgotten"
 
     @property
     @override
     def position(self) -> str:
-        return f"{self._epoch}-{self.cursor}"
+        # Until it was told to begin anew, a reader that is cut off has to be told again.
+        return self._asked if self._must_reset else f"{self._epoch}-{self.cursor}"
 
     def _is_forgotten(self) -> bool:
         return self.cursor + 1 < self.log.first
@@ -123,7 +120,7 @@ class HostTrack(Track):
     @override
     def _reset(self) -> bytes:
         """Show how things stand now, instead of how they came to."""
-        self.cursor = self.log.head
+        self.cursor, self._must_reset = self.log.head, False
         reason, self._reason = self._reason, "forgotten"
         facts = b'{"epoch":%b,"reason":%b,"seq":%d,%b}' % (
             encode_json(self._epoch),
@@ -137,9 +134,13 @@ class HostTrack(Track):
     def _facts(self) -> dict[str, Any]:
         return {"epoch": self._epoch}
 
-    @override
-    def _why_ended(self) -> str:
-        return "shutdown"
+
+def why_ended(logs: Logs, log: SharedLog) -> str:
+    """Say why nothing more will come of a log."""
+    if log.was_closed:
+        return "reopened"
+    is_there = log.session_id is None or logs.host.get_session(log.session_id) is not None
+    return "shutdown" if is_there else "deleted"
 
 
 async def follow(stream: EventStream, tracks: Sequence[Track]) -> None:
@@ -149,17 +150,24 @@ async def follow(stream: EventStream, tracks: Sequence[Track]) -> None:
         StorageFailed: if older events cannot be read.
     """
     leaves = [track.log.join(stream.wake) for track in tracks]
+    sent = 0
     try:
         while tracks:
-            said = [text for track in tracks if (text := await track.next())]
-            if not said:
+            if len(tracks) == 1:
+                text = await tracks[0].next()
+            else:
+                text = b"".join([await track.next() for track in tracks])
+            if not text:
+                sent = 0
                 await stream.rest()
                 continue
-            text = said[0] if len(said) == 1 else b"".join(said)
             await stream.say(text)
-            if len(text) > _MUCH:
+            sent += len(text)
+            if sent > _MUCH:
+                sent = 0
                 await asyncio.sleep(0)
-            tracks = [track for track in tracks if not track.is_over]
+            if any(track.is_over for track in tracks):
+                tracks = [track for track in tracks if not track.is_over]
     finally:
         for leave in leaves:
             leave()

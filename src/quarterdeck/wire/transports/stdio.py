@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio  # noqa: TID251 - see above
 import contextvars
 import os
+import select
 import stat
 import sys
 from collections.abc import Callable
@@ -100,6 +101,16 @@ class FdTransport:
 
     async def explain_end(self) -> str:
         return "the other side closed the connection"
+
+    async def wait_unread(self) -> None:
+        """Wait until nobody can read any more what we write; for ever if that cannot be told."""
+        if self._can_watch[self._write_fd] and hasattr(select, "epoll"):
+            # Errors and hang-ups are told without being asked for, and nothing else is asked for.
+            with select.epoll() as watch:
+                watch.register(self._write_fd, 0)
+                await anyio.wait_readable(watch.fileno())
+        else:
+            await anyio.sleep_forever()
 
     async def _pump_in_thread(self, on_bytes: OnBytes) -> None:
         while data := await anyio.to_thread.run_sync(self._read_in_thread):

@@ -70,6 +70,11 @@ class Tool:
     asks: bool = False
     """Whether the user must allow it."""
 
+    @property
+    def shown_kind(self) -> Kind:
+        """What clients are told: what a server claims of its tools must not be taken for ours."""
+        return "other" if self.place == "server" else self.kind
+
 
 def define_tool(
     name: str,

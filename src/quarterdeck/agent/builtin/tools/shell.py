@@ -14,6 +14,7 @@ from anyio import to_thread
 from msgspec import UNSET, Meta, Struct
 
 from quarterdeck.acp import schema
+from quarterdeck.agent.builtin.explaining import explained
 from quarterdeck.agent.builtin.tools.base import (
     Action,
     Content,
@@ -28,7 +29,8 @@ from quarterdeck.agent.builtin.workplace import Workplace
 from quarterdeck.errors import ConnectionFailed, RpcError, ToolFailed
 
 _OUTPUT_BYTES = 64 * 1024  # kept of what a command says; its end
-_LOOK_SECONDS = 0.2  # between two looks at what it said
+_LOOK_SECONDS = 0.2  # between two looks at what it said, at least
+_SHOWN_PER_SECOND = 32 * 1024  # each look shows all of it, so a lot is shown less often
 _MAX_SECONDS = 3600.0
 _RELEASE_SECONDS = 0.5  # for a client to let go of a terminal when the turn is cancelled
 _TITLE = 80
@@ -86,13 +88,13 @@ async def _run_here(
     try:
         terminal_id = await handler.create_terminal(session_id, request)
     except RpcError as error:
-        raise ToolFailed(str(error.data or error.message)) from error
+        raise ToolFailed(explained(error)) from error
     try:
         ended = False
         shown = ""
         with anyio.move_on_after(seconds) as patience:
             while not ended:
-                with anyio.move_on_after(_LOOK_SECONDS):
+                with anyio.move_on_after(max(_LOOK_SECONDS, len(shown) / _SHOWN_PER_SECOND)):
                     await handler.wait_for_terminal_exit(session_id, terminal_id)
                     ended = True
                 state = await handler.terminal_output(session_id, terminal_id)
@@ -129,7 +131,9 @@ async def _run_at_client(
         finally:
             with anyio.move_on_after(_RELEASE_SECONDS, shield=True):
                 await terminal.release()
-    except (RpcError, ConnectionFailed) as error:
+    except RpcError as error:
+        raise ToolFailed(f"the client's terminal failed: {explained(error)}") from error
+    except ConnectionFailed as error:
         raise ToolFailed(f"the client's terminal failed: {error}") from error
     state = {"output": output.output, "truncated": output.truncated}
     if not patience.cancelled_caught and output.exit_status not in (None, UNSET):

@@ -1,0 +1,182 @@
+"""The hub that a command talks to: the one that is running, or one of its own.
+
+Which hub is running is told by `hub.json` in the data directory, and the owner's token is beside
+it. A hub that does not run is started in this process, on the same data, without a socket; the lock
+of the data directory keeps a second one out.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import stat
+from argparse import Namespace
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from quarterdeck.cli.hub_http import EmbeddedExchange, HttpExchange, HubApi, trust
+from quarterdeck.client import WebSocketTransport
+from quarterdeck.errors import CommandFailed, HubDeclined, JsonInvalid
+from quarterdeck.jsontext import decode_json
+from quarterdeck.protocol import Transport
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a command's hub is, or would be."""
+
+    home: Path
+    environ: Mapping[str, str]
+    config_file: Path | None = None
+
+    @classmethod
+    def of(cls, chosen: Namespace, environ: Mapping[str, str] = os.environ) -> Place:
+        home = data_directory(environ) if chosen.home is None else chosen.home.absolute()
+        return cls(home=home, environ=environ, config_file=chosen.config)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HubLink:
+    """A hub to talk to."""
+
+    api: HubApi
+    transport: Callable[[], Transport]
+    """Makes a connection for a `Client`; a new one after one was lost."""
+    url: str | None
+    """None for a hub in this process, which nobody else can reach."""
+
+    @property
+    def is_embedded(self) -> bool:
+        return self.url is None
+
+
+def data_directory(environ: Mapping[str, str]) -> Path:
+    """Return the hub's `default_home`; here as well, because its package is slow to import."""
+    if environ.get("QUARTERDECK_HOME"):
+        return Path(environ["QUARTERDECK_HOME"]).absolute()
+    share = environ.get("XDG_DATA_HOME")
+    if share and Path(share).is_absolute():
+        return Path(share) / "quarterdeck"
+    return Path(environ.get("HOME") or os.curdir).absolute() / ".local" / "share" / "quarterdeck"
+
+
+@asynccontextmanager
+async def open_hub(place: Place) -> AsyncIterator[HubLink]:
+    """Talk to the hub that is running, or to one of our own until the block ends.
+
+    Raises:
+        CommandFailed: if one is running and does not answer.
+        HubRefused: if none is, and none can be started.
+    """
+    found = await running_hub(place.home)
+    if found is not None:
+        yield found
+        return
+    # A hub of our own is a lot of code: whoever talks to a running one starts without it.
+    from quarterdeck.cli.embedding import open_embedded  # noqa: PLC0415
+
+    async with open_embedded(place.home, place.environ, place.config_file) as parts:
+        app, transport, authority = parts
+        yield HubLink(
+            api=HubApi(EmbeddedExchange(app, read_token(place.home), authority)),
+            transport=transport,
+            url=None,
+        )
+
+
+async def require_hub(place: Place) -> HubLink:
+    """Return the hub that is running.
+
+    Raises:
+        CommandFailed: if there is none.
+    """
+    found = await running_hub(place.home)
+    if found is None:
+        raise CommandFailed(
+            f"no hub is running in {place.home}; start one with quarterdeck up, in another terminal"
+        )
+    return found
+
+
+async def running_hub(home: Path) -> HubLink | None:
+    """Find the hub that is running; None if there is none.
+
+    Raises:
+        CommandFailed: if there is one that cannot be used.
+    """
+    facts = _hub_facts(home / "hub.json")
+    if facts is None:
+        return None
+    url = str(facts["url"])
+    token = read_token(home)
+    named = facts.get("certificate")
+    certificate = Path(named) if isinstance(named, str) else None
+    api = HubApi(HttpExchange(url, token, certificate))
+    try:
+        await api.get("/api/device")
+    except CommandFailed:
+        if _is_alive(facts.get("pid")):
+            raise
+        return None  # it was killed, and could not take the file away
+    except HubDeclined as error:
+        if error.status == 401:
+            remedy = f"is {home} the data directory of that hub? quarterdeck doctor tells more"
+            raise CommandFailed(f"the hub at {url} does not know our token; {remedy}") from error
+        raise
+    context = trust(certificate) if url.startswith("https:") else None
+    return HubLink(api=api, transport=lambda: _websocket(url, token, context), url=url)
+
+
+def _websocket(url: str, token: str, context: ssl.SSLContext | None) -> Transport:
+    return WebSocketTransport(url, token=token, ssl=context)
+
+
+def _hub_facts(path: Path) -> dict[str, Any] | None:
+    try:
+        facts = decode_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CommandFailed(
+            f"{path} cannot be read: {error.strerror}; is this your data directory?"
+        ) from error
+    except JsonInvalid:
+        return None  # from a hub that was killed while it wrote it
+    return facts if isinstance(facts, dict) and isinstance(facts.get("url"), str) else None
+
+
+def read_token(home: Path) -> str:
+    """Return the owner's token.
+
+    Raises:
+        CommandFailed: if it is not there, or others could have read it.
+    """
+    path = home / "token"
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise CommandFailed(
+            f"the token {path} cannot be read: {error.strerror}; quarterdeck doctor tells more"
+        ) from error
+    with os.fdopen(file, encoding="ascii", errors="replace") as stream:
+        mode = os.fstat(stream.fileno()).st_mode
+        if not stat.S_ISREG(mode) or stat.S_IMODE(mode) & 0o077:
+            raise CommandFailed(
+                f"others could read {path}; remove it and start the hub again, for a new token"
+            )
+        return stream.read(1000).strip()
+
+
+def _is_alive(pid: Any) -> bool:
+    if not isinstance(pid, int) or pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,69 @@
+"""What a hub notes about itself: lines of JSON for programs, a sentence for people.
+
+Never prompts, file contents or the environment; tokens and pairing codes are taken out of whatever
+a library puts into a line.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, TextIO
+
+from quarterdeck.cli.overriding import override
+from quarterdeck.cli.text import plain
+from quarterdeck.server.logs import JsonLines
+from quarterdeck.server.secrets import redacted
+
+_STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class Sentences(logging.Formatter):
+    """For whoever looks at the terminal."""
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        reason = "".join(f" {name}={value}" for name, value in _fields(record).items())
+        return redacted(plain(f"quarterdeck: {record.getMessage()}{reason}"))
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    """Return what was given as `extra`."""
+    return {name: value for name, value in record.__dict__.items() if name not in _STANDARD}
+
+
+@contextmanager
+def hub_logging(file: Path | None) -> Iterator[None]:
+    """Write warnings to stderr, and everything from info on to a file if one is named."""
+    root = logging.getLogger()
+    before = root.level, root.handlers[:]
+    handlers: list[logging.Handler] = [_stderr()]
+    stream: TextIO | None = None
+    if file is not None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        stream = os.fdopen(os.open(file, flags, 0o600), "a", encoding="utf-8", errors="replace")
+        handlers.append(_handler(logging.StreamHandler(stream), JsonLines(), logging.INFO))
+    root.handlers, level = handlers, min(handler.level for handler in handlers)
+    root.setLevel(level)
+    try:
+        yield
+    finally:
+        root.handlers = before[1]
+        root.setLevel(before[0])
+        if stream is not None:
+            stream.close()
+
+
+def _stderr() -> logging.Handler:
+    formatter = Sentences() if sys.stderr.isatty() else JsonLines()
+    return _handler(logging.StreamHandler(sys.stderr), formatter, logging.WARNING)
+
+
+def _handler(handler: logging.Handler, formatter: logging.Formatter, level: int) -> logging.Handler:
+    handler.setFormatter(formatter)
+    handler.setLevel(level)
+    return handler

@@ -1,0 +1,148 @@
+"""`quarterdeck up`: the hub on a port, until Ctrl-C."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import ssl
+import sys
+import webbrowser
+from argparse import Namespace
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import anyio
+from anyio import to_thread
+
+from quarterdeck.cli.arguments import DONE, INTERRUPTED, read
+from quarterdeck.cli.hub_config import hub_options, load_config
+from quarterdeck.cli.hub_link import Place
+from quarterdeck.cli.hub_log import hub_logging
+from quarterdeck.cli.parsers import up_parser
+from quarterdeck.cli.printing import print_json
+from quarterdeck.cli.screen import Screen, say
+from quarterdeck.errors import CommandFailed
+from quarterdeck.server.hub import Hub
+from quarterdeck.server.invitation import pairing_link, qr_text
+from quarterdeck.server.listening import is_loopback
+from quarterdeck.server.options import HubOptions
+from quarterdeck.server.running import serving
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Invitation:
+    """How a first device gets in."""
+
+    link: str
+    code: str
+    scope: str
+
+
+def run(arguments: list[str]) -> int:
+    chosen = read(up_parser(), arguments)
+    if chosen is None:
+        return DONE
+    place = Place.of(chosen)
+    options = hub_options(
+        load_config(place.environ, place.config_file),
+        home=place.home,
+        environ=place.environ,
+        host=chosen.host,
+        port=chosen.port,
+        certificate=chosen.tls_cert,
+        private_key=chosen.tls_key,
+        behind_proxy=chosen.behind_proxy,
+        allowed_hosts=None if chosen.allow_host is None else tuple(chosen.allow_host),
+    )
+    check_certificate(options)
+    with hub_logging(chosen.log_file):
+        return anyio.run(_up, options, chosen)
+
+
+def check_certificate(options: HubOptions) -> None:
+    """Refuse a certificate that cannot be used, before anything is started.
+
+    Raises:
+        CommandFailed: with what is wrong.
+    """
+    certificate, key = options.certificate, options.private_key
+    if certificate is None and key is None:
+        return
+    if certificate is None or key is None:
+        raise CommandFailed("a certificate and its key belong together; give both or none")
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key)
+    except (OSError, ValueError) as error:
+        raise CommandFailed(
+            f"the certificate {certificate} with the key {key} cannot be used: {error};"
+            " check that both are PEM files, readable, and belong together"
+        ) from error
+
+
+async def _up(options: HubOptions, chosen: Namespace) -> int:
+    async with Hub(options) as hub, serving(hub) as address:
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            invitation = await invite(hub, chosen)
+            show(options.home, address.url, invitation, chosen, host=options.host)
+            if chosen.open and invitation is not None:
+                await to_thread.run_sync(webbrowser.open, invitation.link)
+            number = await anext(aiter(signals))
+        # From here on a second Ctrl-C does not wait for anything.
+        signal.signal(signal.SIGINT, _leave_at_once)
+        say("parking the sessions; Ctrl-C again leaves at once")
+    say("stopped; the sessions are kept")
+    return INTERRUPTED if number == signal.SIGINT else DONE
+
+
+def _leave_at_once(_number: int, _frame: FrameType | None) -> NoReturn:
+    os._exit(INTERRUPTED)  # agents end with us: whatever guards them sees that we are gone
+
+
+async def invite(hub: Hub, chosen: Namespace) -> Invitation | None:
+    """Make a code for a first device, where somebody can see it."""
+    if not (sys.stdout.isatty() or chosen.json or chosen.open):
+        return None  # in the journal of a service it would be a secret in a log
+    scope: Any = "admin" if is_loopback(hub.options.host) else "approve"
+    _, codes = await hub.gate.pairings.create(scope=scope)
+    link = pairing_link(hub.gate.public_origin, codes.long)
+    return Invitation(link=link, code=codes.short, scope=scope)
+
+
+def show(
+    home: Path, url: str, invitation: Invitation | None, chosen: Namespace, *, host: str
+) -> None:
+    """Say where the hub is and how to come in."""
+    if chosen.json:
+        facts: dict[str, Any] = {"url": url, "pid": os.getpid(), "home": str(home)}
+        if invitation is not None:
+            facts["pairing"] = {
+                "link": invitation.link,
+                "code": invitation.code,
+                "scope": invitation.scope,
+            }
+        print_json(facts)
+        return
+    screen = Screen(sys.stdout)
+    screen.line(f"Quarterdeck is running at {url}", "strong")
+    is_local = is_loopback(host)
+    if invitation is not None:
+        if not is_local and screen.is_terminal and screen.is_fancy and not chosen.no_qr:
+            screen.line(qr_text(invitation.link).rstrip("\n"))
+        screen.line(f"  link   {invitation.link}")
+        screen.line(f"  code   {invitation.code}", "strong")
+        screen.line(
+            f"         for one device, which may {invitation.scope}; for ten minutes", "dim"
+        )
+    screen.line(f"  data   {home}")
+    if is_local:
+        screen.line(
+            "  Only this computer can reach it; docs/security.md tells how to let a phone in.",
+            "dim",
+        )
+    screen.line("  quarterdeck run demo hello   in another terminal tries it", "dim")
+    screen.line("  Ctrl-C stops it; sessions are kept.", "dim")

@@ -1,0 +1,356 @@
+"""A transport to a hub: the host's envelopes over a WebSocket, at `/api/envelope`."""
+
+from __future__ import annotations
+
+# Connecting and closing are two calls, maybe in two tasks or scopes: no task group spans them.
+import asyncio  # noqa: TID251
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+from ssl import SSLContext
+from typing import Any, Final
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
+
+from quarterdeck.client.link import acp_error
+from quarterdeck.errors import AcpError, EventInvalid
+from quarterdeck.jsontext import encode_json
+from quarterdeck.protocol import (
+    ERROR_CODES,
+    ErrorObject,
+    Event,
+    InboundRequest,
+    InboundResponse,
+    RpcRequest,
+    RpcResponse,
+    TransportConnectionStatus,
+    TransportHandlers,
+    TransportLifecycleEvent,
+    TransportSubscribeParams,
+    TransportUnsubscribe,
+    decode_event,
+    to_json,
+)
+
+logger = logging.getLogger(__name__)
+
+ENVELOPES: Final = "/api/envelope"
+OPEN_SECONDS: Final = 15.0
+PING_SECONDS: Final = 20.0
+CLOSE_SECONDS: Final = 2.0
+_MOST_BYTES: Final = 1 << 28  # of one frame: an event may carry a whole file
+_SCHEMES: Final = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
+_STATUSES: Final = {
+    401: "it does not know this token; pair this device, or read the token again",
+    403: "this device may not do that",
+    404: "there is no hub at this address, or an older one",
+    421: "it does not answer to this name; use one of those it was started with",
+    429: "this device has too many connections open; close one",
+}
+
+
+class _Result(msgspec.Struct, frozen=True):
+    ref: str
+    ok: bool
+    error: ErrorObject | UnsetType = UNSET
+
+
+class _Failed(msgspec.Struct, frozen=True):
+    subscription: str
+    error: ErrorObject
+
+
+class _Frame(msgspec.Struct, frozen=True, rename="camel"):
+    hello: Any = UNSET
+    response: Raw | UnsetType = UNSET
+    subscription: str | UnsetType = UNSET
+    events: tuple[Raw, ...] = ()
+    subscription_error: _Failed | UnsetType = UNSET
+    inbound_request: InboundRequest | UnsetType = UNSET
+    inbound_result: _Result | UnsetType = UNSET
+    error: ErrorObject | UnsetType = UNSET
+
+
+_read_frame: Final = msgspec.json.Decoder(_Frame).decode
+_read_response: Final = msgspec.json.Decoder(RpcResponse).decode
+
+_Subscription = tuple[TransportSubscribeParams, Callable[[Event], None]]
+
+
+class WebSocketTransport:
+    """A `Transport` to a hub, for one connection.
+
+    `url` is the hub's address, such as http://127.0.0.1:7300, or that of its envelopes.
+    """
+
+    def __init__(self, url: str, *, token: str, ssl: SSLContext | None = None) -> None:
+        """Trust the usual authorities, or what `ssl` says: a hub may have its own certificate."""
+        self._url = _address(url)
+        self._ssl: dict[str, Any] = {} if ssl is None else {"ssl": ssl}
+        self._token = token
+        self._handlers: TransportHandlers | None = None
+        self._status: TransportConnectionStatus | None = None
+        self._socket: ClientConnection | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._names = count(1)
+        self._calls: dict[str, asyncio.Future[RpcResponse]] = {}
+        self._answers: dict[str, asyncio.Future[_Result]] = {}
+        self._subscriptions: dict[str, _Subscription] = {}
+        self._outgoing: asyncio.Queue[str] = asyncio.Queue()
+        self._greeted = asyncio.Event()
+
+    async def connect(self, handlers: TransportHandlers) -> None:
+        """Connect, once.
+
+        Raises:
+            AcpError: `acpjs/transport-closed` if there is no hub or it refuses, and after `close`;
+                `acpjs/config-invalid` the second time.
+        """
+        if self._status == "closed":
+            raise _closed("the transport is closed")
+        if self._status is not None:
+            raise AcpError(ERROR_CODES["config_invalid"], "the transport is connected already")
+        self._handlers = handlers
+        self._move("connecting")
+        try:
+            self._socket = await self._open()
+            self._tasks = [
+                asyncio.create_task(self._read(self._socket)),
+                asyncio.create_task(self._write(self._socket)),
+            ]
+            await self._hear_greeting()
+        except BaseException as error:
+            self._end(error if isinstance(error, AcpError) else None)
+            await self.close()
+            raise
+        self._move("connected")
+
+    async def request(self, request: RpcRequest) -> RpcResponse:
+        """Send a request and wait for its response; if the connection ends, that is it."""
+        if self._status != "connected":
+            return _failed(request.id, _closed("the transport is not connected"))
+        name = str(next(self._names))
+        future: asyncio.Future[RpcResponse] = asyncio.get_running_loop().create_future()
+        self._calls[name] = future
+        sent = {"id": name, "method": request.method, "params": request.params}
+        self._send({"request": sent})
+        try:
+            response = await future
+        finally:
+            self._calls.pop(name, None)
+        return msgspec.structs.replace(response, id=request.id)
+
+    def subscribe(
+        self, params: TransportSubscribeParams, on_event: Callable[[Event], None]
+    ) -> TransportUnsubscribe:
+        """Follow a stream; if there is none, the handlers' `on_subscription_error` hears of it."""
+        self._check()
+        name = str(next(self._names))
+        self._subscriptions[name] = (params, on_event)
+        self._send({"subscribe": {"subscription": name, **to_json(params)}})
+
+        def unsubscribe() -> None:
+            if self._subscriptions.pop(name, None) is not None and self._status == "connected":
+                self._send({"unsubscribe": {"subscription": name}})
+
+        return unsubscribe
+
+    async def respond_inbound(self, response: InboundResponse) -> None:
+        """Answer a question.
+
+        Raises:
+            AcpError: what the hub says to that, or `acpjs/transport-closed`.
+        """
+        self._check()
+        name = str(next(self._names))
+        future: asyncio.Future[_Result] = asyncio.get_running_loop().create_future()
+        self._answers[name] = future
+        self._send({"inboundResponse": to_json(response), "ref": name})
+        try:
+            result = await future
+        finally:
+            self._answers.pop(name, None)
+        if result.error is not UNSET:
+            raise acp_error(result.error)
+
+    async def close(self) -> None:
+        """Close the connection; may be called twice."""
+        self._end(None)
+        socket, self._socket = self._socket, None
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            if task is not asyncio.current_task():
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+        if socket is not None:
+            await socket.close()
+
+    # ---- the connection --------------------------------------------------------------------
+
+    async def _open(self) -> ClientConnection:
+        try:
+            return await connect(
+                self._url,
+                additional_headers={"Authorization": f"Bearer {self._token}"},
+                compression=None,
+                open_timeout=OPEN_SECONDS,
+                ping_interval=PING_SECONDS,
+                close_timeout=CLOSE_SECONDS,
+                max_size=_MOST_BYTES,
+                proxy=None,
+                **self._ssl,
+            )
+        except InvalidStatus as error:
+            status = error.response.status_code
+            reason = _STATUSES.get(status, f"it answered with {status}")
+            is_busy = status in (429, 503)
+            raise _closed(f"the hub refuses the connection: {reason}", again=is_busy) from error
+        except InvalidURI as error:
+            raise _closed(f"{self._url} is no address of a hub", again=False) from error
+        except InvalidHandshake as error:
+            message = f"what answers at {self._url} is no hub: {error}"
+            raise _closed(message, again=False) from error
+        except (OSError, TimeoutError) as error:
+            reason = "it does not answer" if isinstance(error, TimeoutError) else str(error)
+            message = f"there is no hub at {self._url}: {reason}; start one with quarterdeck up"
+            raise _closed(message) from error
+
+    async def _hear_greeting(self) -> None:
+        heard = asyncio.create_task(self._greeted.wait())
+        try:
+            await asyncio.wait(
+                {heard, *self._tasks}, timeout=OPEN_SECONDS, return_when="FIRST_COMPLETED"
+            )
+        finally:
+            heard.cancel()
+        if not self._greeted.is_set():
+            raise _closed(f"what answers at {self._url} does not speak as a hub does")
+
+    async def _read(self, socket: ClientConnection) -> None:
+        try:
+            async for message in socket:
+                self._take(message)
+        except ConnectionClosed as error:
+            self._end(_lost(error))
+        else:
+            self._end(_closed("the hub has closed the connection; connect again"))
+
+    async def _write(self, socket: ClientConnection) -> None:
+        with suppress(ConnectionClosed):  # the reader tells of it
+            while True:
+                await socket.send(await self._outgoing.get())
+
+    def _send(self, frame: dict[str, Any]) -> None:
+        self._outgoing.put_nowait(encode_json(frame).decode())
+
+    def _end(self, error: AcpError | None) -> None:
+        """Let everybody know who waits that the connection is over."""
+        if self._status == "closed":
+            return
+        reason = error or _closed("the transport was closed")
+        for name, call in self._calls.items():
+            if not call.done():
+                call.set_result(_failed(name, reason))
+        for name, answer in self._answers.items():
+            if not answer.done():
+                answer.set_result(_Result(name, ok=False, error=_object(reason)))
+        self._subscriptions.clear()
+        self._move("closed", error)
+
+    def _check(self) -> None:
+        if self._status != "connected":
+            raise _closed("the transport is not connected")
+
+    def _move(self, status: TransportConnectionStatus, error: AcpError | None = None) -> None:
+        if self._status == status:
+            return
+        self._status = status
+        if self._handlers is not None:
+            told = UNSET if error is None else _object(error)
+            self._handlers.on_lifecycle(TransportLifecycleEvent(status=status, error=told))
+
+    # ---- what the hub sends ----------------------------------------------------------------
+
+    def _take(self, message: str | bytes) -> None:
+        try:
+            frame = _read_frame(message)
+        except msgspec.DecodeError as error:
+            logger.warning("frame cannot be read", extra={"reason": str(error)})
+            return
+        handlers = self._handlers
+        assert handlers is not None
+        if frame.subscription is not UNSET:
+            self._deliver(frame.subscription, frame.events)
+        elif frame.response is not UNSET:
+            self._answered(frame.response)
+        elif frame.inbound_request is not UNSET:
+            handlers.on_inbound_request(frame.inbound_request)
+        elif frame.inbound_result is not UNSET:
+            waiting = self._answers.get(frame.inbound_result.ref)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(frame.inbound_result)
+        elif frame.subscription_error is not UNSET:
+            self._subscription_failed(frame.subscription_error, handlers)
+        elif frame.hello is not UNSET:
+            self._greeted.set()
+        elif isinstance(frame.error, ErrorObject):
+            logger.warning("frame was refused", extra={"reason": frame.error.message})
+
+    def _answered(self, raw: Raw) -> None:
+        response = _read_response(raw)
+        call = self._calls.get(response.id)
+        if call is not None and not call.done():
+            call.set_result(response)
+
+    def _deliver(self, name: str, events: tuple[Raw, ...]) -> None:
+        for data in events:
+            subscription = self._subscriptions.get(name)
+            if subscription is None:
+                return  # ended, maybe by one of its own events
+            try:
+                subscription[1](decode_event(bytes(data)))
+            except EventInvalid as error:
+                logger.warning("event cannot be read", extra={"reason": error.reason})
+            except Exception:  # a listener is foreign code, and not the only one
+                logger.exception("listener failed")
+
+    def _subscription_failed(self, failed: _Failed, handlers: TransportHandlers) -> None:
+        subscription = self._subscriptions.pop(failed.subscription, None)
+        if subscription is not None and handlers.on_subscription_error is not None:
+            handlers.on_subscription_error(subscription[0], failed.error)
+
+
+def _address(url: str) -> str:
+    parts = urlsplit(url)
+    scheme = _SCHEMES.get(parts.scheme)
+    if scheme is None or not parts.netloc:
+        message = f"{url!r} is no address of a hub; it looks like http://127.0.0.1:7300"
+        raise AcpError(ERROR_CODES["config_invalid"], message)
+    path = ENVELOPES if parts.path in ("", "/") else parts.path
+    return urlunsplit((scheme, parts.netloc, path, parts.query, ""))
+
+
+def _lost(error: ConnectionClosed) -> AcpError:
+    if error.rcvd is None:
+        return _closed("the connection to the hub broke; connect again")
+    reason = error.rcvd.reason or f"code {error.rcvd.code}"
+    return _closed(f"the hub has closed the connection: {reason}", again=error.rcvd.code != 4401)
+
+
+def _closed(message: str, *, again: bool = True) -> AcpError:
+    return AcpError(ERROR_CODES["transport_closed"], message, retryable=again)
+
+
+def _object(error: AcpError) -> ErrorObject:
+    return ErrorObject(code=error.code, message=error.message, retryable=error.retryable)
+
+
+def _failed(request_id: str, error: AcpError) -> RpcResponse:
+    told = msgspec.structs.replace(_object(error), retryable=True)
+    return RpcResponse(id=request_id, ok=False, error=told)

@@ -1,0 +1,242 @@
+"""What a client of the context protocol commands, done through the adapters of the hub's agents.
+
+An adapter belongs to the hub, not to a connection: a turn or a policy goes on when the client that
+wanted it is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import anyio
+from msgspec import UNSET
+
+from quarterdeck.adapters import AcpAdapter
+from quarterdeck.dialects.context import (
+    ACPCommand,
+    AnswerQuestionCommand,
+    ApproveToolCallCommand,
+    CancelCommand,
+    DenyToolCallCommand,
+    ResumeCommand,
+    SendMessageCommand,
+    TerminateCommand,
+    resolution,
+)
+from quarterdeck.errors import AcpError
+from quarterdeck.host import AgentDefinition, Host
+from quarterdeck.protocol import ERROR_CODES, HostPermissionSnapshot, SessionSnapshotWire
+from quarterdeck.server.device import Device, Scope
+from quarterdeck.server.streams.answering import Answers
+from quarterdeck.server.streams.background import start_in_background
+from quarterdeck.server.streams.context_frames import StartSession
+from quarterdeck.server.streams.needs import HasHost, Keeper
+
+COMMAND_SCOPES: Final[Mapping[str, Scope]] = {
+    "send_message": "prompt",
+    "cancel": "prompt",
+    "pause": "prompt",
+    "resume": "prompt",
+    "terminate": "prompt",
+    "approve_tool_call": "approve",
+    "deny_tool_call": "approve",
+    "answer_question": "approve",
+    "set_permission_policy": "admin",
+}
+"""A policy answers whatever will be asked: that is for who may do everything."""
+_STARTING_SECONDS: Final = 30.0
+
+
+class Commander:
+    """Carries out commands for all connections of a hub."""
+
+    def __init__(self, hub: HasHost, answers: Answers) -> None:
+        self._hub = hub
+        self._host: Host = hub.host
+        self._answers = answers
+        self._keeper: Keeper | None = getattr(hub, "keeper", None)
+        self._adapters: dict[str, AcpAdapter] = {}
+
+    async def start(self, asked: StartSession) -> SessionSnapshotWire:
+        """Begin a session.
+
+        Raises:
+            QuarterdeckError: if there is no such agent, or it refuses.
+        """
+        create = getattr(self._hub, "create_session", None)
+        if create is None:
+            created = await self._host.create_session(
+                self._running(asked.agent), cwd=asked.project_path
+            )
+        else:
+            created = await create(asked.agent, cwd=asked.project_path)
+        snapshot: SessionSnapshotWire = created
+        return snapshot
+
+    async def execute(self, session_id: str, command: ACPCommand, device: Device) -> None:
+        """Carry out a command.
+
+        Raises:
+            QuarterdeckError: if it cannot be carried out, with a code that says why.
+        """
+        needed = COMMAND_SCOPES[command.command]
+        check_scope(device, needed, command.command)
+        session = self._session(session_id)
+        match command:
+            case ApproveToolCallCommand() | DenyToolCallCommand():
+                await self._decide(command, device)
+            case AnswerQuestionCommand():
+                await self._answer(session_id, command, device)
+            case CancelCommand():
+                await self._host.cancel(session_id)
+            case TerminateCommand():
+                await self._terminate(session)
+            case _:
+                if self._keeper is not None and isinstance(
+                    command, SendMessageCommand | ResumeCommand
+                ):
+                    await self._keeper.active(session_id)
+                await self._by_adapter(session, command)
+
+    async def _by_adapter(self, session: SessionSnapshotWire, command: ACPCommand) -> None:
+        adapter = await self._adapter(self._session(session.session_id))
+        attached = await adapter.attach_to_session(session.session_id)
+        try:
+            await attached.execute(command)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await attached.detach()
+
+    async def _decide(
+        self, command: ApproveToolCallCommand | DenyToolCallCommand, device: Device
+    ) -> None:
+        asked = self._pending(command.request_id)
+        if _call_id(asked) != command.tool_call_id:
+            message = f"request {command.request_id} is not about call {command.tool_call_id}"
+            raise AcpError(ERROR_CODES["config_invalid"], message)
+        if isinstance(command, DenyToolCallCommand):
+            outcome = _selected(asked, "reject_once") or {"outcome": "cancelled"}
+            outcome["_meta"] = resolution("user", command.reason)
+        else:
+            allowed = _selected(asked, "allow_once") or _selected(asked, "allow_always")
+            if allowed is None:
+                message = "the agent offers no option that allows this call"
+                raise AcpError(ERROR_CODES["capability_unsupported"], message)
+            outcome = allowed
+        await self._answers.give(asked.request_id, outcome, device)
+
+    async def _answer(
+        self, session_id: str, command: AnswerQuestionCommand, device: Device
+    ) -> None:
+        """Answer a question that is asked as a permission request with answers as options."""
+        call_id = command.question_id.partition("#")[0]
+        for asked in self._host.get_permissions():
+            is_it = asked.session_id == session_id and _call_id(asked) == call_id
+            if is_it and asked.status == "pending":
+                outcome = {"outcome": "selected", "optionId": _option(asked, command.answer)}
+                await self._answers.give(asked.request_id, outcome, device)
+                return
+        message = (
+            f"question {command.question_id} takes no answer here; "
+            "cancel the turn and send the answer as a message"
+        )
+        raise AcpError(ERROR_CODES["capability_unsupported"], message)
+
+    async def _terminate(self, session: SessionSnapshotWire) -> None:
+        if session.status == "prompting":
+            await self._host.cancel(session.session_id)
+        if session.status not in ("closed", "deleted"):
+            await self._host.close_session(session.session_id)
+
+    # ---- inside ----------------------------------------------------------------------------
+
+    def _session(self, session_id: str) -> SessionSnapshotWire:
+        session = self._host.get_session(session_id)
+        if session is None:
+            raise AcpError(ERROR_CODES["session_closed"], f"there is no session {session_id}")
+        return session
+
+    def _pending(self, request_id: str) -> HostPermissionSnapshot:
+        for asked in self._host.get_permissions():
+            if asked.request_id == request_id and asked.status == "pending":
+                return asked
+        message = f"request {request_id} is not pending; it was answered or withdrawn"
+        raise AcpError(ERROR_CODES["already_answered"], message)
+
+    def _running(self, name: str) -> str:
+        for session in self._host.get_sessions():
+            if session.agent_definition_id == name and session.agent_id is not UNSET:
+                return session.agent_id
+        ready = [each.agent_id for each in self._host.get_agents() if each.agent_id == name]
+        if not ready:
+            raise AcpError(ERROR_CODES["agent_exited"], f"there is no agent {name!r}")
+        return ready[0]
+
+    async def _adapter(self, session: SessionSnapshotWire) -> AcpAdapter:
+        if session.agent_id is UNSET or session.agent_definition_id is UNSET:
+            message = f"session {session.session_id} has no agent; resume or load it"
+            raise AcpError(ERROR_CODES["session_closed"], message)
+        agent_id, name = session.agent_id, session.agent_definition_id
+        adapter = self._adapters.get(agent_id)
+        if adapter is None:
+            # Never to be started by it: the agent runs, and who keeps agents starts them.
+            definition = AgentDefinition(name, "-")
+            adapter = AcpAdapter(self._host, definition, agent_id=agent_id)
+            await self._keep(agent_id, adapter)
+        return adapter
+
+    async def _keep(self, agent_id: str, adapter: AcpAdapter) -> None:
+        """Enter an adapter in a task of the host, which ends with it."""
+        entered = anyio.Event()
+
+        async def keep() -> None:
+            async with adapter:
+                self._adapters[agent_id] = adapter
+                entered.set()
+                try:
+                    await anyio.sleep_forever()
+                finally:
+                    del self._adapters[agent_id]
+
+        start_in_background(self._host, keep)
+        with anyio.fail_after(_STARTING_SECONDS):
+            await entered.wait()
+
+
+def check_scope(device: Device, needed: Scope, what: str) -> None:
+    """Refuse what a device may not do.
+
+    Raises:
+        AcpError: `quarterdeck/forbidden`.
+    """
+    if not device.may(needed):
+        message = f"this device may {device.scope}; {what} needs {needed}"
+        raise AcpError("quarterdeck/forbidden", message)
+
+
+def _selected(asked: HostPermissionSnapshot, kind: str) -> dict[str, Any] | None:
+    for option in _options(asked):
+        if option.get("kind") == kind:
+            return {"outcome": "selected", "optionId": str(option.get("optionId"))}
+    return None
+
+
+def _option(asked: HostPermissionSnapshot, answer: str) -> str:
+    wanted = answer.strip().casefold()
+    for option in _options(asked):
+        names = (option.get("optionId"), option.get("name"))
+        if any(isinstance(name, str) and name.casefold() == wanted for name in names):
+            return str(option.get("optionId"))
+    choices = ", ".join(str(option.get("name")) for option in _options(asked))
+    raise AcpError(ERROR_CODES["config_invalid"], f"{answer!r} is not one of: {choices}")
+
+
+def _call_id(asked: HostPermissionSnapshot) -> Any:
+    call: Any = asked.tool_call  # an agent's words
+    return call.get("toolCallId") if isinstance(call, Mapping) else None
+
+
+def _options(asked: HostPermissionSnapshot) -> list[Mapping[str, Any]]:
+    options: Any = asked.options
+    return [each for each in options or () if isinstance(each, Mapping)]

@@ -1,0 +1,222 @@
+"""The command as people and programs run it: real processes, real terminals, a home of its own."""
+
+from __future__ import annotations
+
+import codecs
+import fcntl
+import json
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from quarterdeck.testing import scripted_agent
+
+COMMAND = (sys.executable, "-m", "quarterdeck")
+SECONDS = 60  # on a busy machine
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+ASK: dict[str, Any] = {
+    "ask": "call-1",
+    "title": "list files",
+    "kind": "execute",
+    "input": {"command": "touch made"},
+    "allowed": [{"say": "It was allowed."}],
+    "rejected": [{"say": "It was rejected."}],
+}
+
+
+def agent_toml(name: str, *steps: Mapping[str, Any], **more: Any) -> str:
+    """Return the configuration of an agent that plays these steps in every turn."""
+    sessions = {"id": f"{name}-{{n}}-session"}
+    scenario = {"name": name, "sessions": sessions, "turns": [{"steps": list(steps)}], **more}
+    program, *arguments = scripted_agent(scenario, pace=0)
+    return f"[agents.{name}]\ncommand = {json.dumps(program)}\nargs = {json.dumps(arguments)}\n"
+
+
+class Desk:
+    """A user with a home and a configuration."""
+
+    def __init__(self, folder: Path, config: str = "") -> None:
+        self.folder = folder
+        self.home = folder / "data"
+        self.work = folder / "work"
+        self.work.mkdir()
+        self.config = folder / "hub.toml"
+        self.config.write_text(config, encoding="utf-8")
+        self.environ = {
+            **{name: text for name, text in os.environ.items() if name != "NO_COLOR"},
+            "HOME": str(folder),
+            "QUARTERDECK_HOME": str(self.home),
+            "QUARTERDECK_HUB_CONFIG": str(self.config),
+            "PYTHONIOENCODING": "utf-8",
+            "COLUMNS": "80",
+            "TERM": "xterm",
+        }
+
+    def run(
+        self, *arguments: str, typed: str = "", **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*COMMAND, *arguments],
+            env={**self.environ, **variables},
+            cwd=self.work,
+            input=typed,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=SECONDS,
+            check=False,
+        )
+
+    def json(self, *arguments: str) -> Any:
+        """Run a command that succeeds and return its answer."""
+        done = self.run(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    @contextmanager
+    def start(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """Start a command; it is gone when the block ends."""
+        process = subprocess.Popen(
+            [*COMMAND, *arguments],
+            env=self.environ,
+            cwd=self.work,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+        )
+        try:
+            with process:
+                try:
+                    yield process
+                except BaseException:
+                    process.kill()
+                    raise
+        finally:
+            process.kill()
+
+    def terminal(self, *arguments: str, columns: int = 80, **variables: str) -> Terminal:
+        return Terminal(arguments, {**self.environ, **variables}, self.work, columns)
+
+    @contextmanager
+    def hub(self, *arguments: str) -> Iterator[RunningHub]:
+        """Run a hub until the block ends, then end it as a service manager does."""
+        with self.start("up", "--port", "0", "--json", *arguments) as process:
+            assert process.stdout is not None
+            told = process.stdout.readline()
+            if not told:
+                raise AssertionError(process.communicate(timeout=SECONDS)[1])
+            hub = RunningHub(process, json.loads(told), self.home)
+            try:
+                yield hub
+            finally:
+                if process.poll() is None:
+                    process.terminate()
+                hub.complaints = process.communicate(timeout=SECONDS)[1]
+
+
+class RunningHub:
+    """A hub, and its API as the owner uses it."""
+
+    def __init__(self, process: subprocess.Popen[str], told: dict[str, Any], home: Path) -> None:
+        self.process = process
+        self.told = told
+        self.url = str(told["url"])
+        self.complaints = ""
+        self._token = (home / "token").read_text(encoding="ascii").strip()
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        sent = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, sent, headers, method=method)
+        with urllib.request.urlopen(request, timeout=SECONDS) as answer:
+            content = answer.read()
+        return json.loads(content) if content else None
+
+    def pending(self) -> dict[str, Any]:
+        """Wait for a permission request."""
+        while not (asked := self.call("GET", "/api/permissions")["permissions"]):
+            os.sched_yield()
+        first: dict[str, Any] = asked[0]
+        return first
+
+    def answer(self, asked: Mapping[str, Any], kind: str) -> None:
+        option = next(each["optionId"] for each in asked["options"] if each["kind"] == kind)
+        place = f"/api/permissions/{asked['requestId']}/answer"
+        self.call("POST", place, {"digest": asked["digest"], "optionId": option})
+
+
+class Terminal:
+    """A command in a terminal, with somebody at the keyboard."""
+
+    def __init__(
+        self, arguments: Sequence[str], environ: Mapping[str, str], folder: Path, columns: int
+    ) -> None:
+        self._keyboard, screen = pty.openpty()
+        fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        self.raw = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self.process = subprocess.Popen(
+            [*COMMAND, *arguments],
+            env={**environ, "COLUMNS": str(columns)},
+            cwd=folder,
+            stdin=screen,
+            stdout=screen,
+            stderr=screen,
+            start_new_session=True,
+        )
+        os.close(screen)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(SECONDS)
+        os.close(self._keyboard)
+
+    @property
+    def text(self) -> str:
+        """All that was shown, without colours."""
+        return _COLOURS.sub("", self.raw).replace("\r\n", "\n")
+
+    def type(self, text: str) -> None:
+        os.write(self._keyboard, text.encode())
+
+    def wait_for(self, words: str, *, times: int = 1) -> None:
+        while self.text.count(words) < times:
+            assert self._read(), f"{words!r} did not come: {self.text}"
+
+    def interrupt(self, number: int = signal.SIGINT) -> None:
+        self.process.send_signal(number)
+
+    def end(self) -> int:
+        """Wait for the end; return the exit status."""
+        while self._read():
+            pass
+        return self.process.wait(SECONDS)
+
+    def _read(self) -> bool:
+        try:
+            received = os.read(self._keyboard, 65536)
+        except OSError:  # how Linux says that nobody holds the other end any more
+            return False
+        self.raw += self._decoder.decode(received)  # a read may end inside a character
+        return bool(received)

@@ -1,0 +1,90 @@
+"""Completion offers exactly what is understood, in the shells that are there."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from quarterdeck.cli.acp import _parser as acp_parser
+from quarterdeck.cli.completion import script, words_of
+from quarterdeck.cli.main import VERBS, main
+from quarterdeck.cli.parsers import PARSERS, SHELLS
+
+
+def bash(line: str) -> list[str]:
+    """Complete the last word of a line in a real bash."""
+    words = line.split(" ")
+    code = script("bash") + (
+        f"COMP_WORDS=({' '.join(repr(word) for word in words)}); COMP_CWORD={len(words) - 1};"
+        "_quarterdeck; printf '%s\\n' \"${COMPREPLY[@]}\""
+    )
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_verbs_are_completed() -> None:
+    assert bash("quarterdeck s") == ["sessions", "show"]
+    assert set(bash("quarterdeck ")) == {*VERBS, "--help", "--version"}
+
+
+def test_options_and_their_values_are_completed() -> None:
+    assert bash("quarterdeck show 3f --a") == ["--as", "--at"]
+    assert bash("quarterdeck show 3f --as p") == ["packets"]
+    assert bash("quarterdeck devices r") == ["revoke", "rename"]
+    assert bash("quarterdeck completion z") == ["zsh"]
+
+
+def test_files_are_completed_where_a_file_is_wanted() -> None:
+    assert bash("quarterdeck up --tls-cert /etc/host") == [
+        line for line in bash("quarterdeck up --home /etc/host") if line
+    ]
+    assert "/etc/hosts" in bash("quarterdeck up --tls-cert /etc/host")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_script_is_printed_for_each_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    printed = capsys.readouterr().out
+    for verb in VERBS:
+        assert verb in printed
+    program = shutil.which(shell)
+    if program is not None:  # its own parser is the judge where there is one
+        subprocess.run([program, "-n", "/dev/stdin"], input=printed, text=True, check=True)
+
+
+def test_another_shell_is_refused_with_those_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["completion", "tcsh"]) == 2
+    assert "'bash', 'zsh', 'fish'" in capsys.readouterr().err
+
+
+def test_what_is_offered_for_acp_is_what_acp_understands() -> None:
+    parser = acp_parser("quarterdeck acp serve", is_http=True)
+    words = parser.format_help().replace(",", " ").split()
+    understood = {word for word in words if word.startswith("--")}
+    assert set(words_of("acp").options) == understood
+
+
+def test_every_verb_has_words() -> None:
+    for verb in VERBS:
+        assert "--help" in words_of(verb).options
+
+
+def test_completion_and_version_import_nothing_heavy() -> None:
+    for arguments in (["completion", "bash"], ["--version"]):
+        code = (
+            "import sys; from quarterdeck.cli.main import main;"
+            f"main({arguments!r});"
+            "heavy = {'anyio', 'msgspec', 'starlette', 'uvicorn', 'sqlite3', 'ssl', 'asyncio'};"
+            "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        assert done.stderr == "[]\n"
+
+
+def test_every_parser_is_a_verb() -> None:
+    assert set(PARSERS) <= set(VERBS)

@@ -1,0 +1,106 @@
+"""The hub's configuration: what is wrong in it is named with its place and what would be right."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from quarterdeck.cli.hub_config import HubConfig, hub_options, load_config, parse_config
+from quarterdeck.cli.parsers import up_parser
+from quarterdeck.errors import SettingsInvalid
+from quarterdeck.server.listening import DEFAULT_PORT
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "hub.example.toml"
+
+
+def test_the_documented_example_is_valid_and_shows_the_defaults() -> None:
+    config = parse_config(EXAMPLE.read_text(encoding="utf-8"), str(EXAMPLE))
+    default = HubConfig()
+    assert (config.server, config.approvals, config.log) == (
+        default.server,
+        default.approvals,
+        default.log,
+    )
+    assert config.agents["mine"].args == ("--acp",)
+    assert [rule.decision for rule in config.policy.rule] == ["allow", "deny"]
+
+
+def test_the_documented_example_shows_every_key() -> None:
+    text = EXAMPLE.read_text(encoding="utf-8")
+    shown = set(re.findall(r"^#? ?(\w+) =", text, re.MULTILINE))
+    config = parse_config(text, "x")
+    sections = (config.server, config.agents["mine"], config.policy.rule[0])
+    for section in (*sections, config.approvals, config.log):
+        assert set(section.__struct_fields__) <= shown | {"rule"}, section
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[server]\nport = 'x'", "line 2: server.port must be a whole number, not a text"),
+        ("[server]\n\nport = 70000", "line 3: server.port is 70000; it is a number from 0"),
+        ("[servr]", "line 1: servr is not known; did you mean server?"),
+        ("[server]\nprot = 1", "line 2: server.prot is not known; did you mean port?"),
+        ("[server]\nzzz = 1", "line 2: server.zzz is not known; there are host, port"),
+        ("[server]\ntls_cert = 'a'", "server.tls_cert and server.tls_key belong together"),
+        ("[agents.x]\nargs = []", "line 1: agents.x lacks the key command"),
+        ("[agents.x]\ncommand = ' '", "line 2: agents.x.command is empty"),
+        ("[agents]\nx = 3", "line 2: agents.x must be a table: [agents.x]"),
+        ("[agents.x]\ncommand='a'\nenv={A=1}", "agents.x.env must be a text, not a whole number"),
+        ("server = 3", "line 1: server must be a table: [server]"),
+        ("[server", "is not TOML: "),
+        ("[log]\ndurability = 'no'", "line 2: log.durability cannot be 'no'; it is one of normal"),
+        ("[approvals]\nexpire_seconds = -1", "line 2: approvals.expire_seconds is below 0"),
+        ("[policy]\nrule = 3", "line 2: policy.rule must be tables: [[policy.rule]]"),
+        ("[policy]\nreads = true", "line 2: policy.reads is not known; there are rule"),
+        (
+            "[[policy.rule]]\ndecision = 'deny'\n[[policy.rule]]\ndecision = 'maybe'",
+            "line 4: policy.rule.decision cannot be 'maybe'; it is one of allow, deny",
+        ),
+        ("[[policy.rule]]\nreads = true", "line 1: policy.rule lacks the key decision"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place_and_what_would_be_right(
+    text: str, message: str
+) -> None:
+    with pytest.raises(SettingsInvalid, match=r"hub\.toml") as refused:
+        parse_config(text, "hub.toml")
+    assert message in str(refused.value)
+
+
+def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(SettingsInvalid, match="there is no such file"):
+        load_config({}, tmp_path / "none.toml")
+    with pytest.raises(SettingsInvalid, match="there is no such file"):
+        load_config({"QUARTERDECK_HUB_CONFIG": str(tmp_path / "none.toml")})
+
+
+def test_one_that_nobody_named_may_be_missing(tmp_path: Path) -> None:
+    assert load_config({"HOME": str(tmp_path)}) == HubConfig()
+    assert load_config({}) == HubConfig()
+
+
+def test_it_is_found_in_the_folder_for_configuration(tmp_path: Path) -> None:
+    folder = tmp_path / "quarterdeck"
+    folder.mkdir()
+    (folder / "hub.toml").write_text("[server]\nport = 1", encoding="utf-8")
+    assert load_config({"XDG_CONFIG_HOME": str(tmp_path)}).server.port == 1
+
+
+def test_one_that_is_not_text_is_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "hub.toml"
+    path.write_bytes(b"\xff")
+    with pytest.raises(SettingsInvalid, match="is not UTF-8"):
+        load_config({}, path)
+    with pytest.raises(SettingsInvalid, match="cannot be read"):
+        load_config({}, tmp_path)
+
+
+def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
+    config = parse_config("[server]\nport = 1\nhost = '::1'", "x")
+    options = hub_options(config, home=tmp_path, environ={}, port=0, host=None)
+    assert (options.port, options.host) == (0, "::1")
+
+
+def test_the_help_names_the_usual_port() -> None:
+    assert f"default: {DEFAULT_PORT};" in up_parser().format_help()

@@ -1,0 +1,201 @@
+"""`sessions`, `show`, `tail`, `export`, `agents`, `devices`: in words and in JSON."""
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quarterdeck.protocol import decode_event, initial_state, reduce, to_json
+from tests.cli.kit import ASK, SECONDS, Desk, RunningHub, agent_toml
+
+pytestmark = pytest.mark.slow
+
+DIFF = {"path": "{cwd}/a.py", "old": "x = 1\n", "new": "y = 1\n"}
+STEPS: list[dict[str, Any]] = [
+    {"think": "hm"},
+    {"tool": "t", "title": "Edit a.py", "kind": "edit"},
+    {"finish": "t", "diff": DIFF},
+    {"say": "Mended."},
+]
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    agents: dict[str, list[Any]] = {
+        "edits": STEPS,
+        "asks": [ASK],
+        "waits": [{"say": "one"}, {"stall": True}],
+    }
+    toml = "".join(agent_toml(name, *steps) for name, steps in agents.items())
+    return Desk(tmp_path_factory.mktemp("desk"), toml)
+
+
+@pytest.fixture(scope="module")
+def hub(desk: Desk) -> Iterator[RunningHub]:
+    with desk.hub() as hub:
+        assert desk.run("run", "edits", "mend it").returncode == 0
+        yield hub
+
+
+def test_sessions_are_listed_with_what_they_need(desk: Desk, hub: RunningHub) -> None:
+    with desk.start("run", "--json", "asks", "go") as process:
+        asked = hub.pending()
+        listed = desk.json("sessions")["sessions"]
+        states = {session["sessionId"]: session["state"] for session in listed}
+        assert states["asks-1-session"] == "needs-you"
+        assert states["edits-1-session"] == "idle"
+        assert listed[0]["sessionId"] == "asks-1-session"
+        only = desk.json("sessions", "--state", "needs-you")["sessions"]
+        assert [session["sessionId"] for session in only] == ["asks-1-session"]
+        text = desk.run("sessions").stdout
+        assert "needs you" in text
+        hub.answer(asked, "reject_once")
+        process.communicate(timeout=SECONDS)
+
+
+def test_a_session_is_shown_in_every_form(desk: Desk, hub: RunningHub) -> None:
+    text = desk.run("show", "edits-1").stdout
+    assert text.splitlines()[0] == "> mend it"
+    assert "+y = 1" in text
+    assert text.index("hm") < text.index("Edit a.py") < text.index("Mended.")
+    events = desk.run("show", "edits-1", "--as", "events", "--json").stdout.splitlines()
+    assert [json.loads(line)["seq"] for line in events] == list(range(1, len(events) + 1))
+    state = initial_state("edits-1-session")
+    for line in events:
+        state = reduce(state, decode_event(line))
+    assert json.loads(desk.run("show", "edits-1", "--as", "state").stdout) == to_json(state)
+    packets = desk.run("show", "edits-1", "--as", "packets", "--json").stdout.splitlines()
+    assert json.loads(packets[-1])["stopReason"] == "end_turn"
+    told = [
+        json.loads(line)
+        for line in desk.run("show", "edits-1", "--as", "context", "--json").stdout.splitlines()
+    ]
+    assert {"session:started", "tool:start"} <= {event["type"] for event in told}
+
+
+@pytest.mark.parametrize(
+    ("form", "word"),
+    [("events", "prompt-finished"), ("context", "message:complete"), ("packets", "end_turn")],
+)
+def test_people_see_any_vocabulary_as_lines(
+    desk: Desk, hub: RunningHub, form: str, word: str
+) -> None:
+    lines = desk.run("show", "edits-1", "--as", form).stdout.splitlines()
+    assert any(word in line for line in lines)
+    rest = desk.run("show", "edits-1", "--as", form, "--from", "5").stdout.splitlines()
+    assert rest == lines[len(lines) - len(rest) :]
+    assert 0 < len(rest) < len(lines)
+
+
+def test_a_session_is_shown_as_it_was_and_from_where_one_left(desk: Desk, hub: RunningHub) -> None:
+    at = desk.run("show", "edits-1", "--as", "events", "--json", "--at", "5").stdout.splitlines()
+    assert [json.loads(line)["seq"] for line in at] == [1, 2, 3, 4, 5]
+    rest = desk.run("show", "edits-1", "--json", "--from", "3", "--at", "5").stdout.splitlines()
+    assert [json.loads(line)["seq"] for line in rest] == [4, 5]
+    beyond = desk.run("show", "edits-1", "--at", "9999")
+    assert (beyond.returncode, "events, not 9999" in beyond.stderr) == (1, True)
+
+
+def test_an_abbreviation_must_mean_one(desk: Desk, hub: RunningHub) -> None:
+    assert desk.run("show", "edits-1").returncode == 0
+    desk.run("run", "edits", "again")
+    several = desk.run("show", "edits")
+    assert several.returncode == 1
+    assert "'edits' may be edits-1-session, edits-2-session; give more of the id" in several.stderr
+    none = desk.run("show", "nothing")
+    assert (none.returncode, none.stdout) == (1, "")
+    assert "there is no session 'nothing'; quarterdeck sessions lists" in none.stderr
+
+
+def test_an_export_has_every_byte_of_the_log(desk: Desk, hub: RunningHub, tmp_path: Path) -> None:
+    target = tmp_path / "session.jsonl"
+    done = desk.run("export", "edits-1", "-o", str(target))
+    assert done.returncode == 0, done.stderr
+    history = hub.call("GET", "/api/sessions/edits-1-session/history?limit=5000")
+    exported = [json.loads(line) for line in target.read_text(encoding="utf-8").splitlines()]
+    assert exported == history["events"]
+    assert desk.run("export", "edits-1", "-o", str(target)).returncode == 1
+    assert desk.run("export", "edits-1", "-o", str(target), "--force").returncode == 0
+
+
+def test_an_export_is_also_a_document_and_a_state(desk: Desk, hub: RunningHub) -> None:
+    document = desk.run("export", "edits-1", "--format", "markdown").stdout
+    assert "## Tool: Edit a\\.py" in document or "## Tool: Edit a.py" in document
+    facts = json.loads(desk.run("export", "edits-1", "--json").stdout)
+    assert facts["session"]["sessionId"] == facts["state"]["sessionId"] == "edits-1-session"
+
+
+def test_tail_shows_what_happens_until_nothing_does(desk: Desk, hub: RunningHub) -> None:
+    with desk.start("tail", "--json") as tail, desk.start("run", "waits", "go") as run:
+        assert tail.stdout is not None
+        seen: list[Any] = []
+        while not seen or seen[-1]["type"] != "agent-message-chunk":
+            seen.append(json.loads(tail.stdout.readline()))
+        assert {event["sessionId"] for event in seen} == {"waits-1-session"}
+        run.send_signal(signal.SIGINT)
+        assert run.wait(SECONDS) == 130
+        tail.send_signal(signal.SIGINT)
+        rest, notes = tail.communicate(timeout=SECONDS)
+        assert (tail.returncode, "Traceback" in notes) == (130, False)
+    numbers = [event["seq"] for event in seen]
+    numbers += [json.loads(line)["seq"] for line in rest.splitlines()]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+
+
+def test_tail_begins_where_it_is_told_and_ends_when_the_work_does(
+    desk: Desk, hub: RunningHub
+) -> None:
+    done = desk.run("tail", "edits-1", "--from", "0", "--exit")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("> mend it\n")
+    assert "Mended." in done.stdout
+
+
+def test_agents_are_listed_with_whether_they_run(desk: Desk, hub: RunningHub) -> None:
+    listed = desk.json("agents")
+    by_name = {agent["name"]: agent for agent in listed["agents"]}
+    assert by_name["demo"]["installed"] is True
+    assert by_name["edits"]["source"] == "configured"
+    assert {agent["name"] for agent in listed["running"]} >= {"edits"}
+    lines = desk.run("agents").stdout.splitlines()
+    assert any(line.split()[:2] == ["edits", "ready"] for line in lines)
+
+
+def test_a_device_is_paired_renamed_and_revoked(desk: Desk, hub: RunningHub) -> None:
+    pairing = desk.json("devices", "pair", "--scope", "view", "--name", "phone")
+    paired = hub.call("POST", "/api/pair", {"code": pairing["code"]})
+    device = paired["device"]
+    assert (device["name"], device["scope"]) == ("phone", "view")
+    assert "phone" in desk.run("devices").stdout
+    assert desk.json("devices", "rename", device["id"], "my phone")["name"] == "my phone"
+    assert "my phone is out" in desk.run("devices", "revoke", device["id"]).stderr
+    left = [each["id"] for each in desk.json("devices")["devices"]]
+    assert device["id"] not in left
+    misused = desk.run("devices", "revoke")
+    assert (misused.returncode, "devices revoke takes 1 words" in misused.stderr) == (2, True)
+
+
+def test_a_pairing_is_a_link_and_a_code_and_in_a_terminal_a_qr_code(
+    desk: Desk, hub: RunningHub
+) -> None:
+    with desk.terminal("devices", "pair") as terminal:
+        assert terminal.end() == 0
+        assert "\u2588" in terminal.text
+        assert "for one device that may approve, until" in terminal.text
+
+
+def test_nothing_is_wider_than_a_narrow_terminal(desk: Desk, hub: RunningHub) -> None:
+    with desk.terminal("sessions", columns=60) as terminal:
+        assert terminal.end() == 0
+        assert max(map(len, terminal.text.splitlines())) <= 60
+
+
+@pytest.mark.parametrize("verb", ["tail", "devices"])
+def test_what_needs_a_hub_says_how_to_start_one(tmp_path: Path, verb: str) -> None:
+    done = Desk(tmp_path).run(verb)
+    assert done.returncode == 1
+    assert "no hub is running" in done.stderr
+    assert "start one with quarterdeck up" in done.stderr

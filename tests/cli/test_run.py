@@ -1,0 +1,288 @@
+"""`quarterdeck run`: a turn from the prompt to its exit status, with and without a hub."""
+
+import json
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quarterdeck.testing import scripted_agent
+from tests.cli.kit import ASK, Desk, agent_toml
+
+pytestmark = pytest.mark.slow
+
+CHOICES = "y allow once, a allow always, n reject, d details > "
+EVIL = "\x1b]52;c;aGk=\x07\x1b]0;title\x07\x1b[2J\u202eevil"
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    liar = {**ASK, "options": [{"optionId": "x", "name": "Deny", "kind": "allow_always"}]}
+    long = {**ASK, "input": {"command": "\n".join(f"echo {n}" for n in range(100)) + "\nrm -rf /"}}
+    agents: dict[str, list[Any]] = {
+        "asks": [ASK],
+        "lies": [liar],
+        "rambles": [long],
+        "refuses": [{"stop": "refusal"}],
+        "stops": [{"stop": "max_tokens"}],
+        "fails": [{"fail": "out of ideas"}],
+        "stalls": [{"say": "begun"}, {"stall": True}],
+        "crashes": [{"crash": 3}],
+        "attacks": [{"say": EVIL}, {**ASK, "title": EVIL, "input": {"command": EVIL}}],
+    }
+    toml = "".join(agent_toml(name, *steps) for name, steps in agents.items())
+    return Desk(tmp_path, toml)
+
+
+# ---- alone ---------------------------------------------------------------------------------------
+
+
+def test_a_prompt_is_answered_without_a_hub_and_the_session_is_kept(desk: Desk) -> None:
+    done = desk.run("run", "demo", "hello")
+    assert done.returncode == 0, done.stderr
+    assert "You said: hello" in done.stdout
+    assert "\x1b" not in done.stdout
+    (session,) = desk.json("sessions")["sessions"]
+    assert (session["agent"], session["state"], session["cwd"]) == ("demo", "idle", str(desk.work))
+    again = desk.run("run", "--session", session["shortId"], "/recall")
+    assert (again.returncode, "hello" in again.stdout) == (0, True)
+    assert "> hello" not in again.stdout
+
+
+def test_programs_get_every_event_and_the_result_as_the_last_line(desk: Desk) -> None:
+    done = desk.run("run", "--json", "demo", "hello")
+    *events, result = map(json.loads, done.stdout.splitlines())
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert any(event["type"] == "prompt-finished" for event in events)
+    assert (result["type"], result["state"], result["stopReason"], result["exitStatus"]) == (
+        "result",
+        "done",
+        "end_turn",
+        0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("agent", "status", "words"),
+    [
+        ("refuses", 3, "the turn ended: refusal"),
+        ("stops", 4, "the turn ended: max_tokens"),
+        ("fails", 1, "the agent failed: out of ideas"),
+        ("crashes", 1, "exited"),
+    ],
+)
+def test_the_exit_status_tells_how_the_turn_ended(
+    desk: Desk, agent: str, status: int, words: str
+) -> None:
+    done = desk.run("run", agent, "go")
+    assert done.returncode == status, done.stderr
+    assert words in done.stdout + done.stderr
+
+
+def test_a_prompt_comes_from_standard_input(desk: Desk) -> None:
+    assert "You said: piped" in desk.run("run", "demo", "-", typed="piped").stdout
+    assert "You said: piped" in desk.run("run", "demo", typed="piped").stdout
+
+
+def test_any_command_that_speaks_acp_is_an_agent(desk: Desk) -> None:
+    scenario: dict[str, Any] = {"turns": [{"steps": [{"say": "It was {prompt}."}]}]}
+    done = desk.run("run", "me", "--", *scripted_agent(scenario))
+    assert (done.returncode, "It was me." in done.stdout) == (0, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (("nobody", "hi"), 1, "there is no agent 'nobody'; quarterdeck agents lists"),
+        (("demo", "a", "b"), 2, "run takes an agent and a prompt, not 3 words: quote the prompt"),
+        (("hi", "--"), 2, "there is no command behind --"),
+        (("hi", "--", "no-such-program"), 1, "cannot start 'no-such-program'"),
+        (("--session", "x", "hi"), 1, "there is no session 'x'; quarterdeck sessions lists"),
+        (("--session", "x", "hi", "--", "a"), 2, "a session has its agent already"),
+        (("--cwd", "/nowhere", "demo", "hi"), 1, "/nowhere: No such file or directory; choose"),
+        (("--mdoe", "x", "demo", "hi"), 2, "run has no argument '--mdoe'; did you mean --mode?"),
+        (("demo", " "), 1, "the prompt is empty"),
+        (("--mode", "nope", "demo", "hi"), 1, "has no modes"),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    desk: Desk, arguments: tuple[str, ...], status: int, message: str
+) -> None:
+    done = desk.run("run", *arguments)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+# ---- asked ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("key", "words"), [("y", "It was allowed."), ("n", "It was rejected.")])
+def test_a_question_is_answered_with_a_key(desk: Desk, key: str, words: str) -> None:
+    with desk.terminal("run", "asks", "go") as terminal:
+        terminal.wait_for(CHOICES)
+        assert "command: touch made" in terminal.text
+        assert "the agent says: list files" in terminal.text
+        terminal.type(key)
+        assert terminal.end() == 0
+        assert words in terminal.text
+
+
+def test_what_was_typed_before_and_what_is_pasted_is_no_answer(desk: Desk) -> None:
+    with desk.terminal("run", "asks", "go") as terminal:
+        terminal.type("y\n")
+        terminal.wait_for(CHOICES)
+        terminal.type("yes")
+        terminal.wait_for(CHOICES, times=2)
+        terminal.type("n")
+        assert terminal.end() == 0
+        assert "It was rejected." in terminal.text
+
+
+def test_a_key_is_named_by_what_it_does_whatever_the_agent_calls_it(desk: Desk) -> None:
+    with desk.terminal("run", "lies", "go") as terminal:
+        terminal.wait_for("a allow always, d details > ")
+        assert "Deny" not in terminal.text
+        terminal.type("a")
+        assert terminal.end() == 0
+
+
+def test_nobody_allows_what_they_have_not_seen(desk: Desk) -> None:
+    with desk.terminal("run", "rambles", "go") as terminal:
+        terminal.wait_for(CHOICES)
+        assert "lines are not shown here; d shows them" in terminal.text
+        assert "rm -rf /" in terminal.text
+        assert "echo 50\n" not in terminal.text
+        terminal.type("y")
+        terminal.wait_for(CHOICES, times=2)
+        assert "echo 50\n" in terminal.text
+        terminal.type("y")
+        assert terminal.end() == 0
+        assert "It was allowed." in terminal.text
+
+
+def test_nothing_of_an_agent_reaches_the_terminal_but_words(desk: Desk) -> None:
+    with desk.terminal("run", "attacks", "go", NO_COLOR="1") as terminal:
+        terminal.wait_for(CHOICES)
+        assert "<U+202E>evil" in terminal.text
+        terminal.type("n")
+        assert terminal.end() == 0
+        assert "\x1b" not in terminal.raw
+
+
+def test_a_terminal_gets_colours_and_no_other_sequence(desk: Desk) -> None:
+    with desk.terminal("run", "--yes", "attacks", "go") as terminal:
+        assert terminal.end() == 0
+        assert "\x1b" in terminal.raw
+        assert not re.search(r"\x1b(?!\[[0-9;]*m)", terminal.raw)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words", "note"),
+    [
+        (("--yes",), "It was allowed.", "answered: allow once"),
+        (("--no-wait",), "It was rejected.", "answered: reject"),
+        ((), "It was rejected.", "nobody can be asked here, so it is rejected"),
+    ],
+)
+def test_without_a_person_or_a_hub_a_question_is_decided_and_said(
+    desk: Desk, arguments: tuple[str, ...], words: str, note: str
+) -> None:
+    done = desk.run("run", *arguments, "asks", "go")
+    assert (done.returncode, words in done.stdout) == (0, True)
+    assert note in done.stdout + done.stderr
+
+
+# ---- interrupted ---------------------------------------------------------------------------------
+
+
+def test_ctrl_c_cancels_the_turn(desk: Desk) -> None:
+    with desk.terminal("run", "stalls", "go") as terminal:
+        terminal.wait_for("begun")
+        terminal.interrupt()
+        assert terminal.end() == 130
+        assert "cancelling the turn" in terminal.text
+        assert "the turn ended: cancelled" in terminal.text
+        assert "Traceback" not in terminal.text
+
+
+def test_ctrl_c_at_a_question_withdraws_it(desk: Desk) -> None:
+    with desk.terminal("run", "asks", "go") as terminal:
+        terminal.wait_for(CHOICES)
+        terminal.interrupt()
+        assert terminal.end() == 130
+        assert "-> withdrawn" in terminal.text or "-> cancelled" in terminal.text
+
+
+def test_a_second_ctrl_c_leaves_and_the_session_goes_on_in_a_running_hub(tmp_path: Path) -> None:
+    deaf = {"stall": True, "deaf": True}
+    desk = Desk(tmp_path, agent_toml("deaf", {"say": "begun"}, deaf))
+    with desk.hub() as hub:
+        with desk.terminal("run", "deaf", "go") as terminal:
+            terminal.wait_for("begun")
+            terminal.interrupt()
+            terminal.wait_for("cancelling the turn")
+            terminal.interrupt()
+            assert terminal.end() == 130
+            assert "left; the session goes on: quarterdeck tail" in terminal.text
+        (session,) = hub.call("GET", "/api/sessions")["sessions"]
+        assert session["status"] == "prompting"
+
+
+def test_a_reader_who_leaves_ends_it_without_a_word(desk: Desk) -> None:
+    with desk.start("run", "stalls", "go") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "> go\n"
+        process.stdout.close()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) in (1, 130)
+        assert "Traceback" not in process.stderr.read()
+
+
+# ---- with a hub ----------------------------------------------------------------------------------
+
+
+def test_a_running_hub_is_used_and_another_device_can_answer(desk: Desk) -> None:
+    with desk.hub() as hub, desk.start("run", "asks", "go") as process:
+        assert process.stderr is not None
+        while "waiting for an answer on another device" not in (note := process.stderr.readline()):
+            assert note
+        hub.answer(hub.pending(), "allow_once")
+        shown, _ = process.communicate(timeout=60)
+        assert (process.returncode, "It was allowed." in shown) == (0, True)
+        (session,) = hub.call("GET", "/api/sessions")["sessions"]
+        assert (session["agent"], session["status"]) == ("asks", "active")
+
+
+def test_a_question_that_was_answered_elsewhere_is_no_longer_asked(desk: Desk) -> None:
+    with desk.hub() as hub, desk.terminal("run", "asks", "go") as terminal:
+        terminal.wait_for(CHOICES)
+        hub.answer(hub.pending(), "reject_once")
+        assert terminal.end() == 0
+        assert "that was answered elsewhere, or withdrawn" in terminal.text
+        assert "It was rejected." in terminal.text
+
+
+def test_a_hub_that_was_killed_is_noticed_and_the_next_run_is_alone(desk: Desk) -> None:
+    with desk.hub() as hub:
+        hub.process.kill()
+        hub.process.wait(60)
+        assert (desk.home / "hub.json").exists()
+    assert "You said: hello" in desk.run("run", "demo", "hello").stdout
+
+
+def test_a_run_outlives_a_hub_that_is_killed_and_started_again(desk: Desk) -> None:
+    with desk.hub() as hub, desk.start("run", "--json", "stalls", "go") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        while "begun" not in process.stdout.readline():
+            pass
+        hub.process.kill()
+        hub.process.wait(60)
+        assert "the connection to the hub is lost; trying again" in process.stderr.readline()
+        with desk.hub():
+            result = json.loads(process.communicate(timeout=60)[0].splitlines()[-1])
+    assert (process.returncode, result["state"]) == (1, "interrupted")

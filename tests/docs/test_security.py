@@ -1,0 +1,41 @@
+"""The chapter on security names tests that exist, and numbers that are so."""
+
+import re
+from pathlib import Path
+from typing import get_args
+
+from quarterdeck.server.bounded import HEAD_BYTES, HEAD_SECONDS
+from quarterdeck.server.device import Scope
+from quarterdeck.server.guard import REVOKED, GateLimits
+from quarterdeck.server.listening import DEFAULT_PORT
+
+ROOT = Path(__file__).resolve().parents[2]
+CHAPTER = (ROOT / "docs/security.md").read_text(encoding="utf-8")
+
+
+def test_every_attack_names_the_tests_that_try_it() -> None:
+    written: set[str] = set()
+    for path in (ROOT / "tests/server").rglob("test_*.py"):
+        text = path.read_text(encoding="utf-8")
+        written.update(re.findall(r"^(?:async )?def (test_\w+)", text, re.MULTILINE))
+    rows = re.findall(r"^\| (\d{1,2}) \|(.+)\|$", CHAPTER, re.MULTILINE)
+    assert [int(number) for number, _ in rows] == list(range(1, 14))
+    for number, row in rows:
+        tests = set(re.findall(r"`(test_\w+)`", row))
+        assert tests, f"{number} names no test"
+        assert tests <= written, f"{number} names a test that is not there"
+
+
+def test_the_numbers_in_the_chapter_are_those_of_the_code() -> None:
+    limits = GateLimits()
+    for said in (
+        f"Heads end within {HEAD_SECONDS:.0f} seconds and {HEAD_BYTES >> 10} KiB",
+        f"bodies within {limits.devices.size >> 20} MiB"
+        f" ({limits.strangers.size >> 10} KiB for strangers)",
+        f"a device has {limits.connections:,} connections at most",
+        f"tailscale serve --bg {DEFAULT_PORT}",
+    ):
+        assert said in CHAPTER
+    assert f"code\n{REVOKED}" in CHAPTER
+    for scope in get_args(Scope):
+        assert f"| `{scope}` |" in CHAPTER

@@ -1,0 +1,107 @@
+"""Whoever does not say what it wants, or says too much, is shown the door."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from quarterdeck.server import bounded
+from tests.server.gate.support import Hut, open_hut
+from tests.server.served import PARSERS, PATIENCE, UPGRADE, Parser, Wire, request
+
+
+@pytest.fixture
+def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "HEAD_SECONDS", 0.3)
+
+
+async def _is_closed(wire: Wire) -> bool:
+    with anyio.fail_after(PATIENCE):
+        return await wire.rest() is not None
+
+
+async def _send_for_ever(wire: Wire, line: bytes, *, pause: float) -> None:
+    while True:
+        await wire.send(line)
+        await anyio.sleep(pause)
+
+
+@pytest.mark.usefixtures("short_patience")
+@pytest.mark.parametrize("parser", PARSERS)
+@pytest.mark.parametrize("said", [b"", b"G", b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: "])
+async def test_a_head_that_does_not_come_is_not_waited_for(
+    tmp_path: Path, parser: Parser, said: bytes
+) -> None:
+    async with open_hut(tmp_path, parser) as hut, hut.served.connect() as wire:
+        if said:
+            await wire.send(said)
+        assert await _is_closed(wire)
+
+
+@pytest.mark.usefixtures("short_patience")
+@pytest.mark.parametrize("parser", PARSERS)
+async def test_a_head_that_drips_is_not_waited_for(tmp_path: Path, parser: Parser) -> None:
+    async with open_hut(tmp_path, parser) as hut, hut.served.connect() as wire:
+        await wire.send(b"GET / HTTP/1.1\r\nHost: x\r\n")
+        with anyio.fail_after(PATIENCE), pytest.raises(anyio.BrokenResourceError):
+            await _send_for_ever(wire, b"X: y\r\n", pause=0.02)
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+async def test_a_head_without_end_is_cut_off(tmp_path: Path, parser: Parser) -> None:
+    async with open_hut(tmp_path, parser) as hut, hut.served.connect() as wire:
+        await wire.send(b"GET / HTTP/1.1\r\nHost: x\r\n")
+        with anyio.fail_after(PATIENCE), pytest.raises(anyio.BrokenResourceError):
+            await _send_for_ever(wire, b"X-More: and more\r\n" * 100, pause=0)
+        assert (await hut.get("/api/secret", token=hut.owner)).status == 200
+
+
+@pytest.mark.usefixtures("short_patience")
+@pytest.mark.parametrize("parser", PARSERS)
+async def test_streams_and_sockets_last_longer_than_a_head_may_take(
+    tmp_path: Path, parser: Parser
+) -> None:
+    async with (
+        open_hut(tmp_path, parser) as hut,
+        hut.served.connect() as events,
+        hut.served.connect() as socket,
+        hut.served.connect() as idle,
+    ):
+        await _open(hut, events, "/api/ticks")
+        await _open(hut, socket, "/api/socket", *UPGRADE)
+        assert await _is_closed(idle)  # it was the last to come
+        assert hut.gate.devices.live_count("owner") == 2
+
+
+@pytest.mark.usefixtures("short_patience")
+@pytest.mark.parametrize("parser", PARSERS)
+async def test_a_connection_is_used_again_and_closed_when_the_next_head_stalls(
+    tmp_path: Path, parser: Parser
+) -> None:
+    async with open_hut(tmp_path, parser) as hut, hut.served.connect() as wire:
+        lines = (f"Authorization: Bearer {hut.owner}",)
+        head = request("GET /api/secret HTTP/1.1", *lines, host=hut.served.host)
+        for _ in range(3):
+            await wire.send(head)
+            assert (await wire.reply()).status == 200
+        await wire.send(head[:-4])
+        assert await _is_closed(wire)
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+async def test_a_socket_whose_head_cannot_be_read_is_told_so(
+    tmp_path: Path, parser: Parser
+) -> None:
+    async with open_hut(tmp_path, parser) as hut:
+        many = (f"X-{number}: x" for number in range(200))
+        assert (await hut.get("/api/socket", *UPGRADE, *many)).status == 400
+        without_key = [line for line in UPGRADE if "Key" not in line]
+        refused = await hut.get("/api/socket", *without_key, token=hut.owner)
+        assert refused.status == 400
+        assert hut.behind.reached == []
+
+
+async def _open(hut: Hut, wire: Wire, path: str, *lines: str) -> None:
+    bearer = f"Authorization: Bearer {hut.owner}"
+    await wire.send(request(f"GET {path} HTTP/1.1", bearer, *lines, host=hut.served.host))
+    assert (await wire.head())[0] in (101, 200)

@@ -1,0 +1,109 @@
+"""The streams through a whole hub: its guard, its inbox, its closed sessions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from quarterdeck.client import Client, WebSocketTransport
+from quarterdeck.errors import AcpError
+from quarterdeck.server import Hub
+from tests.server.api.kit import ASK, options, running, scripted
+from tests.server.streams.serving import events_of, reading
+from tests.server.streams.test_context import Phone
+
+pytestmark = pytest.mark.anyio
+
+
+def port_of(hub: Hub) -> int:
+    address = json.loads((hub.options.home / "hub.json").read_text())
+    return int(address["url"].rpartition(":")[2])
+
+
+def token_of(hub: Hub) -> str:
+    return (hub.options.home / "token").read_text().strip()
+
+
+async def test_a_stream_needs_a_token_and_goes_through_the_guard(tmp_path: Path) -> None:
+    async with running(options(tmp_path / "home", demo=scripted({"say": "hi"}))) as (hub, client):
+        session_id = await client.session("demo", tmp_path)
+        path, token = events_of(session_id), token_of(hub)
+        for stream in (path, "/api/events", f"/api/stream?session={session_id}:0"):
+            status, said = await ask(port_of(hub), stream, "")
+            assert status == 401, stream
+            status, said = await ask(port_of(hub), stream, token)
+            assert status == 200
+            assert said
+        status, _ = await ask(port_of(hub), path, token, origin="http://evil.example")
+        assert status == 403
+
+
+async def ask(port: int, path: str, token: str, origin: str = "") -> tuple[int, list[Any]]:
+    headers = f"Origin: {origin}\r\n" if origin else ""
+    host = f"127.0.0.1:{port}"
+    async with reading(port, path, token=token, headers=headers, host=host) as reader:
+        said = await reader.until("caught-up") if reader.status == 200 else []
+        return reader.status, said
+
+
+async def test_a_session_that_was_closed_before_the_hub_began_can_be_read(tmp_path: Path) -> None:
+    given = options(tmp_path / "home", demo=scripted({"say": "kept"}))
+    async with running(given) as (hub, client):
+        session_id = await client.session("demo", tmp_path)
+        await hub.host.prompt(session_id, "x")
+        await hub.host.close_session(session_id)
+        log = await hub.host.options.storage.read(session_id, 0, 1000)
+    async with running(given) as (hub, _client):
+        _status, said = await ask(port_of(hub), events_of(session_id), token_of(hub))
+        assert [each.data for each in said[:-1]] == [json.loads(data) for data in log]
+
+
+async def test_an_answer_by_envelope_is_recorded_with_its_device(tmp_path: Path) -> None:
+    async with running(options(tmp_path / "home", demo=scripted(ASK))) as (hub, http):
+        session_id = await http.session("demo", tmp_path)
+        url = f"http://127.0.0.1:{port_of(hub)}"
+        async with (
+            Client(WebSocketTransport(url, token=token_of(hub))) as client,
+            anyio.create_task_group() as tasks,
+        ):
+            session = client.sessions.get(session_id)
+            assert session is not None
+            tasks.start_soon(session.prompt, "x")
+            (waiting,) = await http.asked()
+            allow = {"outcome": "selected", "optionId": "allow_once"}
+            await client.permissions.respond(waiting["requestId"], allow)
+            with pytest.raises(AcpError) as caught:
+                await client.permissions.respond(waiting["requestId"], allow)
+            assert caught.value.code == "acpjs/already-answered"
+        (decision,) = await hub.approvals.decisions(before=None, session_id=session_id, limit=5)
+        assert decision.state == "answered"
+        assert decision.by
+        assert (decision.by.kind, decision.by.device_id) == ("device", "owner")
+
+
+async def test_the_context_protocol_lets_in_by_frame_and_cuts_off_who_is_revoked(
+    tmp_path: Path,
+) -> None:
+    async with running(options(tmp_path / "home", demo=scripted({"say": "hi"}))) as (hub, _http):
+        address = f"ws://127.0.0.1:{port_of(hub)}/ws"
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(address, origin="http://evil.example", proxy=None)  # type: ignore[arg-type]
+        assert refused.value.response.status_code == 403
+        async with connect(address, proxy=None) as socket:
+            phone = Phone(socket)
+            await phone.say("auth", token=token_of(hub))
+            await phone.hear("auth_success")
+            await phone.say("start_session", agent="demo", projectPath=str(tmp_path), prompt="x")
+            started = await phone.hear("session_started")
+            await phone.hear("message:complete", sessionId=started["sessionId"], role="assistant")
+            await hub.gate.devices.revoke("owner")
+            with pytest.raises(ConnectionClosed) as caught:
+                await phone.hear("nothing that is ever said")
+            assert caught.value.rcvd is not None
+            assert caught.value.rcvd.code == 4401

@@ -1,0 +1,90 @@
+"""That no message of an agent can escape the schema, wherever the agent runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quarterdeck.agent import Turn
+from tests.agent.http_client import serving
+from tests.agent.support import conversing
+from tests.taping.tapes import Tapes, environment
+from tests.testing.driving import Driver
+
+TESTS = Path(__file__).parents[1]
+WRONG = {"sessionUpdate": "plan", "entries": [{"content": "no priority"}]}
+COMPLAINT = r"not a Notification of session/update.*no priority"
+PROGRAM = f"""
+from quarterdeck.agent import serve_stdio
+
+async def wrong(turn):
+    yield {WRONG}
+
+serve_stdio(wrong)
+"""
+
+
+async def wrong(_turn: Turn) -> AsyncIterator[Any]:
+    yield WRONG
+
+
+async def test_a_wrong_message_in_this_process_fails_the_test(taping: Tapes) -> None:
+    async with conversing(wrong) as client:
+        await client.prompt(await client.open_session())
+    with pytest.raises(AssertionError, match=COMPLAINT):
+        taping.check()
+
+
+async def test_a_wrong_message_on_a_stream_fails_the_test(taping: Tapes) -> None:
+    async with serving(wrong) as client, client.stream() as stream:
+        session_id = await client.begin(stream)
+        await client.prompt(3, session_id, "go")
+        await stream.answer(3)
+    with pytest.raises(AssertionError, match=COMPLAINT):
+        taping.check()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_wrong_message_of_a_child_fails_the_test(taping: Tapes, *, is_named: bool) -> None:
+    pipe, env = subprocess.PIPE, environment(TESTS.parent / "src") if is_named else None
+    command = [sys.executable, "-c", PROGRAM]
+    with subprocess.Popen(command, bufsize=0, stdin=pipe, stdout=pipe, env=env) as process:
+        agent = Driver(process)
+        agent.call("initialize", protocolVersion=1)
+        created = agent.call("session/new", cwd="/", mcpServers=[])["result"]
+        agent.read_until_answer(agent.prompt(created["sessionId"]))
+        agent.close()
+    with pytest.raises(AssertionError, match=COMPLAINT):
+        taping.check()
+
+
+async def test_what_was_right_has_been_looked_at(taping: Tapes) -> None:
+    before = taping.count
+    async with conversing(_silent) as client:
+        await client.prompt(await client.open_session())
+    taping.check()
+    assert taping.count - before == 3
+
+
+async def _silent(_turn: Turn) -> str:
+    return "end_turn"
+
+
+def test_no_test_hides_an_agent_by_changing_where_python_looks() -> None:
+    """Taping depends on these; `environment` says how to add a folder."""
+    means = re.compile(r"PYTHONPATH|QUARTERDECK_TAPES|PYTHONNOUSERSITE|PYTHONSAFEPATH")
+    ours = {Path(__file__), TESTS / "taping/sitecustomize.py", TESTS / "taping/tapes.py"}
+    naming = {
+        path
+        for path in TESTS.rglob("*")
+        if path.suffix in (".py", ".mjs", ".sh") and means.search(path.read_text(encoding="utf-8"))
+    }
+    # It writes to a storage and starts no agent.
+    assert naming - ours == {TESTS / "storage/test_kill.py"}
