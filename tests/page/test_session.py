@@ -33,6 +33,7 @@ def test_a_whole_demo_session_on_a_phone(
     expect(page.get_by_role("region", name="Plan")).to_contain_text("1/3")
     expect(page.get_by_text("keeps watch.")).to_be_visible()
     _allow(page, "Change quarterdeck-demo.txt")
+    expect(page.get_by_text("keeps a good watch")).to_be_visible()
     assert (folder / "quarterdeck-demo.txt").read_text() == "Quarterdeck\nkeeps watch.\n"
     _allow(page, "keeps a good watch")
     _allow(page, "wc -l")
