@@ -24,7 +24,7 @@ self.addEventListener('fetch', (event) => {
   const { request } = event
   const url = new URL(request.url)
   if (request.method !== 'GET' || url.origin !== self.location.origin) return
-  if (request.mode === 'navigate') event.respondWith(page())
+  if (request.mode === 'navigate' && url.pathname === '/') event.respondWith(page())
   else if (isFile(url.pathname)) event.respondWith(file(request))
 })
 

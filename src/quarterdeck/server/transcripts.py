@@ -27,7 +27,7 @@ from quarterdeck.server.transcript_views import (
     tool_entry,
 )
 
-PAGE: Final = 500  # events that are folded before others get their turn
+PAGE: Final = 1000  # events that are folded before others get their turn: a few milliseconds
 SESSIONS: Final = 32  # whose transcripts are kept: those looked at last
 
 _KINDS: Final = {

@@ -11,7 +11,7 @@ interface Kept {
   attachments: Attachment[]
 }
 
-const MOST_BYTES = 20 << 20 // the hub takes bodies of 32 MiB, and base64 makes three bytes four
+const MOST_BYTES = 11 << 20 // the hub takes bodies of 16 MiB, and base64 makes three bytes four
 const PAUSE_MS = 300
 
 export class StoredDraft implements Draft {
