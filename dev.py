@@ -3,7 +3,7 @@
 
 python3 dev.py demo     a hub with an offline agent at work (arguments go to `quarterdeck demo`)
 python3 dev.py test     run the tests (arguments go to pytest)
-python3 dev.py check    format, lint, layers, sizes and types, without changing a file
+python3 dev.py check    format, lint, layers, sizes and types, the page's too; changes no file
 python3 dev.py fix      apply safe lint fixes and format
 python3 dev.py bench    run the benchmarks (arguments name them)
 python3 dev.py ci       what the build server runs: check, test, wheel
@@ -57,6 +57,10 @@ CONSTRAINTS = ROOT / "constraints.txt"
 PEER_PACKAGES = ROOT / "peers.json"
 OLDEST_NODE = 18
 
+# Builds the page of the hub from web/, if it has changed.
+PAGE_COMMAND = ("python", "tools/web.py")
+PAGE_FOLDERS = (ROOT / "web/node_modules", ROOT / "src/quarterdeck/server/page")
+
 # The README shows this line; `ci` runs it as it is written.
 TEST_COMMAND = "python3 dev.py test"
 PYTEST_CLOSING_LINE = re.compile(r"(=+ )?(\d+ \w+|no tests)\b.* in [\d.]+s\b")
@@ -67,8 +71,14 @@ CHECKS = {
     "lint": ("ruff", "check", "."),
     "layers": ("lint-imports", "--no-logo"),
     "sizes": ("python", "tools/check_sizes.py"),
+    "page": (*PAGE_COMMAND, "check"),
 }
 CACHES = (".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".import_linter_cache")
+
+# Run with the Python that the wheel was installed into.
+HAS_PAGE = (
+    "from quarterdeck.server.page_files import page_files; assert '/index.html' in page_files()"
+)
 
 FAILED, MISUSED, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 # How long a program may take to end after Ctrl-C before we end it.
@@ -225,14 +235,15 @@ def setup() -> None:
         # The link's target is gone when the Python it was made with has been removed.
         return (BIN / "python").exists() and is_stamped(VENV, packages)
 
-    if is_installed() and is_stamped(PEERS, peers):
-        return
-    say("setting up .venv and .peers; a minute or two, the first time only")
+    if not (is_installed() and is_stamped(PEERS, peers)):
+        say("setting up .venv and .peers; a minute or two, the first time only")
+        with only_one():
+            if not is_installed():
+                install_packages(packages)
+            if not is_stamped(PEERS, peers):
+                install_peers(peers)
     with only_one():
-        if not is_installed():
-            install_packages(packages)
-        if not is_stamped(PEERS, peers):
-            install_peers(peers)
+        run(PAGE_COMMAND, "the page of the hub was not built; see above")
 
 
 def is_usable_venv() -> bool:
@@ -359,6 +370,7 @@ def checks_pass() -> bool:
 
 def ci() -> None:
     setup()
+    run(("python", "tools/browser.py"), "the tests of the page need Chromium")
     failed = [] if checks_pass() else ["check"]
     tests_passed, closing_line = run_tests()
     if not tests_passed:
@@ -408,6 +420,7 @@ def wheel_works() -> bool:
             (sys.executable, "-m", "venv", "--without-pip", folder),
             (*pip, "--python", python, "install", str(wheel)),
             (command, "--version"),
+            (python, "-c", HAS_PAGE),
         ):
             if status_of(step):
                 say(f"the wheel does not work: {shlex.join(step)} failed; see above")
@@ -417,7 +430,7 @@ def wheel_works() -> bool:
 
 def clean() -> None:
     with only_one():
-        for folder in (VENV, PEERS, BUILD, *(ROOT / name for name in CACHES)):
+        for folder in (VENV, PEERS, BUILD, *PAGE_FOLDERS, *(ROOT / name for name in CACHES)):
             remove(folder)
         for code in ("src", "tests", "tools", "benchmarks"):
             for folder in list((ROOT / code).rglob("__pycache__")):

@@ -37,6 +37,7 @@ from harness import (
     table,
 )
 from hub_table import hub
+from page_table import page
 from traffic import KINDS, write_traffic
 
 README = HERE / "README.md"
@@ -212,6 +213,7 @@ BENCHMARKS: dict[str, Callable[[int], Table]] = {
     "agent": agent,
     "hub": hub,
     "startup": startup,
+    "page": page,
 }
 
 

@@ -140,9 +140,13 @@ def test_what_the_tests_import_is_in_the_source_distribution() -> None:
     assert {"/src", "/tests", "/tools"} <= set(included)
 
 
-def test_no_lock_file_is_kept() -> None:
+def test_the_only_lock_file_is_the_pages_and_it_names_no_registry() -> None:
     locks = {"uv.lock", "poetry.lock", "package-lock.json", "yarn.lock", "pnpm-lock.yaml"}
-    assert not [path for path in repository_files() if path.name in locks]
+    kept = [path for path in repository_files() if path.name in locks]
+    assert [path.relative_to(ROOT).as_posix() for path in kept] == ["web/package-lock.json"]
+    packages = json.loads(kept[0].read_text(encoding="utf-8"))["packages"]
+    assert not [name for name, package in packages.items() if "resolved" in package]
+    assert [name for name, package in packages.items() if "integrity" not in package] == [""]
 
 
 def test_no_file_names_a_folder_of_somebodys_machine() -> None:

@@ -49,6 +49,11 @@ class ApprovalsSection(Struct, frozen=True, kw_only=True):
     """How long a question waits before it is rejected; 0 waits for ever."""
 
 
+class PushSection(Struct, frozen=True, kw_only=True):
+    services: tuple[str, ...] = ()
+    """Origins of push services of your own, which need not be at a public address."""
+
+
 class LogSection(Struct, frozen=True, kw_only=True):
     durability: Literal["normal", "full"] = "normal"
     """full: every event survives a power cut, for one fsync per commit."""
@@ -59,6 +64,7 @@ class HubConfig(Struct, frozen=True, kw_only=True):
     agents: dict[str, AgentSettings] = {}
     policy: PolicySection = PolicySection()
     approvals: ApprovalsSection = ApprovalsSection()
+    push: PushSection = PushSection()
     log: LogSection = LogSection()
 
 
@@ -76,6 +82,7 @@ def hub_options(
         "allowed_hosts": server.allow_hosts,
         "agents": config.agents,
         "policy": Policy(rule=config.policy.rule, expiry_seconds=expiry or None),
+        "push_services": config.push.services,
         "synchronous": config.log.durability,
         **{name: value for name, value in given.items() if value is not None},
     }

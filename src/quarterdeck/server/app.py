@@ -9,14 +9,18 @@ from starlette.types import Receive, Scope as AsgiScope, Send
 from quarterdeck.server.api import (
     agent_endpoints,
     approval_endpoints,
+    folder_endpoints,
     operation_endpoints,
     prompt_endpoints,
+    push_endpoints,
     session_endpoints,
+    transcript_endpoints,
 )
 from quarterdeck.server.gate_api import gate_endpoints
 from quarterdeck.server.handling import Asked, json_app
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.openapi import openapi
+from quarterdeck.server.page_files import page_endpoints
 from quarterdeck.server.refusals import error_response
 from quarterdeck.server.routes import Asgi, Endpoint, make_router, send_refusal
 from quarterdeck.server.streams import stream_endpoints
@@ -29,6 +33,9 @@ PARTS: tuple[Part, ...] = (
     session_endpoints,
     prompt_endpoints,
     approval_endpoints,
+    transcript_endpoints,
+    folder_endpoints,
+    push_endpoints,
     stream_endpoints,
     lambda hub: gate_endpoints(hub.gate),
 )
@@ -59,7 +66,7 @@ def _document_endpoint(document: dict[str, object]) -> Endpoint:
 
 def hub_app(hub: Hub, *, more: Sequence[Endpoint] = ()) -> Asgi:
     """Return the application of an open hub; `more` are endpoints of somebody else."""
-    endpoints = [*hub_endpoints(hub), *more]
+    endpoints = [*hub_endpoints(hub), *page_endpoints(), *more]
     router = make_router(endpoints)
     router.default = _nowhere
     return hub.gate.guard(router)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -28,6 +29,9 @@ from quarterdeck.server.keeper import Keeper
 from quarterdeck.server.known_agents import KnownAgents
 from quarterdeck.server.library import Library
 from quarterdeck.server.options import HubOptions
+from quarterdeck.server.push import Pushes, PushOptions
+from quarterdeck.server.push_crypto import push_key
+from quarterdeck.server.push_rows import PUSH_TABLES
 from quarterdeck.server.queue import PromptQueue
 from quarterdeck.server.secrets import owner_token
 from quarterdeck.server.tables import CORE_TABLES
@@ -38,7 +42,7 @@ from quarterdeck.wire import background_tasks
 _LOG_FAILED = "storage/write-failed"
 KILL_MS = 2_000
 """For an agent to end by itself, and again when it is told to: the hub ends within ten seconds."""
-LOG, DATABASE, TOKEN = "log.db", "hub.db", "token"
+LOG, DATABASE, TOKEN, PUSH_KEY = "log.db", "hub.db", "token", "push.key"
 
 
 class Hub:
@@ -51,6 +55,7 @@ class Hub:
     prompts: PromptQueue
     approvals: Approvals
     library: Library
+    pushes: Pushes
 
     def __init__(self, options: HubOptions) -> None:
         self.options = options
@@ -91,7 +96,7 @@ class Hub:
     async def _open(self) -> None:
         options, stack = self.options, self._stack
         home = stack.enter_context(locked_home(options.home))
-        parts = (*CORE_TABLES, *GATE_TABLES)
+        parts = (*CORE_TABLES, *GATE_TABLES, *PUSH_TABLES)
         self.database = await stack.enter_async_context(open_database(home / DATABASE, parts))
         self.host = await stack.enter_async_context(Host(self._host_options()))
         self.gate = Gate(self.database, GateOptions(listening=options.listening))
@@ -101,13 +106,25 @@ class Hub:
         self.prompts = PromptQueue(self.host, self.database, self.keeper, self.watch)
         self.approvals = Approvals(self.host, self.database, self.keeper, options.policy)
         self.library = Library(self.host)
+        self.pushes = self._pushes(home)
         tasks = await stack.enter_async_context(background_tasks())
         await self.host.restore_sessions()
         await self.library.start()
         await self.keeper.start(tasks)
         await self.approvals.start(tasks)
+        self.pushes.start(tasks)
         self._unfollow = self.host.subscribe(None, 0, self._on_event)
         await self.prompts.start(tasks)
+
+    def _pushes(self, home: Path) -> Pushes:
+        origin = self.gate.public_origin
+        options = PushOptions(
+            key=push_key(home / PUSH_KEY),
+            # Some push services refuse a subject that nobody could be reached at.
+            subject=origin if origin.startswith("https:") else "mailto:quarterdeck@example.com",
+            trusted=frozenset(self.options.push_services),
+        )
+        return Pushes(self.database, self.gate.devices, self.approvals, self.library, options)
 
     def _host_options(self) -> HostOptions:
         storage = SqliteStorage(self.options.home / LOG, synchronous=self.options.synchronous)
@@ -123,6 +140,7 @@ class Hub:
     def _on_event(self, event: Event) -> None:
         self.watch.on_event(event)
         self.approvals.on_event(event)
+        self.pushes.on_event(event)
         # Until it works again, nothing else gets through.
         is_failure = event.type == "diagnostic" and event.payload["code"] == _LOG_FAILED
         self.storage_failures += is_failure

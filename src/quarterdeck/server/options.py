@@ -74,6 +74,8 @@ class HubOptions:
     allowed_hosts: tuple[str, ...] = ()
     synchronous: Literal["normal", "full"] = "normal"
     """Whether the log also survives a power cut, for an fsync per commit."""
+    push_services: tuple[str, ...] = ()
+    """Origins of push services of your own, which need not be at a public address."""
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Where agents are looked for: PATH."""
 

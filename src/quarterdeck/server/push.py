@@ -1,0 +1,249 @@
+"""Web push: tells devices that are not looking what waits for them, and what has ended.
+
+    the host's stream → what is worth a word → each device that wants it → its push service
+
+A request that a rule decides at once is none of anybody's business, so there is a moment's wait. A
+push service that cannot be reached is tried again; a subscription that has ended is forgotten.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+from quarterdeck.errors import HubDatabaseFailed, QuarterdeckError
+from quarterdeck.jsontext import decode_json, encode_json
+from quarterdeck.protocol import Event
+from quarterdeck.server import push_rows as rows
+from quarterdeck.server.approvals import Approvals
+from quarterdeck.server.database import HubDatabase
+from quarterdeck.server.devices import Devices
+from quarterdeck.server.library import Library
+from quarterdeck.server.push_crypto import (
+    LONGEST,
+    KeyInvalid,
+    PushKey,
+    Recipient,
+    encrypted,
+    to_base64url,
+)
+from quarterdeck.server.push_delivery import AddressRefused, Delivery, deliver, origin_of
+from quarterdeck.server.push_notes import Note, approval_note, question_note, test_note, turn_note
+from quarterdeck.server.push_rows import PushKinds, Subscription
+
+logger = logging.getLogger(__name__)
+
+MOMENT_SECONDS: Final = 1.0
+RETRY_SECONDS: Final = (2.0, 10.0, 60.0)
+LONGEST_WAIT: Final = 300.0
+_KEPT_SECONDS: Final = {"approvals": 12 * 3600, "questions": 12 * 3600}
+_OTHERS_KEPT: Final = 3600
+_AT_ONCE: Final = 8  # deliveries, each on a thread
+_LAST_EVENTS: Final = 8  # among which the end of a turn is
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushOptions:
+    """How messages are sent."""
+
+    key: PushKey
+    subject: str
+    """Whom a push service may write to about us: an https or mailto address."""
+    trusted: frozenset[str] = frozenset()
+    """Origins of push services that need not be public."""
+    moment_seconds: float = MOMENT_SECONDS
+    retry_seconds: tuple[float, ...] = RETRY_SECONDS
+
+
+@dataclass
+class _Receipts:
+    """Tests that arrived, by device."""
+
+    sent: dict[str, str] = field(default_factory=dict)
+    received: dict[str, float] = field(default_factory=dict)
+
+
+class Pushes:
+    """Sends messages to the devices of a hub."""
+
+    def __init__(
+        self,
+        database: HubDatabase,
+        devices: Devices,
+        approvals: Approvals,
+        library: Library,
+        options: PushOptions,
+    ) -> None:
+        self.options = options
+        self._database = database
+        self._devices = devices
+        self._approvals = approvals
+        self._library = library
+        self._tasks: TaskGroup | None = None
+        self._limiter = anyio.CapacityLimiter(_AT_ONCE)
+        self._statuses: dict[str, str] = {}
+        self._receipts = _Receipts()
+
+    def start(self, tasks: TaskGroup) -> None:
+        self._tasks = tasks
+
+    # ---- what is worth a word ------------------------------------------------------------------
+
+    def on_event(self, event: Event) -> None:
+        """Follow the host's stream."""
+        payload: Any = event.payload
+        if event.type == "permission-updated" and payload.get("status") == "pending":
+            self._soon(lambda: self._approval(payload["requestId"]))
+        elif event.type == "elicitation-updated" and payload.get("status") == "pending":
+            self._soon(lambda: self._question(payload))
+        elif event.type == "session-updated":
+            self._on_session(payload["sessionId"], payload["status"])
+
+    def _on_session(self, session_id: str, status: str) -> None:
+        before = self._statuses.get(session_id)
+        self._statuses[session_id] = status
+        if before == "prompting" and status in ("active", "disconnected"):
+            self._soon(lambda: self._turn(session_id))
+        if status in ("closed", "deleted"):
+            del self._statuses[session_id]
+
+    def _soon(self, tell: Callable[[], Any]) -> None:
+        async def later() -> None:
+            await anyio.sleep(self.options.moment_seconds)
+            try:
+                await tell()
+            except QuarterdeckError as error:  # the log or the database; the work itself goes on
+                logger.warning("a notification was not sent", extra={"reason": str(error)})
+
+        assert self._tasks is not None
+        self._tasks.start_soon(later)
+
+    async def _approval(self, request_id: str) -> None:
+        view = self._approvals.get(request_id)
+        if view is not None:
+            await self._tell(approval_note(view))
+
+    async def _question(self, payload: dict[str, Any]) -> None:
+        session_id = payload.get("sessionId")
+        session = None if session_id is None else self._library.get(session_id)
+        await self._tell(question_note(payload, session))
+
+    async def _turn(self, session_id: str) -> None:
+        if self._statuses.get(session_id) == "prompting":
+            return  # the next turn runs already
+        session = self._library.get(session_id)
+        after = max(session.last_seq - _LAST_EVENTS, 0)
+        page = [decode_json(each) for each in await self._library.page(session_id, after, 100)]
+        ends = [each["payload"] for each in page if each.get("type") == "prompt-finished"]
+        note = turn_note(session, ends[-1] if ends else None)
+        if note is not None:
+            await self._tell(note)
+
+    async def _tell(self, note: Note) -> None:
+        assert self._tasks is not None
+        known = {device.id for device in self._devices.all}
+        for each in await self._database.read(rows.every):
+            if each.device_id not in known:
+                await self._forget(each)
+            elif getattr(each.kinds, note.kind, False):
+                self._tasks.start_soon(self._send_until_done, each, note)
+
+    # ---- sending -------------------------------------------------------------------------------
+
+    async def _send_until_done(self, to: Subscription, note: Note) -> None:
+        for pause in (*self.options.retry_seconds, None):
+            delivery = await self._send(to, note)
+            if not delivery.may_work_later or pause is None:
+                return
+            await anyio.sleep(min(max(pause, delivery.retry_after or 0), LONGEST_WAIT))
+
+    async def _send(self, to: Subscription, note: Note) -> Delivery:
+        delivery = await anyio.to_thread.run_sync(self._deliver, to, note, limiter=self._limiter)
+        if delivery.is_gone:
+            await self._forget(to)
+            return delivery
+        problem = None
+        if not delivery.is_done:
+            problem = f"{delivery.status or 'not reached'}: {delivery.reason}"
+        try:
+            await self._database.write(
+                lambda connection: rows.set_problem(connection, to.device_id, problem)
+            )
+        except HubDatabaseFailed as error:
+            logger.warning("a problem could not be noted", extra={"reason": str(error)})
+        return delivery
+
+    def _deliver(self, to: Subscription, note: Note) -> Delivery:
+        try:
+            origin = origin_of(to.endpoint, self.options.trusted)
+            message = encode_json(note)
+            if len(message) > LONGEST:
+                return Delivery(413, "the message is too long for a push service")
+            body = encrypted(message, Recipient.read(to.p256dh, to.auth))
+        except (AddressRefused, KeyInvalid) as error:
+            return Delivery(400, str(error))
+        topic = to_base64url(hashlib.sha256(note.tag.encode()).digest())[:32]
+        headers = {
+            "authorization": self.options.key.authorization(
+                origin, self.options.subject, time.time()
+            ),
+            "content-encoding": "aes128gcm",
+            "content-type": "application/octet-stream",
+            "ttl": str(_KEPT_SECONDS.get(note.kind, _OTHERS_KEPT)),
+            "topic": topic,
+            "urgency": "high" if note.kind in ("approvals", "questions", "test") else "normal",
+        }
+        return deliver(to.endpoint, headers, body, self.options.trusted)
+
+    async def _forget(self, gone: Subscription) -> None:
+        await self._database.write(
+            lambda connection: rows.remove(connection, gone.device_id, gone.endpoint)
+        )
+
+    # ---- for devices ---------------------------------------------------------------------------
+
+    async def subscription(self, device_id: str) -> Subscription | None:
+        return await self._database.read(lambda connection: rows.get(connection, device_id))
+
+    async def subscribe(self, wanted: Subscription) -> None:
+        """Send messages there from now on.
+
+        Raises:
+            AddressRefused: if nothing can be sent there.
+            KeyInvalid: if nothing can be encrypted for it.
+        """
+        origin_of(wanted.endpoint, self.options.trusted)
+        Recipient.read(wanted.p256dh, wanted.auth)
+        await self._database.write(lambda connection: rows.put(connection, wanted))
+
+    async def set_kinds(self, device_id: str, kinds: PushKinds) -> bool:
+        return await self._database.write(
+            lambda connection: rows.set_kinds(connection, device_id, kinds)
+        )
+
+    async def unsubscribe(self, device_id: str) -> None:
+        await self._database.write(lambda connection: rows.remove(connection, device_id))
+
+    async def test(self, to: Subscription) -> tuple[str, Delivery]:
+        """Send a test now; return its id and how it went."""
+        test_id = secrets.token_hex(8)
+        self._receipts.sent[to.device_id] = test_id
+        return test_id, await self._send(to, test_note(test_id))
+
+    def note_receipt(self, device_id: str, test_id: str) -> bool:
+        """A device says that its test has arrived."""
+        if self._receipts.sent.get(device_id) != test_id:
+            return False
+        self._receipts.received[device_id] = time.time()
+        return True
+
+    def received_at(self, device_id: str) -> float | None:
+        return self._receipts.received.get(device_id)

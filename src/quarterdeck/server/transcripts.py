@@ -1,0 +1,201 @@
+"""The transcript of a session: what was said and done, in order, with its times.
+
+The state of a session says what there is, but neither when nor in which order: a message that goes
+on after a tool call is one message there. In a transcript it is two entries with the call between
+them, as it happened. It is folded from the log when somebody first looks, then from where it was.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any, Final
+
+import anyio
+
+from quarterdeck.errors import EventInvalid
+from quarterdeck.jsontext import encode_json
+from quarterdeck.protocol import Event, SessionState, decode_event, initial_state, reduce
+from quarterdeck.server.library import Library
+from quarterdeck.server.transcript_views import (
+    Entry,
+    Message,
+    StatusEntry,
+    TurnEntry,
+    message_entry,
+    tool_entry,
+)
+
+PAGE: Final = 1000  # events that are folded before others get their turn: a few milliseconds
+SESSIONS: Final = 32  # whose transcripts are kept: those looked at last
+
+_KINDS: Final = {
+    "agent-message-chunk": "agent",
+    "agent-thought-chunk": "thought",
+    "user-message-chunk": "user",
+}
+_CALLS: Final = frozenset({"tool-call", "tool-call-update"})
+_OVER: Final = frozenset({"completed", "failed"})
+_NOTABLE: Final = frozenset({"disconnected", "closed"})
+
+
+class Transcript:
+    """What one session has come to."""
+
+    def __init__(self, session_id: str) -> None:
+        self.seq = 0
+        self.lock = anyio.Lock()  # one reads the log, others find it read
+        self._begin(session_id)
+
+    def _begin(self, session_id: str) -> None:
+        self.state: SessionState = initial_state(session_id)
+        """All but the messages, which are in the entries."""
+        self._seqs: list[int] = []
+        self._whats: list[Message | str | Entry] = []
+        """A call is here by its key."""
+        self._times: list[float] = []
+        self._ended: dict[str, float] = {}
+        self._open: dict[tuple[str, str], Message] = {}
+        """Messages with an id since the last entry that is none: they may go on."""
+
+    def apply(self, event: Event) -> None:
+        """Take the next event in."""
+        self.seq = event.seq
+        kind = _KINDS.get(event.type)
+        if kind is not None:
+            self._chunk(kind, event)
+            return
+        before = self.state
+        self.state = reduce(before, event)
+        if event.type in _CALLS:
+            self._call(event, before)
+        elif event.type == "session-reset":
+            self._begin(str(event.session_id))
+        else:
+            entry = _shown(event, before)
+            if entry is not None:
+                self._note(event, entry)
+
+    def _note(self, event: Event, what: Message | str | Entry) -> None:
+        self._seqs.append(event.seq)
+        self._whats.append(what)
+        self._times.append(event.ts)
+        if not isinstance(what, Message):
+            self._open.clear()
+
+    def _chunk(self, kind: str, event: Event) -> None:
+        payload: Any = event.payload
+        message_id, block = payload.get("messageId"), payload.get("content")
+        newest = self._whats[-1] if self._whats else None
+        found: Message | None = None
+        if isinstance(newest, Message) and (newest.kind, newest.message_id) == (kind, message_id):
+            found = newest
+        elif message_id is not None:
+            found = self._open.get((kind, _text(message_id)))
+        if found is None:
+            found = Message(kind, message_id, event.seq, event.extensions)
+            self._note(event, found)
+            if message_id is not None:
+                self._open[kind, _text(message_id)] = found
+        found.append(block)
+
+    def _call(self, event: Event, before: SessionState) -> None:
+        if self.state is before:
+            return  # an update of a call that is not there
+        payload: Any = event.payload
+        key = _text(payload.get("toolCallId"))
+        if event.type == "tool-call":
+            self._note(event, key)
+            self._ended.pop(key, None)
+        if payload.get("status") in _OVER:
+            self._ended.setdefault(key, event.ts)
+
+    # ---- reading -------------------------------------------------------------------------------
+
+    def older(self, before: int | None) -> Iterator[Entry]:
+        """Return entries whose number is less than `before`, the newest first."""
+        position = len(self._seqs) if before is None else bisect_left(self._seqs, before)
+        for each in range(position - 1, -1, -1):
+            entry = self._entry(each)
+            if entry is not None:
+                yield entry
+
+    def entry(self, seq: int) -> Entry | None:
+        """Return the entry that begins with the event `seq`."""
+        position = bisect_left(self._seqs, seq)
+        if position == len(self._seqs) or self._seqs[position] != seq:
+            return None
+        return self._entry(position)
+
+    def _entry(self, position: int) -> Entry | None:
+        what, at = self._whats[position], self._times[position]
+        if isinstance(what, Message):
+            return message_entry(what, at)
+        if not isinstance(what, str):
+            return what
+        place = self.state.tool_calls.position(what)
+        call = None if place < 0 else self.state.tool_calls.at(place)
+        if call is None or call.seq != self._seqs[position]:
+            return None  # it was begun again later, and is shown there
+        return tool_entry(call, self.state.terminals, at, self._ended.get(what))
+
+
+def _text(value: object) -> str:
+    """Return an id as the reducer has it."""
+    return value if isinstance(value, str) else encode_json(value).decode()
+
+
+def _shown(event: Event, before: SessionState) -> Entry | None:
+    payload: Any = event.payload
+    if event.type == "prompt-finished":
+        return TurnEntry(
+            seq=event.seq,
+            at=event.ts,
+            stop_reason=payload.get("stopReason"),
+            usage=payload.get("usage"),
+            error=payload.get("error"),
+        )
+    if event.type == "session-status-change":
+        status, resumed = payload.get("status"), payload.get("resumed") is True
+        was = before.connection.status
+        if (status in _NOTABLE and status != was) or (resumed and was != "creating"):
+            return StatusEntry(seq=event.seq, at=event.ts, status=status, resumed=resumed)
+    return None
+
+
+class Transcripts:
+    """The transcripts of a hub's sessions."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._kept: OrderedDict[str, Transcript] = OrderedDict()
+
+    async def get(self, session_id: str) -> Transcript:
+        """Return a session's transcript up to its newest event.
+
+        Raises:
+            RequestRefused: if there is no such session.
+        """
+        head = self._library.get(session_id).last_seq
+        kept = self._kept.get(session_id)
+        if kept is None or kept.seq > head:  # a session that was deleted may come again
+            kept = self._kept[session_id] = Transcript(session_id)
+            if len(self._kept) > SESSIONS:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(session_id)
+        async with kept.lock:
+            while page := await self._library.page(session_id, kept.seq, PAGE):
+                _fold(kept, page)
+        return kept
+
+
+def _fold(transcript: Transcript, page: list[bytes]) -> None:
+    after = transcript.seq
+    for data in page:
+        try:
+            event = decode_event(data)
+        except EventInvalid:
+            continue  # damaged; it does not hide the others
+        transcript.apply(event)
+    transcript.seq = max(transcript.seq, after + len(page))

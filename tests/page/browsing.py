@@ -1,0 +1,43 @@
+"""The browser that tests, screenshots and benchmarks of the page use."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from typing import Final
+
+from playwright.sync_api import Page
+
+from tests.page.hubs import HubProcess
+
+PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
+FLAGS: Final = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+MISSING: Final = "Chromium is needed: install it (Debian: sudo apt-get install chromium)"
+
+StartHub = Callable[..., HubProcess]
+OpenDevice = Callable[..., Page]
+
+
+def chromium() -> str | None:
+    """Return the program; None if there is none."""
+    named = os.environ.get("QUARTERDECK_CHROMIUM")
+    return named or next(filter(None, map(shutil.which, PROGRAMS)), None)
+
+
+def pair(page: Page, link: str, name: str | None = None) -> None:
+    """Let a page in."""
+    page.goto(link)
+    if name is not None:
+        page.get_by_label("Name of this device").fill(name)
+    page.get_by_role("button", name="Pair this device").click()
+    page.get_by_role("navigation", name="Main").wait_for()

@@ -1,0 +1,103 @@
+"""The page in a real browser, of a real hub."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from quarterdeck.server.page_files import PAGE
+from tests.page.browsing import FLAGS, MISSING, OpenDevice, StartHub, chromium, pair
+from tests.page.hubs import PATIENCE, HubProcess
+
+expect.set_options(timeout=PATIENCE * 1000)  # a busy machine is slow
+
+PHONE: Final = {"width": 390, "height": 844}
+DESKTOP: Final = {"width": 1280, "height": 800}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything here starts a browser and a hub."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents and "browser" in getattr(
+            item, "fixturenames", ()
+        ):
+            item.add_marker("page")
+            item.add_marker("slow")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    program = chromium()
+    if program is None:
+        pytest.fail(MISSING)
+    if not (PAGE / "index.html").is_file():
+        pytest.fail("the page is not built; run python3 dev.py setup")
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def start_hub(tmp_path: Path) -> Iterator[StartHub]:
+    """Start hubs with agents by name and command; the demo is always there."""
+    started: list[HubProcess] = []
+
+    def start(push_services: Sequence[str] = (), **agents: Sequence[str]) -> HubProcess:
+        home = tmp_path / f"hub{len(started)}"
+        home.mkdir(mode=0o700)
+        hub = HubProcess(home, agents, push_services)
+        hub.start()
+        started.append(hub)
+        return hub
+
+    yield start
+    for hub in started:
+        hub.stop()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a project to work in."""
+    project = tmp_path / "harbour"
+    project.mkdir()
+    (project / "README.md").write_text("# Harbour\n")
+    return project
+
+
+@pytest.fixture
+def open_device(browser: Browser) -> Iterator[OpenDevice]:
+    """Open a browser of its own on a hub, paired if a scope is given; complaints fail the test."""
+    contexts: list[BrowserContext] = []
+    complaints: list[str] = []
+
+    def opened(
+        hub: HubProcess, scope: str | None = "admin", *, place: str = "/#/", desktop: bool = False
+    ) -> Page:
+        context = browser.new_context(
+            viewport=DESKTOP if desktop else PHONE,  # type: ignore[arg-type]
+            has_touch=not desktop,
+            is_mobile=not desktop,
+            permissions=["clipboard-read", "clipboard-write", "notifications"],
+        )
+        contexts.append(context)
+        context.set_default_timeout(PATIENCE * 1000)
+        page = context.new_page()
+        page.on("pageerror", lambda error: complaints.append(f"script: {error}"))
+        page.on(
+            "console",
+            lambda said: complaints.append(said.text) if "Content Security" in said.text else None,
+        )
+        if scope is not None:
+            pair(page, hub.link(scope))
+        page.goto(hub.url + place)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert complaints == []

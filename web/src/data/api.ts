@@ -1,0 +1,81 @@
+// Calls to the hub. Nothing here throws: an answer, or why there is none.
+import type { Outcome, Refusal } from './types.ts'
+
+export interface ApiOptions {
+  /** Where the hub is; empty for the page's own origin. */
+  base: string
+  /** Only for programs: a page has its cookie. */
+  headers?: Readonly<Record<string, string>>
+  fetch: typeof fetch
+}
+
+const PATIENCE_MS = 30_000
+
+export class Api {
+  readonly options: ApiOptions
+  /** Called when the hub says that it does not know us. */
+  onUnauthorized: (refusal: Refusal) => void = () => {}
+
+  constructor(options: ApiOptions) {
+    this.options = options
+  }
+
+  get<T>(path: string, signal?: AbortSignal): Promise<Outcome<T>> {
+    return this.call<T>('GET', path, undefined, signal)
+  }
+
+  post<T>(path: string, body: unknown = {}): Promise<Outcome<T>> {
+    return this.call<T>('POST', path, body)
+  }
+
+  async call<T>(
+    method: string,
+    path: string,
+    body?: unknown,
+    signal?: AbortSignal,
+  ): Promise<Outcome<T>> {
+    const timeout = AbortSignal.timeout(PATIENCE_MS)
+    const headers: Record<string, string> = { ...this.options.headers }
+    if (body !== undefined) headers['content-type'] = 'application/json'
+    try {
+      const response = await this.options.fetch(this.options.base + path, {
+        method,
+        headers,
+        ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+        signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
+        cache: 'no-store',
+      })
+      const text = await response.text()
+      if (response.ok) return { ok: true, value: (text ? JSON.parse(text) : null) as T }
+      const refusal = refusalOf(response.status, text)
+      if (response.status === 401) this.onUnauthorized(refusal)
+      return { ok: false, refusal }
+    } catch {
+      return { ok: false, refusal: unreached(timeout.aborted) }
+    }
+  }
+}
+
+/** Whether trying again later, as it is, makes sense: nobody has said no. */
+export function isUnreached(refusal: Refusal): boolean {
+  return refusal.status === 0 || refusal.status >= 502 || refusal.code === 'quarterdeck/unavailable'
+}
+
+export function refusalOf(status: number, text: string): Refusal {
+  try {
+    const { error } = JSON.parse(text) as { error: Refusal }
+    if (typeof error.message === 'string' && typeof error.code === 'string') {
+      return { ...error, retryable: error.retryable === true, status }
+    }
+  } catch {
+    // Not from the hub: a proxy between us, in its own words.
+  }
+  const message = `something between this page and the hub answered with ${status}; try again later`
+  return { code: 'network', message, status, retryable: true }
+}
+
+function unreached(isLate: boolean): Refusal {
+  return isLate
+    ? { code: 'timeout', message: 'the hub did not answer in time', status: 0, retryable: true }
+    : { code: 'network', message: 'the hub cannot be reached', status: 0, retryable: true }
+}

@@ -1,0 +1,328 @@
+// Everything put together: one connection, one outbox, the lists, and the sessions that are open.
+import { computed, effect, signal } from '@preact/signals-core'
+import type { ContentBlock, JsonObject } from '../protocol/types.ts'
+import { Api, type ApiOptions } from './api.ts'
+import { StoredDraft } from './drafts.ts'
+import { Lists, agentOf, rowOf } from './lists.ts'
+import { Outbox, newKey } from './outbox.ts'
+import { Push, type PushBrowser } from './push.ts'
+import { OpenSession } from './session.ts'
+import type { Storage } from './storage.ts'
+import { Stream, type Clock } from './stream.ts'
+import type {
+  Action,
+  AgentRow,
+  Data,
+  Decision,
+  Device,
+  FolderList,
+  HubFacts,
+  KnownAgent,
+  Outcome,
+  Pairing,
+  PairingCodes,
+  PermissionItem,
+  QuestionItem,
+  Scope,
+  SessionRow,
+  SessionView,
+} from './types.ts'
+
+export interface Environment extends ApiOptions {
+  storage: Promise<Storage>
+  clock: Clock
+  frame(call: () => void): void
+  push: PushBrowser | null
+  /** Tell when it may be worth to try again: the network is back, the page is looked at. */
+  onWake(call: () => void): void
+  /** The computer has lost its network; a hub on the same computer is still there. */
+  onNetworkLost(call: () => void): void
+  hasUpdate: ReturnType<typeof signal<boolean>>
+  applyUpdate(): void
+}
+
+type WireDevice = Omit<Device, 'isThis'>
+type WireSession = Parameters<typeof rowOf>[0]
+
+const SCOPES: readonly Scope[] = ['view', 'prompt', 'approve', 'admin']
+
+export function createData(environment: Environment): Data & { stop(): void } {
+  const { clock, storage } = environment
+  const api = new Api(environment)
+  const device = signal<Device | null>(null)
+  const devices = signal<readonly Device[]>([])
+  const facts = signal<HubFacts | null>(null)
+  const knownAgents = signal<readonly KnownAgent[]>([])
+  const open = new Map<string, OpenSession>()
+  const push = new Push(api, environment.push)
+  const outbox: Outbox = new Outbox(
+    api,
+    storage,
+    clock,
+    () => device.value?.id ?? null,
+    (action) => onApplied(action),
+  )
+  const lists = new Lists(api, clock, outbox.actions)
+  const stream = new Stream(api, clock, lists)
+  api.onUnauthorized = (refusal) => stream.lock(refusal)
+  let stopEffect = () => {}
+
+  function onApplied(action: Action): void {
+    if (action.kind === 'answer-permission' || action.kind === 'answer-question') {
+      lists.refreshInbox()
+    }
+    if (action.sessionId !== null) open.get(action.sessionId)?.refreshPrompts()
+  }
+
+  async function identify(): Promise<void> {
+    const outcome = await api.get<WireDevice>('/api/device')
+    if (!outcome.ok) return
+    device.value = { ...outcome.value, isThis: true }
+    const [told, known] = await Promise.all([
+      api.get<HubFacts>('/api/hub'),
+      api.get<{ agents: KnownAgent[] }>('/api/agents/known'),
+    ])
+    if (told.ok) facts.value = { ...told.value, home: told.value.home ?? null }
+    if (known.ok) knownAgents.value = known.value.agents
+    void push.refresh()
+  }
+
+  function start(): void {
+    stopEffect = effect(() => {
+      const { state } = stream.connection.value
+      if (state === 'live') outbox.flush()
+      if (state === 'catching-up' && device.peek() === null) void identify()
+    })
+    void identify()
+    void outbox.start()
+    stream.start()
+    environment.onWake(() => stream.reconnect())
+    environment.onNetworkLost(() => stream.renew())
+  }
+
+  function openSession(sessionId: string): SessionView {
+    let view = open.get(sessionId)
+    if (view === undefined) {
+      const around = {
+        api,
+        stream,
+        clock,
+        actions: outbox.actions,
+        row: (id: string) => lists.row(id),
+        frame: environment.frame,
+      }
+      const draft = new StoredDraft(sessionId, storage, clock)
+      view = new OpenSession(sessionId, around, draft, () => open.delete(sessionId))
+      open.set(sessionId, view)
+    }
+    view.holders += 1
+    return view
+  }
+
+  const session = (id: string, rest = '') => `/api/sessions/${encodeURIComponent(id)}${rest}`
+  const about = (sessionId: string, target: string | null = null) => ({ sessionId, target })
+
+  async function outcomeOf<T, U>(
+    call: Promise<Outcome<T>>,
+    made: (value: T) => U,
+  ): Promise<Outcome<U>> {
+    const outcome = await call
+    return outcome.ok ? { ok: true, value: made(outcome.value) } : outcome
+  }
+
+  function putRow(wire: WireSession): SessionRow {
+    lists.put(wire)
+    return rowOf(wire, 0)
+  }
+
+  async function refreshDevices(): Promise<void> {
+    const outcome = await api.get<{ devices: WireDevice[] }>('/api/devices')
+    if (!outcome.ok) return
+    const isThis = (each: WireDevice) => each.id === device.value?.id
+    devices.value = outcome.value.devices.map((each) => ({ ...each, isThis: isThis(each) }))
+  }
+
+  const actions = {
+    sendPrompt(
+      sessionId: string,
+      prompt: string | ContentBlock[],
+      mode: 'queue' | 'interrupt' = 'queue',
+    ): Action {
+      const key = newKey()
+      const body = { key, prompt: blocks(prompt), mode }
+      const path = session(sessionId, '/prompts')
+      return outbox.add({ kind: 'prompt', ...about(sessionId, key), method: 'POST', path, body }, key)
+    },
+    editQueued(sessionId: string, key: string, prompt: string | ContentBlock[]): Action {
+      const path = session(sessionId, `/prompts/${encodeURIComponent(key)}`)
+      const body = { prompt: blocks(prompt) }
+      return outbox.add({ kind: 'edit-prompt', ...about(sessionId, key), method: 'PATCH', path, body })
+    },
+    cancelQueued(sessionId: string, key: string): Action {
+      const path = session(sessionId, `/prompts/${encodeURIComponent(key)}`)
+      const wanted = { method: 'DELETE', path, body: null } as const
+      return outbox.add({ kind: 'cancel-prompt', ...about(sessionId, key), ...wanted })
+    },
+    cancel(sessionId: string): Action {
+      const wanted = { method: 'POST', path: session(sessionId, '/cancel'), body: {} } as const
+      return outbox.add({ kind: 'cancel-turn', ...about(sessionId), ...wanted })
+    },
+    answerPermission(item: PermissionItem, optionId: string | null): Action {
+      const key = newKey()
+      const chosen: JsonObject = optionId === null ? { cancelled: true } : { optionId }
+      const body = { digest: item.digest, key, ...chosen }
+      const path = `/api/permissions/${encodeURIComponent(item.requestId)}/answer`
+      const on = about(item.sessionId, item.requestId)
+      return outbox.add({ kind: 'answer-permission', ...on, method: 'POST', path, body }, key)
+    },
+    answerQuestion(
+      item: QuestionItem,
+      answer: { action: 'accept' | 'decline' | 'cancel'; content?: JsonObject },
+    ): Action {
+      const path = `/api/elicitations/${encodeURIComponent(item.requestId)}/answer`
+      const on = { sessionId: item.sessionId, target: item.requestId }
+      return outbox.add({ kind: 'answer-question', ...on, method: 'POST', path, body: answer })
+    },
+    setMode(sessionId: string, modeId: string): Action {
+      const wanted = { method: 'PUT', path: session(sessionId, '/mode'), body: { modeId } } as const
+      return outbox.add({ kind: 'set-mode', ...about(sessionId), ...wanted })
+    },
+    setOption(sessionId: string, configId: string, value: string | boolean): Action {
+      const [path, body] = [session(sessionId, '/options'), { configId, value }]
+      return outbox.add({ kind: 'set-option', ...about(sessionId, configId), method: 'PUT', path, body })
+    },
+    closeSession(sessionId: string): Action {
+      const wanted = { method: 'POST', path: session(sessionId, '/close'), body: {} } as const
+      return outbox.add({ kind: 'close-session', ...about(sessionId), ...wanted })
+    },
+    deleteSession(sessionId: string): Action {
+      const wanted = { method: 'DELETE', path: session(sessionId), body: null } as const
+      return outbox.add({ kind: 'delete-session', ...about(sessionId), ...wanted })
+    },
+    retryAction: (key: string) => outbox.retry(key),
+    dismissAction: (key: string) => outbox.dismiss(key),
+  }
+
+  const calls = {
+    createSession: (wanted: { agent: string; cwd: string }) =>
+      outcomeOf(api.post<WireSession>('/api/sessions', wanted), putRow),
+    async reopenSession(sessionId: string): Promise<Outcome<SessionRow>> {
+      const resumed = await api.post<WireSession>(session(sessionId, '/resume'))
+      // An agent that cannot go on may still be able to tell its history anew.
+      const outcome =
+        resumed.ok || resumed.refusal.status !== 422
+          ? resumed
+          : await api.post<WireSession>(session(sessionId, '/load'))
+      return outcome.ok ? { ok: true, value: putRow(outcome.value) } : outcome
+    },
+    startAgent: (name: string) =>
+      outcomeOf(
+        api.post<Partial<AgentRow>>(`/api/agents/known/${encodeURIComponent(name)}`),
+        (agent) => {
+          lists.refreshAgentsNow()
+          return agentOf(agent)
+        },
+      ),
+    stopAgent: (agentId: string) =>
+      outcomeOf(api.call<null>('DELETE', `/api/agents/${encodeURIComponent(agentId)}`), () => null),
+    async refreshKnownAgents(): Promise<void> {
+      const outcome = await api.get<{ agents: KnownAgent[] }>('/api/agents/known')
+      if (outcome.ok) knownAgents.value = outcome.value.agents
+    },
+    folders: (path?: string) =>
+      api.get<FolderList>(`/api/folders${path ? `?path=${encodeURIComponent(path)}` : ''}`),
+    decisions(query: { before?: number; session?: string } = {}): Promise<Outcome<Decision[]>> {
+      const given = Object.entries(query).map(([name, each]) => [name, String(each)])
+      const search = new URLSearchParams(given)
+      return outcomeOf(
+        api.get<{ decisions: Decision[] }>(`/api/decisions?${search}`),
+        (answer) => answer.decisions,
+      )
+    },
+  }
+
+  const gate = {
+    async pair(code: string, name: string): Promise<Outcome<Device>> {
+      const outcome = await api.post<{ device: WireDevice }>('/api/pair', { code, name })
+      if (!outcome.ok) return outcome
+      device.value = { ...outcome.value.device, isThis: true }
+      stream.stop()
+      stream.start()
+      void identify()
+      lists.refresh()
+      for (const view of open.values()) view.retry()
+      return { ok: true, value: device.value }
+    },
+    createPairing: (wanted: { scope: Scope; name: string }) =>
+      api.post<PairingCodes>('/api/pairings', wanted),
+    pairings: () =>
+      outcomeOf(api.get<{ pairings: Pairing[] }>('/api/pairings'), (answer) => answer.pairings),
+    cancelPairing: (id: string) =>
+      api.call<null>('DELETE', `/api/pairings/${encodeURIComponent(id)}`),
+    refreshDevices,
+    async renameDevice(id: string, name: string): Promise<Outcome<Device>> {
+      const path = `/api/devices/${encodeURIComponent(id)}`
+      const outcome = await api.call<WireDevice>('PATCH', path, { name })
+      await refreshDevices()
+      const isThis = id === device.value?.id
+      return outcome.ok ? { ok: true, value: { ...outcome.value, isThis } } : outcome
+    },
+    async revokeDevice(id: string): Promise<Outcome<null>> {
+      const outcome = await api.call<null>('DELETE', `/api/devices/${encodeURIComponent(id)}`)
+      await refreshDevices()
+      return outcome
+    },
+    async logout(): Promise<Outcome<null>> {
+      if (push.status.value.state === 'on') await push.disable()
+      const outcome = await api.post<null>('/api/logout')
+      if (outcome.ok) {
+        await outbox.clear()
+        device.value = null
+        const message = 'this device has logged out; pair it to come in again'
+        stream.lock({ code: 'quarterdeck/unauthorized', message, status: 401, retryable: false })
+      }
+      return outcome
+    },
+  }
+
+  return {
+    connection: stream.connection,
+    isLoaded: lists.isLoaded,
+    device,
+    facts,
+    sessions: lists.sessions,
+    agents: lists.agents,
+    knownAgents,
+    permissions: lists.permissions,
+    questions: lists.questions,
+    devices,
+    actions: outbox.actions,
+    push: push.status,
+    hasUpdate: computed(() => environment.hasUpdate.value === true),
+    may: (scope) => {
+      const own = device.value?.scope
+      return own !== undefined && SCOPES.indexOf(scope) <= SCOPES.indexOf(own)
+    },
+    start,
+    stop() {
+      stopEffect()
+      outbox.stop()
+      stream.stop()
+    },
+    reconnect: () => stream.reconnect(),
+    openSession,
+    ...actions,
+    ...calls,
+    ...gate,
+    enablePush: (kinds) => push.enable(kinds),
+    disablePush: () => push.disable(),
+    setPushKind: (kind, on) => push.setKind(kind, on),
+    testPush: () => push.test(),
+    onPushTest: () => push.onReceived(),
+    applyUpdate: () => environment.applyUpdate(),
+  }
+}
+
+function blocks(prompt: string | ContentBlock[]): ContentBlock[] {
+  return typeof prompt === 'string' ? [{ type: 'text', text: prompt }] : prompt
+}

@@ -1,0 +1,127 @@
+// Texts that were not sent yet, kept on this device.
+import { signal, type ReadonlySignal } from '@preact/signals-core'
+import type { ContentBlock } from '../protocol/types.ts'
+import { newKey } from './outbox.ts'
+import type { Storage } from './storage.ts'
+import type { Clock } from './stream.ts'
+import type { Attachment, Draft, Refusal } from './types.ts'
+
+interface Kept {
+  text: string
+  attachments: Attachment[]
+}
+
+const MOST_BYTES = 11 << 20 // the hub takes bodies of 16 MiB, and base64 makes three bytes four
+const PAUSE_MS = 300
+
+export class StoredDraft implements Draft {
+  readonly #text = signal('')
+  readonly #attachments = signal<readonly Attachment[]>([])
+  readonly #storage: Promise<Storage>
+  readonly #clock: Clock
+  readonly #name: string
+  #isTouched = false
+  #cancelSave: () => void = () => {}
+
+  constructor(name: string, storage: Promise<Storage>, clock: Clock) {
+    this.#name = name
+    this.#storage = storage
+    this.#clock = clock
+    void this.#load()
+  }
+
+  get text(): ReadonlySignal<string> {
+    return this.#text
+  }
+
+  get attachments(): ReadonlySignal<readonly Attachment[]> {
+    return this.#attachments
+  }
+
+  setText(text: string): void {
+    this.#text.value = text
+    this.#touch()
+  }
+
+  async attach(file: File): Promise<Refusal | null> {
+    const size = this.#attachments.value.reduce((sum, each) => sum + each.size, file.size)
+    if (size > MOST_BYTES) {
+      const message = `${file.name} is too large: ${MOST_BYTES >> 20} MB fit into one prompt`
+      return { code: 'quarterdeck/too-large', message, status: 0, retryable: false }
+    }
+    const block = await blockOf(file)
+    const { name, type, size: bytes } = file
+    const attachment = { id: newKey(), name, mimeType: type, size: bytes, block }
+    this.#attachments.value = [...this.#attachments.value, attachment]
+    this.#touch()
+    return null
+  }
+
+  detach(id: string): void {
+    this.#attachments.value = this.#attachments.value.filter((each) => each.id !== id)
+    this.#touch()
+  }
+
+  clear(): void {
+    this.#text.value = ''
+    this.#attachments.value = []
+    this.#isTouched = true
+    this.#cancelSave()
+    void this.save()
+  }
+
+  async save(): Promise<void> {
+    this.#cancelSave()
+    const kept: Kept = { text: this.#text.value, attachments: [...this.#attachments.value] }
+    try {
+      const storage = await this.#storage
+      if (kept.text === '' && kept.attachments.length === 0) {
+        await storage.remove('drafts', this.#name)
+      } else {
+        await storage.put('drafts', this.#name, kept)
+      }
+    } catch {
+      // The disk is full: the draft stays on the screen.
+    }
+  }
+
+  #touch(): void {
+    this.#isTouched = true
+    this.#cancelSave()
+    this.#cancelSave = this.#clock.after(PAUSE_MS, () => void this.save())
+  }
+
+  async #load(): Promise<void> {
+    const kept = await (await this.#storage).get<Kept>('drafts', this.#name).catch(() => null)
+    if (kept === null || this.#isTouched) return
+    this.#text.value = kept.text
+    this.#attachments.value = kept.attachments
+  }
+}
+
+async function blockOf(file: File): Promise<ContentBlock> {
+  if (file.type.startsWith('image/')) {
+    return { type: 'image', mimeType: file.type, data: await base64(file) }
+  }
+  if (file.type.startsWith('audio/')) {
+    return { type: 'audio', mimeType: file.type, data: await base64(file) }
+  }
+  const uri = `file:///${encodeURIComponent(file.name)}`
+  const mimeType = file.type || 'application/octet-stream'
+  const bytes = new Uint8Array(await file.arrayBuffer())
+  try {
+    const text = new TextDecoder('utf-8', { fatal: true }).decode(bytes)
+    return { type: 'resource', resource: { uri, mimeType: file.type || 'text/plain', text } }
+  } catch {
+    return { type: 'resource', resource: { uri, mimeType, blob: await base64(file) } }
+  }
+}
+
+async function base64(file: File): Promise<string> {
+  const bytes = new Uint8Array(await file.arrayBuffer())
+  const parts: string[] = []
+  for (let start = 0; start < bytes.length; start += 0x8000) {
+    parts.push(String.fromCharCode(...bytes.subarray(start, start + 0x8000)))
+  }
+  return btoa(parts.join(''))
+}

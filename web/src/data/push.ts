@@ -1,0 +1,158 @@
+// Notifications of this device: asked for here, sent by the hub, shown by the service worker.
+import { signal } from '@preact/signals-core'
+import type { Api } from './api.ts'
+import type { Outcome, PushKind, PushStatus, Refusal } from './types.ts'
+
+type Kinds = Record<PushKind, boolean>
+
+interface Answer {
+  publicKey: string
+  subscription: { kinds: Kinds; problem?: string | null } | null
+}
+
+const ALL: Kinds = { approvals: true, questions: true, finished: true, failed: true }
+const TEST_MS = 20_000
+
+/** What of a browser is needed for it; null where there is none. */
+export interface PushBrowser {
+  registration(): Promise<ServiceWorkerRegistration>
+  permission(): NotificationPermission
+  askPermission(): Promise<NotificationPermission>
+}
+
+export class Push {
+  readonly status = signal<PushStatus>({
+    state: 'unsupported',
+    kinds: ALL,
+    test: 'none',
+    problem: null,
+  })
+  readonly #api: Api
+  readonly #browser: PushBrowser | null
+  #test = ''
+
+  constructor(api: Api, browser: PushBrowser | null) {
+    this.#api = api
+    this.#browser = browser
+  }
+
+  /** Find out how things stand, and tell the hub if the browser has changed its subscription. */
+  async refresh(): Promise<void> {
+    if (this.#browser === null) return
+    if (this.#browser.permission() === 'denied') return this.#set({ state: 'denied' })
+    const registration = await this.#browser.registration()
+    const [there, outcome] = await Promise.all([
+      registration.pushManager.getSubscription(),
+      this.#api.get<Answer>('/api/push'),
+    ])
+    if (!outcome.ok) return
+    const { subscription } = outcome.value
+    if (there === null || subscription === null) {
+      this.#set({ state: 'off', ...(subscription ? { kinds: subscription.kinds } : {}) })
+    } else {
+      this.#set({ state: 'on', kinds: subscription.kinds, problem: subscription.problem ?? null })
+    }
+  }
+
+  async enable(kinds: Partial<Kinds> = {}): Promise<Outcome<null>> {
+    if (this.#browser === null) return refused('this browser cannot show notifications of this page')
+    this.#set({ state: 'working', problem: null })
+    if ((await this.#browser.askPermission()) !== 'granted') {
+      this.#set({ state: this.#browser.permission() === 'denied' ? 'denied' : 'off' })
+      return refused('notifications are not allowed; allow them in the settings of the browser')
+    }
+    const told = await this.#api.get<Answer>('/api/push')
+    if (!told.ok) return this.#failed(told.refusal)
+    const wanted = { ...ALL, ...kinds }
+    try {
+      const subscription = await this.#subscribed(told.value.publicKey)
+      const body = { subscription: subscription.toJSON(), kinds: wanted }
+      const kept = await this.#api.call('PUT', '/api/push', body)
+      if (!kept.ok) return this.#failed(kept.refusal)
+    } catch (error) {
+      return this.#failed(sentence(`the browser could not subscribe: ${String(error)}`))
+    }
+    this.#set({ state: 'on', kinds: wanted })
+    return { ok: true, value: null }
+  }
+
+  async #subscribed(publicKey: string): Promise<PushSubscription> {
+    const registration = await this.#browser?.registration()
+    if (registration === undefined) throw new Error('no service worker')
+    const applicationServerKey = fromBase64Url(publicKey)
+    const there = await registration.pushManager.getSubscription()
+    const key = there?.options.applicationServerKey
+    if (there && key && isSame(new Uint8Array(key), applicationServerKey)) return there
+    await there?.unsubscribe() // it was of another hub at this address
+    return registration.pushManager.subscribe({ userVisibleOnly: true, applicationServerKey })
+  }
+
+  async disable(): Promise<Outcome<null>> {
+    this.#set({ state: 'working', problem: null })
+    const outcome = await this.#api.call<null>('DELETE', '/api/push')
+    if (!outcome.ok) return this.#failed(outcome.refusal)
+    const registration = await this.#browser?.registration()
+    const there = await registration?.pushManager.getSubscription()
+    await there?.unsubscribe().catch(() => false) // the hub sends nothing any more
+    this.#set({ state: 'off', test: 'none' })
+    return { ok: true, value: null }
+  }
+
+  async setKind(kind: PushKind, on: boolean): Promise<Outcome<null>> {
+    const kinds = { ...this.status.value.kinds, [kind]: on }
+    const outcome = await this.#api.call<unknown>('PATCH', '/api/push', { kinds })
+    if (!outcome.ok) return this.#failed(outcome.refusal)
+    this.#set({ kinds })
+    return { ok: true, value: null }
+  }
+
+  /** Send one to ourselves; `received` is said when the service worker has it. */
+  async test(): Promise<Outcome<null>> {
+    this.#set({ test: 'sending', problem: null })
+    const outcome = await this.#api.post<{ id: string }>('/api/push/test')
+    if (!outcome.ok) {
+      this.#set({ test: 'failed' })
+      return this.#failed(outcome.refusal)
+    }
+    if (this.status.value.test === 'sending') this.#set({ test: 'sent' })
+    const test = (this.#test = outcome.value.id)
+    setTimeout(() => {
+      if (this.#test !== test || this.status.value.test !== 'sent') return
+      const problem = 'it was sent, but has not arrived here; look at the settings of the device'
+      this.#set({ test: 'failed', problem })
+    }, TEST_MS)
+    return { ok: true, value: null }
+  }
+
+  /** The service worker has got a test. */
+  onReceived(): void {
+    this.#set({ test: 'received', problem: null })
+  }
+
+  #failed(refusal: Refusal): Outcome<never> {
+    const state = this.status.value.state === 'working' ? 'off' : this.status.value.state
+    this.#set({ state, problem: refusal.message })
+    return { ok: false, refusal }
+  }
+
+  #set(change: Partial<PushStatus>): void {
+    this.status.value = { ...this.status.value, ...change }
+  }
+}
+
+function refused(message: string): Outcome<never> {
+  return { ok: false, refusal: sentence(message) }
+}
+
+function sentence(message: string): Refusal {
+  return { code: 'push', message, status: 0, retryable: false }
+}
+
+function isSame(one: Uint8Array, other: Uint8Array): boolean {
+  return one.length === other.length && one.every((byte, index) => byte === other[index])
+}
+
+export function fromBase64Url(text: string): Uint8Array<ArrayBuffer> {
+  const plain = atob(text.replaceAll('-', '+').replaceAll('_', '/'))
+  return Uint8Array.from(plain, (character) => character.charCodeAt(0))
+}

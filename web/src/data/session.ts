@@ -1,0 +1,293 @@
+// One open session: its newest part from the hub, then live; older parts when they are asked for.
+//
+// What the hub answers is true after a certain event. While an answer is on its way, events are
+// held back; then they are taken in up to that one, the answer is put in, and the rest follows.
+import { computed, signal, type ReadonlySignal, type Signal } from '@preact/signals-core'
+import { initialState } from '../protocol/reduce.ts'
+import type { LogEvent, SessionState } from '../protocol/types.ts'
+import type { Api } from './api.ts'
+import type { StoredDraft } from './drafts.ts'
+import type { Clock, SessionListener, Stream } from './stream.ts'
+import { Timeline, type WireEntry } from './timeline.ts'
+import type { Action, Entry, Outcome, Prompt, Refusal, SessionRow, SessionView } from './types.ts'
+
+export interface Surroundings {
+  api: Api
+  stream: Stream
+  clock: Clock
+  actions: ReadonlySignal<readonly Action[]>
+  row(sessionId: string): SessionRow | null
+  /** Call before the next picture is drawn. */
+  frame(call: () => void): void
+}
+
+interface Page {
+  seq: number
+  entries: WireEntry[]
+  hasOlder: boolean
+  state?: Partial<SessionState>
+}
+
+const OLDER = 100
+const CATCH_UP_MS = 5000
+const PROMPTS_MS = 60
+const BUSY = new Set(['session-status-change', 'prompt-finished', 'user-message-chunk'])
+
+export class OpenSession implements SessionView, SessionListener {
+  readonly sessionId: string
+  readonly phase = signal<'loading' | 'ready' | 'failed' | 'gone'>('loading')
+  readonly problem = signal<Refusal | null>(null)
+  readonly state: Signal<SessionState>
+  readonly entries = signal<readonly Entry[]>([])
+  readonly hasOlder = signal(false)
+  readonly isLoadingOlder = signal(false)
+  readonly seq = signal(0)
+  readonly row: ReadonlySignal<SessionRow | null>
+  readonly prompts: ReadonlySignal<readonly Prompt[]>
+  readonly draft: StoredDraft
+  holders = 0
+
+  readonly #around: Surroundings
+  readonly #onClose: () => void
+  readonly #queue = signal<readonly Prompt[]>([])
+  #timeline: Timeline | null = null
+  #held: LogEvent[] | null = null
+  #wakeHeld: () => void = () => {}
+  #isFlushing = false
+  #cancelPrompts: () => void = () => {}
+  #generation = 0
+
+  constructor(sessionId: string, around: Surroundings, draft: StoredDraft, onClose: () => void) {
+    this.sessionId = sessionId
+    this.#around = around
+    this.draft = draft
+    this.#onClose = onClose
+    this.state = signal(initialState(sessionId))
+    this.row = computed(() => around.row(sessionId))
+    this.prompts = computed(() => withActions(this.#queue.value, around.actions.value, sessionId))
+    void this.#load()
+  }
+
+  // ---- loading ----------------------------------------------------------------------------------
+
+  async #load(): Promise<void> {
+    const generation = ++this.#generation
+    this.#held = null
+    const outcome = await this.#around.api.get<Page>(this.#path('/transcript'))
+    if (generation !== this.#generation) return
+    if (!outcome.ok) {
+      this.problem.value = outcome.refusal
+      this.phase.value = outcome.refusal.status === 404 ? 'gone' : 'failed'
+      return
+    }
+    const { seq, entries, hasOlder, state } = outcome.value
+    const timeline = new Timeline(this.sessionId, seq, state ?? {})
+    timeline.prepend(entries)
+    this.#timeline = timeline
+    this.hasOlder.value = hasOlder
+    this.problem.value = null
+    this.#around.stream.follow(this.sessionId, seq, this)
+    this.#flush()
+    this.phase.value = 'ready'
+    this.refreshPrompts()
+  }
+
+  retry(): void {
+    if (this.phase.value !== 'failed') return
+    this.phase.value = 'loading'
+    void this.#load()
+  }
+
+  async loadOlder(): Promise<void> {
+    if (this.isLoadingOlder.value || !this.hasOlder.value) return
+    const first = this.entries.value[0]
+    if (first === undefined) return
+    this.isLoadingOlder.value = true
+    const path = this.#path(`/transcript?before=${first.seq}&limit=${OLDER}`)
+    await this.#whileHeld<Page>(path, (page, timeline) => {
+      timeline.prepend(page.entries)
+      this.hasOlder.value = page.hasOlder
+    })
+    this.isLoadingOlder.value = false
+  }
+
+  async loadWhole(seq: number): Promise<void> {
+    type Whole = { seq: number; entry: WireEntry }
+    await this.#whileHeld<Whole>(this.#path(`/transcript/${seq}`), ({ entry }, timeline) =>
+      timeline.replace(entry),
+    )
+  }
+
+  /** Ask for something that is true after an event, and put it in exactly there. */
+  async #whileHeld<T extends { seq: number }>(
+    path: string,
+    put: (answer: T, timeline: Timeline) => void,
+  ): Promise<void> {
+    const generation = this.#generation
+    while (this.#held !== null) await this.#nextHeld()
+    this.#held = []
+    const outcome: Outcome<T> = await this.#around.api.get<T>(path)
+    const timeline = this.#timeline
+    if (generation !== this.#generation || timeline === null) return
+    if (outcome.ok) {
+      if (await this.#reach(timeline, outcome.value.seq)) put(outcome.value, timeline)
+      this.problem.value = null
+    } else {
+      this.problem.value = outcome.refusal
+    }
+    const held: LogEvent[] = this.#held ?? []
+    this.#held = null
+    for (const event of held) timeline.apply(event)
+    this.#wakeHeld()
+    this.#flush()
+  }
+
+  /** Take held events in up to `seq`; false if they do not come. */
+  async #reach(timeline: Timeline, seq: number): Promise<boolean> {
+    const limit = this.#around.clock.now() + CATCH_UP_MS
+    for (;;) {
+      const held: LogEvent[] = this.#held ?? []
+      const ahead = held.findIndex((event) => event.seq > seq)
+      for (const event of held.splice(0, ahead < 0 ? held.length : ahead)) timeline.apply(event)
+      if (timeline.seq >= seq || held.length > 0) return true
+      if (this.#around.clock.now() > limit) return false
+      await this.#nextHeld()
+    }
+  }
+
+  #nextHeld(): Promise<void> {
+    return new Promise((resolve) => {
+      const cancel = this.#around.clock.after(200, resolve)
+      const before = this.#wakeHeld
+      this.#wakeHeld = () => {
+        this.#wakeHeld = () => {}
+        cancel()
+        before()
+        resolve()
+      }
+    })
+  }
+
+  // ---- live -------------------------------------------------------------------------------------
+
+  onEvent(event: LogEvent): void {
+    if (this.#held === null) {
+      this.#timeline?.apply(event)
+      this.#flushSoon()
+    } else {
+      this.#held.push(event)
+      this.#wakeHeld()
+    }
+    if (BUSY.has(event.type)) this.#refreshPromptsSoon()
+  }
+
+  onCaughtUp(): void {
+    this.#refreshPromptsSoon()
+  }
+
+  onReset(): void {
+    void this.#load()
+  }
+
+  onEnded(): void {
+    this.#generation += 1
+    this.phase.value = 'gone'
+  }
+
+  #flushSoon(): void {
+    if (this.#isFlushing) return
+    this.#isFlushing = true
+    this.#around.frame(() => this.#flush())
+  }
+
+  #flush(): void {
+    this.#isFlushing = false
+    const timeline = this.#timeline
+    if (timeline === null) return
+    const entries = timeline.entries()
+    if (entries.length === 0) this.hasOlder.value = false // the session began anew
+    this.entries.value = entries
+    this.state.value = { ...timeline.state }
+    this.seq.value = timeline.seq
+  }
+
+  // ---- prompts ----------------------------------------------------------------------------------
+
+  #refreshPromptsSoon(): void {
+    this.#cancelPrompts()
+    this.#cancelPrompts = this.#around.clock.after(PROMPTS_MS, () => this.refreshPrompts())
+  }
+
+  refreshPrompts(): void {
+    void this.#fetchPrompts()
+  }
+
+  async #fetchPrompts(): Promise<void> {
+    const path = this.#path('/prompts?limit=50')
+    const outcome = await this.#around.api.get<{ prompts: WirePrompt[] }>(path)
+    if (outcome.ok) this.#queue.value = outcome.value.prompts.map(promptOf)
+  }
+
+  // ---- the end ----------------------------------------------------------------------------------
+
+  close(): void {
+    this.holders -= 1
+    if (this.holders > 0) return
+    this.#generation += 1
+    this.#cancelPrompts()
+    void this.draft.save()
+    this.#around.stream.unfollow(this.sessionId)
+    this.#onClose()
+  }
+
+  #path(rest: string): string {
+    return `/api/sessions/${encodeURIComponent(this.sessionId)}${rest}`
+  }
+}
+
+interface WirePrompt {
+  key: string
+  state: Exclude<Prompt['state'], 'sending'>
+  mode: Prompt['mode']
+  prompt: Prompt['prompt']
+  error?: Prompt['error']
+  by?: Prompt['by']
+  createdAt: string
+}
+
+function promptOf(wire: WirePrompt): Prompt {
+  const { key, state, mode, prompt, createdAt } = wire
+  const [error, by] = [wire.error ?? null, wire.by ?? null]
+  return { key, state, mode, prompt, createdAt, error, by, action: null }
+}
+
+/** The queue as it will be: what the hub has, and what is on its way there. */
+function withActions(
+  queue: readonly Prompt[],
+  actions: readonly Action[],
+  sessionId: string,
+): readonly Prompt[] {
+  const ours = actions.filter((each) => each.sessionId === sessionId && each.state !== 'applied')
+  const live = queue.filter((each) => each.state === 'queued' || each.state === 'running')
+  const known = new Set(queue.map((each) => each.key))
+  const changed = live.map((each) => {
+    const action = ours.findLast((one) => one.target === each.key)
+    return action === undefined ? each : { ...each, action }
+  })
+  const sending = ours
+    .filter((each) => each.kind === 'prompt' && !known.has(each.target ?? ''))
+    .map((action): Prompt => {
+      const body = action.body as { prompt: Prompt['prompt']; mode?: Prompt['mode'] }
+      return {
+        key: action.target ?? action.key,
+        state: 'sending',
+        mode: body.mode ?? 'queue',
+        prompt: body.prompt,
+        error: action.refusal,
+        by: null,
+        createdAt: new Date(action.at).toISOString(),
+        action,
+      }
+    })
+  return [...changed, ...sending]
+}

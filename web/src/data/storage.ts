@@ -1,0 +1,71 @@
+// What this device remembers: drafts and actions that were not sent yet. In IndexedDB; where there
+// is none (a private window), in memory.
+
+export type Table = 'actions' | 'drafts'
+
+export interface Storage {
+  all<T>(table: Table): Promise<T[]>
+  get<T>(table: Table, key: string): Promise<T | null>
+  put(table: Table, key: string, value: unknown): Promise<void>
+  remove(table: Table, key: string): Promise<void>
+  clear(): Promise<void>
+}
+
+const TABLES: readonly Table[] = ['actions', 'drafts']
+
+export async function openStorage(
+  factory: IDBFactory | undefined,
+  name = 'quarterdeck',
+): Promise<Storage> {
+  if (factory === undefined) return memoryStorage()
+  try {
+    return indexedStorage(await open(factory, name))
+  } catch {
+    return memoryStorage() // forbidden here, or its files are damaged: the page works without
+  }
+}
+
+function open(factory: IDBFactory, name: string): Promise<IDBDatabase> {
+  const request = factory.open(name, 1)
+  request.onupgradeneeded = () => {
+    for (const table of TABLES) request.result.createObjectStore(table)
+  }
+  return settled(request)
+}
+
+function indexedStorage(database: IDBDatabase): Storage {
+  const table = (name: Table, mode: IDBTransactionMode) =>
+    database.transaction(name, mode).objectStore(name)
+  return {
+    all: <T>(name: Table) => settled<T[]>(table(name, 'readonly').getAll()),
+    get: async <T>(name: Table, key: string) =>
+      (await settled<T | undefined>(table(name, 'readonly').get(key))) ?? null,
+    put: async (name, key, value) => {
+      await settled(table(name, 'readwrite').put(value, key))
+    },
+    remove: async (name, key) => {
+      await settled(table(name, 'readwrite').delete(key))
+    },
+    clear: async () => {
+      for (const name of TABLES) await settled(table(name, 'readwrite').clear())
+    },
+  }
+}
+
+export function memoryStorage(): Storage {
+  const tables: Record<Table, Map<string, unknown>> = { actions: new Map(), drafts: new Map() }
+  return {
+    all: async <T>(name: Table) => [...tables[name].values()] as T[],
+    get: async <T>(name: Table, key: string) => (tables[name].get(key) as T) ?? null,
+    put: async (name, key, value) => void tables[name].set(key, structuredClone(value)),
+    remove: async (name, key) => void tables[name].delete(key),
+    clear: async () => TABLES.forEach((name) => tables[name].clear()),
+  }
+}
+
+function settled<T>(request: IDBRequest<T>): Promise<T> {
+  return new Promise((resolve, reject) => {
+    request.onsuccess = () => resolve(request.result)
+    request.onerror = () => reject(request.error)
+  })
+}

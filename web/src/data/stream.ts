@@ -1,0 +1,303 @@
+// The one connection on which everything comes: the host's log and those of the sessions that are
+// open. It goes on exactly where it was, whatever cuts it: each log's place is counted here, and an
+// event that was seen is never passed on again.
+//
+//     offline → catching-up → live        catching-up: connected, and not all that happened is said
+//        ↑___________|_________|
+import { signal, type ReadonlySignal } from '@preact/signals-core'
+import type { LogEvent } from '../protocol/types.ts'
+import { type Api, refusalOf } from './api.ts'
+import { SseParser, type SseEvent } from './sse.ts'
+import type { Connection, Refusal } from './types.ts'
+
+export interface Standing {
+  agents: unknown[]
+  sessions: unknown[]
+  permissions: { requestId: string }[]
+  elicitations: { requestId: string }[]
+}
+
+export interface SessionListener {
+  onEvent(event: LogEvent): void
+  onCaughtUp(): void
+  /** The log is another one than we know: read it anew. */
+  onReset(): void
+  onEnded(reason: string): void
+}
+
+export interface HostListener {
+  onEvent(event: LogEvent): void
+  onStanding(standing: Standing): void
+  onCaughtUp(): void
+}
+
+interface Track {
+  seq: number
+  listener: SessionListener
+  isBehind: boolean
+}
+
+export interface Clock {
+  now(): number
+  after(ms: number, call: () => void): () => void
+}
+
+// The hub says something at least every 15 seconds.
+const SILENCE_MS = 35_000
+const DELAYS_MS = [250, 1000, 2000, 4000, 8000, 15_000]
+// A connection that lasts this long has worked: the next failure is the first.
+const STEADY_MS = 10_000
+
+export class Stream {
+  readonly #connection = signal<Connection>({
+    state: 'offline',
+    since: 0,
+    retryAt: null,
+    reason: null,
+  })
+  readonly #api: Api
+  readonly #clock: Clock
+  readonly #host: HostListener
+  #tracks = new Map<string, Track>()
+  #hostCursor = ''
+  #isHostBehind = true
+  #failures = 0
+  #attempt = 0
+  #abort: AbortController | null = null
+  #cancelTimer: () => void = () => {}
+  #cancelWatch: () => void = () => {}
+  #lastHeard = 0
+  #isStarted = false
+  #isRestarting = false
+
+  constructor(api: Api, clock: Clock, host: HostListener) {
+    this.#api = api
+    this.#clock = clock
+    this.#host = host
+  }
+
+  get connection(): ReadonlySignal<Connection> {
+    return this.#connection
+  }
+
+  start(): void {
+    if (this.#isStarted) return
+    this.#isStarted = true
+    this.#connect()
+  }
+
+  stop(): void {
+    this.#isStarted = false
+    this.#end()
+    this.#say('offline', 'closed')
+  }
+
+  /** Try now, unless there is a connection that works. */
+  reconnect(): void {
+    if (!this.#isStarted) return
+    const isSilent = this.#clock.now() - this.#lastHeard > SILENCE_MS
+    if (this.#abort !== null && !isSilent) return
+    this.#failures = 0
+    this.#connect()
+  }
+
+  /** Find out whether the connection still is one: without a network it may be silent for long. */
+  renew(): void {
+    if (this.#isStarted && this.#abort !== null) this.#connect()
+  }
+
+  /** The hub does not know this device: nothing will come until it is paired. */
+  lock(refusal: Refusal): void {
+    this.#end()
+    this.#say('unpaired', refusal.message)
+  }
+
+  /** Follow a session after an event. */
+  follow(sessionId: string, seq: number, listener: SessionListener): void {
+    this.#tracks.set(sessionId, { seq, listener, isBehind: true })
+    this.#restart()
+  }
+
+  unfollow(sessionId: string): void {
+    if (this.#tracks.delete(sessionId)) this.#restart()
+  }
+
+  /** What is followed is in the address: another set of sessions is another connection. */
+  #restart(): void {
+    if (!this.#isStarted || this.#isRestarting) return
+    if (this.#connection.value.state === 'unpaired') return
+    this.#isRestarting = true
+    queueMicrotask(() => {
+      this.#isRestarting = false
+      if (this.#isStarted && this.#abort !== null) this.#connect()
+    })
+  }
+
+  #address(): string {
+    const query = [...this.#tracks].map(
+      ([sessionId, track]) => `session=${encodeURIComponent(`${sessionId}:${track.seq}`)}`,
+    )
+    query.push(`host=${encodeURIComponent(this.#hostCursor)}`)
+    return `/api/stream?${query.join('&')}`
+  }
+
+  #connect(): void {
+    this.#end()
+    const abort = new AbortController()
+    this.#abort = abort
+    this.#attempt += 1
+    this.#lastHeard = this.#clock.now()
+    this.#isHostBehind = true
+    for (const track of this.#tracks.values()) track.isBehind = true
+    void this.#read(abort, this.#attempt)
+    this.#watch()
+  }
+
+  #end(): void {
+    this.#cancelTimer()
+    this.#cancelWatch()
+    this.#abort?.abort()
+    this.#abort = null
+  }
+
+  #watch(): void {
+    this.#cancelWatch = this.#clock.after(5000, () => {
+      if (this.#clock.now() - this.#lastHeard > SILENCE_MS) {
+        this.#failed('the hub has fallen silent')
+      } else {
+        this.#watch()
+      }
+    })
+  }
+
+  async #read(abort: AbortController, attempt: number): Promise<void> {
+    const began = this.#clock.now()
+    const { fetch, base, headers } = this.#api.options
+    let reason = 'the hub cannot be reached'
+    try {
+      const response = await fetch(base + this.#address(), {
+        headers: { ...headers, accept: 'text/event-stream' },
+        signal: abort.signal,
+        cache: 'no-store',
+      })
+      if (!response.ok || response.body === null) {
+        const refusal = refusalOf(response.status, await response.text())
+        if (attempt !== this.#attempt) return
+        if (response.status === 401) this.#api.onUnauthorized(refusal)
+        else this.#failed(refusal.message)
+        return
+      }
+      if (attempt === this.#attempt) this.#say('catching-up', null)
+      await this.#consume(response.body, attempt)
+      reason = 'the connection has ended'
+    } catch {
+      // Aborted by us, or lost: both end here.
+    }
+    if (attempt !== this.#attempt || this.#abort !== abort) return
+    if (this.#clock.now() - began > STEADY_MS) this.#failures = 0
+    this.#failed(reason)
+  }
+
+  async #consume(body: ReadableStream<Uint8Array>, attempt: number): Promise<void> {
+    const parser = new SseParser((event) => {
+      if (attempt === this.#attempt) this.#on(event)
+    })
+    const reader = body.getReader()
+    for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
+      if (attempt !== this.#attempt) return
+      this.#lastHeard = this.#clock.now()
+      parser.push(piece.value)
+    }
+  }
+
+  #failed(reason: string): void {
+    this.#end()
+    const delay = DELAYS_MS[Math.min(this.#failures, DELAYS_MS.length - 1)] ?? 0
+    this.#failures += 1
+    const wait = delay * (0.75 + Math.random() / 2)
+    this.#say('offline', reason, this.#clock.now() + wait)
+    this.#cancelTimer = this.#clock.after(wait, () => this.#connect())
+  }
+
+  #on(event: SseEvent): void {
+    const data = JSON.parse(event.data)
+    switch (event.name) {
+      case '':
+        this.#onSessionEvent(data)
+        break
+      case 'host':
+        this.#hostCursor = event.id.split('@', 1)[0] ?? ''
+        this.#host.onEvent(data)
+        break
+      case 'reset':
+        this.#onReset(event, data)
+        break
+      case 'caught-up':
+        this.#onCaughtUp(data)
+        break
+      case 'ended':
+        this.#onEnded(data)
+        break
+      case 'dropped':
+        this.#failed('the hub let this connection go; coming again')
+        break
+      default: // of a newer hub
+    }
+  }
+
+  #onSessionEvent(event: LogEvent): void {
+    const track = this.#tracks.get(event.sessionId ?? '')
+    if (track === undefined || event.seq <= track.seq) return
+    track.seq = event.seq
+    track.listener.onEvent(event)
+  }
+
+  #onReset(event: SseEvent, data: { sessionId?: string } & Partial<Standing>): void {
+    if (data.sessionId !== undefined) {
+      const track = this.#tracks.get(data.sessionId)
+      this.#tracks.delete(data.sessionId)
+      track?.listener.onReset()
+      return
+    }
+    this.#hostCursor = event.id.split('@', 1)[0] ?? ''
+    this.#host.onStanding({
+      agents: data.agents ?? [],
+      sessions: data.sessions ?? [],
+      permissions: data.permissions ?? [],
+      elicitations: data.elicitations ?? [],
+    })
+  }
+
+  #onCaughtUp(data: { sessionId?: string }): void {
+    if (data.sessionId === undefined) {
+      this.#isHostBehind = false
+      this.#host.onCaughtUp()
+    } else {
+      const track = this.#tracks.get(data.sessionId)
+      if (track !== undefined) {
+        track.isBehind = false
+        track.listener.onCaughtUp()
+      }
+    }
+    this.#settle()
+  }
+
+  #onEnded(data: { sessionId?: string; reason: string }): void {
+    if (data.sessionId === undefined || data.reason === 'shutdown') return // we come again by ourselves
+    const track = this.#tracks.get(data.sessionId)
+    this.#tracks.delete(data.sessionId)
+    track?.listener.onEnded(data.reason)
+    this.#settle()
+  }
+
+  #settle(): void {
+    const isBehind = this.#isHostBehind || [...this.#tracks.values()].some((each) => each.isBehind)
+    if (!isBehind && this.#connection.value.state === 'catching-up') this.#say('live', null)
+  }
+
+  #say(state: Connection['state'], reason: string | null, retryAt: number | null = null): void {
+    const before = this.#connection.value
+    const since = before.state === state && before.since ? before.since : this.#clock.now()
+    this.#connection.value = { state, since, retryAt, reason }
+  }
+}

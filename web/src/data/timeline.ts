@@ -1,0 +1,351 @@
+// The transcript of a session in the page: begun with what the hub says, then folded on by the same
+// rules as the hub's own. Entries are immutable; one that changed is a new object.
+import { Fold, LiveTerminal, initialState } from '../protocol/reduce.ts'
+import { TailText } from '../protocol/terminal.ts'
+import type {
+  ContentBlock,
+  LogEvent,
+  MessageKind,
+  SessionState,
+  Terminal,
+  ToolCall,
+} from '../protocol/types.ts'
+import type { Entry, MessageEntry, StatusEntry, ToolEntry } from './types.ts'
+
+/** An entry as the hub writes it. */
+export type WireEntry =
+  | (Omit<MessageEntry, 'isOpen' | 'promptKey'> & { promptKey?: string })
+  | (Omit<ToolEntry, 'terminals'> & { terminals: Record<string, Terminal> })
+  | Extract<Entry, { type: 'turn' | 'status' }>
+
+const KINDS: Readonly<Record<string, MessageKind>> = {
+  'agent-message-chunk': 'agent',
+  'agent-thought-chunk': 'thought',
+  'user-message-chunk': 'user',
+}
+
+export class Timeline {
+  seq: number
+  #fold: Fold
+  #entries: Entry[] = []
+  #shown: readonly Entry[] = []
+  /** Messages with an id since the last entry that is none: they may go on. */
+  #open = new Map<string, number>()
+  /** Entries whose objects are older than what is known, by their number. */
+  #stale = new Map<number, Growing | null>()
+  /** Which calls show a terminal. */
+  #shows = new Map<string, Set<number>>()
+  #openSeq = -1
+  #isFresh = false
+
+  constructor(sessionId: string, seq: number, state: Partial<SessionState>) {
+    this.seq = seq
+    const { toolCalls: _calls, terminals: _terminals, messages: _messages, ...rest } = state
+    this.#fold = new Fold({ ...initialState(sessionId), ...rest })
+  }
+
+  /** All but the messages, which are in the entries. */
+  get state(): SessionState {
+    return this.#fold.state
+  }
+
+  /** Put entries before the first: the hub's, as they are after the event `seq`. */
+  prepend(entries: readonly WireEntry[]): void {
+    const added = entries.map((each) => this.#taken(each))
+    const known = new Set(this.#entries.map((each) => each.seq))
+    const older = added.filter((each) => !known.has(each.seq))
+    const wasEmpty = this.#entries.length === 0
+    this.#entries = [...older, ...this.#entries]
+    if (wasEmpty) this.#reopen()
+    this.#isFresh = false
+  }
+
+  /** Put an entry in the place of one that was clipped. */
+  replace(entry: WireEntry): void {
+    const index = this.#index(entry.seq)
+    if (index < 0) return
+    this.#stale.delete(entry.seq)
+    this.#entries = this.#entries.with(index, this.#taken(entry))
+    this.#isFresh = false
+  }
+
+  apply(event: LogEvent): void {
+    if (event.seq <= this.seq) return
+    this.seq = event.seq
+    const kind = KINDS[event.type]
+    if (kind !== undefined) {
+      this.#chunk(kind, event)
+      return
+    }
+    const before = this.state.connection.status
+    const change = this.#fold.apply(event)
+    if (change === null) return
+    this.#isFresh = false
+    if (change.type === 'tool') this.#onCall(change.call, event, change.isNew)
+    else if (change.type === 'terminal') this.#onTerminal(change.terminalId)
+    else if (change.type === 'reset') this.#begin()
+    else this.#onOther(event, before)
+  }
+
+  /** The entries as they are now; the same array if nothing has changed. */
+  entries(): readonly Entry[] {
+    if (this.#isFresh) return this.#shown
+    this.#isFresh = true
+    const last = this.#entries.at(-1)
+    const isTalking = this.state.connection.status === 'prompting'
+    const openSeq = isTalking && last?.type === 'message' && last.kind !== 'user' ? last.seq : -1
+    if (openSeq !== this.#openSeq) {
+      for (const seq of [this.#openSeq, openSeq]) {
+        if (seq >= 0 && !this.#stale.has(seq)) this.#stale.set(seq, null)
+      }
+      this.#openSeq = openSeq
+    }
+    for (const [seq, growing] of this.#stale) {
+      const index = this.#index(seq)
+      const entry = this.#entries[index]
+      if (entry !== undefined) this.#entries[index] = this.#renewed(entry, growing)
+    }
+    this.#stale.clear()
+    this.#shown = this.#entries.slice()
+    return this.#shown
+  }
+
+  // ---- messages ---------------------------------------------------------------------------------
+
+  #chunk(kind: MessageKind, event: LogEvent): void {
+    this.#isFresh = false
+    const payload = event.payload as { messageId?: string | null; content?: ContentBlock }
+    const messageId = payload.messageId ?? null
+    const block = payload.content ?? { type: 'unknown' }
+    const last = this.#entries.at(-1)
+    let seq: number | undefined
+    if (last?.type === 'message' && last.kind === kind && last.messageId === messageId) {
+      seq = last.seq
+    } else if (messageId !== null) {
+      seq = this.#open.get(openKey(kind, messageId))
+    }
+    if (seq === undefined) {
+      this.#beginMessage(kind, messageId, event)
+      seq = event.seq
+    }
+    let growing = this.#stale.get(seq)
+    if (growing == null) {
+      const entry = this.#entries[this.#index(seq)]
+      if (entry?.type === 'message' && entry.isClipped) return // its end is not here to be continued
+      growing = new Growing(entry?.type === 'message' ? entry.content : [])
+      this.#stale.set(seq, growing)
+    }
+    growing.append(block)
+  }
+
+  #beginMessage(kind: MessageKind, messageId: string | null, event: LogEvent): void {
+    const ours = event.extensions?.['quarterdeck'] as { promptKey?: unknown } | undefined
+    this.#entries.push({
+      type: 'message',
+      seq: event.seq,
+      at: event.ts,
+      kind,
+      messageId,
+      content: [],
+      promptKey: typeof ours?.promptKey === 'string' ? ours.promptKey : null,
+      isOpen: false,
+      isClipped: false,
+    })
+    if (messageId !== null) this.#open.set(openKey(kind, messageId), event.seq)
+  }
+
+  // ---- the rest ---------------------------------------------------------------------------------
+
+  #onCall(call: ToolCall, event: LogEvent, isNew: boolean): void {
+    if (isNew) {
+      const again = this.#entries.findLastIndex(
+        (each) => each.type === 'tool' && each.call.toolCallId === call.toolCallId,
+      )
+      if (again >= 0) this.#entries.splice(again, 1) // it is shown where it was begun last
+      this.#push({
+        type: 'tool',
+        seq: event.seq,
+        at: event.ts,
+        endedAt: null,
+        call,
+        terminals: [],
+        isClipped: false,
+      })
+    }
+    this.#changeCall(call, isOver(call) ? event.ts : null)
+  }
+
+  #changeCall(call: ToolCall, endedAt: number | null): void {
+    const index = this.#index(call.seq)
+    const entry = this.#entries[index]
+    if (entry?.type !== 'tool') return
+    this.#showTerminals(call)
+    this.#entries[index] = {
+      ...entry,
+      call,
+      endedAt: entry.endedAt ?? endedAt,
+      terminals: this.#terminalsOf(call),
+    }
+  }
+
+  #onTerminal(terminalId: string): void {
+    for (const seq of this.#shows.get(terminalId) ?? []) {
+      if (!this.#stale.has(seq)) this.#stale.set(seq, null)
+    }
+  }
+
+  #onOther(event: LogEvent, before: string): void {
+    const payload = event.payload as { [key: string]: unknown }
+    if (event.type === 'prompt-finished') {
+      const { lastStopReason, lastTurnUsage, lastPromptError } = this.state
+      this.#push({
+        type: 'turn',
+        seq: event.seq,
+        at: event.ts,
+        stopReason: lastStopReason,
+        usage: lastTurnUsage,
+        error: lastPromptError,
+      })
+    } else if (event.type === 'session-status-change') {
+      const status = this.state.connection.status
+      const resumed = payload['resumed'] === true
+      const isNotable = (status === 'disconnected' || status === 'closed') && status !== before
+      if (isNotable || (resumed && before !== 'creating')) {
+        const entry: StatusEntry = { type: 'status', seq: event.seq, at: event.ts, status, resumed }
+        this.#push(entry)
+      }
+    }
+  }
+
+  #push(entry: Entry): void {
+    this.#entries.push(entry)
+    this.#open.clear()
+  }
+
+  #begin(): void {
+    this.#entries = []
+    this.#open.clear()
+    this.#stale.clear()
+    this.#shows.clear()
+    this.#openSeq = -1
+  }
+
+  /** Find the messages that may go on, after the newest page was put in. */
+  #reopen(): void {
+    for (const entry of this.#entries.toReversed()) {
+      if (entry.type !== 'message') break
+      if (entry.messageId !== null) {
+        this.#open.set(openKey(entry.kind, entry.messageId), entry.seq)
+      }
+    }
+  }
+
+  #taken(entry: WireEntry): Entry {
+    if (entry.type === 'message') {
+      return { ...entry, promptKey: entry.promptKey ?? null, isOpen: false }
+    }
+    if (entry.type !== 'tool') return entry
+    const { call, terminals, ...rest } = entry
+    this.state.toolCalls.set(text(call.toolCallId), call)
+    for (const [terminalId, terminal] of Object.entries(terminals)) {
+      const tail = new TailText()
+      tail.extend(terminal.output, Infinity)
+      const live = new LiveTerminal(tail, terminal.truncated)
+      if (terminal.exit != null) live.exit = terminal.exit
+      this.state.terminals.set(terminalId, live)
+    }
+    this.#showTerminals(call)
+    return { ...rest, call, terminals: this.#terminalsOf(call) }
+  }
+
+  #showTerminals(call: ToolCall): void {
+    for (const each of call.content) {
+      if (typeof each?.terminalId !== 'string') continue
+      const seqs = this.#shows.get(each.terminalId) ?? new Set()
+      this.#shows.set(each.terminalId, seqs.add(call.seq))
+    }
+  }
+
+  #terminalsOf(call: ToolCall): ToolEntry['terminals'] {
+    return call.content.flatMap((each) => {
+      const terminalId = each?.terminalId
+      const terminal = typeof terminalId === 'string' && this.state.terminals.get(terminalId)
+      if (!terminal || typeof terminalId !== 'string') return []
+      const { output, truncated, exit } = terminal
+      return [{ terminalId, output, truncated, ...(exit === undefined ? {} : { exit }) }]
+    })
+  }
+
+  #renewed(entry: Entry, growing: Growing | null): Entry {
+    if (entry.type === 'message') {
+      const content = growing?.content() ?? entry.content
+      return { ...entry, content, isOpen: entry.seq === this.#openSeq }
+    }
+    if (entry.type === 'tool') return { ...entry, terminals: this.#terminalsOf(entry.call) }
+    return entry
+  }
+
+  #index(seq: number): number {
+    let [low, high] = [0, this.#entries.length - 1]
+    while (low <= high) {
+      const middle = (low + high) >> 1
+      const found = this.#entries[middle]?.seq ?? 0
+      if (found === seq) return middle
+      if (found < seq) low = middle + 1
+      else high = middle - 1
+    }
+    return -1
+  }
+}
+
+/** The content of a message while chunks come: plain texts that follow each other are one block. */
+class Growing {
+  #blocks: ContentBlock[]
+  #texts: string[] = []
+
+  constructor(content: readonly ContentBlock[]) {
+    this.#blocks = [...content]
+    const last = this.#blocks.at(-1)
+    if (last !== undefined && isPlain(last)) {
+      this.#blocks.pop()
+      this.#texts.push(last.text)
+    }
+  }
+
+  append(block: ContentBlock): void {
+    if (isPlain(block)) {
+      this.#texts.push(block.text)
+      return
+    }
+    this.#blocks = this.content()
+    this.#texts = []
+    this.#blocks.push(block)
+  }
+
+  content(): ContentBlock[] {
+    if (this.#texts.length === 0) return this.#blocks
+    return [...this.#blocks, { type: 'text', text: this.#texts.join('') }]
+  }
+}
+
+function isPlain(block: ContentBlock): block is ContentBlock & { text: string } {
+  return (
+    typeof block === 'object' &&
+    block !== null &&
+    block.type === 'text' &&
+    typeof block.text === 'string' &&
+    Object.keys(block).length === 2
+  )
+}
+
+function isOver(call: ToolCall): boolean {
+  return call.status === 'completed' || call.status === 'failed'
+}
+
+function openKey(kind: MessageKind, messageId: unknown): string {
+  return `${kind}:${text(messageId)}`
+}
+
+function text(value: unknown): string {
+  return typeof value === 'string' ? value : JSON.stringify(value)
+}

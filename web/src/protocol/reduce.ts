@@ -1,0 +1,336 @@
+// The state of a session after each of its events: the same function as the hub's, checked by the
+// same vectors. A `Fold` changes its state in place, and makes a new object of each message, tool
+// call or terminal that it changes; no event costs more because many came before it.
+//
+// Nothing validates an agent's payload on its way here, so any JSON will do: what is missing is
+// null, and what is not a list where a list belongs is taken as its only element.
+import { TailText } from './terminal.ts'
+import type {
+  ContentBlock,
+  LogEvent,
+  MessageKind,
+  PendingPermission,
+  ResolvedPermission,
+  SessionMessage,
+  SessionState,
+  Terminal,
+  ToolCall,
+} from './types.ts'
+
+/** Bytes kept of one terminal's output, the newest. */
+export const TERMINAL_OUTPUT_LIMIT = 1024 * 1024
+/** Answered and superseded permission requests kept, the newest. */
+export const RESOLVED_PERMISSIONS_LIMIT = 100
+
+/** What an event changed. */
+export type Change =
+  | { type: 'message'; index: number; block: ContentBlock; isNew: boolean }
+  | { type: 'tool'; call: ToolCall; isNew: boolean }
+  | { type: 'terminal'; terminalId: string }
+  | { type: 'reset' }
+  | { type: 'other' }
+
+// oxlint-disable-next-line typescript/no-explicit-any -- payloads are whatever an agent sent
+type Payload = any
+
+const OTHER: Change = { type: 'other' }
+
+export function initialState(sessionId: string): SessionState {
+  return {
+    sessionId,
+    messages: [],
+    toolCalls: new Map(),
+    plan: null,
+    availableCommands: [],
+    modes: null,
+    configOptions: [],
+    info: { title: null, updatedAt: null },
+    usage: null,
+    lastTurnUsage: null,
+    lastStopReason: null,
+    lastPromptError: null,
+    connection: { status: 'creating', resumed: false },
+    pendingPermissionRequests: [],
+    terminals: new Map(),
+    resolvedPermissionRequests: [],
+  }
+}
+
+/** A terminal's output is put together when it is read. */
+export class LiveTerminal implements Terminal {
+  truncated: boolean
+  declare exit?: NonNullable<Terminal['exit']>
+  readonly #tail: TailText
+
+  constructor(tail: TailText, truncated: boolean) {
+    this.#tail = tail
+    this.truncated = truncated
+  }
+
+  get output(): string {
+    return this.#tail.text
+  }
+
+  /** Return what follows; this one must not be extended again. */
+  extended(delta: string | null): LiveTerminal {
+    const wasCut = delta !== null && this.#tail.extend(delta, TERMINAL_OUTPUT_LIMIT)
+    const next = new LiveTerminal(this.#tail, this.truncated || wasCut)
+    if (this.exit !== undefined) next.exit = this.exit
+    return next
+  }
+
+  toJSON(): Terminal {
+    const { output, truncated, exit } = this
+    return exit === undefined ? { output, truncated } : { output, truncated, exit }
+  }
+}
+
+export class Fold {
+  state: SessionState
+  /** Where messages with an id are. */
+  #positions = new Map<string, number>()
+
+  constructor(state: SessionState) {
+    this.state = state
+    state.messages.forEach((message, index) => this.#remember(message, index))
+  }
+
+  /** Take an event in; null if it is not for states. */
+  apply(event: LogEvent): Change | null {
+    const payload: Payload = event.payload
+    if (typeof payload !== 'object' || payload === null || Array.isArray(payload)) return null
+    switch (event.type) {
+      case 'agent-message-chunk':
+        return this.#chunk('agent', event, payload)
+      case 'tool-call-update':
+        return this.#toolCallUpdate(event, payload)
+      case 'agent-thought-chunk':
+        return this.#chunk('thought', event, payload)
+      case 'terminal-output':
+        return this.#terminalOutput(payload)
+      case 'tool-call':
+        return this.#toolCall(event, payload)
+      case 'user-message-chunk':
+        return this.#chunk('user', event, payload)
+      case 'session-reset':
+        this.state = initialState(event.sessionId ?? '')
+        this.#positions.clear()
+        return { type: 'reset' }
+      default:
+        return this.#rare(event.type, payload)
+    }
+  }
+
+  /** Put messages before the first: older ones that were loaded later. */
+  prepend(older: readonly SessionMessage[]): void {
+    this.state.messages.unshift(...older)
+    this.#positions.clear()
+    this.state.messages.forEach((message, index) => this.#remember(message, index))
+  }
+
+  #remember(message: SessionMessage, index: number): void {
+    if (message.messageId !== null) this.#positions.set(key(message.kind, message.messageId), index)
+  }
+
+  /**
+   * Put a chunk into the message it belongs to, or into a new one. With an id, that is the message
+   * of this kind and id, wherever it is; without, the newest, if it has none and is of this kind.
+   */
+  #chunk(kind: MessageKind, event: LogEvent, payload: Payload): Change {
+    const { messages } = this.state
+    const messageId: string | null = payload.messageId ?? null
+    const block: ContentBlock = payload.content ?? null
+    const newest = messages[messages.length - 1]
+    let index = -1
+    if (newest !== undefined && newest.kind === kind && newest.messageId === messageId) {
+      index = messages.length - 1
+    } else if (messageId !== null) {
+      index = this.#positions.get(key(kind, messageId)) ?? -1
+    }
+    const found = messages[index]
+    if (found === undefined) {
+      const message = { kind, messageId, content: [block], seq: event.seq }
+      this.#remember(message, messages.length)
+      messages.push(message)
+      return { type: 'message', index: messages.length - 1, block, isNew: true }
+    }
+    found.content.push(block)
+    messages[index] = { kind, messageId: found.messageId, content: found.content, seq: found.seq }
+    return { type: 'message', index, block, isNew: false }
+  }
+
+  #toolCall(event: LogEvent, payload: Payload): Change {
+    const call: ToolCall = {
+      toolCallId: payload.toolCallId ?? null,
+      title: payload.title ?? null,
+      kind: payload.kind ?? null,
+      status: payload.status ?? null,
+      content: elements(payload.content),
+      locations: elements(payload.locations),
+      seq: event.seq,
+    }
+    if (payload.rawInput !== undefined) call.rawInput = payload.rawInput
+    if (payload.rawOutput !== undefined) call.rawOutput = payload.rawOutput
+    if (event.extensions) call.extensions = event.extensions
+    this.state.toolCalls.set(text(call.toolCallId), call)
+    return { type: 'tool', call, isNew: true }
+  }
+
+  /** Change what the update names; null means no change, except for raw input and output. */
+  #toolCallUpdate(event: LogEvent, payload: Payload): Change | null {
+    const id = text(payload.toolCallId ?? null)
+    const old = this.state.toolCalls.get(id)
+    if (old === undefined) return null
+    const call: ToolCall = {
+      toolCallId: old.toolCallId,
+      title: payload.title ?? old.title,
+      kind: payload.kind ?? old.kind,
+      status: payload.status ?? old.status,
+      content: payload.content == null ? old.content : elements(payload.content),
+      locations: payload.locations == null ? old.locations : elements(payload.locations),
+      seq: old.seq,
+    }
+    const rawInput = payload.rawInput === undefined ? old.rawInput : payload.rawInput
+    const rawOutput = payload.rawOutput === undefined ? old.rawOutput : payload.rawOutput
+    const extensions = event.extensions ?? old.extensions
+    if (rawInput !== undefined) call.rawInput = rawInput
+    if (rawOutput !== undefined) call.rawOutput = rawOutput
+    if (extensions) call.extensions = extensions
+    this.state.toolCalls.set(id, call)
+    return { type: 'tool', call, isNew: false }
+  }
+
+  #terminalOutput(payload: Payload): Change {
+    const terminalId = text(payload.terminalId ?? null)
+    const old = this.state.terminals.get(terminalId)
+    const before = old instanceof LiveTerminal ? old : new LiveTerminal(new TailText(), false)
+    const next = before.extended(payload.delta == null ? null : text(payload.delta))
+    next.truncated ||= Boolean(payload.truncated)
+    if (payload.exit != null) next.exit = payload.exit
+    this.state.terminals.set(terminalId, next)
+    return { type: 'terminal', terminalId }
+  }
+
+  #rare(type: string, payload: Payload): Change | null {
+    const { state } = this
+    switch (type) {
+      case 'plan':
+        state.plan = payload
+        return OTHER
+      case 'usage-update':
+        state.usage = {
+          used: payload.used ?? null,
+          size: payload.size ?? null,
+          cost: payload.cost ?? null,
+        }
+        return OTHER
+      case 'session-info-update':
+        state.info = {
+          title: payload.title === undefined ? state.info.title : payload.title,
+          updatedAt: payload.updatedAt === undefined ? state.info.updatedAt : payload.updatedAt,
+        }
+        return OTHER
+      case 'prompt-finished':
+        state.lastStopReason = payload.stopReason ?? null
+        state.lastTurnUsage = payload.usage ?? null
+        state.lastPromptError = payload.error ?? null
+        return OTHER
+      case 'session-status-change': {
+        const status = payload.status ?? null
+        const hasEnded = status === 'disconnected' || status === 'closed' || status === 'deleted'
+        const resumed = payload.resumed ?? (!hasEnded && state.connection.resumed)
+        state.connection = { status, resumed }
+        return OTHER
+      }
+      default:
+        return this.#permission(type, payload) ?? this.#config(type, payload)
+    }
+  }
+
+  #permission(type: string, payload: Payload): Change | null {
+    const { state } = this
+    if (type === 'permission-request-created') {
+      const request: PendingPermission = {
+        requestId: payload.requestId ?? null,
+        toolCall: payload.toolCall ?? null,
+        options: elements(payload.options),
+      }
+      state.pendingPermissionRequests = [...state.pendingPermissionRequests, request]
+      return OTHER
+    }
+    if (type !== 'permission-request-resolved') return null
+    const requestId = payload.requestId ?? null
+    const isIt = (each: PendingPermission) => isSame(each.requestId, requestId)
+    // One we never saw gets a stand-in tool call.
+    const asked = state.pendingPermissionRequests.find(isIt)
+    const resolved: ResolvedPermission = {
+      requestId,
+      toolCall: asked === undefined ? { toolCallId: requestId } : asked.toolCall,
+      status: payload.status ?? null,
+    }
+    if (payload.outcome !== undefined) resolved.outcome = payload.outcome
+    state.pendingPermissionRequests = state.pendingPermissionRequests.filter((each) => !isIt(each))
+    state.resolvedPermissionRequests = [...state.resolvedPermissionRequests, resolved].slice(
+      -RESOLVED_PERMISSIONS_LIMIT,
+    )
+    return OTHER
+  }
+
+  #config(type: string, payload: Payload): Change | null {
+    const { state } = this
+    switch (type) {
+      case 'available-commands-update':
+        state.availableCommands = elements(payload.availableCommands)
+        return OTHER
+      case 'config-options-update':
+        state.configOptions = elements(payload.configOptions)
+        return OTHER
+      case 'current-mode-update': {
+        const modes = isObject(state.modes) ? state.modes : { availableModes: [] }
+        state.modes = { ...modes, currentModeId: payload.currentModeId ?? null }
+        return OTHER
+      }
+      case 'session-config-init':
+        state.modes = payload.modes ?? state.modes
+        if (payload.configOptions != null) state.configOptions = elements(payload.configOptions)
+        return OTHER
+      default:
+        return null
+    }
+  }
+}
+
+/** The state as the hub writes it. */
+export function toJson(state: SessionState): unknown {
+  return JSON.parse(
+    JSON.stringify({
+      ...state,
+      toolCalls: Object.fromEntries(state.toolCalls),
+      terminals: Object.fromEntries(state.terminals),
+    }),
+  )
+}
+
+function key(kind: MessageKind, messageId: unknown): string {
+  return typeof messageId === 'string'
+    ? `${kind}:${messageId}`
+    : `${kind} ${JSON.stringify(messageId)}`
+}
+
+/** An id or a text as it is; anything else an agent put there, as its JSON text. */
+function text(value: unknown): string {
+  return typeof value === 'string' ? value : JSON.stringify(value)
+}
+
+function elements<T>(value: T[] | T | null | undefined): T[] {
+  if (Array.isArray(value)) return value
+  return value == null ? [] : [value]
+}
+
+function isSame(one: unknown, other: unknown): boolean {
+  return one === other || (isObject(one) && JSON.stringify(one) === JSON.stringify(other))
+}
+
+function isObject(value: unknown): value is object {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}

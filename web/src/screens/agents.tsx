@@ -1,0 +1,134 @@
+// Agents that run, and those that can be started.
+
+import type { JSX } from 'preact'
+import { useEffect, useState } from 'preact/hooks'
+import { data, type AgentRow, type KnownAgent } from '../data/index.ts'
+import { AgentsIcon, ChevronIcon } from '../ui/icons'
+import { Empty, say } from '../ui/kit'
+import { To } from '../ui/link'
+import { Screen } from '../ui/screen'
+
+const STATUSES: Record<AgentRow['status'], string> = {
+  spawning: 'starting',
+  initializing: 'starting',
+  ready: 'ready',
+  exited: 'ended',
+  restarting: 'starting again',
+}
+
+export function AgentsScreen(): JSX.Element {
+  useEffect(() => void data.refreshKnownAgents(), [])
+  const running = data.agents.value.filter(
+    (agent) => agent.status !== 'exited' || agent.reason !== 'disposed',
+  )
+  const known = data.knownAgents.value
+  const installed = known.filter((agent) => agent.installed)
+  const missing = known.filter((agent) => !agent.installed)
+  return (
+    <Screen title="Agents">
+      {running.length === 0 ? null : (
+        <section>
+          <h2 class="group-name">Running</h2>
+          <ul class="list">
+            {running.map((agent) => (
+              <RunningAgent key={agent.agentId} agent={agent} />
+            ))}
+          </ul>
+        </section>
+      )}
+      <section>
+        <h2 class="group-name">Start a session with</h2>
+        {installed.length === 0 ? (
+          <Empty icon={<AgentsIcon size={40} />} title="No agent was found">
+            <p>Install one on the computer of the hub, or set one up in its hub.toml.</p>
+          </Empty>
+        ) : (
+          <ul class="list">
+            {installed.map((agent) => (
+              <li key={agent.name}>
+                <To to={{ name: 'new', agent: agent.name }} class="list-row">
+                  <AgentMark name={agent.name} />
+                  <span class="row-text">
+                    <span class="row-title">{agent.name}</span>
+                    <span class="row-note">{noteOf(agent)}</span>
+                  </span>
+                  <ChevronIcon size={18} />
+                </To>
+              </li>
+            ))}
+          </ul>
+        )}
+      </section>
+      {missing.length === 0 ? null : (
+        <details class="missing">
+          <summary>{missing.length} more that are not installed</summary>
+          <ul class="list">
+            {missing.map((agent) => (
+              <li key={agent.name} class="list-row off">
+                <AgentMark name={agent.name} />
+                <span class="row-text">
+                  <span class="row-title">{agent.name}</span>
+                  <span class="row-note">needs the program {agent.command}</span>
+                </span>
+              </li>
+            ))}
+          </ul>
+        </details>
+      )}
+    </Screen>
+  )
+}
+
+function noteOf(agent: KnownAgent): string {
+  if (agent.name === 'demo') return 'Built in: no key, no network, the same answer every time'
+  if (agent.source === 'configured') return 'From your configuration'
+  return [agent.command, ...agent.args].join(' ')
+}
+
+/** A letter on a ground of its own, so that agents are told apart at a glance. */
+export function AgentMark({ name }: { name: string }): JSX.Element {
+  const sum = [...name].reduce((total, letter) => total + letter.charCodeAt(0), 0)
+  return (
+    <span class={`agent-mark tint-${sum % 6}`} aria-hidden="true">
+      {name.slice(0, 1).toUpperCase()}
+    </span>
+  )
+}
+
+function RunningAgent({ agent }: { agent: AgentRow }): JSX.Element {
+  const [isSure, setSure] = useState(false)
+  const name = agent.name ?? agent.agentId
+  const stop = async (): Promise<void> => {
+    if (!isSure) {
+      setSure(true)
+      setTimeout(() => setSure(false), 4000)
+      return
+    }
+    const outcome = await data.stopAgent(agent.agentId)
+    if (!outcome.ok) say(outcome.refusal.message, 'bad')
+  }
+  const sessions = data.sessions.value.filter((row) => row.agentId === agent.agentId).length
+  return (
+    <li class="list-row">
+      <AgentMark name={name} />
+      <span class="row-text">
+        <span class="row-title">{name}</span>
+        <span class="row-note">
+          <span class={`agent-status ${agent.status}`}>{STATUSES[agent.status]}</span>
+          {agent.reason === null ? '' : ` · ${agent.reason}`}
+          {sessions === 0 ? '' : ` · ${sessions} ${sessions === 1 ? 'session' : 'sessions'}`}
+          {agent.restartCount === 0 ? '' : ` · started again ${agent.restartCount} times`}
+        </span>
+      </span>
+      {data.may('admin') && agent.status !== 'exited' ? (
+        <button
+          type="button"
+          class={`text-button ${isSure ? 'bad' : ''}`}
+          onClick={() => void stop()}
+        >
+          {isSure ? 'Really stop' : 'Stop'}
+        </button>
+      ) : null}
+    </li>
+  )
+}

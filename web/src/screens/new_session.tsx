@@ -1,0 +1,255 @@
+// A new session: an agent, a folder, and what it should do. Both are filled in with the last ones.
+
+import { signal } from '@preact/signals'
+import type { JSX } from 'preact'
+import { useEffect, useState } from 'preact/hooks'
+import { data, type FolderList } from '../data/index.ts'
+import { baseName, shortPath } from '../ui/format'
+import { BackIcon, ChevronIcon, FolderIcon } from '../ui/icons'
+import { IconButton, say, Sheet, Spinner } from '../ui/kit'
+import { isTouch } from '../ui/media'
+import { go } from '../ui/router'
+import { Screen } from '../ui/screen'
+import { AgentMark } from './agents'
+
+/** A text from another app that waits to become a prompt. */
+export const shared = signal('')
+
+const LAST_AGENT = 'quarterdeck.agent'
+
+export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Element {
+  useEffect(() => void data.refreshKnownAgents(), [])
+  const installed = data.knownAgents.value.filter((each) => each.installed)
+  const recent = recentFolders()
+  const [chosen, setChosen] = useState<string | null>(agent)
+  const [folder, setFolder] = useState<string>(recent[0] ?? '')
+  const [text, setText] = useState(shared.value)
+  const [isStarting, setStarting] = useState(false)
+  const [problem, setProblem] = useState<string | null>(null)
+  const selected = chosen ?? lastAgent(installed.map((each) => each.name))
+
+  useEffect(() => {
+    if (folder !== '') return
+    void data.folders().then((outcome) => {
+      if (outcome.ok)
+        setFolder((now) => (now === '' ? (outcome.value.recent[0] ?? outcome.value.path) : now))
+    })
+  }, [])
+
+  const start = async (): Promise<void> => {
+    if (selected === null || folder.trim() === '') return
+    setStarting(true)
+    setProblem(null)
+    const outcome = await data.createSession({ agent: selected, cwd: folder.trim() })
+    if (!outcome.ok) {
+      setStarting(false)
+      setProblem(outcome.refusal.message)
+      return
+    }
+    rememberAgent(selected)
+    shared.value = ''
+    if (text.trim() !== '') data.sendPrompt(outcome.value.sessionId, text)
+    go({ name: 'session', id: outcome.value.sessionId }, 'replace')
+  }
+
+  return (
+    <Screen title="New session" back={{ name: 'sessions' }}>
+      <form
+        class="form new-session"
+        onSubmit={(event) => {
+          event.preventDefault()
+          void start()
+        }}
+      >
+        <fieldset class="agent-choice">
+          <legend>Agent</legend>
+          {installed.map((each) => (
+            <label key={each.name} class="agent-option">
+              <input
+                type="radio"
+                name="agent"
+                value={each.name}
+                checked={each.name === selected}
+                onChange={() => setChosen(each.name)}
+              />
+              <AgentMark name={each.name} />
+              <span>{each.name}</span>
+            </label>
+          ))}
+          {installed.length === 0 ? (
+            <p class="note">No agent was found on the computer of the hub.</p>
+          ) : null}
+        </fieldset>
+        <FolderField folder={folder} recent={recent} onChoose={setFolder} />
+        <div class="field">
+          <label for="first-prompt">What should it do?</label>
+          <textarea
+            id="first-prompt"
+            class="input"
+            rows={4}
+            value={text}
+            placeholder="You can also say it later"
+            onInput={(event) => setText(event.currentTarget.value)}
+            onKeyDown={(event) => {
+              if (event.key !== 'Enter' || event.isComposing || event.shiftKey || isTouch.value)
+                return
+              event.preventDefault()
+              void start()
+            }}
+          />
+        </div>
+        {problem === null ? null : (
+          <p class="note bad" role="alert">
+            {problem}
+          </p>
+        )}
+        <button
+          type="submit"
+          class="button primary big"
+          disabled={isStarting || selected === null || folder.trim() === ''}
+        >
+          {isStarting ? 'Starting…' : text.trim() === '' ? 'Start' : 'Start and send'}
+        </button>
+      </form>
+    </Screen>
+  )
+}
+
+function recentFolders(): string[] {
+  return [...new Set(data.sessions.value.map((row) => row.cwd))].slice(0, 6)
+}
+
+function lastAgent(names: readonly string[]): string | null {
+  const stored = localStorage.getItem(LAST_AGENT)
+  return (
+    names.find((name) => name === stored) ??
+    names.find((name) => name !== 'demo') ??
+    names[0] ??
+    null
+  )
+}
+
+function rememberAgent(name: string): void {
+  localStorage.setItem(LAST_AGENT, name)
+}
+
+type FolderProps = { folder: string; recent: readonly string[]; onChoose: (folder: string) => void }
+
+function FolderField({ folder, recent, onChoose }: FolderProps): JSX.Element {
+  const [isOpen, setOpen] = useState(false)
+  const others = recent.filter((each) => each !== folder).slice(0, 4)
+  return (
+    <div class="field">
+      <label for="folder">Folder</label>
+      <div class="folder-input">
+        <input
+          id="folder"
+          class="input mono"
+          type="text"
+          value={folder}
+          placeholder="/path/to/project"
+          autoCapitalize="off"
+          autoCorrect="off"
+          spellcheck={false}
+          onInput={(event) => onChoose(event.currentTarget.value)}
+        />
+        <button type="button" class="button plain" onClick={() => setOpen(true)}>
+          <FolderIcon size={18} /> Browse
+        </button>
+      </div>
+      {others.length === 0 ? null : (
+        <div class="chips" role="group" aria-label="Folders of earlier sessions">
+          {others.map((each) => (
+            <button
+              key={each}
+              type="button"
+              class="chip"
+              title={each}
+              onClick={() => onChoose(each)}
+            >
+              {baseName(each)}
+            </button>
+          ))}
+        </div>
+      )}
+      {isOpen ? (
+        <FolderSheet
+          from={folder}
+          onClose={() => setOpen(false)}
+          onChoose={(path) => {
+            onChoose(path)
+            setOpen(false)
+          }}
+        />
+      ) : null}
+    </div>
+  )
+}
+
+function FolderSheet({
+  from,
+  onClose,
+  onChoose,
+}: {
+  from: string
+  onClose: () => void
+  onChoose: (path: string) => void
+}): JSX.Element {
+  const [list, setList] = useState<FolderList | null>(null)
+  const [problem, setProblem] = useState<string | null>(null)
+  const show = async (path: string | undefined): Promise<void> => {
+    const outcome = await data.folders(path)
+    if (outcome.ok) {
+      setList(outcome.value)
+      setProblem(null)
+    } else if (path !== undefined && list === null) await show(undefined)
+    else setProblem(outcome.refusal.message)
+  }
+  useEffect(() => void show(from === '' ? undefined : from), [])
+  const parent = list?.parent ?? null
+  return (
+    <Sheet title="Choose a folder" onClose={onClose}>
+      {problem === null ? null : <p class="note bad">{problem}</p>}
+      {list === null ? (
+        problem === null ? (
+          <Spinner label="Looking" />
+        ) : null
+      ) : (
+        <>
+          <div class="folder-here">
+            <IconButton
+              label="One folder up"
+              disabled={parent === null}
+              onClick={() => void show(parent ?? undefined)}
+            >
+              <BackIcon />
+            </IconButton>
+            <span class="path">{shortPath(list.path)}</span>
+          </div>
+          <ul class="list folder-list">
+            {list.folders.map((each) => (
+              <li key={each.path}>
+                <button type="button" class="list-row" onClick={() => void show(each.path)}>
+                  <FolderIcon size={18} />
+                  <span class="row-text">
+                    <span class="row-title">{each.name}</span>
+                  </span>
+                  {each.isProject ? <span class="tag">project</span> : null}
+                  <ChevronIcon size={16} />
+                </button>
+              </li>
+            ))}
+            {list.folders.length === 0 ? <li class="nothing">No folders in it.</li> : null}
+          </ul>
+          <button
+            type="button"
+            class="button primary big"
+            onClick={() => (list === null ? say('Choose a folder first') : onChoose(list.path))}
+          >
+            Use {baseName(list.path)}
+          </button>
+        </>
+      )}
+    </Sheet>
+  )
+}

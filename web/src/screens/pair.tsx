@@ -1,0 +1,128 @@
+// The first thing a new device sees: it is not let in yet.
+
+import { signal } from '@preact/signals'
+import type { JSX } from 'preact'
+import { useEffect, useState } from 'preact/hooks'
+import { data } from '../data/index.ts'
+import { Wheel } from '../ui/icons'
+import { go } from '../ui/router'
+
+const IN_LINK = /^#pair=([^&]+)/
+
+/** The code of a pairing link; taken out of the address at once, so that it stays nowhere. */
+function codeFromLink(): string {
+  const code = IN_LINK.exec(location.hash)?.[1]
+  if (code === undefined) return ''
+  history.replaceState(null, '', '/')
+  return decodeURIComponent(code)
+}
+
+/** Of the link that was opened last, here or in this page while it was open. */
+const linkCode = signal(codeFromLink())
+addEventListener('hashchange', () => {
+  const code = codeFromLink()
+  if (code !== '') linkCode.value = code
+})
+
+export function guessedName(agent: string): string {
+  const system = /iPhone|iPad|Android|Macintosh|Windows|CrOS|Linux/.exec(agent)?.[0] ?? 'Device'
+  const names: Record<string, string> = {
+    Macintosh: 'Mac',
+    CrOS: 'Chromebook',
+    Windows: 'Windows computer',
+    Linux: 'Linux computer',
+    Android: 'Android phone',
+  }
+  const browser = /Firefox|Edg|OPR|Chrome|Safari/.exec(agent)?.[0] ?? ''
+  const browsers: Record<string, string> = { Edg: 'Edge', OPR: 'Opera' }
+  return `${names[system] ?? system}${browser === '' ? '' : `, ${browsers[browser] ?? browser}`}`
+}
+
+export function PairScreen(): JSX.Element {
+  const [typed, setTyped] = useState('')
+  const [name, setName] = useState(guessedName(navigator.userAgent))
+  const [isBusy, setBusy] = useState(false)
+  const [problem, setProblem] = useState<string | null>(null)
+  const isFromLink = linkCode.value !== ''
+  const code = isFromLink ? linkCode.value : typed
+  const pair = async (): Promise<void> => {
+    setBusy(true)
+    setProblem(null)
+    const outcome = await data.pair(code.trim(), name.trim())
+    setBusy(false)
+    if (outcome.ok) go({ name: 'sessions' }, 'replace')
+    else {
+      setProblem(outcome.refusal.message)
+      linkCode.value = ''
+    }
+  }
+  useEffect(() => {
+    document.title = 'Pair this device · Quarterdeck'
+  }, [])
+  return (
+    <main class="pair" id="main">
+      <form
+        class="pair-card form"
+        onSubmit={(event) => {
+          event.preventDefault()
+          void pair()
+        }}
+      >
+        <div class="pair-mark">
+          <Wheel size={44} />
+        </div>
+        <h1>Quarterdeck</h1>
+        {isFromLink ? (
+          <p>
+            This device may come in. Give it a name, so that you know it again in the list of
+            devices.
+          </p>
+        ) : (
+          <p>
+            This device is not paired with the hub. On the hub's computer, run{' '}
+            <code>quarterdeck devices pair</code>, or use <em>Pair a device</em> on a device that is
+            in, and type the code here.
+          </p>
+        )}
+        {isFromLink ? null : (
+          <div class="field">
+            <label for="pair-code">Code</label>
+            <input
+              id="pair-code"
+              class="input pair-input"
+              value={code}
+              placeholder="XXXX-XXXX"
+              autoComplete="one-time-code"
+              autoCapitalize="characters"
+              autoCorrect="off"
+              spellcheck={false}
+              onInput={(event) => setTyped(event.currentTarget.value)}
+            />
+          </div>
+        )}
+        <div class="field">
+          <label for="pair-name">Name of this device</label>
+          <input
+            id="pair-name"
+            class="input"
+            value={name}
+            maxLength={60}
+            onInput={(event) => setName(event.currentTarget.value)}
+          />
+        </div>
+        {problem === null ? null : (
+          <p class="note bad" role="alert">
+            {problem}
+          </p>
+        )}
+        <button
+          type="submit"
+          class="button primary big"
+          disabled={isBusy || code.trim() === '' || name.trim() === ''}
+        >
+          {isBusy ? 'Pairing…' : 'Pair this device'}
+        </button>
+      </form>
+    </main>
+  )
+}

@@ -1,0 +1,306 @@
+// One session: what was said and done, what waits for an answer, and where to write.
+
+import { useSignal, type Signal } from '@preact/signals'
+import type { JSX } from 'preact'
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
+import { data, type SessionView } from '../data/index.ts'
+import { ApprovalCard, headline } from '../ui/approval'
+import { Composer } from '../ui/composer'
+import { ConnectionPill, OfflineBanner } from '../ui/connection'
+import { Message, Status, Turn } from '../ui/entries'
+import { pathEnd } from '../ui/format'
+import { ArrowDownIcon, BackIcon, ClockIcon, MoreIcon, Wheel } from '../ui/icons'
+import { Banner, Empty, IconButton, Spinner } from '../ui/kit'
+import { isVeryWide, isWide } from '../ui/media'
+import { PlanStrip } from '../ui/plan'
+import { QuestionCard } from '../ui/question'
+import { QueuedPrompts } from '../ui/queue'
+import { goBack } from '../ui/router'
+import { transcriptLines, type Line } from '../ui/rows'
+import { SessionPanel, SessionSheet } from '../ui/session_panel'
+import { RunCard, ToolCard } from '../ui/tool'
+import { VirtualList, type VirtualHandle } from '../ui/virtual'
+import { titleOf } from './sessions'
+
+export function SessionScreen({ id }: { id: string }): JSX.Element {
+  const [view, setView] = useState<SessionView | null>(null)
+  useEffect(() => {
+    const opened = data.openSession(id)
+    setView(opened)
+    return () => {
+      opened.close()
+      setView(null)
+    }
+  }, [id])
+  if (view === null || view.sessionId !== id) return <Spinner label="Opening" />
+  return <Opened key={id} view={view} />
+}
+
+/** Where in the transcript its reader is. */
+type Reading = {
+  isAtEnd: Signal<boolean>
+  isFar: Signal<boolean>
+  handle: { current: VirtualHandle | null }
+}
+type PartProps = { view: SessionView; reading: Reading }
+
+function Opened({ view }: { view: SessionView }): JSX.Element {
+  const [isSheetOpen, setSheetOpen] = useState(false)
+  const reading: Reading = {
+    isAtEnd: useSignal(true),
+    isFar: useSignal(false),
+    handle: useRef<VirtualHandle | null>(null),
+  }
+  return (
+    <div class="session">
+      <div class="session-main">
+        <Head view={view} onMore={() => setSheetOpen(true)} />
+        <OfflineBanner />
+        {isVeryWide.value ? null : <PlanStrip entries={view.state.value.plan?.entries ?? []} />}
+        <Body view={view} reading={reading} />
+        <Dock view={view} reading={reading} />
+      </div>
+      {isVeryWide.value ? <SessionPanel view={view} /> : null}
+      {isSheetOpen ? <SessionSheet view={view} onClose={() => setSheetOpen(false)} /> : null}
+    </div>
+  )
+}
+
+const STATUSES: Record<string, string> = {
+  creating: 'starting',
+  active: 'ready',
+  prompting: 'working',
+  disconnected: 'not running',
+  resuming: 'coming back',
+  closed: 'closed',
+  deleted: 'deleted',
+}
+
+/** What was said first, if it is loaded: sessions of many agents have no title. */
+function firstPrompt(view: SessionView): string | null {
+  const [first] = view.entries.value
+  if (view.hasOlder.value || first?.type !== 'message' || first.kind !== 'user') return null
+  return first.content.find((block) => block.text !== undefined)?.text?.trim().slice(0, 120) || null
+}
+
+function Head({ view, onMore }: { view: SessionView; onMore: () => void }): JSX.Element {
+  const row = view.row.value
+  const title =
+    view.state.value.info.title ??
+    row?.title ??
+    firstPrompt(view) ??
+    (row === null ? 'Session' : titleOf(row))
+  const status = view.state.value.connection.status
+  return (
+    <header class="top">
+      {isWide.value ? null : (
+        <IconButton label="Back to sessions" onClick={() => goBack({ name: 'sessions' })}>
+          <BackIcon />
+        </IconButton>
+      )}
+      <div class="top-text">
+        <h1 class="top-title">{title}</h1>
+        <p class="top-facts">
+          <span class={`working ${status}`}>{STATUSES[status] ?? status}</span>
+          {row === null ? '' : ` · ${row.agent ?? 'agent'} · ${pathEnd(row.cwd)}`}
+        </p>
+      </div>
+      <ConnectionPill />
+      <IconButton label="About this session" onClick={onMore}>
+        <MoreIcon />
+      </IconButton>
+    </header>
+  )
+}
+
+function Body({ view, reading }: PartProps): JSX.Element {
+  const phase = view.phase.value
+  if (phase === 'loading')
+    return (
+      <div class="virtual">
+        <Spinner label="Loading the session" />
+      </div>
+    )
+  if (phase === 'gone') {
+    return (
+      <div class="virtual">
+        <Empty icon={<Wheel size={40} />} title="This session is gone">
+          <p>It was deleted, or it never was here.</p>
+        </Empty>
+      </div>
+    )
+  }
+  if (phase === 'failed') {
+    return (
+      <div class="virtual">
+        <Banner
+          tone="bad"
+          action={
+            <button type="button" class="text-button" onClick={() => view.retry()}>
+              Try again
+            </button>
+          }
+        >
+          {view.problem.value?.message ?? 'The session could not be loaded.'}
+        </Banner>
+      </div>
+    )
+  }
+  return <Transcript view={view} reading={reading} />
+}
+
+function Transcript({ view, reading }: PartProps): JSX.Element {
+  const cache = useRef(new Map<string, Line>())
+  const entries = view.entries.value
+  const lines = useMemo(() => transcriptLines(entries, cache.current), [entries])
+  const folder = view.row.value?.cwd ?? ''
+  const waiting = new Set(
+    view.state.value.pendingPermissionRequests.map((request) => request.toolCall.toolCallId),
+  )
+  const onWhole = useMemo(() => (seq: number) => void view.loadWhole(seq), [view])
+  const draw = (line: Line, index: number): JSX.Element => {
+    if (line.type === 'run') return <RunCard tools={line.tools} folder={folder} onWhole={onWhole} />
+    const { entry } = line
+    switch (entry.type) {
+      case 'message':
+        return <Message entry={entry} next={line.next} onWhole={onWhole} />
+      case 'tool':
+        return (
+          <ToolCard
+            entry={entry}
+            folder={folder}
+            isWaiting={waiting.has(entry.call.toolCallId)}
+            onWhole={onWhole}
+          />
+        )
+      case 'turn':
+        return <Turn entry={entry} since={promptBefore(lines, index)} />
+      case 'status':
+        return <Status entry={entry} />
+    }
+  }
+  if (entries.length === 0) return <Fresh view={view} />
+  return (
+    <div class="transcript">
+      <VirtualList
+        rows={lines}
+        keyOf={(line) => line.key}
+        guess={guess}
+        draw={draw}
+        label="Transcript"
+        header={
+          view.hasOlder.value ? (
+            <p class="older">{view.isLoadingOlder.value ? 'Loading earlier…' : ''}</p>
+          ) : null
+        }
+        footer={<Working view={view} />}
+        onNearStart={() => {
+          if (view.hasOlder.value && !view.isLoadingOlder.value) void view.loadOlder()
+        }}
+        onStick={(isAtEnd) => {
+          reading.isAtEnd.value = isAtEnd
+          if (isAtEnd) reading.isFar.value = false
+        }}
+        onFar={() => {
+          reading.isFar.value = true
+        }}
+        handle={reading.handle}
+      />
+      {reading.isAtEnd.value ? null : (
+        <button
+          type="button"
+          class="to-end"
+          aria-label="To the end"
+          onClick={() => reading.handle.current?.toEnd()}
+        >
+          <ArrowDownIcon />
+        </button>
+      )}
+    </div>
+  )
+}
+
+function guess(line: Line): number {
+  if (line.type === 'run' || line.entry.type === 'tool') return 52
+  if (line.entry.type !== 'message' || line.entry.kind === 'thought') return 40
+  const length = line.entry.content.reduce((total, block) => total + (block.text?.length ?? 200), 0)
+  return 40 + Math.min(4000, length * 0.6)
+}
+
+function promptBefore(lines: readonly Line[], index: number): number | null {
+  for (let at = index - 1; at >= 0; at -= 1) {
+    const line = lines[at]
+    if (line?.type !== 'entry') continue
+    if (line.entry.type === 'message' && line.entry.kind === 'user') return line.entry.at
+    if (line.entry.type === 'turn') return null
+  }
+  return null
+}
+
+/** A line that says the agent works, when nothing else moves; always as high, so nothing jumps. */
+function Working({ view }: { view: SessionView }): JSX.Element {
+  const isWorking = view.state.value.connection.status === 'prompting'
+  const isWaiting = view.state.value.pendingPermissionRequests.length > 0
+  return (
+    <div class="working-line" aria-live="polite">
+      {isWorking ? (
+        <>
+          <span class="pulse" aria-hidden="true" />
+          {isWaiting ? 'Waits for your answer' : 'Working'}
+        </>
+      ) : null}
+    </div>
+  )
+}
+
+function Fresh({ view }: { view: SessionView }): JSX.Element {
+  const row = view.row.value
+  return (
+    <div class="virtual">
+      <Empty
+        icon={<Wheel size={40} />}
+        title={row === null ? 'A new session' : `${row.agent ?? 'The agent'} is ready`}
+      >
+        <p>Write below what it should do{row === null ? '' : ` in ${pathEnd(row.cwd)}`}.</p>
+      </Empty>
+    </div>
+  )
+}
+
+function Dock({ view, reading }: PartProps): JSX.Element {
+  const permissions = data.permissions.value.filter((item) => item.sessionId === view.sessionId)
+  const questions = data.questions.value.filter((item) => item.sessionId === view.sessionId)
+  const first = permissions[0]
+  const question = questions[0]
+  const waiting = permissions.length + questions.length
+  if (waiting > 0 && reading.isFar.value && !isWide.value) {
+    // Whoever reads far up needs the room on a small screen; the cards come back at the end.
+    const text = first === undefined ? 'A question' : headline(first)
+    return (
+      <div class="dock">
+        <button type="button" class="dock-bar" onClick={() => reading.handle.current?.toEnd()}>
+          <ClockIcon size={18} />
+          <span>{text}</span>
+          <strong>Answer</strong>
+        </button>
+      </div>
+    )
+  }
+  return (
+    <div class="dock">
+      {first === undefined && question === undefined ? null : (
+        <div class="dock-cards">
+          {first === undefined ? null : (
+            <ApprovalCard key={first.requestId} item={first} isInSession />
+          )}
+          {first === undefined && question !== undefined ? (
+            <QuestionCard key={question.requestId} item={question} isInSession />
+          ) : null}
+          {waiting > 1 ? <p class="note">{waiting - 1} more after this.</p> : null}
+        </div>
+      )}
+      <QueuedPrompts view={view} />
+      <Composer view={view} />
+    </div>
+  )
+}

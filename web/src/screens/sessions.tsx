@@ -1,0 +1,197 @@
+// All sessions: those that need somebody first.
+
+import { signal } from '@preact/signals'
+import type { JSX } from 'preact'
+import { data, type Group, type SessionRow } from '../data/index.ts'
+import { slowNow } from '../ui/clock'
+import { age, baseName, clock, pathEnd, timeOf } from '../ui/format'
+import { PlusIcon, SearchIcon, Wheel } from '../ui/icons'
+import { Empty, Spinner } from '../ui/kit'
+import { To } from '../ui/link'
+import { route } from '../ui/router'
+
+const GROUPS: readonly { group: Group; name: string }[] = [
+  { group: 'needs-you', name: 'Needs you' },
+  { group: 'running', name: 'Running' },
+  { group: 'idle', name: 'Idle' },
+  { group: 'done', name: 'Done' },
+]
+
+const search = signal('')
+const onlyGroup = signal<Group | null>(null)
+const onlyAgent = signal<string | null>(null)
+
+export function SessionList(): JSX.Element {
+  const all = data.sessions.value
+  if (!data.isLoaded.value && all.length === 0) return <Spinner label="Loading sessions" />
+  if (all.length === 0) return <NoSessions />
+  const shown = all.filter(matches)
+  return (
+    <>
+      <Filters all={all} />
+      <div class="session-list">
+        {GROUPS.map(({ group, name }) => {
+          const rows = shown.filter((row) => row.group === group)
+          return rows.length === 0 ? null : (
+            <section key={group} aria-labelledby={`group-${group}`}>
+              <h2 id={`group-${group}`} class="group-name">
+                {name} <span class="muted">{rows.length}</span>
+              </h2>
+              <ul>
+                {rows.map((row) => (
+                  <SessionLine key={row.sessionId} row={row} />
+                ))}
+              </ul>
+            </section>
+          )
+        })}
+        {shown.length === 0 ? <p class="nothing">No session is like that.</p> : null}
+      </div>
+    </>
+  )
+}
+
+function matches(row: SessionRow): boolean {
+  if (onlyGroup.value !== null && row.group !== onlyGroup.value) return false
+  if (onlyAgent.value !== null && row.agent !== onlyAgent.value) return false
+  const words = search.value
+    .toLowerCase()
+    .split(/\s+/)
+    .filter((word) => word !== '')
+  const text = `${row.title ?? ''} ${row.agent ?? ''} ${row.cwd}`.toLowerCase()
+  return words.every((word) => text.includes(word))
+}
+
+function Filters({ all }: { all: readonly SessionRow[] }): JSX.Element {
+  const agents = [...new Set(all.map((row) => row.agent).filter((agent) => agent !== null))]
+  const groups = GROUPS.filter(({ group }) => all.some((row) => row.group === group))
+  return (
+    <div class="filters">
+      <label class="search">
+        <SearchIcon size={18} />
+        <input
+          type="search"
+          placeholder="Search"
+          aria-label="Search sessions"
+          value={search.value}
+          onInput={(event) => {
+            search.value = event.currentTarget.value
+          }}
+        />
+      </label>
+      <div class="chips" role="group" aria-label="Filters">
+        {groups.length < 2
+          ? null
+          : groups.map(({ group, name }) => (
+              <FilterChip
+                key={group}
+                label={name}
+                isOn={onlyGroup.value === group}
+                onToggle={(isOn) => (onlyGroup.value = isOn ? group : null)}
+              />
+            ))}
+        {agents.length < 2
+          ? null
+          : agents.map((agent) => (
+              <FilterChip
+                key={agent}
+                label={agent}
+                isOn={onlyAgent.value === agent}
+                onToggle={(isOn) => (onlyAgent.value = isOn ? agent : null)}
+              />
+            ))}
+      </div>
+    </div>
+  )
+}
+
+function FilterChip(props: {
+  label: string
+  isOn: boolean
+  onToggle: (isOn: boolean) => void
+}): JSX.Element {
+  return (
+    <button
+      type="button"
+      class="chip"
+      aria-pressed={props.isOn}
+      onClick={() => props.onToggle(!props.isOn)}
+    >
+      {props.label}
+    </button>
+  )
+}
+
+const SAID: Record<Group, string> = {
+  'needs-you': 'needs you',
+  running: 'running',
+  idle: 'idle',
+  done: 'done',
+}
+
+export function titleOf(row: SessionRow): string {
+  return row.title ?? `New session in ${baseName(row.cwd)}`
+}
+
+function SessionLine({ row }: { row: SessionRow }): JSX.Element {
+  const changed = timeOf(row.updatedAt)
+  const isCurrent = route.value.name === 'session' && route.value.id === row.sessionId
+  return (
+    <li>
+      <To
+        to={{ name: 'session', id: row.sessionId }}
+        class={`session-row ${row.group}`}
+        current={isCurrent}
+      >
+        <span class={`state-dot ${row.group}`} aria-hidden="true" />
+        <span class="session-text">
+          <span class="session-title">{titleOf(row)}</span>
+          <span class="session-facts">
+            {row.agent ?? 'agent'} · {pathEnd(row.cwd)}
+          </span>
+        </span>
+        <span class="session-end">
+          <span class="aside">{SAID[row.group]}</span>
+          {changed === null ? null : (
+            <time dateTime={row.updatedAt ?? ''} title={clock(changed)}>
+              {age(changed, slowNow.value)}
+            </time>
+          )}
+          {row.waiting > 0 ? (
+            <span class="badge">
+              {row.waiting}
+              <span class="aside"> waiting</span>
+            </span>
+          ) : null}
+        </span>
+      </To>
+    </li>
+  )
+}
+
+function NoSessions(): JSX.Element {
+  return (
+    <Empty icon={<Wheel size={40} />} title="No sessions yet">
+      <p>
+        Start an agent in a folder of the computer this hub runs on. You can watch it, steer it and
+        answer it from here.
+      </p>
+      {data.may('prompt') ? (
+        <To to={{ name: 'new', agent: null }} class="button primary">
+          <PlusIcon size={18} /> New session
+        </To>
+      ) : (
+        <p class="note">This device may look only; sessions others start show up here.</p>
+      )}
+    </Empty>
+  )
+}
+
+export function NewButton(): JSX.Element | null {
+  if (!data.may('prompt') || data.sessions.value.length === 0) return null
+  return (
+    <To to={{ name: 'new', agent: null }} class="new-button">
+      <PlusIcon /> New session
+    </To>
+  )
+}

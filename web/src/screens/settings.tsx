@@ -1,0 +1,214 @@
+// How this page looks and what it may tell you.
+
+import type { JSX } from 'preact'
+import { useState } from 'preact/hooks'
+import { data, type Action, type PushKind } from '../data/index.ts'
+import { clock, timeOf } from '../ui/format'
+import { ChevronIcon, DevicesIcon } from '../ui/icons'
+import { say, Segmented, Switch } from '../ui/kit'
+import { To } from '../ui/link'
+import { Screen } from '../ui/screen'
+import { setTheme, theme, type Theme } from '../ui/theme'
+import { scopeName } from './devices'
+
+export function SettingsScreen(): JSX.Element {
+  return (
+    <Screen title="Settings">
+      <Waiting />
+      <section class="card">
+        <h2 class="group-name">Look</h2>
+        <Segmented
+          label="Colours"
+          choices={[
+            { value: 'system', label: 'System' },
+            { value: 'light', label: 'Light' },
+            { value: 'dark', label: 'Dark' },
+          ]}
+          value={theme.value}
+          onChoose={(value) => setTheme(value as Theme)}
+        />
+      </section>
+      <Notifications />
+      <ThisDevice />
+      <AboutHub />
+    </Screen>
+  )
+}
+
+const KINDS: readonly { kind: PushKind; label: string }[] = [
+  { kind: 'approvals', label: 'Approvals' },
+  { kind: 'questions', label: 'Questions' },
+  { kind: 'finished', label: 'Finished turns' },
+  { kind: 'failed', label: 'Failed turns' },
+]
+
+const TESTS = {
+  none: '',
+  sending: 'Sending…',
+  sent: 'Sent by the hub; waiting for it to arrive here…',
+  received: 'Received on this device.',
+  failed: 'It did not arrive.',
+} as const
+
+function Notifications(): JSX.Element {
+  const push = data.push.value
+  const settle = async (
+    work: Promise<{ ok: boolean; refusal?: { message: string } }>,
+  ): Promise<void> => {
+    const outcome = await work
+    if (!outcome.ok && outcome.refusal !== undefined) say(outcome.refusal.message, 'bad')
+  }
+  const isOn = push.state === 'on'
+  const isPossible = push.state === 'on' || push.state === 'off' || push.state === 'working'
+  return (
+    <section class="card">
+      <h2 class="group-name">Notifications on this device</h2>
+      {isPossible ? (
+        <Switch
+          label="Notify me"
+          note="Also when this page is closed"
+          checked={isOn}
+          disabled={push.state === 'working'}
+          onChange={(wanted) => void settle(wanted ? data.enablePush() : data.disablePush())}
+        />
+      ) : (
+        <p class="note">
+          {push.state === 'denied'
+            ? 'The browser blocks notifications of this page; allow them in its settings for this site.'
+            : 'This browser has none here. They need HTTPS or localhost; on an iPhone, add the page to the home screen first.'}
+        </p>
+      )}
+      {isOn
+        ? KINDS.map(({ kind, label }) => (
+            <Switch
+              key={kind}
+              label={label}
+              checked={push.kinds[kind]}
+              onChange={(wanted) => void settle(data.setPushKind(kind, wanted))}
+            />
+          ))
+        : null}
+      {push.problem === null ? null : <p class="note bad">{push.problem}</p>}
+      {isOn ? (
+        <div class="test-row">
+          <button type="button" class="button plain" onClick={() => void settle(data.testPush())}>
+            Send a test
+          </button>
+          <span class="muted" role="status">
+            {TESTS[push.test]}
+          </span>
+        </div>
+      ) : null}
+    </section>
+  )
+}
+
+function ThisDevice(): JSX.Element {
+  const [isSure, setSure] = useState(false)
+  const device = data.device.value
+  const leave = async (): Promise<void> => {
+    if (!isSure) {
+      setSure(true)
+      return
+    }
+    const outcome = await data.logout()
+    if (!outcome.ok) say(outcome.refusal.message, 'bad')
+  }
+  return (
+    <section class="card">
+      <h2 class="group-name">Devices</h2>
+      <To to={{ name: 'devices' }} class="list-row">
+        <DevicesIcon />
+        <span class="row-text">
+          <span class="row-title">{device?.name ?? 'This device'}</span>
+          <span class="row-note">
+            {device === null ? '' : `May: ${scopeName(device.scope).toLowerCase()}`}
+          </span>
+        </span>
+        <ChevronIcon size={18} />
+      </To>
+      <button type="button" class="text-button bad" onClick={() => void leave()}>
+        {isSure ? 'Tap again to sign out this device' : 'Sign out this device'}
+      </button>
+    </section>
+  )
+}
+
+function AboutHub(): JSX.Element | null {
+  const facts = data.facts.value
+  if (facts === null) return null
+  const started = timeOf(facts.startedAt)
+  return (
+    <section class="card">
+      <h2 class="group-name">Hub</h2>
+      <dl class="pairs">
+        <dt>Version</dt>
+        <dd>{facts.version}</dd>
+        <dt>Running since</dt>
+        <dd>{started === null ? facts.startedAt : clock(started)}</dd>
+        {facts.home === null ? null : (
+          <>
+            <dt>Data</dt>
+            <dd class="path">{facts.home}</dd>
+          </>
+        )}
+      </dl>
+    </section>
+  )
+}
+
+const WHAT: Record<Action['kind'], string> = {
+  prompt: 'A prompt',
+  'edit-prompt': 'A changed prompt',
+  'cancel-prompt': 'Cancelling a prompt',
+  'cancel-turn': 'Stopping a turn',
+  'answer-permission': 'An answer to an approval',
+  'answer-question': 'An answer to a question',
+  'set-mode': 'A change of mode',
+  'set-option': 'A change of an option',
+  'close-session': 'Closing a session',
+  'delete-session': 'Deleting a session',
+}
+
+/** What was done here and has not reached the hub. */
+function Waiting(): JSX.Element | null {
+  const actions = data.actions.value.filter(
+    (action) => action.state === 'queued' || action.state === 'failed',
+  )
+  if (actions.length === 0) return null
+  return (
+    <section class="card">
+      <h2 class="group-name">Not done yet</h2>
+      <ul>
+        {actions.map((action) => (
+          <li key={action.key} class="list-row">
+            <span class="row-text">
+              <span>{WHAT[action.kind]}</span>
+              <span class="row-note">
+                {action.state === 'queued'
+                  ? 'Will be sent when the hub is reached'
+                  : (action.refusal?.message ?? 'Failed')}
+              </span>
+            </span>
+            {action.state === 'failed' && action.refusal?.retryable === true ? (
+              <button
+                type="button"
+                class="text-button"
+                onClick={() => data.retryAction(action.key)}
+              >
+                Again
+              </button>
+            ) : null}
+            <button
+              type="button"
+              class="text-button"
+              onClick={() => data.dismissAction(action.key)}
+            >
+              {action.state === 'queued' ? 'Take back' : 'Forget'}
+            </button>
+          </li>
+        ))}
+      </ul>
+    </section>
+  )
+}

@@ -1,0 +1,231 @@
+// The page around the screens: one at a time on a phone; list, session and panel on a desktop.
+
+import type { JSX } from 'preact'
+import { useEffect } from 'preact/hooks'
+import { effect } from '@preact/signals'
+import { data } from '../data/index.ts'
+import { ConnectionPill, OfflineBanner } from '../ui/connection'
+import { moves } from '../ui/guard'
+import { AgentsIcon, InboxIcon, SessionsIcon, SettingsIcon, Wheel } from '../ui/icons'
+import { Banner, Empty, Toasts } from '../ui/kit'
+import { To } from '../ui/link'
+import { isWide } from '../ui/media'
+import { route, type Route } from '../ui/router'
+import { AgentsScreen } from './agents'
+import { DevicesScreen } from './devices'
+import { InboxScreen } from './inbox'
+import { NewSessionScreen } from './new_session'
+import { PairScreen } from './pair'
+import { SessionScreen } from './session'
+import { NewButton, SessionList, titleOf } from './sessions'
+import { SettingsScreen } from './settings'
+
+export function Shell(): JSX.Element {
+  if (data.connection.value.state === 'unpaired') return <PairScreen />
+  const here = route.value
+  const isSession = here.name === 'session'
+  return (
+    <div class={`shell ${isWide.value ? 'wide' : 'narrow'} ${isSession ? 'in-session' : ''}`}>
+      <a
+        class="skip"
+        href="#main"
+        onClick={(event) => {
+          event.preventDefault()
+          document.getElementById('main')?.focus()
+        }}
+      >
+        To the content
+      </a>
+      <Navigation here={here} />
+      {isWide.value ? <ListPane /> : null}
+      <main id="main" tabIndex={-1}>
+        <Here here={here} />
+      </main>
+      <Toasts />
+      <Announcements />
+    </div>
+  )
+}
+
+function Here({ here }: { here: Route }): JSX.Element {
+  useEffect(() => {
+    document.title = `${nameOf(here)} · Quarterdeck`
+  })
+  switch (here.name) {
+    case 'sessions':
+      return isWide.value ? <Welcome /> : <SessionsScreen />
+    case 'session':
+      return <SessionScreen id={here.id} />
+    case 'inbox':
+      return <InboxScreen request={here.request} />
+    case 'agents':
+      return <AgentsScreen />
+    case 'new':
+      return <NewSessionScreen key={here.agent} agent={here.agent} />
+    case 'devices':
+      return <DevicesScreen />
+    case 'settings':
+      return <SettingsScreen />
+  }
+}
+
+function nameOf(here: Route): string {
+  if (here.name !== 'session')
+    return {
+      sessions: 'Sessions',
+      inbox: 'Inbox',
+      agents: 'Agents',
+      new: 'New session',
+      devices: 'Devices',
+      settings: 'Settings',
+    }[here.name]
+  const row = data.sessions.value.find((each) => each.sessionId === here.id)
+  return row === undefined ? 'Session' : titleOf(row)
+}
+
+function SessionsScreen(): JSX.Element {
+  return (
+    <div class="screen">
+      <header class="top">
+        <div class="top-text brand">
+          <Wheel size={26} />
+          <h1 class="top-title big">Quarterdeck</h1>
+        </div>
+        <ConnectionPill />
+      </header>
+      <OfflineBanner />
+      <UpdateBanner />
+      <div class="scroll">
+        <SessionList />
+      </div>
+      <NewButton />
+    </div>
+  )
+}
+
+function ListPane(): JSX.Element {
+  return (
+    <aside class="list-pane" aria-label="Sessions">
+      <header class="top">
+        <div class="top-text brand">
+          <p class="top-title big">Quarterdeck</p>
+        </div>
+        <ConnectionPill />
+      </header>
+      <UpdateBanner />
+      <div class="scroll">
+        <SessionList />
+      </div>
+      <NewButton />
+    </aside>
+  )
+}
+
+function UpdateBanner(): JSX.Element | null {
+  if (!data.hasUpdate.value) return null
+  return (
+    <Banner
+      tone="plain"
+      action={
+        <button type="button" class="text-button" onClick={() => data.applyUpdate()}>
+          Reload
+        </button>
+      }
+    >
+      The hub has a newer page.
+    </Banner>
+  )
+}
+
+function Welcome(): JSX.Element {
+  const waiting = data.permissions.value.length + data.questions.value.length
+  return (
+    <div class="screen">
+      <h1 class="aside">Sessions</h1>
+      <OfflineBanner />
+      {data.sessions.value.length === 0 ? null : (
+        <Empty
+          icon={<Wheel size={48} />}
+          title={waiting > 0 ? 'Somebody waits for you' : 'All is calm'}
+        >
+          <p>
+            {waiting > 0
+              ? 'Answer what waits in the inbox, or open a session.'
+              : 'Choose a session, or start a new one.'}
+          </p>
+        </Empty>
+      )}
+    </div>
+  )
+}
+
+// ---- navigation ---------------------------------------------------------------------------------
+
+const PLACES: readonly {
+  to: Route
+  name: string
+  icon: (props: { size?: number }) => JSX.Element
+  routes: readonly string[]
+}[] = [
+  {
+    to: { name: 'sessions' },
+    name: 'Sessions',
+    icon: SessionsIcon,
+    routes: ['sessions', 'session', 'new'],
+  },
+  { to: { name: 'inbox', request: null }, name: 'Inbox', icon: InboxIcon, routes: ['inbox'] },
+  { to: { name: 'agents' }, name: 'Agents', icon: AgentsIcon, routes: ['agents'] },
+  {
+    to: { name: 'settings' },
+    name: 'Settings',
+    icon: SettingsIcon,
+    routes: ['settings', 'devices'],
+  },
+]
+
+function Navigation({ here }: { here: Route }): JSX.Element {
+  const waiting = data.permissions.value.length + data.questions.value.length
+  return (
+    <nav class="navigation" aria-label="Main">
+      {PLACES.map((place) => (
+        <To key={place.name} to={place.to} class="place" current={place.routes.includes(here.name)}>
+          <span class="place-icon">
+            <place.icon size={22} />
+            {place.name === 'Inbox' && waiting > 0 ? <span class="badge">{waiting}</span> : null}
+          </span>
+          <span>{place.name}</span>
+          {place.name === 'Inbox' && waiting > 0 ? (
+            <span class="aside">, {waiting} waiting</span>
+          ) : null}
+        </To>
+      ))}
+    </nav>
+  )
+}
+
+/** For those who cannot see a card come in. */
+function Announcements(): JSX.Element {
+  const [first] = data.permissions.value
+  const text =
+    first === undefined
+      ? ''
+      : `${first.agent ?? 'An agent'} asks for permission: ${first.call.description}`
+  return (
+    <div class="aside" role="status" aria-live="assertive">
+      {text}
+    </div>
+  )
+}
+
+/** Whenever what waits changes, buttons may have moved: see `guard`. */
+export function watchMoves(): void {
+  let before = ''
+  effect(() => {
+    const all = [...data.permissions.value, ...data.questions.value]
+      .map((item) => item.requestId)
+      .join(' ')
+    if (all === before) return
+    before = all
+    moves.value = moves.peek() + 1
+  })
+}

@@ -1,0 +1,82 @@
+// Code and output: as it is, never turned around by unseen characters, with a button to copy it.
+
+import type { JSX } from 'preact'
+import { useState } from 'preact/hooks'
+import { ansiRuns } from './ansi'
+import { CheckIcon, CopyIcon } from './icons'
+import { plural } from './format'
+import { Visible } from './visible'
+
+export function CodeBlock({
+  text,
+  language = '',
+}: {
+  text: string
+  language?: string
+}): JSX.Element {
+  return (
+    <div class="code">
+      <div class="code-head">
+        <span>{language}</span>
+        <CopyButton text={text} />
+      </div>
+      <pre tabIndex={0}>
+        <code>
+          <Visible text={text} />
+        </code>
+      </pre>
+    </div>
+  )
+}
+
+export function CopyButton({ text }: { text: string }): JSX.Element {
+  const [isDone, setDone] = useState(false)
+  const copy = async (): Promise<void> => {
+    await navigator.clipboard.writeText(text)
+    setDone(true)
+    setTimeout(() => setDone(false), 1500)
+  }
+  return (
+    <button
+      type="button"
+      class="icon-button small"
+      aria-label={isDone ? 'Copied' : 'Copy'}
+      onClick={() => void copy()}
+    >
+      {isDone ? <CheckIcon size={16} /> : <CopyIcon size={16} />}
+    </button>
+  )
+}
+
+const FEW_LINES = 24
+
+/** Output of a terminal: its end, the rest on demand. */
+export function TerminalOutput({
+  text,
+  truncated = false,
+}: {
+  text: string
+  truncated?: boolean
+}): JSX.Element {
+  const [isWhole, setWhole] = useState(false)
+  const lines = text.replace(/\n$/, '').split('\n')
+  const hidden = isWhole ? 0 : Math.max(0, lines.length - FEW_LINES)
+  const shown = hidden > 0 ? lines.slice(hidden).join('\n') : lines.join('\n')
+  return (
+    <div class="terminal">
+      {truncated && hidden === 0 ? <p class="note">The beginning is not kept.</p> : null}
+      {hidden > 0 ? (
+        <button type="button" class="text-button" onClick={() => setWhole(true)}>
+          Show {plural(hidden, 'earlier line')}
+        </button>
+      ) : null}
+      <pre tabIndex={0} aria-label="Output">
+        {ansiRuns(shown).map((run, index) => (
+          <span key={index} class={run.classes}>
+            {run.text}
+          </span>
+        ))}
+      </pre>
+    </div>
+  )
+}

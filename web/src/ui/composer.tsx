@@ -1,0 +1,186 @@
+// Where prompts are written. The text is kept on the device until it is sent.
+
+import type { JSX, TargetedKeyboardEvent } from 'preact'
+import { useLayoutEffect, useRef, useState } from 'preact/hooks'
+import { data, type ContentBlock, type SessionView } from '../data/index.ts'
+import { commandMatches } from './commands'
+import { bytes } from './format'
+import { AttachIcon, CloseIcon, SendIcon, StopIcon } from './icons'
+import { IconButton, say } from './kit'
+import { isTouch } from './media'
+import { Pickers } from './pickers'
+
+export function Composer({ view }: { view: SessionView }): JSX.Element {
+  const field = useRef<HTMLTextAreaElement>(null)
+  const files = useRef<HTMLInputElement>(null)
+  const [chosen, setChosen] = useState(0)
+  const text = view.draft.text.value
+  const attachments = view.draft.attachments.value
+  const status = view.state.value.connection.status
+  const isRunning = status === 'prompting'
+  const matches = commandMatches(view.state.value.availableCommands, text)
+  const isEmpty = text.trim() === '' && attachments.length === 0
+
+  useLayoutEffect(() => {
+    const element = field.current
+    if (element === null || CSS.supports('field-sizing', 'content')) return
+    element.style.height = 'auto'
+    element.style.height = `${Math.min(element.scrollHeight, 240)}px`
+  }, [text])
+
+  const send = (mode: 'queue' | 'interrupt'): void => {
+    if (isEmpty) return
+    const blocks: ContentBlock[] = attachments.map((each) => each.block)
+    if (text.trim() !== '') blocks.push({ type: 'text', text })
+    data.sendPrompt(view.sessionId, blocks, mode)
+    view.draft.clear()
+    field.current?.focus()
+  }
+  const complete = (name: string): void => {
+    view.draft.setText(`/${name} `)
+    setChosen(0)
+    field.current?.focus()
+  }
+  const onKeyDown = (event: TargetedKeyboardEvent<HTMLTextAreaElement>): void => {
+    if (event.isComposing) return
+    if (matches.length > 0) {
+      const step = event.key === 'ArrowDown' ? 1 : event.key === 'ArrowUp' ? -1 : 0
+      if (step !== 0) {
+        event.preventDefault()
+        setChosen((chosen + step + matches.length) % matches.length)
+        return
+      }
+      const match = matches[Math.min(chosen, matches.length - 1)]
+      if ((event.key === 'Tab' || event.key === 'Enter') && match !== undefined) {
+        event.preventDefault()
+        complete(match.name)
+        return
+      }
+    }
+    const isSend =
+      event.key === 'Enter' && !event.shiftKey && (!isTouch.value || event.ctrlKey || event.metaKey)
+    if (!isSend) return
+    event.preventDefault()
+    send('queue')
+  }
+  const attach = async (list: Iterable<File>): Promise<void> => {
+    for (const file of list) {
+      const refusal = await view.draft.attach(file)
+      if (refusal !== null) say(refusal.message, 'bad')
+    }
+  }
+
+  if (!data.may('prompt')) return <p class="composer-note">This device may look, and not write.</p>
+  return (
+    <div class="composer-wrap">
+      {matches.length === 0 ? null : (
+        <ul class="commands" id="commands" role="listbox" aria-label="Commands of the agent">
+          {matches.map((command, index) => (
+            <li
+              key={command.name}
+              id={`command-${index}`}
+              role="option"
+              aria-selected={index === chosen}
+              onPointerDown={(event) => {
+                event.preventDefault()
+                complete(command.name)
+              }}
+            >
+              <span class="command-name">/{command.name}</span>
+              <span class="muted">{command.description}</span>
+            </li>
+          ))}
+        </ul>
+      )}
+      <div class="composer">
+        {attachments.length === 0 ? null : (
+          <ul class="attachments">
+            {attachments.map((each) => (
+              <li key={each.id}>
+                <AttachIcon size={14} />
+                <span class="attachment-name">{each.name}</span>
+                <span class="muted">{bytes(each.size)}</span>
+                <IconButton
+                  label={`Remove ${each.name}`}
+                  class="small"
+                  onClick={() => view.draft.detach(each.id)}
+                >
+                  <CloseIcon size={14} />
+                </IconButton>
+              </li>
+            ))}
+          </ul>
+        )}
+        <textarea
+          ref={field}
+          rows={1}
+          value={text}
+          aria-label="Prompt"
+          placeholder={isRunning ? 'Add something; it waits for this turn' : 'What should it do?'}
+          aria-autocomplete={matches.length > 0 ? 'list' : undefined}
+          aria-controls={matches.length > 0 ? 'commands' : undefined}
+          aria-activedescendant={matches.length > 0 ? `command-${chosen}` : undefined}
+          enterkeyhint={isTouch.value ? 'enter' : 'send'}
+          onInput={(event) => view.draft.setText(event.currentTarget.value)}
+          onKeyDown={onKeyDown}
+          onPaste={(event) => {
+            const pasted = [...(event.clipboardData?.files ?? [])]
+            if (pasted.length === 0) return
+            event.preventDefault()
+            void attach(pasted)
+          }}
+        />
+        <div class="composer-row">
+          <IconButton label="Attach a file" onClick={() => files.current?.click()}>
+            <AttachIcon />
+          </IconButton>
+          <input
+            ref={files}
+            type="file"
+            multiple
+            hidden
+            onChange={(event) => {
+              void attach(event.currentTarget.files ?? [])
+              event.currentTarget.value = ''
+            }}
+          />
+          <Pickers view={view} />
+          <span class="spring" />
+          {isRunning && !isEmpty ? (
+            <button
+              type="button"
+              class="chip"
+              title="Stop this turn and send at once"
+              onClick={() => send('interrupt')}
+            >
+              Interrupt
+            </button>
+          ) : null}
+          {isRunning ? (
+            <button
+              type="button"
+              class="round stop"
+              aria-label="Stop"
+              title="Stop"
+              onClick={() => data.cancel(view.sessionId)}
+            >
+              <StopIcon />
+            </button>
+          ) : null}
+          {isRunning && isEmpty ? null : (
+            <button
+              type="button"
+              class="round send"
+              aria-label={isRunning ? 'Send after this turn' : 'Send'}
+              title={isRunning ? 'Send after this turn' : 'Send'}
+              disabled={isEmpty}
+              onClick={() => send('queue')}
+            >
+              <SendIcon />
+            </button>
+          )}
+        </div>
+      </div>
+    </div>
+  )
+}

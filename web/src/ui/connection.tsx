@@ -1,0 +1,51 @@
+// Whether what is seen is what is.
+
+import type { JSX } from 'preact'
+import { data } from '../data/index.ts'
+import { now } from './clock'
+import { plural } from './format'
+import { OfflineIcon } from './icons'
+import { Banner } from './kit'
+
+const NAMES = {
+  live: 'Live',
+  'catching-up': 'Catching up',
+  offline: 'Offline',
+  unpaired: 'Not paired',
+} as const
+
+export function ConnectionPill(): JSX.Element {
+  const { state } = data.connection.value
+  return (
+    <span class={`connection ${state}`} role="status">
+      <span class="dot" aria-hidden="true" />
+      {NAMES[state]}
+    </span>
+  )
+}
+
+/** Shown while the hub is out of reach: what waits, and when it is tried again. */
+export function OfflineBanner(): JSX.Element | null {
+  const { state, retryAt, reason } = data.connection.value
+  if (state !== 'offline') return null
+  const waiting = data.actions.value.filter((action) => action.state === 'queued').length
+  const left = retryAt === null ? null : Math.max(0, Math.ceil((retryAt - now.value) / 1000))
+  return (
+    <Banner
+      tone="warn"
+      action={
+        <button type="button" class="text-button" onClick={() => data.reconnect()}>
+          Try now
+        </button>
+      }
+    >
+      <OfflineIcon size={18} />
+      <span>
+        {waiting > 0
+          ? `Offline: ${plural(waiting, 'action')} will be sent.`
+          : (reason ?? 'The hub cannot be reached.')}
+        {left !== null && left > 0 ? ` Next try in ${left} s.` : ''}
+      </span>
+    </Banner>
+  )
+}

@@ -1,0 +1,106 @@
+// One content block of a message or of a call's result.
+
+import type { JSX } from 'preact'
+import type { ContentBlock } from '../data/index.ts'
+import { stripAnsi } from './ansi'
+import { TerminalOutput } from './code'
+import { baseName, bytes } from './format'
+import { FileIcon, GlobeIcon } from './icons'
+import { target } from './links'
+import { Markdown, Place } from './markdown'
+import { Visible } from './visible'
+
+const PICTURES = /^image\/(?:png|jpeg|gif|webp)$/
+
+type Props = { block: ContentBlock; isOutput?: boolean; isPlain?: boolean }
+
+export function Content({ block, isOutput = false, isPlain = false }: Props): JSX.Element | null {
+  switch (block.type) {
+    case 'text':
+      return <Text text={block.text ?? ''} isOutput={isOutput} isPlain={isPlain} />
+    case 'image':
+      return <Picture block={block} />
+    case 'resource_link':
+      return (
+        <Resource
+          address={block.uri ?? ''}
+          name={block.title ?? block.name ?? ''}
+          size={block.size ?? null}
+        />
+      )
+    case 'resource':
+      return (
+        <>
+          <Resource address={block.resource?.uri ?? ''} name="" size={null} />
+          {block.resource?.text === undefined ? null : (
+            <TerminalOutput text={block.resource.text} />
+          )}
+        </>
+      )
+    default:
+      return <p class="note">[{block.type}: this page cannot show it]</p>
+  }
+}
+
+function Text({
+  text,
+  isOutput,
+  isPlain,
+}: {
+  text: string
+  isOutput: boolean
+  isPlain: boolean
+}): JSX.Element {
+  if (isPlain)
+    return (
+      <p class="plain-text" dir="auto">
+        {text}
+      </p>
+    )
+  // Results of tools are mostly files and output; agents that mean markdown fence something.
+  const isMarkdown = !isOutput || /^\s*(?:```|#{1,4} |\|.*\|)/m.test(text)
+  return isMarkdown ? <Markdown text={stripAnsi(text)} /> : <TerminalOutput text={text} />
+}
+
+/** Pictures in the log itself are shown, never drawings: those can carry programs. */
+function Picture({ block }: { block: ContentBlock }): JSX.Element {
+  const type = block.mimeType ?? ''
+  if (!PICTURES.test(type) || block.data === undefined)
+    return <p class="note">[picture of the type {type}]</p>
+  return (
+    <img
+      class="picture"
+      src={`data:${type};base64,${block.data}`}
+      alt={block.uri == null ? 'Picture' : baseName(block.uri)}
+    />
+  )
+}
+
+function Resource({
+  address,
+  name,
+  size,
+}: {
+  address: string
+  name: string
+  size: number | null
+}): JSX.Element {
+  const goal = target(address)
+  const says = name === '' ? baseName(address) : name
+  return (
+    <p class="resource">
+      {goal === null ? <FileIcon size={16} /> : <GlobeIcon size={16} />}
+      {goal === null ? (
+        <span title={address}>
+          <Visible text={says} />
+        </span>
+      ) : (
+        <a href={goal.href} target="_blank" rel="noopener noreferrer nofollow">
+          <Visible text={says} />
+          {says.includes(goal.place) ? null : <Place name={goal.place} />}
+        </a>
+      )}
+      {size === null ? null : <span class="muted">{bytes(size)}</span>}
+    </p>
+  )
+}

@@ -1,0 +1,77 @@
+// Buttons that decide something: dead for a moment after what they are about has changed or moved,
+// so that a finger already on its way decides nothing.
+
+import { signal } from '@preact/signals'
+import { useEffect, useRef, useState } from 'preact/hooks'
+
+export const INERT_MILLISECONDS = 500
+export const HOLD_MILLISECONDS = 800
+export const ARMED_MILLISECONDS = 4000
+const APART_MILLISECONDS = 350
+
+/** Counts every change of what waits: a card that went may have moved another under the finger. */
+export const moves = signal(0)
+
+/** Whether buttons about `subject` are still dead. */
+export function useInert(subject: string): boolean {
+  const [isInert, setInert] = useState(true)
+  const move = moves.value
+  useEffect(() => {
+    setInert(true)
+    const timer = setTimeout(() => setInert(false), INERT_MILLISECONDS)
+    return () => clearTimeout(timer)
+  }, [subject, move])
+  return isInert
+}
+
+type Press = {
+  isArmed: boolean
+  isHeld: boolean
+  onPointerDown: () => void
+  onPointerUp: () => void
+  onPointerLeave: () => void
+  onClick: () => void
+}
+
+/** A press that counts at once, or, if `isGrave`, when held or given twice. */
+export function usePress(act: () => void, isGrave: boolean, isInert: boolean): Press {
+  const [isArmed, setArmed] = useState(false)
+  const [isHeld, setHeld] = useState(false)
+  const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined)
+  const wasHeld = useRef(false)
+  const armedAt = useRef(0)
+  useEffect(() => {
+    if (!isArmed) return undefined
+    const expiry = setTimeout(() => setArmed(false), ARMED_MILLISECONDS)
+    return () => clearTimeout(expiry)
+  }, [isArmed])
+  useEffect(() => () => clearTimeout(timer.current), [])
+  const release = (): void => {
+    clearTimeout(timer.current)
+    setHeld(false)
+  }
+  return {
+    isArmed,
+    isHeld,
+    onPointerDown: () => {
+      wasHeld.current = false
+      if (!isGrave || isInert) return
+      setHeld(true)
+      timer.current = setTimeout(() => {
+        wasHeld.current = true
+        setHeld(false)
+        act()
+      }, HOLD_MILLISECONDS)
+    },
+    onPointerUp: release,
+    onPointerLeave: release,
+    onClick: () => {
+      if (isInert || wasHeld.current) return
+      if (!isGrave) act()
+      else if (!isArmed) {
+        armedAt.current = performance.now()
+        setArmed(true)
+      } else if (performance.now() - armedAt.current >= APART_MILLISECONDS) act() // no stray double tap
+    },
+  }
+}

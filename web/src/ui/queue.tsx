@@ -1,0 +1,113 @@
+// Prompts that wait, or could not be sent.
+
+import type { JSX } from 'preact'
+import { useState } from 'preact/hooks'
+import { data, type Prompt, type SessionView } from '../data/index.ts'
+import { CloseIcon, EditIcon } from './icons'
+import { IconButton, Sheet } from './kit'
+
+export function QueuedPrompts({ view }: { view: SessionView }): JSX.Element | null {
+  const waiting = view.prompts.value.filter((prompt) => isWaiting(prompt))
+  if (waiting.length === 0) return null
+  return (
+    <ul class="queue" aria-label="Prompts that wait">
+      {waiting.map((prompt) => (
+        <Queued key={prompt.key} view={view} prompt={prompt} />
+      ))}
+    </ul>
+  )
+}
+
+function isWaiting(prompt: Prompt): boolean {
+  return (
+    prompt.state === 'queued' || prompt.state === 'sending' || prompt.action?.state === 'failed'
+  )
+}
+
+function textOf(prompt: Prompt): string {
+  return prompt.prompt.map((block) => block.text ?? `[${block.name ?? block.type}]`).join(' ')
+}
+
+function stateOf(prompt: Prompt): string {
+  if (prompt.action?.state === 'failed')
+    return prompt.action.refusal?.message ?? 'Could not be sent.'
+  if (prompt.action?.state === 'queued') return 'Not sent yet'
+  return prompt.state === 'sending' ? 'Sending' : 'Waits for this turn'
+}
+
+function Queued({ view, prompt }: { view: SessionView; prompt: Prompt }): JSX.Element {
+  const [isEditing, setEditing] = useState(false)
+  const hasFailed = prompt.action?.state === 'failed'
+  return (
+    <li class={`queued ${hasFailed ? 'failed' : ''}`}>
+      <span class="queued-text">
+        <span class="queued-line">{textOf(prompt)}</span>
+        <span class="queued-state">{stateOf(prompt)}</span>
+      </span>
+      {hasFailed ? (
+        <button
+          type="button"
+          class="text-button"
+          onClick={() => data.retryAction(prompt.action?.key ?? prompt.key)}
+        >
+          Send again
+        </button>
+      ) : null}
+      {prompt.state === 'queued' && !hasFailed ? (
+        <IconButton label="Edit this prompt" onClick={() => setEditing(true)}>
+          <EditIcon size={18} />
+        </IconButton>
+      ) : null}
+      <IconButton
+        label={hasFailed ? 'Forget this prompt' : 'Cancel this prompt'}
+        onClick={() => {
+          if (prompt.action !== null && prompt.action.state !== 'sent')
+            data.dismissAction(prompt.action.key)
+          else data.cancelQueued(view.sessionId, prompt.key)
+        }}
+      >
+        <CloseIcon size={18} />
+      </IconButton>
+      {isEditing ? (
+        <EditSheet view={view} prompt={prompt} onClose={() => setEditing(false)} />
+      ) : null}
+    </li>
+  )
+}
+
+function EditSheet({
+  view,
+  prompt,
+  onClose,
+}: {
+  view: SessionView
+  prompt: Prompt
+  onClose: () => void
+}): JSX.Element {
+  const texts = prompt.prompt.filter((block) => block.type === 'text')
+  const [text, setText] = useState(texts.map((block) => block.text ?? '').join('\n'))
+  return (
+    <Sheet title="Edit prompt" onClose={onClose}>
+      <form
+        class="form"
+        onSubmit={(event) => {
+          event.preventDefault()
+          const others = prompt.prompt.filter((block) => block.type !== 'text')
+          data.editQueued(view.sessionId, prompt.key, [...others, { type: 'text', text }])
+          onClose()
+        }}
+      >
+        <textarea
+          class="input"
+          rows={5}
+          aria-label="Prompt"
+          value={text}
+          onInput={(event) => setText(event.currentTarget.value)}
+        />
+        <button type="submit" class="button primary" disabled={text.trim() === ''}>
+          Save
+        </button>
+      </form>
+    </Sheet>
+  )
+}

@@ -1,0 +1,84 @@
+// Where the reader is: in the fragment of the address, so that the hub never sees it.
+
+import { signal } from '@preact/signals'
+
+export type Route =
+  | { name: 'sessions' }
+  | { name: 'session'; id: string }
+  | { name: 'inbox'; request: string | null }
+  | { name: 'agents' }
+  | { name: 'new'; agent: string | null }
+  | { name: 'devices' }
+  | { name: 'settings' }
+
+const PLAIN = ['agents', 'devices', 'settings'] as const
+
+export function parseRoute(fragment: string): Route {
+  const [name = '', rest] = fragment.replace(/^#?\/?/, '').split('/', 2)
+  const detail = rest === undefined || rest === '' ? null : decoded(rest)
+  if (name === 's' && detail !== null) return { name: 'session', id: detail }
+  if (name === 'inbox') return { name: 'inbox', request: detail }
+  if (name === 'new') return { name: 'new', agent: detail }
+  const plain = PLAIN.find((each) => each === name)
+  return plain === undefined ? { name: 'sessions' } : { name: plain }
+}
+
+export function hrefOf(route: Route): string {
+  switch (route.name) {
+    case 'sessions':
+      return '#/'
+    case 'session':
+      return `#/s/${encodeURIComponent(route.id)}`
+    case 'inbox':
+      return route.request === null ? '#/inbox' : `#/inbox/${encodeURIComponent(route.request)}`
+    case 'new':
+      return route.agent === null ? '#/new' : `#/new/${encodeURIComponent(route.agent)}`
+    default:
+      return `#/${route.name}`
+  }
+}
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    return text
+  }
+}
+
+/** A link from elsewhere, such as a notification, may carry the place in its path. */
+function fragmentOf(place: Location): string {
+  if (place.hash !== '' && place.hash !== '#') return place.hash
+  return place.pathname === '/' ? '' : `#${place.pathname}`
+}
+
+export const route = signal<Route>(parseRoute(fragmentOf(location)))
+let steps = 0
+
+export function go(to: Route, how: 'push' | 'replace' = 'push'): void {
+  if (how === 'replace') history.replaceState(null, '', `/${hrefOf(to)}`)
+  else {
+    steps += 1
+    history.pushState(null, '', `/${hrefOf(to)}`)
+  }
+  route.value = to
+}
+
+/** To where the reader came from; to `otherwise` if they began here. */
+export function goBack(otherwise: Route): void {
+  if (steps > 0) history.back()
+  else go(otherwise, 'replace')
+}
+
+addEventListener('popstate', () => {
+  steps = Math.max(0, steps - 1)
+  route.value = parseRoute(fragmentOf(location))
+})
+
+/** What another app has shared with this one; told once. */
+export function takeShared(): string {
+  const query = new URLSearchParams(location.search)
+  const parts = ['title', 'text', 'url'].map((name) => query.get(name)?.trim() ?? '')
+  if (location.search !== '') history.replaceState(null, '', `/${location.hash}`)
+  return [...new Set(parts.filter((part) => part !== ''))].join('\n')
+}

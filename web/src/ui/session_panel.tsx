@@ -1,0 +1,217 @@
+// What is to be known about a session besides its transcript: beside it, or in a sheet.
+
+import type { ComponentChildren, JSX } from 'preact'
+import { useState } from 'preact/hooks'
+import { data, type SessionView } from '../data/index.ts'
+import { lineDiff } from './diff'
+import { count, money, shortPath } from './format'
+import { say, Sheet } from './kit'
+import { optionsOf, Picker } from './pickers'
+import { PlanList } from './plan'
+import { go } from './router'
+import { changeOf } from './tool'
+
+export function SessionPanel({ view }: { view: SessionView }): JSX.Element {
+  return (
+    <aside class="panel" aria-label="About this session">
+      <Facts view={view} />
+    </aside>
+  )
+}
+
+export function SessionSheet({
+  view,
+  onClose,
+}: {
+  view: SessionView
+  onClose: () => void
+}): JSX.Element {
+  return (
+    <Sheet title="About this session" onClose={onClose}>
+      <Facts view={view} />
+      <Actions view={view} onClose={onClose} />
+    </Sheet>
+  )
+}
+
+function Part({ title, children }: { title: string; children: ComponentChildren }): JSX.Element {
+  return (
+    <section class="part">
+      <h2 class="part-title">{title}</h2>
+      {children}
+    </section>
+  )
+}
+
+function Facts({ view }: { view: SessionView }): JSX.Element {
+  const state = view.state.value
+  const row = view.row.value
+  const options = optionsOf(view)
+  const files = changedFiles(view)
+  return (
+    <div class="facts">
+      {state.plan === null || state.plan.entries.length === 0 ? null : (
+        <Part title="Plan">
+          <PlanList entries={state.plan.entries} />
+        </Part>
+      )}
+      <Usage view={view} />
+      {options.length === 0 ? null : (
+        <Part title="Settings">
+          {options.map((option) => (
+            <Picker key={option.id} option={option} wide />
+          ))}
+        </Part>
+      )}
+      {files.length === 0 ? null : (
+        <Part title="Changed files">
+          <ul class="changed">
+            {files.map((file) => (
+              <li key={file.path}>
+                <span class="changed-path" title={file.path}>
+                  {shortPath(file.path, row?.cwd)}
+                </span>
+                <span class="diff-tally">
+                  <span class="plus">+{file.added}</span> <span class="minus">−{file.deleted}</span>
+                </span>
+              </li>
+            ))}
+          </ul>
+        </Part>
+      )}
+      {row === null ? null : (
+        <Part title="Where">
+          <dl class="pairs">
+            <dt>Folder</dt>
+            <dd class="path">{shortPath(row.cwd)}</dd>
+            <dt>Agent</dt>
+            <dd>{row.agent ?? row.agentId ?? 'unknown'}</dd>
+            <dt>Events</dt>
+            <dd>{view.seq.value.toLocaleString()}</dd>
+          </dl>
+        </Part>
+      )}
+    </div>
+  )
+}
+
+function Usage({ view }: { view: SessionView }): JSX.Element | null {
+  const { usage, lastTurnUsage } = view.state.value
+  if (usage === null && lastTurnUsage === null) return null
+  const share = usage === null || usage.size === 0 ? 0 : Math.min(1, usage.used / usage.size)
+  return (
+    <Part title="Usage">
+      {usage === null ? null : (
+        <div class="usage">
+          <div class="usage-line">
+            <span>Context</span>
+            <span>
+              {count(usage.used)} of {count(usage.size)} · {Math.round(share * 100)} %
+            </span>
+          </div>
+          <meter
+            class={share > 0.85 ? 'high' : ''}
+            min={0}
+            max={1}
+            value={share}
+            aria-label="Context used"
+          />
+          {usage.cost === null ? null : (
+            <div class="usage-line">
+              <span>Cost</span>
+              <span>{money(usage.cost.amount, usage.cost.currency)}</span>
+            </div>
+          )}
+        </div>
+      )}
+      {lastTurnUsage?.totalTokens === undefined ? null : (
+        <div class="usage-line">
+          <span>Last turn</span>
+          <span>{count(lastTurnUsage.totalTokens)} tokens</span>
+        </div>
+      )}
+    </Part>
+  )
+}
+
+type ChangedFile = { path: string; added: number; deleted: number }
+
+/** Files that the loaded part of the transcript changed. */
+function changedFiles(view: SessionView): ChangedFile[] {
+  const files = new Map<string, ChangedFile>()
+  for (const entry of view.entries.value) {
+    if (entry.type !== 'tool' || entry.call.status === 'failed') continue
+    for (const part of entry.call.content) {
+      if (part.type !== 'diff' || part.path === undefined) continue
+      const diff = tallied(part)
+      const file = files.get(part.path) ?? { path: part.path, added: 0, deleted: 0 }
+      files.set(part.path, {
+        path: part.path,
+        added: file.added + diff.added,
+        deleted: file.deleted + diff.deleted,
+      })
+    }
+  }
+  return [...files.values()]
+}
+
+type Part = Parameters<typeof changeOf>[0]
+
+const tallies = new WeakMap<Part, { added: number; deleted: number }>()
+
+function tallied(part: Part): { added: number; deleted: number } {
+  const known = tallies.get(part)
+  if (known !== undefined) return known
+  const { added, deleted } = lineDiff(changeOf(part))
+  tallies.set(part, { added, deleted })
+  return { added, deleted }
+}
+
+function Actions({ view, onClose }: { view: SessionView; onClose: () => void }): JSX.Element {
+  const [isSure, setSure] = useState(false)
+  const status = view.state.value.connection.status
+  const isClosed = status === 'closed'
+  const reopen = async (): Promise<void> => {
+    const outcome = await data.reopenSession(view.sessionId)
+    if (!outcome.ok) say(outcome.refusal.message, 'bad')
+    onClose()
+  }
+  return (
+    <div class="sheet-actions">
+      {data.may('prompt') && !isClosed ? (
+        <button
+          type="button"
+          class="button plain"
+          onClick={() => {
+            data.closeSession(view.sessionId)
+            onClose()
+          }}
+        >
+          Close session
+        </button>
+      ) : null}
+      {data.may('prompt') && (isClosed || status === 'disconnected') ? (
+        <button type="button" class="button plain" onClick={() => void reopen()}>
+          Open again
+        </button>
+      ) : null}
+      {data.may('admin') ? (
+        <button
+          type="button"
+          class="button bad"
+          onClick={() => {
+            if (!isSure) {
+              setSure(true)
+              return
+            }
+            data.deleteSession(view.sessionId)
+            onClose()
+            go({ name: 'sessions' }, 'replace')
+          }}
+        >
+          {isSure ? 'Delete for ever? Tap again' : 'Delete session'}
+        </button>
+      ) : null}
+    </div>
+  )
+}

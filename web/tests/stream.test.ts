@@ -1,0 +1,145 @@
+import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { test } from 'node:test'
+import { Api } from '../src/data/api.ts'
+import { SseParser, type SseEvent } from '../src/data/sse.ts'
+import { Stream, type Standing } from '../src/data/stream.ts'
+import { Timeline, type WireEntry } from '../src/data/timeline.ts'
+import type { LogEvent } from '../src/protocol/types.ts'
+import { until } from './environment.ts'
+
+const recorded = new Uint8Array(readFileSync(new URL('recorded/stream.sse', import.meta.url)))
+const transcript = JSON.parse(
+  readFileSync(new URL('recorded/transcript.json', import.meta.url), 'utf8'),
+) as WireEntry[]
+
+function parsed(...pieces: Uint8Array[]): SseEvent[] {
+  const events: SseEvent[] = []
+  const parser = new SseParser((event) => events.push(event))
+  for (const piece of pieces) parser.push(piece)
+  return events
+}
+
+const ALL = parsed(recorded)
+const LOG = ALL.filter((event) => event.name === '').map((event) => JSON.parse(event.data) as LogEvent)
+
+test('a stream that is cut in two anywhere gives the same events', () => {
+  assert.ok(ALL.length > 30)
+  for (let cut = 0; cut <= recorded.length; cut += 1) {
+    assert.deepEqual(parsed(recorded.subarray(0, cut), recorded.subarray(cut)), ALL)
+  }
+})
+
+test('lines may end as on other systems', () => {
+  const other = new TextEncoder().encode(new TextDecoder().decode(recorded).replaceAll('\n', '\r\n'))
+  assert.deepEqual(parsed(other), ALL)
+})
+
+test('a log that is folded from its beginning is the transcript of the hub', () => {
+  const timeline = new Timeline('sess-1', 0, {})
+  for (const event of LOG) timeline.apply(event)
+  const expected = new Timeline('sess-1', 0, {})
+  expected.prepend(transcript)
+  assert.deepEqual(timeline.entries(), expected.entries())
+})
+
+test('wherever the hub was asked, what follows makes the same transcript', () => {
+  const whole = new Timeline('sess-1', 0, {})
+  for (const event of LOG) whole.apply(event)
+  for (let cut = 1; cut <= LOG.length; cut += 1) {
+    const before = new Timeline('sess-1', 0, {})
+    for (const event of LOG.slice(0, cut)) before.apply(event)
+    const seen = before.entries().map((entry) => structuredClone(entry)) as unknown as WireEntry[]
+    const asked = seen.map((entry) =>
+      entry.type === 'tool' ? { ...entry, terminals: {} } : entry,
+    ) as WireEntry[]
+    const state = structuredClone({ ...before.state, terminals: undefined, toolCalls: undefined })
+    const after = new Timeline('sess-1', cut, state as object)
+    after.prepend(asked)
+    for (const event of LOG) after.apply(event) // also those that it has: they count once
+    assert.deepEqual(after.entries(), whole.entries(), `cut after ${cut}`)
+  }
+})
+
+test('an entry that did not change is the same object, and one that did is another', () => {
+  const timeline = new Timeline('s', 0, {})
+  const chunk = (seq: number, text: string, messageId: string): LogEvent => ({
+    seq,
+    ts: seq,
+    type: 'agent-message-chunk',
+    sessionId: 's',
+    payload: { messageId, content: { type: 'text', text } },
+  })
+  timeline.apply(chunk(1, 'a', 'one'))
+  timeline.apply(chunk(2, 'b', 'two'))
+  const before = timeline.entries()
+  assert.equal(timeline.entries(), before)
+  timeline.apply(chunk(3, 'c', 'two'))
+  const after = timeline.entries()
+  assert.notEqual(after, before)
+  assert.equal(after[0], before[0])
+  assert.notEqual(after[1], before[1])
+  assert.deepEqual(before.map((entry) => entry.type === 'message' && entry.content[0]?.text), ['a', 'b'])
+})
+
+/** A hub of which only the stream is there: it serves what was recorded, from where it is asked. */
+function recordedHub(cuts: number[]): { fetch: typeof fetch; asked: string[] } {
+  const asked: string[] = []
+  return {
+    asked,
+    fetch: async (input) => {
+      const url = new URL(String(input), 'http://hub')
+      asked.push(url.search)
+      const after = Number(url.searchParams.get('session')?.split(':').at(-1))
+      const kept = ALL.filter(
+        (event) => event.name !== '' || (JSON.parse(event.data) as LogEvent).seq > after,
+      )
+      const lines = kept.map(
+        (event) =>
+          `${event.id ? `id: ${event.id}\n` : ''}${event.name ? `event: ${event.name}\n` : ''}data: ${event.data}\n\n`,
+      )
+      const bytes = new TextEncoder().encode(lines.join(''))
+      const cut = cuts.shift()
+      const body = new ReadableStream<Uint8Array>({
+        start(controller) {
+          controller.enqueue(cut === undefined ? bytes : bytes.subarray(0, cut))
+          if (cut !== undefined) controller.close()
+        },
+      })
+      return new Response(body)
+    },
+  }
+}
+
+test('after every cut the stream goes on where it was, and says how it stands', async () => {
+  const { fetch, asked } = recordedHub([300, 1000, 0, 1, 2500])
+  const clock = {
+    now: () => Date.now(),
+    after(ms: number, call: () => void) {
+      const timer = setTimeout(call, ms / 100)
+      return () => clearTimeout(timer)
+    },
+  }
+  const standings: Standing[] = []
+  const states: string[] = []
+  const seen: number[] = []
+  const stream = new Stream(new Api({ base: 'http://hub', fetch }), clock, {
+    onEvent: () => {},
+    onStanding: (standing) => standings.push(standing),
+    onCaughtUp: () => {},
+  })
+  stream.connection.subscribe(({ state }) => states.push(state))
+  stream.follow('sess-1', 0, {
+    onEvent: (event) => seen.push(event.seq),
+    onCaughtUp: () => {},
+    onReset: () => assert.fail('reset'),
+    onEnded: () => assert.fail('ended'),
+  })
+  stream.start()
+  await until('it is live', () => stream.connection.value.state === 'live')
+  stream.stop()
+  assert.deepEqual(seen, LOG.map((event) => event.seq))
+  assert.equal(asked.length, 6)
+  assert.ok(states.includes('catching-up') && states.includes('offline'))
+  assert.equal(standings.at(-1)?.sessions.length, 1)
+})
