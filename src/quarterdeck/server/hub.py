@@ -65,6 +65,7 @@ class Hub:
         self._is_log_failing = False
         self._stack = AsyncExitStack()
         self._unfollow: Callable[[], None] | None = None
+        self._leavers: list[Callable[[], None]] = []
 
     async def __aenter__(self) -> Self:
         """Open everything.
@@ -92,6 +93,15 @@ class Hub:
         if self._unfollow is not None:
             self._unfollow()
         return await self._stack.__aexit__(kind, error, traceback)
+
+    def before_end(self, leave: Callable[[], None]) -> None:
+        """Call `leave` when whoever serves this hub is about to end."""
+        self._leavers.append(leave)
+
+    def say_goodbye(self) -> None:
+        """Let go of everybody who follows what happens here."""
+        for leave in self._leavers:
+            leave()
 
     async def _open(self) -> None:
         options, stack = self.options, self._stack

@@ -103,6 +103,7 @@ async def serving(hub: Hub) -> AsyncIterator[Address]:
                 with _announced(hub, address):
                     yield address
             finally:
+                hub.say_goodbye()
                 server.should_exit = True
                 with anyio.move_on_after(END_SECONDS + 1, shield=True):
                     await ended.wait()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from quarterdeck.client import Client, WebSocketTransport
 from quarterdeck.errors import AcpError
-from quarterdeck.server import Hub
+from quarterdeck.server import Hub, serving
 from tests.server.api.kit import ASK, options, running, scripted
 from tests.server.streams.serving import events_of, reading
 from tests.server.streams.test_context import Phone
@@ -50,6 +52,32 @@ async def ask(port: int, path: str, token: str, origin: str = "") -> tuple[int, 
     async with reading(port, path, token=token, headers=headers, host=host) as reader:
         said = await reader.until("caught-up") if reader.status == 200 else []
         return reader.status, said
+
+
+async def test_whoever_follows_a_hub_that_ends_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = options(tmp_path / "home")
+    async with Hub(given) as hub, AsyncExitStack() as readers:
+        async with serving(hub) as address:
+            headers = {"Authorization": f"Bearer {token_of(hub)}"}
+            url = f"ws://127.0.0.1:{address.port}/api/envelope"
+            socket = await readers.enter_async_context(
+                connect(url, additional_headers=headers, proxy=None)
+            )
+            await socket.recv()
+            host = f"127.0.0.1:{address.port}"
+            reader = await readers.enter_async_context(
+                reading(address.port, "/api/events", token=token_of(hub), host=host)
+            )
+            await reader.until("caught-up")
+        (told,) = await reader.until("dropped")
+        assert "the hub ends" in told.data["reason"]
+        with pytest.raises(ConnectionClosed) as closed:
+            await socket.recv()
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1001
+    assert [each.message for each in caplog.records if each.levelno >= logging.ERROR] == []
 
 
 async def test_a_session_that_was_closed_before_the_hub_began_can_be_read(tmp_path: Path) -> None:

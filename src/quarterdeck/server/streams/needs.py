@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from quarterdeck.host import Host
@@ -32,6 +32,14 @@ class Approvals(Protocol):
         Raises:
             AcpError: `acpjs/already-answered`, or `acpjs/config-invalid` if it is no answer.
         """
+
+
+@runtime_checkable
+class Ends(Protocol):
+    """Tells when it is about to end."""
+
+    def before_end(self, leave: Callable[[], None]) -> None:
+        """Call `leave` then, so that nobody has to be cut off."""
 
 
 class Authenticator(Protocol):

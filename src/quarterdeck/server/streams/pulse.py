@@ -20,7 +20,7 @@ STALLED_TICKS: Final = 12  # that a write may wait for its reader: a minute
 class Follower:
     """One connection: sleeps until there is something to do, and is dropped if it is stuck."""
 
-    __slots__ = ("_future", "_is_due", "dropped", "quiet", "scope", "stalled")
+    __slots__ = ("_future", "_is_due", "dismissed", "dropped", "quiet", "scope", "stalled")
 
     def __init__(self) -> None:
         self.scope = anyio.CancelScope()
@@ -29,6 +29,8 @@ class Follower:
         """For how many ticks a write has been waiting."""
         self.dropped = False
         """Whether it was let go because it did not take what it was sent."""
+        self.dismissed = False
+        """Whether it was let go because the hub ends."""
         self._future: asyncio.Future[None] | None = None
         self._is_due = False
 
@@ -52,6 +54,10 @@ class Follower:
         """Whether it is time for a sign of life."""
         return self.quiet >= QUIET_TICKS
 
+    def dismiss(self) -> None:
+        self.dismissed = True
+        self.scope.cancel()
+
     def tick(self) -> None:
         self.quiet += 1
         if self.stalled is not None:
@@ -70,12 +76,15 @@ class Pulse:
         self.tick_seconds = tick_seconds
         self._followers: set[Follower] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._has_ended = False
 
     def __len__(self) -> int:
         return len(self._followers)
 
     def add(self, follower: Follower) -> None:
         self._followers.add(follower)
+        if self._has_ended:
+            follower.dismiss()
         if self._timer is None:
             self._schedule()
 
@@ -84,6 +93,12 @@ class Pulse:
         if not self._followers and self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def end(self) -> None:
+        """Let everybody go, also who comes yet: the hub ends."""
+        self._has_ended = True
+        for follower in tuple(self._followers):
+            follower.dismiss()
 
     def _schedule(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(self.tick_seconds, self._tick)

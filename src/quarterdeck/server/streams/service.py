@@ -22,7 +22,7 @@ from quarterdeck.server.streams.cursors import (
 )
 from quarterdeck.server.streams.log import Logs, SharedLog
 from quarterdeck.server.streams.many import Braid
-from quarterdeck.server.streams.needs import HasHost
+from quarterdeck.server.streams.needs import Ends, HasHost
 from quarterdeck.server.streams.packets import PacketTrack
 from quarterdeck.server.streams.pulse import TICK_SECONDS, Pulse
 from quarterdeck.server.streams.sse import Body, EventStream, notice, send_head, serve_events
@@ -71,6 +71,8 @@ class Streams:
         self.hub = hub
         self.logs = Logs(hub.host, getattr(hub, "library", None))
         self.pulse = Pulse(tick_seconds)
+        if isinstance(hub, Ends):
+            hub.before_end(self.pulse.end)
 
     @cached_property
     def endpoint(self) -> HostEndpoint:

@@ -22,7 +22,7 @@ from quarterdeck.server.streams.pulse import Follower, Pulse
 
 MOST_WAITING: Final = 16 << 20
 """Bytes of pushed frames that may wait for a client."""
-NORMAL, UNREADABLE, TOO_SLOW, FAILED = 1000, 1003, 1013, 1011
+NORMAL, GOING_AWAY, UNREADABLE, FAILED, TOO_SLOW = 1000, 1001, 1003, 1011, 1013
 _CLOSE_SECONDS: Final = 1.0
 
 OnFrame = Callable[[str | bytes], Awaitable[None]]
@@ -152,6 +152,8 @@ class Socket:
         code, reason = self._ending or (NORMAL, "")
         if self._follower.dropped:
             code, reason = TOO_SLOW, "you did not read for a minute; connect again"
+        if self._follower.dismissed:
+            code, reason = GOING_AWAY, "the hub ends; connect again"
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
             try:
                 await self._send({"type": "websocket.close", "code": code, "reason": reason})

@@ -95,6 +95,8 @@ async def serve_events(pulse: Pulse, receive: Receive, send: Send, body: Body) -
                 tasks.cancel_scope.cancel()
         if follower.dropped:
             reason = "you did not read for a minute; come again with the last id you have"
+        if follower.dismissed:
+            reason = "the hub ends; come again with the last id you have"
         if not has_left:
             await _say_goodbye(send, reason)
     finally:
