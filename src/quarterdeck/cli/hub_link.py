@@ -7,6 +7,7 @@ of the data directory keeps a second one out.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import ssl
 import stat
@@ -108,8 +109,8 @@ async def running_hub(home: Path) -> HubLink | None:
         CommandFailed: if there is one that cannot be used.
     """
     facts = _hub_facts(home / "hub.json")
-    if facts is None:
-        return None
+    if facts is None or not _is_running(home, facts.get("pid")):
+        return None  # if it was killed, it could not take the file away
     url = str(facts["url"])
     token = read_token(home)
     named = facts.get("certificate")
@@ -117,10 +118,6 @@ async def running_hub(home: Path) -> HubLink | None:
     api = HubApi(HttpExchange(url, token, certificate))
     try:
         await api.get("/api/device")
-    except CommandFailed:
-        if _is_alive(facts.get("pid")):
-            raise
-        return None  # it was killed, and could not take the file away
     except HubDeclined as error:
         if error.status == 401:
             remedy = f"is {home} the data directory of that hub? quarterdeck doctor tells more"
@@ -170,13 +167,19 @@ def read_token(home: Path) -> str:
         return stream.read(1000).strip()
 
 
-def _is_alive(pid: Any) -> bool:
-    if not isinstance(pid, int) or pid <= 0:
+def _is_running(home: Path, pid: Any) -> bool:
+    """Whether the hub that wrote `hub.json` still has its data directory.
+
+    Asked before the token is sent anywhere: after a hub was killed, anybody may have its port.
+    """
+    try:
+        lock = os.open(home / "hub.lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
         return False
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return os.pread(lock, 20, 0).decode(errors="replace").strip() == str(pid)
+    finally:
+        os.close(lock)
+    return False

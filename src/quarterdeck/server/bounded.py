@@ -53,9 +53,9 @@ class _Bounded:
         self._wait_for_head()
 
     def data_received(self, data: bytes) -> None:
-        before = self.cycle
+        before, was_in_body = self.cycle, self._is_in_body()  # its last bytes are of it, too
         super().data_received(data)  # type: ignore[misc]  # as above
-        if self.cycle is not before or self._is_in_body():
+        if was_in_body or self.cycle is not before or self._is_in_body():
             self._stop_waiting()
             return
         self._head_bytes += len(data)

@@ -167,7 +167,8 @@ def _refuse_strangers(path: Path, parts: Sequence[Tables]) -> None:
         if owner != APPLICATION_ID or "parts" not in tables:
             raise HubRefused(f"{path} belongs to another program", "choose another data directory")
         if (check := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
-            raise HubRefused(f"{path} is damaged ({check})", _SALVAGE)
+            found = " ".join(check.split())
+            raise HubRefused(f"{path} is damaged ({found})", _SALVAGE)
         known = {part.name: len(part.steps) for part in parts}
         for name, version in connection.execute("SELECT name, version FROM parts"):
             if version > known.get(name, 0):

@@ -99,7 +99,7 @@ def answer(
     changed = connection.execute(
         "UPDATE decisions SET state = 'answered', outcome = ?, kind = ?, by = ?, key = ?,"
         " decided_at = ? WHERE request_id = ? AND state = 'pending' AND digest = ?",
-        (_text(outcome), kind, _text(by), key, now(), question.request_id, question.digest),
+        (_text(outcome), _plain(kind), _text(by), key, now(), question.request_id, question.digest),
     ).rowcount
     return changed == 1
 

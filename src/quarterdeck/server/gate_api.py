@@ -283,7 +283,7 @@ def _app(handler: _Handler) -> Asgi:
         except HubDatabaseFailed:
             logger.exception("the gate could not be changed")
             message = "the hub cannot store this now; its log says why; try again later"
-            response = refusal(503, "quarterdeck/unavailable", message)
+            response = refusal(503, "quarterdeck/unavailable", message, retryable=True)
         await response(scope, receive, send)
 
     return app

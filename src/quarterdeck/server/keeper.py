@@ -25,6 +25,7 @@ from quarterdeck.protocol import (
 )
 from quarterdeck.server.database import HubDatabase
 from quarterdeck.server.known_agents import KnownAgents
+from quarterdeck.server.library import Library, SessionView
 from quarterdeck.server.refusals import not_found
 from quarterdeck.server.tables import now
 from quarterdeck.server.watch import Watch
@@ -50,8 +51,16 @@ class _Shared:
 class Keeper:
     """Starts agents and revives sessions."""
 
-    def __init__(self, host: Host, database: HubDatabase, known: KnownAgents, watch: Watch) -> None:
+    def __init__(
+        self,
+        host: Host,
+        database: HubDatabase,
+        known: KnownAgents,
+        watch: Watch,
+        library: Library,
+    ) -> None:
         self.known = known
+        self._library = library
         self._host = host
         self._database = database
         self._watch = watch
@@ -175,10 +184,11 @@ class Keeper:
 
         Raises:
             RequestRefused: if there is none.
+            AcpError: `acpjs/session-closed` if it was closed before this hub began.
         """
         session = self._host.get_session(session_id)
         if session is None:
-            raise not_found(f"session {session_id!r}", "GET /api/sessions lists those there are")
+            raise _closed(self._library.get(session_id))
         return session
 
     async def active(self, session_id: str) -> SessionSnapshotWire:
@@ -192,8 +202,7 @@ class Keeper:
         if session.status in _WORKING:
             return session
         if session.status != "disconnected":
-            message = f"session {session_id} is {session.status}; load it to open it again"
-            raise AcpError(ERROR_CODES["session_closed"], message)
+            raise _closed(session)
         await self._once(f"session {session_id}", lambda: self._revive(session_id))
         return self.session(session_id)
 
@@ -286,6 +295,11 @@ class Keeper:
         finally:
             del self._shared[what]
             shared.ended.set()
+
+
+def _closed(session: SessionSnapshotWire | SessionView) -> AcpError:
+    message = f"session {session.session_id} is {session.status}; load it to open it again"
+    return AcpError(ERROR_CODES["session_closed"], message)
 
 
 def _lacks_secrets(server: Mapping[str, Any]) -> bool:

@@ -21,7 +21,6 @@ from quarterdeck.errors import (
     QuarterdeckError,
     RequestRefused,
     RpcError,
-    StorageFailed,
 )
 from quarterdeck.host import Host
 from quarterdeck.protocol import ERROR_CODES, Event
@@ -164,7 +163,7 @@ class PromptQueue:
                     await self._run(row)
                 elif not self._awake[session_id]:
                     break
-            except HubDatabaseFailed as error:
+            except QuarterdeckError as error:  # the database; or the session went meanwhile
                 logger.warning("the prompt queue failed", extra={"reason": str(error)})
                 await anyio.sleep(RETRY_SECONDS)
         del self._awake[session_id]
@@ -173,7 +172,7 @@ class PromptQueue:
         session_id = waiting.entry.session_id
         try:
             await self._ready(session_id)
-        except (QuarterdeckError, StorageFailed) as error:
+        except QuarterdeckError as error:
             await self._refused(waiting, error)
             return
         if self._is_ending:
@@ -241,7 +240,7 @@ class PromptQueue:
         await self._end(row, "failed", seqs, error=_facts(error))
 
     async def _note_seq(self, row: Row, after: int, seqs: list[int]) -> None:
-        """Note where in the log a prompt begins, as soon as it is there."""
+        """Note where in the log a prompt begins, as soon as it is there; its end notes it again."""
         begun = anyio.Event()
 
         def look(event: Event) -> None:
@@ -249,12 +248,17 @@ class PromptQueue:
                 seqs.append(event.seq)
                 begun.set()
 
-        unsubscribe = self._host.subscribe(row.entry.session_id, after, look)
         try:
-            await begun.wait()
-        finally:
-            unsubscribe()
-        await self._database.write(lambda connection: rows.note_seq(connection, row.id, seqs[0]))
+            unsubscribe = self._host.subscribe(row.entry.session_id, after, look)
+            try:
+                await begun.wait()
+            finally:
+                unsubscribe()
+            await self._database.write(
+                lambda connection: rows.note_seq(connection, row.id, seqs[0])
+            )
+        except QuarterdeckError as error:  # the turn goes on all the same
+            logger.warning("the prompt queue failed", extra={"reason": str(error)})
 
     async def _end(
         self,

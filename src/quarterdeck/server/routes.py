@@ -67,9 +67,9 @@ def device_of(scope: MutableMapping[str, Any]) -> Device:
     return device
 
 
-def refusal(status: int, code: str, message: str) -> Response:
+def refusal(status: int, code: str, message: str, *, retryable: bool = False) -> Response:
     """Return an error as every answer of the hub has it."""
-    body = encode_json({"error": {"code": code, "message": message, "retryable": False}})
+    body = encode_json({"error": {"code": code, "message": message, "retryable": retryable}})
     return Response(body, status, media_type="application/json")
 
 

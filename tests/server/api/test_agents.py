@@ -174,6 +174,13 @@ async def test_a_closed_session_can_be_read_loaded_and_deleted_after_a_restart(
         assert listed["status"] == "closed"
         assert len(await client.events(session)) == listed["lastSeq"]
         assert (await client.get(path))["state"]["modes"]["currentModeId"] == "code"
+        for method, what, body in (
+            ("POST", "prompts", {"key": "k", "prompt": "hi"}),
+            ("PUT", "mode", {"modeId": "ask"}),
+        ):
+            refused = await client.call(method, f"{path}/{what}", body, status=409)
+            assert refused["error"]["code"] == "acpjs/session-closed"
+            assert "load it" in refused["error"]["message"]
         assert (await client.post(f"{path}/load"))["status"] == "active"
         await client.post(f"{path}/close")
     async with running(given) as (_, client):

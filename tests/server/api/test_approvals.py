@@ -117,6 +117,15 @@ async def test_buttons_are_named_by_what_they_do_and_not_by_the_agent(tmp_path: 
 
 
 @pytest.mark.slow
+async def test_an_option_of_a_kind_that_is_no_text_can_be_chosen(tmp_path: Path) -> None:
+    half = [{"optionId": "x", "name": "X", "kind": "\ud800"}]
+    async with asked(tmp_path, asking(options=half)) as (_, client, _):
+        (request,) = await client.asked()
+        chosen = {"optionId": "x", "digest": request["digest"]}
+        await client.post(f"/api/permissions/{request['requestId']}/answer", chosen)
+
+
+@pytest.mark.slow
 async def test_two_options_with_one_id_are_shown_but_no_answer_is_taken(tmp_path: Path) -> None:
     twins = [
         {"optionId": "yes", "name": "Yes", "kind": "allow_once"},

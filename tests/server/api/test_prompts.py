@@ -169,3 +169,21 @@ async def test_a_prompt_is_run_after_the_crash_of_its_agent(tmp_path: Path) -> N
         assert crashed["state"] == "failed"
         assert crashed["error"]["code"] == "acpjs/agent-exited"
         assert (await client.ended(session, "k2"))["state"] == "done"
+
+
+async def test_a_database_that_fails_while_a_prompt_runs_ends_neither_it_nor_the_hub(
+    tmp_path: Path,
+) -> None:
+    fails = (
+        "CREATE TRIGGER fails BEFORE UPDATE OF seq ON prompts"
+        " WHEN NEW.state = 'running' AND NEW.seq IS NOT NULL"
+        " BEGIN SELECT RAISE(FAIL, 'no room'); END"
+    )
+    async with running(options(tmp_path / "home", mine=scripted(ASK))) as (hub, client):
+        session = await client.session("mine", tmp_path)
+        await hub.database.write(lambda connection: connection.execute(fails))
+        await client.prompt(session, "first")
+        await allow(client)
+        entry = await client.ended(session, "first")
+        assert entry["state"] == "done"
+        assert entry["seq"] > 0  # noted with its end

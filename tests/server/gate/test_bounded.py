@@ -105,3 +105,22 @@ async def _open(hut: Hut, wire: Wire, path: str, *lines: str) -> None:
     bearer = f"Authorization: Bearer {hut.owner}"
     await wire.send(request(f"GET {path} HTTP/1.1", bearer, *lines, host=hut.served.host))
     assert (await wire.head())[0] in (101, 200)
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+async def test_the_end_of_a_long_body_is_not_taken_for_a_head(
+    tmp_path: Path, parser: Parser
+) -> None:
+    async with open_hut(tmp_path, parser) as hut, hut.served.connect() as wire:
+        body = b'"' + b"x" * (4 * bounded.HEAD_BYTES) + b'"'
+        lines = (
+            f"Authorization: Bearer {hut.owner}",
+            "Content-Type: application/json",
+            f"Content-Length: {len(body)}",
+        )
+        head = request("POST /api/deeds HTTP/1.1", *lines, host=hut.served.host)
+        with anyio.fail_after(PATIENCE):
+            for _ in range(20):
+                await wire.send(head)
+                await wire.send(body)
+                assert (await wire.reply()).status == 200

@@ -71,6 +71,15 @@ def test_every_method_has_a_scope() -> None:
     assert set(METHOD_SCOPES) == set(HOST_RPC_METHODS.values())
 
 
+async def test_a_cursor_before_the_beginning_is_the_beginning(tmp_path: Path) -> None:
+    async with served() as (host, port):
+        session_id = await opened(host, tmp_path)
+        async with peer(port) as client:
+            asked = {"subscription": "s", "sessionId": session_id, "fromSeq": -(10**30)}
+            await client.say(subscribe=asked)
+            assert (await client.hear("events"))[0]["seq"] == 1
+
+
 async def test_a_method_is_refused_to_devices_with_less_than_its_scope() -> None:
     async with served() as (_host, port):
         for scope in SCOPES:

@@ -222,7 +222,7 @@ class _Connection:
             code = error.code if isinstance(error, AcpError) else ERROR_CODES["agent_error"]
             self._fail(key, _error(code, str(error)))
             return
-        lane = _Subscription(log, asked.from_seq, key, self._on_failed)
+        lane = _Subscription(log, max(asked.from_seq, 0), key, self._on_failed)
         self._subscriptions[key] = lane
         lane.leave = log.join(partial(self._socket.due, lane))
         self._socket.due(lane)

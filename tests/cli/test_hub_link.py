@@ -1,0 +1,44 @@
+"""Which hub a command talks to, and to whom it shows the owner's token."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+
+import anyio
+import pytest
+
+from quarterdeck.cli.hub_link import running_hub
+from quarterdeck.errors import HubRefused
+from quarterdeck.server.home import locked_home
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_stranger_at_the_port_of_a_hub_that_was_killed_gets_no_token(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "home"
+    with locked_home(home), socket.create_server(("127.0.0.1", 0)) as stranger:
+        stranger.setblocking(False)
+        (home / "token").write_text("secret")
+        (home / "token").chmod(0o600)
+        # Its process has ended, and the number is another's by now; a command has the directory.
+        facts = {"url": f"http://127.0.0.1:{stranger.getsockname()[1]}", "pid": os.getppid()}
+        (home / "hub.json").write_text(json.dumps(facts))
+        with anyio.fail_after(30):
+            assert await running_hub(home) is None
+        with pytest.raises(BlockingIOError):
+            stranger.accept()
+
+
+def test_a_directory_that_another_command_uses_is_said_to_be_that(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with (
+        locked_home(home),
+        pytest.raises(HubRefused, match=r"another command is using .*quarterdeck up"),
+        locked_home(home),
+    ):
+        raise AssertionError
