@@ -59,6 +59,8 @@ OLDEST_NODE = 18
 
 # Builds the page of the hub from web/, if it has changed.
 PAGE_COMMAND = ("python", "tools/web.py")
+# Installs Chromium for the page's tests where it is missing and may be installed.
+BROWSER_COMMAND = ("python", "tools/browser.py")
 PAGE_FOLDERS = (ROOT / "web/node_modules", ROOT / "src/quarterdeck/server/page")
 
 # The README shows this line; `ci` runs it as it is written.
@@ -370,8 +372,9 @@ def checks_pass() -> bool:
 
 def ci() -> None:
     setup()
-    run(("python", "tools/browser.py"), "the tests of the page need Chromium")
     failed = [] if checks_pass() else ["check"]
+    if status_of(BROWSER_COMMAND):
+        failed.append("browser")
     tests_passed, closing_line = run_tests()
     if not tests_passed:
         failed.append("test")

@@ -1,7 +1,7 @@
 // The page around the screens: one at a time on a phone; list, session and panel on a desktop.
 
 import type { JSX } from 'preact'
-import { useEffect } from 'preact/hooks'
+import { useEffect, useRef } from 'preact/hooks'
 import { effect } from '@preact/signals'
 import { data } from '../data/index.ts'
 import { ConnectionPill, OfflineBanner } from '../ui/connection'
@@ -10,7 +10,7 @@ import { AgentsIcon, InboxIcon, SessionsIcon, SettingsIcon, Wheel } from '../ui/
 import { Banner, Empty, Toasts } from '../ui/kit'
 import { To } from '../ui/link'
 import { isWide } from '../ui/media'
-import { route, type Route } from '../ui/router'
+import { hrefOf, route, type Route } from '../ui/router'
 import { AgentsScreen } from './agents'
 import { DevicesScreen } from './devices'
 import { InboxScreen } from './inbox'
@@ -48,9 +48,16 @@ export function Shell(): JSX.Element {
 }
 
 function Here({ here }: { here: Route }): JSX.Element {
+  const place = hrefOf(here)
+  const isFirst = useRef(true)
   useEffect(() => {
     document.title = `${nameOf(here)} · Quarterdeck`
   })
+  // What was followed is gone or behind: whoever cannot see it goes on in the new screen.
+  useEffect(() => {
+    if (!isFirst.current) document.getElementById('main')?.focus({ preventScroll: true })
+    isFirst.current = false
+  }, [place])
   switch (here.name) {
     case 'sessions':
       return isWide.value ? <Welcome /> : <SessionsScreen />
