@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -12,15 +12,26 @@ from quarterdeck.errors import StorageFailed
 from quarterdeck.host.journal import HIGH_WATER, Entry, Journal
 from quarterdeck.storage import MemoryStorage, SessionMeta, Stored
 
+if TYPE_CHECKING:
+    from typing_extensions import override  # in `typing` from Python 3.12 on
+else:
+
+    def override(method: object) -> object:
+        return method
+
+
 FULL = StorageFailed("log", "the disk is full", "make room")
 
 
 class Listener:
     def __init__(self) -> None:
         self.heard: list[Any] = []
+        self.has_heard_one = anyio.Event()
 
     def publish(self, things: Sequence[Any]) -> None:
         self.heard += things
+        if 1 in things:
+            self.has_heard_one.set()
 
 
 class BusyStorage(MemoryStorage):
@@ -38,9 +49,11 @@ class BusyStorage(MemoryStorage):
         self.changed.set()
         self.changed = anyio.Event()
 
+    @override
     def append_now(self, batch: Sequence[Stored | SessionMeta]) -> bool:
         return False if self.is_busy else super().append_now(batch)
 
+    @override
     async def append(self, batch: Sequence[Stored | SessionMeta]) -> None:
         while not self.outcomes:
             await self.changed.wait()
@@ -96,8 +109,7 @@ async def test_news_of_a_failure_does_not_count_as_something_that_was_waited_for
         tasks.start_soon(settle)
         await anyio.wait_all_tasks_blocked()
         it.storage.let(FULL, None)
-        while 1 not in it.listener.heard:
-            await anyio.sleep(0.01)
+        await it.listener.has_heard_one.wait()
         await anyio.wait_all_tasks_blocked()
         assert it.listener.heard == ["failed", 1]
         assert not settled.is_set()
