@@ -115,7 +115,7 @@ class Journal:
 
     def publish_now(self, entry: Entry) -> None:
         """Publish what is not stored ahead of all that waits: news of the storage itself."""
-        self._taken += 1
+        self._done -= 1  # it is none of those that `settled` counts
         self._publish((entry,))
 
     def pressure(self) -> anyio.Event | None:
@@ -185,9 +185,7 @@ class Journal:
                 self.flush()  # in this step, if the storage can by now
             elif self._broken is None:
                 return
-            if self._relief is not None and len(self._waiting) < HIGH_WATER:
-                self._relief.set()
-                self._relief = None
+            self._relieve()
 
     async def finish(self, seconds: float) -> None:
         """Store what is left and end; a storage that keeps failing gets so many seconds."""
@@ -247,6 +245,12 @@ class Journal:
             self._progress.set()
             self._progress = None
 
+    def _relieve(self) -> None:
+        """Let those go on who were asked to stop, if little enough waits by now."""
+        if self._relief is not None and len(self._waiting) < HIGH_WATER:
+            self._relief.set()
+            self._relief = None
+
     def _take_waiting(self) -> list[Entry]:
         batch = self._waiting.copy()
         self._waiting.clear()
@@ -265,6 +269,7 @@ class Journal:
             except Exception:  # noqa: BLE001  # `run` will meet it again, and tell
                 return False
             self._publish(self._take_waiting())
+        self._relieve()  # `run` was perhaps woken for these, and finds nothing to do
         return True
 
     def _publish(self, batch: Sequence[Entry]) -> None:

@@ -43,6 +43,17 @@ async def test_the_tour_goes_on_without_what_a_mode_forbids(tmp_path: Path, mode
     assert (tmp_path / "quarterdeck-demo.txt").exists() is (mode == "safe")
 
 
+async def test_the_title_is_what_was_written_not_what_was_attached(tmp_path: Path) -> None:
+    file = {"type": "resource", "resource": {"uri": "file:///a.txt", "text": "attached"}}
+    async with at_work(tmp_path) as desk:
+        await desk.hand.call(
+            "session/prompt",
+            sessionId=desk.session_id,
+            prompt=[file, {"type": "text", "text": "What is this?"}],
+        )
+        assert desk.hand.updates("session_info_update")[0]["title"] == "What is this?"
+
+
 async def test_white_space_is_kept_exactly(tmp_path: Path) -> None:
     async with at_work(tmp_path) as desk:
         await desk.say("/say   two  spaces\n/say \n/say end")

@@ -93,7 +93,7 @@ class Engine:
                 needs_model = command[0] in ("plan", "compact")
                 model = await self.model(model_name) if needs_model else None
                 return await run_command(command[0], message, turn, work, self._workshop, model)
-            _give_title(turn, message)
+            _give_title(turn)
             answering = Answering(turn, await self.model(model_name), work, self._workshop)
             return await answering.answer(_with_initial_message(turn, work, message))
         except ModelFailed as failure:
@@ -123,10 +123,12 @@ def _with_initial_message(turn: Turn, work: Work, message: UserMessage) -> UserM
     return UserMessage(parts=(Text(text=initial), *message.parts))
 
 
-def _give_title(turn: Turn, message: UserMessage) -> None:
+def _give_title(turn: Turn) -> None:
+    """Call the session by the first line the user has written: what is attached says nothing."""
     if turn.session.title is not None:
         return
-    lines = [line.strip() for line in message.text.splitlines() if line.strip()]
+    written = [block["text"] for block in turn.prompt if block["type"] == "text"]
+    lines = [line for text in written for line in text.splitlines() if line.strip()]
     if lines:
         title = " ".join(lines[0].split())
         if len(title) > _TITLE_CHARACTERS:

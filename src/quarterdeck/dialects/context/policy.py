@@ -186,10 +186,9 @@ def _paths(given: Any, content: Sequence[Any], locations: Any) -> tuple[str, ...
         for each in (*content, *(locations if isinstance(locations, Sequence) else ()))
         if isinstance(each, Mapping) and isinstance(each.get("path"), str)
     ]
-    named = text_of(given, PATH_KEYS)
-    if isinstance(given, Mapping):
-        found += [text for key in _TARGETS if (text := text_of(given, (key,))) is not None]
-    return tuple(dict.fromkeys([*([named] if named else []), *found]))
+    # All of them: which one the tool goes by is not known here.
+    named = [text for key in (*PATH_KEYS, *_TARGETS) if (text := text_of(given, (key,)))]
+    return tuple(dict.fromkeys([*named, *found]))
 
 
 _FOLDERS: Final = ("cwd", "workdir", "working_directory", "workingDirectory", "dir_path")

@@ -69,7 +69,7 @@ class _Reader:
         self._words: list[_Word] = []
         self._writes: list[str] = []
         self._redirect: str | None = None
-        self._heredocs: list[tuple[str, bool]] = []
+        self._heredocs: list[tuple[str, bool, bool]] = []
         self._is_piped = False
         self._groups = 0
         self._names_function = False
@@ -119,15 +119,19 @@ class _Reader:
             self._at += 1
             if character == '"':
                 return
-            if character == "\\":
-                self._escape(special='$`"\\\n')
-            elif character == "$":
-                self._dollar()
-            elif character == "`":
-                self._backquote()
-            else:
-                self._add(character)
+            self._expanding(character, quotes='"')
         self.is_complete = False
+
+    def _expanding(self, character: str, *, quotes: str) -> None:
+        """Read on where only `$`, backquotes and backslashes are more than text."""
+        if character == "\\":
+            self._escape(special="$`\\\n" + quotes)
+        elif character == "$":
+            self._dollar(is_quoted=True)
+        elif character == "`":
+            self._backquote(quotes)
+        else:
+            self._add(character)
 
     def _escape(self, special: str | None = None) -> None:
         following = self._text[self._at : self._at + 1]
@@ -148,19 +152,21 @@ class _Reader:
 
     # ---- what is only known when it runs -----------------------------------------------------
 
-    def _dollar(self) -> None:
+    def _dollar(self, *, is_quoted: bool = False) -> None:
         following = self._text[self._at : self._at + 1]
         self._word.is_dynamic = self._word.is_started = True
         if following == "(":
             self._at += 1
+            self.is_complete &= self._text[self._at : self._at + 1] != "("  # arithmetic, mostly
             self._substitute(")")
         elif following == "{":
             self._at += 1
             self._braces()
-        elif following == "'":
+        elif following == "'" and not is_quoted:
             self._at += 1
             self._ansi_quotes()
         else:
+            self.is_complete &= following != "["  # old arithmetic, in which `#` is no comment
             self._add("$")
 
     def _ansi_quotes(self) -> None:
@@ -172,7 +178,11 @@ class _Reader:
         self._at = end
 
     def _braces(self) -> None:
-        """Read `${…}`; what it may run is found, what it stands for is not."""
+        """Read `${…}`; what it may run is found, what it stands for is not.
+
+        Where it ends is not known if there are quotes in it: they mean one thing inside of others
+        and another thing outside.
+        """
         self._add("${")
         while self._at < len(self._text):
             character = self._text[self._at]
@@ -180,22 +190,18 @@ class _Reader:
             if character == "}":
                 self._add("}")
                 return
-            if character == "$":
-                self._dollar()
-            elif character == "`":
-                self._backquote()
-            else:
-                self._add(character)
+            self.is_complete &= character not in "'\"\\"
+            self._expanding(character, quotes='"')
         self.is_complete = False
 
-    def _backquote(self) -> None:
+    def _backquote(self, quotes: str = "") -> None:
         self._word.is_dynamic = self._word.is_started = True
         end = self._at
         while end < len(self._text) and self._text[end] != "`":
             end += 2 if self._text[end] == "\\" else 1
         if end >= len(self._text):
             self.is_complete = False
-        inside = re.sub(r"\\([`$\\])", r"\1", self._text[self._at : end])
+        inside = re.sub(rf"\\([`$\\{quotes}])", r"\1", self._text[self._at : end])
         self._inside(inside, "")
         self._add("`…`")
         self._at = end + 1
@@ -236,34 +242,44 @@ class _Reader:
         operator, self._redirect = self._redirect or "", None
         target = "".join(word.parts)
         if operator in ("<<", "<<-"):
-            self._heredocs.append((target, word.is_quoted))
+            self._heredocs.append((target, operator == "<<-", word.is_quoted))
         elif operator == "<>" or ">" in operator:
             is_descriptor = operator == ">&" and (target.isdigit() or target == "-")
             if not is_descriptor and target not in _NO_FILE:
                 self._writes.append(target)
 
     def _heredoc_bodies(self) -> None:
-        for delimiter, is_quoted in self._heredocs:
+        for delimiter, is_indented, is_quoted in self._heredocs:
             lines = []
-            while True:
-                end = self._text.find("\n", self._at)
-                line = self._text[self._at : end if end >= 0 else None]
-                self._at = end + 1 if end >= 0 else len(self._text)
-                if line.lstrip("\t") == delimiter:
-                    break
-                lines.append(line)
-                if end < 0:
+            while (line := self._heredoc_line(is_indented, is_quoted)) != delimiter:
+                if line is None:
                     self.is_complete = False
                     break
+                lines.append(line)
             if not is_quoted:
                 self._expanded("\n".join(lines))
         self._heredocs.clear()
 
+    def _heredoc_line(self, is_indented: bool, is_quoted: bool) -> str | None:  # noqa: FBT001
+        """Return the next line of a here-document; None behind the last one."""
+        if self._at >= len(self._text):
+            return None
+        pattern = r"[^\n]*" if is_quoted else r"(?:[^\\\n]|\\.|\\$)*"
+        found = re.compile(pattern, re.DOTALL).match(self._text, self._at)
+        line = found[0] if found is not None else ""
+        self._at += len(line) + 1
+        if not is_quoted and "\\\n" in line:  # one line to most shells
+            self.is_complete = False
+            line = line.replace("\\\n", "")
+        return line.lstrip("\t") if is_indented else line
+
     def _expanded(self, body: str) -> None:
         """Find what the text of a here-document runs."""
-        inner = _Reader('"' + body.replace('"', '\\"') + '"', self._depth + 1)
-        inner.read("")
-        self.found.extend(inner.found[:-1] if inner.found else [])
+        inner = _Reader(body, self._depth + 1)
+        while inner._at < len(body):
+            inner._at += 1
+            inner._expanding(body[inner._at - 1], quotes="")
+        self.found.extend(inner.found)
         self.is_complete &= inner.is_complete
 
     # ---- where commands end ------------------------------------------------------------------
@@ -284,6 +300,7 @@ class _Reader:
             return False
         text = "".join(word.parts)
         self._names_function = text == "function"
+        self.is_complete &= not self._names_function
         return text in KEYWORDS
 
     def _end_command(self) -> None:
@@ -332,6 +349,10 @@ class _Reader:
             self._end_command()
 
     def _open_group(self) -> None:
+        if self._word.is_started or self._words or self._text[self._at : self._at + 1] == "(":
+            # A function, whose name then means something else; or arithmetic, in which `#` is no
+            # comment; or a list or a pattern.
+            self.is_complete = False
         self._end_command()
         self._groups += 1
 
