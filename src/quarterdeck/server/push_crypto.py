@@ -1,7 +1,7 @@
 """What web push needs of cryptography: messages only the browser can read (RFC 8291), and the
 signature by which its push service knows this hub (RFC 8292).
 
-`pywebpush` does the same, with an HTTP client and nine packages more (docs/adr/0020).
+`pywebpush` does the same, with an HTTP client and nine packages more (docs/adr/0019).
 """
 
 from __future__ import annotations
