@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -37,3 +38,9 @@ def _schema_checked(taping: tapes.Tapes) -> Iterator[None]:
     """Hold every message that an agent sent in this test against ACP's schema."""
     yield
     taping.check()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out agents that must be installed first, unless their marker was asked for."""
+    is_asked_for = "real_agents" in str(config.getoption("markexpr"))
+    return True if collection_path.name == "real_agents" and not is_asked_for else None

@@ -30,7 +30,10 @@ QuarterdeckError
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
+
+_DETAILS: Final = 1000  # characters of an agent's own words that a message has room for
 
 
 class QuarterdeckError(Exception):
@@ -124,6 +127,15 @@ class RpcError(QuarterdeckError):
         self.code = code
         self.message = message
         self.data = data
+
+    @property
+    def explanation(self) -> str:
+        """The message and what came with it: "Internal error" alone helps nobody."""
+        details = self.data.get("details") if isinstance(self.data, Mapping) else self.data
+        if not isinstance(details, str) or not details.strip() or details in self.message:
+            return self.message
+        shown = details if len(details) <= _DETAILS else f"{details[:_DETAILS]}..."
+        return f"{self.message}: {shown}"
 
 
 class StorageRefused(QuarterdeckError):

@@ -64,6 +64,35 @@ def test_programs_get_every_event_and_the_result_as_the_last_line(desk: Desk) ->
     )
 
 
+def test_a_session_that_its_agent_loads_is_not_told_again(tmp_path: Path) -> None:
+    old = [{"user": "hello"}, {"say": "An old answer."}]
+    desk = Desk(tmp_path, agent_toml("loads", {"say": "It was {prompt}."}, load=old))
+    assert "It was hello." in desk.run("run", "loads", "hello").stdout
+    (session,) = desk.json("sessions")["sessions"]
+    again = desk.run("run", "--session", session["shortId"], "more")
+    assert (again.returncode, again.stdout) == (0, "> more\n\nIt was more.\n"), again.stderr
+    whole = desk.run("run", "--json", "--session", session["shortId"], "even more").stdout
+    kinds = [json.loads(line)["type"] for line in whole.splitlines()]
+    assert {"session-reset", "prompt-finished"} <= set(kinds)
+
+
+@pytest.mark.parametrize(
+    ("agent", "words"),
+    [
+        ("cannot", "the agent refused: Internal error: may not run as root"),
+        ("breaks", "the agent failed: Internal error: no model"),
+    ],
+)
+def test_what_an_agent_says_about_its_error_is_shown(
+    tmp_path: Path, agent: str, words: str
+) -> None:
+    refusal = {"fail": "Internal error", "data": {"details": "may not run as root"}}
+    failure = {"fail": "Internal error", "data": {"details": "no model"}}
+    toml = agent_toml("cannot", methods={"session/new": [refusal]}) + agent_toml("breaks", failure)
+    done = Desk(tmp_path, toml).run("run", agent, "hello")
+    assert (done.returncode, words in done.stdout + done.stderr) == (1, True), done
+
+
 @pytest.mark.parametrize(
     ("agent", "status", "words"),
     [

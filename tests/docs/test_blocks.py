@@ -32,6 +32,7 @@ SHOWN_ONLY = frozenset({"text", "mermaid", "toml"})
 NOT_RUN_HERE = {
     "python3 dev.py test": "would run itself; `dev.py ci` runs it, see test_commands.py",
     "python3 dev.py test tests/wire -k framing": "the same with arguments for pytest",
+    "python3 dev.py test -m real_agents -k goose": "needs an agent that somebody else wrote",
     "python3 dev.py check": "`dev.py ci` does the same, see test_commands.py",
     "python3 dev.py ci": ".ci/run is this command, see test_commands.py",
     "python3 dev.py setup": "every other command begins with it",

@@ -97,7 +97,7 @@ class AcpSession:
         except RpcError as error:
             facts = {"code": error.code, "message": error.message, "data": error.data}
             code = ERROR_CODES["agent_error"]
-            raise AcpError(code, f"the agent refused: {error.message}", data=facts) from error
+            raise AcpError(code, f"the agent refused: {error.explanation}", data=facts) from error
 
     async def _execute(self, command: ACPCommand) -> None:
         match command:

@@ -13,6 +13,7 @@ from quarterdeck.cli.asking import KEYS, question
 from quarterdeck.cli.demo_text import ASCII_MARKS, UNICODE_MARKS, Line, body, chunk_text, summary
 from quarterdeck.cli.screen import Screen, say
 from quarterdeck.cli.text import cells, one_line, plain, shortened, wrapped
+from quarterdeck.errors import RpcError
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import Event, SessionState, encode_event
 
@@ -233,7 +234,8 @@ class StoryView:
         error = payload.get("error")
         if isinstance(error, Mapping):
             self._paragraph()
-            self._line(f"the agent failed: {one_line(error.get('message'))}", "bad")
+            told = RpcError(0, str(error.get("message")), error.get("data"))
+            self._line(f"the agent failed: {one_line(told.explanation)}", "bad")
         elif payload.get("stopReason") not in _QUIET_STOPS:
             self._paragraph()
             self._line(f"the turn ended: {one_line(payload.get('stopReason'))}", "warn")

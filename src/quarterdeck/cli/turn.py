@@ -84,6 +84,7 @@ class Turn:
         self._state = initial_state("")
         self._news = anyio.Event()
         self._last_end = 0  # the number of the last event that ended a turn
+        self._is_retelling = False
         self._is_leaving = False
         self._is_interrupted = False
         self._declined: set[str] = set()
@@ -183,12 +184,21 @@ class Turn:
 
     def _take(self, event: Event) -> None:
         self._state = reduce(self._state, event)
-        self._view.event(event, self._state)
+        if self._errand.is_json or not self._is_retold(event):
+            self._view.event(event, self._state)
         self._desk.on_event(event)
         if event.type in ("prompt-finished", "session-status-change"):
             if event.type == "prompt-finished":
                 self._last_end = event.seq
             self._news.set()
+
+    def _is_retold(self, event: Event) -> bool:
+        """Whether it is old: an agent that loads a session tells all of it, up to its status."""
+        if event.type == "session-reset":
+            self._is_retelling = True
+        elif event.type == "session-status-change":
+            self._is_retelling = False
+        return self._is_retelling
 
     def _look_at_questions(self, client: Client) -> None:
         """Questions that want more than a key are for other surfaces."""

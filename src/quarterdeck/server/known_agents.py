@@ -23,7 +23,7 @@ WELL_KNOWN: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "dcode": ("dcode", ("--acp",)),
     "droid": ("droid", ("exec", "--output-format", "acp")),
     "fast-agent": ("fast-agent-acp", ()),
-    "gemini": ("gemini", ("--experimental-acp",)),
+    "gemini": ("gemini", ("--acp",)),
     "goose": ("goose", ("acp",)),
     "grok": ("grok", ("agent", "--no-leader", "stdio")),
     "hermes": ("hermes-acp", ()),
@@ -32,7 +32,7 @@ WELL_KNOWN: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "opencode": ("opencode", ("acp",)),
     "openhands": ("openhands", ("acp", "--override-with-envs")),
     "pi": ("pi-acp", ()),
-    "qwen": ("qwen", ("--experimental-acp",)),
+    "qwen": ("qwen", ("--acp",)),
     "vibe": ("vibe-acp", ()),
 }
 """How agents that people have are started: program and arguments."""

@@ -20,7 +20,7 @@ class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     command: str
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}
-    """On top of the few variables that every agent gets."""
+    """On top of what the hub itself was started with."""
     cwd: str | None = None
     """Where its process runs; sessions have folders of their own."""
 

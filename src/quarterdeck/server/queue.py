@@ -304,7 +304,7 @@ def _facts(error: Exception) -> PromptError:
         case AcpError() | RequestRefused():
             return PromptError(code=str(error.code), message=error.message)
         case RpcError():
-            message = f"the agent refused: {error.message}"
+            message = f"the agent refused: {error.explanation}"
             return PromptError(code=str(ERROR_CODES["agent_error"]), message=message)
         case _:
             return PromptError(code="quarterdeck/failed", message=str(error))

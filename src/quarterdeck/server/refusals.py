@@ -57,7 +57,7 @@ def refusal_of(error: Exception) -> Response:
             return error_response(status, error.code, error.message, **facts)
         case RpcError():
             data = {"code": error.code, "message": error.message, "data": error.data}
-            message = f"the agent refused: {error.message}"
+            message = f"the agent refused: {error.explanation}"
             code = ERROR_CODES["agent_error"]
             return error_response(_AGENT_FAILED, code, message, data=data)
         case StorageFailed():

@@ -108,7 +108,7 @@ class _Handler(BaseHTTPRequestHandler):
                 is_chunk = answer.cut == "unfinished"
                 self.wfile.write(b"%x\r\n%b\r\n" % (len(event), event) if is_chunk else event)
                 self.wfile.flush()
-        except _EndsHere:
+        except EndsHere:
             if answer.stalls:
                 provider.released.wait(30)
             if answer.cut == "reset":
@@ -136,13 +136,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _events(self, answer: Answer, body: Json) -> Iterator[bytes]:
         if self.path.endswith("/messages"):
-            return _anthropic(answer)
+            return anthropic_events(answer, body)
         if self.path.endswith("/chat/completions"):
-            return _openai(answer, body)
-        return _google(answer)
+            return openai_events(answer, body)
+        return google_events(answer)
 
 
-class _EndsHere(Exception):
+class EndsHere(Exception):
     """The stream ends in the middle."""
 
 
@@ -152,7 +152,7 @@ def _text(answer: Answer) -> Iterator[str | bytes]:
     if answer.garbage:
         yield answer.garbage
     if answer.cut or answer.stalls:
-        raise _EndsHere
+        raise EndsHere
     yield answer.text[half:]
 
 
@@ -164,7 +164,7 @@ def _data(value: Any) -> bytes:
     return b"data: " + (value if isinstance(value, bytes) else json.dumps(value).encode()) + b"\n\n"
 
 
-def _openai(answer: Answer, body: Json) -> Iterator[bytes]:
+def openai_events(answer: Answer, body: Json) -> Iterator[bytes]:
     base = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "fake"}
 
     def chunk(delta: Json, finish: str | None = None) -> bytes:
@@ -190,7 +190,7 @@ def _openai(answer: Answer, body: Json) -> Iterator[bytes]:
     yield _data(b"[DONE]")
 
 
-def _anthropic(answer: Answer) -> Iterator[bytes]:
+def anthropic_events(answer: Answer, body: Json) -> Iterator[bytes]:
     def event(kind: str, **rest: Any) -> bytes:
         return f"event: {kind}\n".encode() + _data({"type": kind, **rest})
 
@@ -218,8 +218,9 @@ def _anthropic(answer: Answer) -> Iterator[bytes]:
                 yield event("content_block_delta", index=index, delta=delta)
         yield event("content_block_stop", index=index)
         index += 1
+    prefix = f"toolu_{len(body['messages'])}"
     for number, (name, arguments) in enumerate(answer.calls):
-        block: Json = {"type": "tool_use", "id": f"toolu_{number}", "name": name, "input": {}}
+        block: Json = {"type": "tool_use", "id": f"{prefix}_{number}", "name": name, "input": {}}
         yield event("content_block_start", index=index, content_block=block)
         delta = {"type": "input_json_delta", "partial_json": _written(arguments)}
         yield event("content_block_delta", index=index, delta=delta)
@@ -232,7 +233,7 @@ def _anthropic(answer: Answer) -> Iterator[bytes]:
     yield event("message_stop")
 
 
-def _google(answer: Answer) -> Iterator[bytes]:
+def google_events(answer: Answer) -> Iterator[bytes]:
     tokens = {"promptTokenCount": answer.input_tokens, "candidatesTokenCount": 10}
 
     def chunk(parts: list[Json], finish: str | None = None) -> bytes:

@@ -175,6 +175,8 @@ COMMAND_RISKS = {
         "bash <(curl x)",
         'sh -c "$(curl x)"',
         "git push -f origin main",
+        ":(){ :|:& };:",
+        "bomb () { bomb | bomb & }; bomb",
     ],
 }
 

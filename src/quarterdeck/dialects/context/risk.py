@@ -5,7 +5,7 @@
     high      deletes, ends, changes rights or owners, becomes another user, rewrites history,
               writes where the system or the account is configured, runs what was piped into it
     critical  deletes everything, formats, writes to a device, runs what was just downloaded,
-              force-pushes the main branch
+              force-pushes the main branch, starts itself without end
 
 A line is as dangerous as the worst of its commands. Programs are looked for behind `sudo`, `env`,
 `xargs`, `sh -c` and the like. What cannot be read is never low.
@@ -31,6 +31,10 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+# A function that starts itself twice, and does not wait for that.
+_FORK_BOMB: Final = re.compile(
+    r"(?<!\w)([\w:.]{1,64})\s{0,9}\(\s{0,9}\)\s{0,9}\{[^}]{0,200}?(?<!\w)\1\s{0,9}(\|\s{0,9}\1\s{0,9})?&"
+)
 LEVELS: Final[tuple[RiskLevel, ...]] = ("low", "medium", "high", "critical")
 _RANKS: Final[Mapping[RiskLevel, int]] = {level: rank for rank, level in enumerate(LEVELS)}
 
@@ -143,6 +147,8 @@ def _risk_of_line(line: str) -> RiskLevel:
     levels += _risks_of_the_whole(runs)
     if not parsed.is_complete or not parsed.commands:
         levels.append("medium")
+    if len(line) <= REMEMBERED and _FORK_BOMB.search(line):
+        levels.append("critical")
     return worst(levels)
 
 

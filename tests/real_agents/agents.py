@@ -1,0 +1,188 @@
+"""Agents that other people wrote: where they come from, and how they reach our model server."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+VARIABLE: Final = "QUARTERDECK_REAL_AGENTS"
+Files = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RealAgent:
+    name: str
+    package: str
+    """Of npm, with its version."""
+    program: str
+    args: tuple[str, ...] = ()
+    environ: Callable[[str], Mapping[str, str]] = lambda url: {}
+    """What it needs of the environment, given the address of the model server."""
+    files: Callable[[str], Files] = lambda url: {}
+    """What it needs in the home of its user: text, or anything for JSON."""
+    after_rejection: tuple[int, ...] = (0,)
+    """With what `run` may end when a call was rejected."""
+    reopens: bool = True
+    """Whether a new process of it can go on with a session."""
+
+    def command(self, folder: Path) -> Path:
+        """Return its program in the folder of agents."""
+        return folder / self.name / "node_modules" / self.program
+
+    def installation(self, folder: Path) -> str:
+        """Return what installs it."""
+        return f"npm install --prefix {folder / self.name} {self.package}"
+
+    def configuration(self, folder: Path, url: str) -> str:
+        """Return its part of hub.toml."""
+        environ = ", ".join(
+            f"{name} = {json.dumps(text)}" for name, text in self.environ(url).items()
+        )
+        return (
+            f"[agents.{self.name}]\n"
+            f"command = {json.dumps(str(self.command(folder)))}\n"
+            f"args = {json.dumps(self.args)}\n"
+            f"env = {{ {environ} }}\n"
+        )
+
+    def settle(self, home: Path, url: str) -> None:
+        """Write its own configuration."""
+        for name, content in self.files(url).items():
+            path = home / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            text = content if isinstance(content, str) else json.dumps(content)
+            path.write_text(text, encoding="utf-8")
+
+
+def agents_folder() -> Path:
+    """Return where agents are installed, each in a folder of its own."""
+    if named := os.environ.get(VARIABLE):
+        return Path(named)
+    return Path.home() / ".cache" / "quarterdeck" / "real-agents"
+
+
+def _goose_environ(url: str) -> Mapping[str, str]:
+    return {
+        "OPENAI_HOST": url,
+        "OPENAI_API_KEY": "sk-fake",
+        "GOOSE_DISABLE_KEYRING": "1",
+        "GOOSE_MODE": "approve",
+        "GOOSE_TELEMETRY_ENABLED": "false",
+    }
+
+
+_GOOSE_CONFIG: Final = """\
+GOOSE_PROVIDER: openai
+GOOSE_MODEL: gpt-4o
+GOOSE_MODE: approve
+GOOSE_TELEMETRY_ENABLED: false
+extensions:
+  developer: {enabled: true, type: builtin, name: developer, timeout: 300, bundled: true}
+"""
+
+
+def _qwen_environ(url: str) -> Mapping[str, str]:
+    return {
+        "OPENAI_API_KEY": "sk-fake",
+        "OPENAI_BASE_URL": f"{url}/v1",
+        "OPENAI_MODEL": "fake-model",
+        "QWEN_CODE_NO_RELAUNCH": "true",
+    }
+
+
+def _claude_environ(url: str) -> Mapping[str, str]:
+    return {
+        "ANTHROPIC_BASE_URL": url,
+        "ANTHROPIC_API_KEY": "sk-ant-fake",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "DISABLE_AUTOUPDATER": "1",
+        "ENABLE_TOOL_SEARCH": "false",
+        "IS_SANDBOX": "",  # root may not have it
+    }
+
+
+def _gemini_environ(url: str) -> Mapping[str, str]:
+    return {
+        "GEMINI_API_KEY": "fake",
+        "GOOGLE_GEMINI_BASE_URL": url,
+        "GEMINI_MODEL": "gemini-2.5-flash",
+        "GEMINI_CLI_NO_RELAUNCH": "true",
+        "GEMINI_CLI_TRUST_WORKSPACE": "true",
+        "GEMINI_TELEMETRY_ENABLED": "false",
+    }
+
+
+def _quiet(kind: str) -> Any:
+    """Return the settings of gemini, and of qwen, which is made from it."""
+    return {
+        "security": {"auth": {"selectedType": kind}, "folderTrust": {"enabled": False}},
+        "privacy": {"usageStatisticsEnabled": False},
+        "telemetry": {"enabled": False},
+        "general": {"disableAutoUpdate": True, "enableAutoUpdate": False},
+    }
+
+
+def _opencode_config(url: str) -> Any:
+    model = {"name": "Fake", "tool_call": True, "limit": {"context": 200000, "output": 8000}}
+    options = {"baseURL": f"{url}/v1", "apiKey": "sk-fake"}
+    provider = {"npm": "@ai-sdk/openai-compatible", "name": "Fake", "options": options}
+    return {
+        "autoupdate": False,
+        "share": "disabled",
+        "model": "fake/fake-model",
+        "small_model": "fake/fake-model",
+        "permission": {"edit": "ask", "bash": "ask", "webfetch": "ask"},
+        "provider": {"fake": {**provider, "models": {"fake-model": model}}},
+    }
+
+
+AGENTS: Final = (
+    RealAgent(
+        name="goose",
+        package="@aaif/goose-binary-linux-x64@1.52.0",
+        program="@aaif/goose-binary-linux-x64/bin/goose",
+        args=("acp",),
+        environ=_goose_environ,
+        files=lambda url: {".config/goose/config.yaml": _GOOSE_CONFIG},
+    ),
+    RealAgent(
+        name="qwen",
+        package="@qwen-code/qwen-code@0.24.4",
+        program=".bin/qwen",
+        args=("--acp",),
+        environ=_qwen_environ,
+        files=lambda url: {".qwen/settings.json": _quiet("openai")},
+    ),
+    RealAgent(
+        name="claude",
+        package="@agentclientprotocol/claude-agent-acp@0.99.1",
+        program=".bin/claude-agent-acp",
+        environ=_claude_environ,
+    ),
+    RealAgent(
+        name="gemini",
+        package="@google/gemini-cli@0.61.0",
+        program=".bin/gemini",
+        args=("--acp",),
+        environ=_gemini_environ,
+        files=lambda url: {".gemini/settings.json": _quiet("gemini-api-key")},
+        reopens=False,  # it can once; then its file of the session is gone
+    ),
+    RealAgent(
+        name="opencode",
+        package="opencode-ai@1.18.33",
+        program=".bin/opencode",
+        args=("acp",),
+        environ=lambda url: {
+            "OPENCODE_DISABLE_AUTOUPDATE": "1",
+            "OPENCODE_DISABLE_MODELS_FETCH": "1",
+            "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+            "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
+        },
+        files=lambda url: {".config/opencode/opencode.json": _opencode_config(url)},
+    ),
+)

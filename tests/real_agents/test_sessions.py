@@ -1,0 +1,237 @@
+"""Agents that people use, run as people run them; the model behind them is ours.
+
+`python3 dev.py test -m real_agents` runs these, `-k goose` those of one agent; docs/agents.md tells
+what they found out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.kit import SECONDS, Desk
+from tests.real_agents.agents import AGENTS, VARIABLE, RealAgent, agents_folder
+from tests.real_agents.model_server import ENDED, FIRST_HALF, model_server
+
+pytestmark = [pytest.mark.real_agents, pytest.mark.timeout(300)]
+
+CHOICES = "d details > "
+CANCELLED = 130
+
+
+@pytest.fixture(params=AGENTS, ids=lambda agent: agent.name)
+def agent(request: pytest.FixtureRequest) -> RealAgent:
+    chosen: RealAgent = request.param
+    if not chosen.command(agents_folder()).exists():
+        how = chosen.installation(agents_folder())
+        pytest.fail(
+            f"{chosen.name} is not installed in {agents_folder()} (${VARIABLE} names another"
+            f" folder); install it: {how}\nor leave it out: -k 'not {chosen.name}'",
+            pytrace=False,
+        )
+    return chosen
+
+
+@pytest.fixture
+def desk(agent: RealAgent, tmp_path: Path) -> Iterator[Desk]:
+    with model_server() as url:
+        settled = Desk(tmp_path, agent.configuration(agents_folder(), url))
+        agent.settle(tmp_path, url)
+        yield settled
+        assert _left_behind(tmp_path) == []
+
+
+def test_it_is_known_by_its_name(agent: RealAgent, tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    folder = agent.command(agents_folder()).parent
+    path = os.pathsep.join([str(folder), desk.environ["PATH"]])
+    with model_server() as url:
+        agent.settle(tmp_path, url)
+        given = {**agent.environ(url), "PATH": path}
+        done = desk.run("run", agent.name, "[say alpha]", **given)
+    assert (done.returncode, "The word is alpha." in done.stdout) == (0, True), done.stderr
+
+
+def test_a_session_alone(agent: RealAgent, desk: Desk) -> None:
+    first = desk.run("run", agent.name, "[say alpha]")
+    assert first.returncode == 0, first.stderr
+    assert "The word is alpha." in first.stdout
+    session = _session(desk)
+    assert session["agent"] == agent.name
+
+    where = ("--session", session["sessionId"]) if agent.reopens else (agent.name,)
+    with desk.terminal("run", *where, "[run touch made]") as terminal:
+        terminal.wait_for(CHOICES)
+        assert "touch made" in terminal.text
+        assert "The word is alpha." not in terminal.text
+        assert not (desk.work / "made").exists()
+        terminal.type("y")
+        assert terminal.end() == 0, terminal.text
+        assert ENDED in terminal.text
+    assert (desk.work / "made").exists()
+
+    with desk.terminal("run", *where, "[wait]") as terminal:
+        terminal.wait_for(FIRST_HALF.strip())
+        terminal.interrupt()
+        assert terminal.end() == CANCELLED, terminal.text
+
+    last = desk.run("run", *where, "[recall]")
+    assert last.returncode == 0, last.stderr
+    if agent.reopens:
+        assert "The words were: alpha." in last.stdout
+        _check_shown(desk, session["sessionId"])
+
+
+def test_a_session_in_a_hub_that_is_restarted(agent: RealAgent, desk: Desk) -> None:
+    with desk.hub() as hub:
+        first = desk.run("run", "--json", agent.name, "[say alpha]")
+        assert first.returncode == 0, first.stderr
+        *events, result = map(json.loads, first.stdout.splitlines())
+        assert (result["stopReason"], result["state"]) == ("end_turn", "done")
+        assert _said(events) == "The word is alpha."
+        session_id = result["sessionId"]
+
+        with desk.start("run", "--json", "--session", session_id, "[run touch made]") as process:
+            hub.answer(hub.pending(), "allow_once")
+            out, complaints = process.communicate(timeout=SECONDS)
+        assert process.returncode == 0, complaints
+        assert ENDED in _said([json.loads(line) for line in out.splitlines()])
+        assert (desk.work / "made").exists()
+
+        stopped = _interrupted(desk, session_id)
+        assert (stopped["stopReason"], stopped["exitStatus"]) == ("cancelled", CANCELLED)
+        second = desk.run("run", "--session", session_id, "[say beta]")
+        assert (second.returncode, "The word is beta." in second.stdout) == (0, True), second.stderr
+        _check_shown(desk, session_id)
+    assert hub.process.returncode == 0, hub.complaints
+
+    with desk.hub() as hub:
+        _check_shown(desk, session_id)
+        if not agent.reopens:
+            return
+        last = desk.run("run", "--session", session_id, "[recall]")
+        assert last.returncode == 0, last.stderr
+        assert "The words were: alpha, beta." in last.stdout
+        assert [each["sessionId"] for each in desk.json("sessions")["sessions"]] == [session_id]
+        _check_shown(desk, session_id)
+    assert hub.process.returncode == 0, hub.complaints
+
+
+def test_what_nobody_can_answer_is_rejected_and_not_done(agent: RealAgent, desk: Desk) -> None:
+    done = desk.run("run", agent.name, "[run touch made]")
+    assert done.returncode in agent.after_rejection, done.stderr
+    assert "so it is rejected" in done.stdout + done.stderr
+    assert not (desk.work / "made").exists()
+
+
+def test_ctrl_c_ends_a_turn_that_waits_for_an_answer(agent: RealAgent, desk: Desk) -> None:
+    with desk.terminal("run", agent.name, "[run touch made]") as terminal:
+        terminal.wait_for(CHOICES)
+        terminal.interrupt()
+        assert terminal.end() == CANCELLED, terminal.text
+    assert not (desk.work / "made").exists()
+
+
+def test_ctrl_c_ends_a_command_that_is_running(agent: RealAgent, desk: Desk) -> None:
+    with desk.terminal("run", agent.name, "[run touch begun; sleep 987]") as terminal:
+        terminal.wait_for(CHOICES)
+        terminal.type("y")
+        _wait_until((desk.work / "begun").exists)
+        terminal.interrupt()
+        assert terminal.end() == CANCELLED, terminal.text
+
+
+# ---- looking -------------------------------------------------------------------------------------
+
+
+def _session(desk: Desk) -> dict[str, Any]:
+    (session,) = desk.json("sessions")["sessions"]
+    found: dict[str, Any] = session
+    return found
+
+
+def _said(events: list[dict[str, Any]]) -> str:
+    """Return what the agent said, from the lines of `run --json`."""
+    chunks = [event["payload"] for event in events if event["type"] == "agent-message-chunk"]
+    return "".join(each["content"]["text"] for each in chunks)
+
+
+def _interrupted(desk: Desk, session_id: str) -> dict[str, Any]:
+    """Let the agent wait for its model, press Ctrl-C, and return the result."""
+    with desk.start("run", "--json", "--session", session_id, "[wait]") as process:
+        assert process.stdout is not None
+        lines: list[dict[str, Any]] = []
+        while FIRST_HALF.strip() not in _said(lines):
+            line = process.stdout.readline()
+            assert line, lines
+            lines.append(json.loads(line))
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=SECONDS)
+    result: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return result
+
+
+def _check_shown(desk: Desk, session_id: str) -> None:
+    """The log has it all, without a gap, and each way to look at it works."""
+    events = _lines(desk.run("show", session_id, "--as", "events", "--json"))
+    assert [each["seq"] for each in events] == list(range(1, len(events) + 1))
+    assert "The word is alpha." in _said(events)
+    assert "permission-request-resolved" in [each["type"] for each in events]
+    context = _lines(desk.run("show", session_id, "--as", "context", "--json"))
+    kinds = {each["type"] for each in context}
+    assert any(kind.startswith("tool") for kind in kinds), kinds
+    packets = _lines(desk.run("show", session_id, "--as", "packets", "--json"))
+    assert packets
+    plain = desk.run("show", session_id)
+    assert (plain.returncode, "The word is alpha." in plain.stdout) == (0, True), plain.stderr
+
+
+def _lines(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+# ---- processes -----------------------------------------------------------------------------------
+
+
+def _wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def _left_behind(home: Path) -> list[str]:
+    """Return the processes that still have a user's home; what is ending gets a moment."""
+    mark = f"HOME={home}\0".encode()
+    deadline = time.monotonic() + 5
+    while left := [line for line in map(_of(mark), _numbers()) if line]:
+        if time.monotonic() > deadline:
+            return left
+        time.sleep(0.05)
+    return []
+
+
+def _numbers() -> list[str]:
+    return [each.name for each in Path("/proc").iterdir() if each.name.isdigit()]
+
+
+def _of(mark: bytes) -> Callable[[str], str]:
+    def line(number: str) -> str:
+        folder = Path("/proc", number)
+        try:
+            if mark not in folder.joinpath("environ").read_bytes():
+                return ""
+            return folder.joinpath("cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            return ""
+
+    return line
