@@ -92,7 +92,7 @@ async def test_a_session_that_waits_is_listed_after_a_restart_and_revived_by_a_p
 
 async def test_one_hub_at_a_time_has_a_data_directory(tmp_path: Path) -> None:
     async with Hub(options(tmp_path / "home")):
-        with pytest.raises(HubRefused, match=r"already \(process \d+\); use that one"):
+        with pytest.raises(HubRefused, match=r"another command is using .*\(process \d+\)"):
             await Hub(options(tmp_path / "home")).__aenter__()
     async with Hub(options(tmp_path / "home")):
         pass
