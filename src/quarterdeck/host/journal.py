@@ -78,6 +78,8 @@ class Journal:
         self._progress: anyio.Event | None = None
         self._relief: anyio.Event | None = None
         self._ending = anyio.Event()
+        self.failure: StorageFailed | None = None
+        """Why nothing can be stored now, while `run` tries again and again."""
         self._broken: StorageFailed | None = None
 
     def add(self, entry: Entry) -> None:
@@ -203,10 +205,12 @@ class Journal:
     async def _store(self, records: Sequence[Stored | SessionMeta]) -> bool:
         """Store until it works; False if it never will, or there is no more time to try."""
         attempt = 0
+        self.failure = None
         while records:
             try:
                 await self._append(records)
             except StorageFailed as error:
+                self.failure = error.again()
                 if attempt == 0:
                     self._on_storage_failed(error)
                 if error.is_final:
@@ -220,6 +224,7 @@ class Journal:
                     await self._ending.wait()
                 attempt += 1
             else:
+                self.failure = None
                 return True
         return True
 

@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import anyio
 
+from quarterdeck.errors import StorageFailed
 from quarterdeck.host import DefaultTerminalHandler, Host, HostOptions
 from quarterdeck.protocol import Event, SessionSnapshotWire
 from quarterdeck.server.approvals import Approvals
@@ -62,7 +63,6 @@ class Hub:
         self.started_at = time.time()
         self.watch = Watch()
         self.storage_failures = 0
-        self._is_log_failing = False
         self._stack = AsyncExitStack()
         self._unfollow: Callable[[], None] | None = None
         self._leavers: list[Callable[[], None]] = []
@@ -151,15 +151,23 @@ class Hub:
         self.watch.on_event(event)
         self.approvals.on_event(event)
         self.pushes.on_event(event)
-        # Until it works again, nothing else gets through.
-        is_failure = event.type == "diagnostic" and event.payload["code"] == _LOG_FAILED
-        self.storage_failures += is_failure
-        self._is_log_failing = is_failure
+        if event.type == "diagnostic" and event.payload["code"] == _LOG_FAILED:
+            self.storage_failures += 1
+
+    def check_log(self) -> None:
+        """Refuse what would wait until the log can be written again.
+
+        Raises:
+            StorageFailed: if it cannot be now.
+        """
+        if not self.is_healthy:
+            path = self.options.home / LOG
+            raise StorageFailed(path, "it cannot be written", "quarterdeck doctor may say why")
 
     @property
     def is_healthy(self) -> bool:
         """Whether the log can be written."""
-        return self.host.is_healthy and not self._is_log_failing
+        return self.host.is_healthy
 
     @property
     def pending_approvals(self) -> int:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
 import pytest
 
-from quarterdeck.errors import HubRefused
+from quarterdeck.errors import HubRefused, StorageFailed
 from quarterdeck.protocol import decode_event, initial_state, reduce, to_json
 from quarterdeck.server import Hub, serving
+from quarterdeck.storage.numbering import Group
 from tests.server.api.kit import ASK, Json, options, running, scripted
 
 pytestmark = pytest.mark.anyio
@@ -157,14 +160,32 @@ async def test_leaving_a_hub_cancels_the_turn_and_keeps_the_queue(tmp_path: Path
         assert running_now["state"] == "running"
 
 
+@contextmanager
+def disk_full(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let every commit of events fail."""
+
+    def fail(_self: object, group: Group) -> None:
+        if group.runs:
+            raise StorageFailed("log.db", "the disk is full", "make room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("quarterdeck.storage.sqlite._SqliteLog._store", fail)
+        yield
+
+
 async def test_a_log_that_fails_shows_in_health_and_metrics_until_it_works_again(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running(options(tmp_path / "home", mine=scripted({"say": "hi"}))) as (hub, client):
-        hub.host.diagnose("error", "storage/write-failed", "as the journal tells it")
-        assert await client.get("/healthz") == {"status": "degraded"}
-        text = (await client.http.get("/metrics")).text
-        assert "quarterdeck_storage_failures_total 1" in text
-        assert "quarterdeck_log_healthy 0" in text
-        await client.session("mine", tmp_path)
+    async with running(options(tmp_path / "home", mine=scripted({"say": "hi"}))) as (_hub, client):
+        session = await client.session("mine", tmp_path)
+        with disk_full(monkeypatch):
+            await client.prompt(session, "k1")
+            await client.until("/healthz", lambda said: said == {"status": "degraded"})
+            text = (await client.http.get("/metrics")).text
+            assert "quarterdeck_storage_failures_total 1" in text
+            assert "quarterdeck_log_healthy 0" in text
+            wanted = {"agent": "mine", "cwd": str(tmp_path)}
+            refused = await client.post("/api/sessions", wanted, status=503)
+            assert refused["error"]["retryable"]
+        await client.ended(session, "k1")
         assert await client.get("/healthz") == {"status": "ok"}

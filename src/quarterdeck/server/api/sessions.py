@@ -141,6 +141,7 @@ class _Sessions:
 
     async def create(self, asked: Asked) -> SessionView:
         wanted: CreateSession = asked.body
+        self._hub.check_log()
         _check_servers(asked, wanted.mcp_servers)
         _check_folders(wanted.cwd, *wanted.additional_directories)
         agent_id = await self._agent_id(wanted.agent, wanted.agent_id)
