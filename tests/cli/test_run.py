@@ -132,7 +132,7 @@ def test_any_command_that_speaks_acp_is_an_agent(desk: Desk) -> None:
         (("--session", "x", "hi", "--", "a"), 2, "a session has its agent already"),
         (("--cwd", "/nowhere", "demo", "hi"), 1, "/nowhere: No such file or directory; choose"),
         (("--mdoe", "x", "demo", "hi"), 2, "run has no argument '--mdoe'; did you mean --mode?"),
-        (("demo", " "), 1, "the prompt is empty"),
+        (("demo", " "), 1, "the prompt is blank"),
         (("--mode", "nope", "demo", "hi"), 1, "has no modes"),
     ],
 )

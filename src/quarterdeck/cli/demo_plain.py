@@ -35,10 +35,7 @@ Option = Mapping[str, Any]
 
 def play(chosen: argparse.Namespace) -> int:
     """Play a scenario and return the exit status."""
-    try:
-        cwd = str(Path.cwd())
-    except FileNotFoundError:
-        return _failed("the folder you are in is gone; change to another")
+    cwd = str(Path.cwd())
     scenario = load_scenario(chosen.scenario)
     command = scripted_agent(chosen.scenario, pace=0 if chosen.fast else 1)
     for stream in (sys.stdout, sys.stderr):

@@ -30,7 +30,7 @@ MOST_BYTES: Final = 128 << 10
 
 
 class TranscriptQuery(Query, frozen=True, kw_only=True):
-    before: Annotated[int, Meta(ge=0, le=2**53)] | None = None
+    before: Annotated[int, Meta(ge=0, le=2**53)] | UnsetType = UNSET
     """Entries before the one with this seq; the newest if left out."""
     limit: Annotated[int, Meta(ge=1, le=500)] = 60
 
@@ -61,14 +61,15 @@ class _TranscriptApi:
     async def page(self, asked: Asked) -> TranscriptPage:
         session_id, query = asked.path["id"], asked.query
         transcript = await self._transcripts.get(session_id)
-        newest_first = transcript.older(query.before)
+        before = None if query.before is UNSET else query.before
+        newest_first = transcript.older(before)
         entries: list[Any] = list(_some(newest_first, query.limit))
         return TranscriptPage(
             session=self._hub.library.get(session_id),
             seq=transcript.seq,
             entries=entries[::-1],
             has_older=next(newest_first, None) is not None,
-            state=_rest(transcript.state) if query.before is None else UNSET,
+            state=_rest(transcript.state) if before is None else UNSET,
         )
 
     async def entry(self, asked: Asked) -> WholeEntry:
