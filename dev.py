@@ -60,7 +60,7 @@ OLDEST_NODE = 18
 # Builds the page of the hub from web/, if it has changed.
 PAGE_COMMAND = ("python", "tools/web.py")
 # Installs Chromium for the page's tests where it is missing and may be installed.
-BROWSER_COMMAND = ("python", "tools/browser.py")
+BROWSER_COMMAND = (sys.executable, "tools/browser.py")
 PAGE_FOLDERS = (ROOT / "web/node_modules", ROOT / "src/quarterdeck/server/page")
 
 # The README shows this line; `ci` runs it as it is written.
@@ -371,8 +371,10 @@ def checks_pass() -> bool:
 
 
 def ci() -> None:
-    setup()
-    failed = ["browser"] if status_of(BROWSER_COMMAND) else []
+    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
+        browser_status = pool.submit(status_of, BROWSER_COMMAND)
+        setup()
+        failed = ["browser"] if browser_status.result() else []
     # Tests wait for processes half of their time; mypy is the one that waits for nothing.
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
         checks_passed = pool.submit(checks_pass)
