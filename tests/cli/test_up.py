@@ -1,14 +1,17 @@
 """`quarterdeck up`: what it says when it starts, why it does not, and how it ends."""
 
 import json
-import os
 import shutil
 import signal
 import socket
-import subprocess
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from tests.cli.kit import SECONDS, Desk
 
@@ -125,18 +128,23 @@ def test_log_lines_are_json_in_a_private_file_without_secrets(desk: Desk) -> Non
     assert (desk.home / "token").read_text(encoding="ascii").strip() not in log.read_text("utf-8")
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
+def certify(certificate: Path, key: Path, name: str) -> None:
+    """Write a key and a certificate that nobody else vouches for."""
+    secret = ec.generate_private_key(ec.SECP256R1())
+    own = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    made = x509.CertificateBuilder(own, own, secret.public_key(), x509.random_serial_number())
+    made = made.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=3))
+    made = made.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    pem = serialization.Encoding.PEM
+    certificate.write_bytes(made.sign(secret, hashes.SHA256()).public_bytes(pem))
+    form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    key.write_bytes(secret.private_bytes(pem, form, plain))
+
+
 def test_with_a_certificate_of_its_own_the_command_line_trusts_that_one_alone(desk: Desk) -> None:
     certificate, key = desk.folder / "hub.pem", desk.folder / "hub.key"
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt"),
-            *("ec_paramgen_curve:prime256v1", "-nodes", "-days", "3", "-subj", "/CN=desk.example"),
-            *("-keyout", os.fspath(key), "-out", os.fspath(certificate)),
-        ],
-        check=True,
-        capture_output=True,
-    )
+    certify(certificate, key, "desk.example")
     given = ("--tls-cert", str(certificate), "--tls-key", str(key))
     with desk.hub(*given, "--allow-host", "desk.example") as hub:
         assert hub.url.startswith("https://127.0.0.1:")
