@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.page.browsing import OpenDevice, StartHub
 
@@ -66,3 +66,21 @@ def test_a_device_is_paired_from_another_and_revoked_again(
     first.get_by_role("button", name="Revoke").click()
     first.get_by_role("button", name=re.compile("Tap again")).click()
     expect(second.get_by_role("button", name="Pair this device")).to_be_visible()
+
+
+def test_devices_that_are_told_late_are_not_taken_for_the_new_one(
+    start_hub: StartHub, open_device: OpenDevice
+) -> None:
+    hub = start_hub()
+    page = open_device(hub, "admin")
+    held: list[Route] = []
+    page.route("**/api/devices", lambda route: held.append(route), times=1)  # noqa: PLW0108 - it is wrapped
+    page.goto(hub.url + "/#/devices")
+    page.get_by_role("button", name="Pair a device").click()
+    page.get_by_role("button", name="Show the code").click()
+    shown = page.get_by_role("img", name="QR code of the pairing link")
+    expect(shown).to_be_visible()
+    with page.expect_response("**/api/devices"):
+        held.pop().continue_()
+    expect(page.get_by_role("listitem")).to_have_count(2)
+    expect(shown).to_be_visible()

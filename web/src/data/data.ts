@@ -135,11 +135,12 @@ export function createData(environment: Environment): Data & { stop(): void } {
     return rowOf(wire, 0)
   }
 
-  async function refreshDevices(): Promise<void> {
+  async function refreshDevices(): Promise<boolean> {
     const outcome = await api.get<{ devices: WireDevice[] }>('/api/devices')
-    if (!outcome.ok) return
+    if (!outcome.ok) return false
     const isThis = (each: WireDevice) => each.id === device.value?.id
     devices.value = outcome.value.devices.map((each) => ({ ...each, isThis: isThis(each) }))
+    return true
   }
 
   const actions = {

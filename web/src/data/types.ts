@@ -408,7 +408,8 @@ export interface Data {
   createPairing(wanted: { scope: Scope; name: string }): Promise<Outcome<PairingCodes>>
   pairings(): Promise<Outcome<Pairing[]>>
   cancelPairing(id: string): Promise<Outcome<null>>
-  refreshDevices(): Promise<void>
+  /** Whether the hub has told. */
+  refreshDevices(): Promise<boolean>
   renameDevice(id: string, name: string): Promise<Outcome<Device>>
   revokeDevice(id: string): Promise<Outcome<null>>
   logout(): Promise<Outcome<null>>

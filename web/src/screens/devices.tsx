@@ -149,9 +149,15 @@ function DeviceSheet({ device, onClose }: { device: Device; onClose: () => void 
 function PairSheet({ onClose }: { onClose: () => void }): JSX.Element {
   const [scope, setScope] = useState<Scope>('approve')
   const [codes, setCodes] = useState<PairingCodes | null>(null)
-  const known = useState(() => new Set(data.devices.value.map((device) => device.id)))[0]
-  const arrived = data.devices.value.find((device) => !known.has(device.id))
+  const [known, setKnown] = useState<ReadonlySet<string> | null>(null)
+  const arrived =
+    known === null ? undefined : data.devices.value.find((device) => !known.has(device.id))
   const make = async (): Promise<void> => {
+    if (!(await data.refreshDevices())) {
+      say('The hub did not say which devices it knows; try again.', 'bad')
+      return
+    }
+    setKnown(new Set(data.devices.value.map((device) => device.id)))
     const outcome = await data.createPairing({ scope, name: '' })
     if (outcome.ok) setCodes(outcome.value)
     else say(outcome.refusal.message, 'bad')
