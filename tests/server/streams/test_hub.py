@@ -15,6 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from quarterdeck.client import Client, WebSocketTransport
 from quarterdeck.errors import AcpError
+from quarterdeck.protocol import AgentDefinition
 from quarterdeck.server import Hub, serving
 from tests.server.api.kit import ASK, options, running, scripted
 from tests.server.streams.serving import events_of, reading
@@ -113,6 +114,21 @@ async def test_an_answer_by_envelope_is_recorded_with_its_device(tmp_path: Path)
         assert decision.state == "answered"
         assert decision.by
         assert (decision.by.kind, decision.by.device_id) == ("device", "owner")
+
+
+async def test_an_agent_started_by_envelope_comes_back_after_a_restart(tmp_path: Path) -> None:
+    given, agent = options(tmp_path / "home"), scripted({"say": "hi"})
+    definition = AgentDefinition("mine", agent.command, agent.args)
+    async with running(given) as (hub, http):
+        url = f"http://127.0.0.1:{port_of(hub)}"
+        async with Client(WebSocketTransport(url, token=token_of(hub))) as client:
+            started = await client.agents.spawn(definition)
+            session = await client.sessions.create(started.agent_id, cwd=str(tmp_path))
+            (listed,) = (await http.get("/api/agents"))["agents"]
+            assert listed["name"] == "mine"
+    async with running(given) as (hub, http):
+        await http.prompt(session.id, "k")
+        assert (await http.ended(session.id, "k"))["state"] == "done"
 
 
 async def test_a_denial_by_the_context_protocol_keeps_its_reason(tmp_path: Path) -> None:
