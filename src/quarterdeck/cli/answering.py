@@ -6,7 +6,6 @@ import sys
 import uuid
 from collections.abc import Mapping
 from typing import Any, Final, Literal
-from urllib.parse import quote
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
@@ -17,6 +16,7 @@ from quarterdeck.cli.live import Connection
 from quarterdeck.cli.screen import Screen
 from quarterdeck.cli.story import SessionView
 from quarterdeck.cli.text import visible
+from quarterdeck.client import path_segment
 from quarterdeck.errors import CommandFailed, HubDeclined
 from quarterdeck.protocol import Event
 
@@ -68,7 +68,7 @@ class Desk:
             self._how = "wait"
 
     async def _answer(self, request_id: str) -> None:
-        place = f"/api/permissions/{quote(request_id, safe='')}"
+        place = f"/api/permissions/{path_segment(request_id)}"
         try:
             request = await self._connection.hub.api.get(place)
         except HubDeclined:
