@@ -11,8 +11,8 @@ import pytest
 
 from quarterdeck.cli.checkup import Check
 from quarterdeck.cli.doctor import examine
-from quarterdeck.cli.places import data_directory
 from quarterdeck.cli.main import main
+from quarterdeck.cli.places import data_directory
 from quarterdeck.server import default_home
 from tests.cli.kit import Desk
 
