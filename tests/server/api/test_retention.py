@@ -27,15 +27,16 @@ def fill(connection: sqlite3.Connection) -> None:
             " updated_at) VALUES ('s', ?, x'', '[]', 0, ?, ?, ?)",
             (f"{state}-{number}", state, OLD, at),
         )
-    for number, (state, is_delivered, at) in enumerate(
-        [("answered", 1, OLD), ("superseded", 0, OLD), ("answered", 0, OLD), ("answered", 1, NEW)]
-        + [("pending", 0, None)]
-        + [("answered", 1, OLD)] * 1200
-    ):
+    decisions: list[tuple[str, int, str | None]] = [
+        *(("answered", 1, OLD), ("superseded", 0, OLD), ("answered", 0, OLD), ("answered", 1, NEW)),
+        ("pending", 0, None),
+        *[("answered", 1, OLD)] * 1200,
+    ]
+    for number, (decided, is_delivered, decided_at) in enumerate(decisions):
         connection.execute(
             "INSERT INTO decisions (request_id, digest, asked, state, is_delivered, asked_at,"
             " decided_at) VALUES (?, '', '{}', ?, ?, ?, ?)",
-            (f"perm-{number}", state, is_delivered, OLD, at),
+            (f"perm-{number}", decided, is_delivered, OLD, decided_at),
         )
 
 
