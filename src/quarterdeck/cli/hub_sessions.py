@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import quote
 
 import msgspec
 from msgspec import Raw, Struct
 
 from quarterdeck.cli.hub_http import HubApi
 from quarterdeck.cli.text import one_line
+from quarterdeck.client import path_segment
 from quarterdeck.errors import CommandFailed, EventInvalid
 from quarterdeck.protocol import Event, decode_event
 
@@ -105,7 +105,7 @@ async def stored_events(
     api: HubApi, session_id: str, *, after: int = 0, until: int | None = None
 ) -> AsyncIterator[bytes]:
     """Read the events of a session as they are stored, page by page."""
-    place = f"/api/sessions/{quote(session_id, safe='')}/history"
+    place = f"{path_of(session_id)}/history"
     while until is None or after < until:
         limit = _PAGE if until is None else min(_PAGE, until - after)
         content = await api.read("GET", f"{place}?from_seq={after}&limit={limit}")
@@ -135,4 +135,4 @@ async def read_events(
 
 def path_of(session_id: str) -> str:
     """Return the address of a session."""
-    return f"/api/sessions/{quote(session_id, safe='')}"
+    return f"/api/sessions/{path_segment(session_id)}"
