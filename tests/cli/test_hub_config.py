@@ -25,12 +25,24 @@ def test_the_documented_example_is_valid_and_shows_the_defaults() -> None:
     assert [rule.decision for rule in config.policy.rule] == ["allow", "deny"]
 
 
+def test_what_is_said_of_notifications_and_the_environment_reaches_the_hub(tmp_path: Path) -> None:
+    text = (
+        "[push]\nservices = ['https://push.example']\n"
+        "[environment]\npass_env = ['GITHUB_TOKEN']\n"
+        "[agents.x]\ncommand = 'x'\npass_env = ['AWS_*']\n"
+    )
+    options = hub_options(parse_config(text, "x"), home=tmp_path, environ={})
+    assert options.push_services == ("https://push.example",)
+    assert options.pass_env == ("GITHUB_TOKEN",)
+    assert options.agents["x"].pass_env == ("AWS_*",)
+
+
 def test_the_documented_example_shows_every_key() -> None:
     text = EXAMPLE.read_text(encoding="utf-8")
     shown = set(re.findall(r"^#? ?(\w+) =", text, re.MULTILINE))
     config = parse_config(text, "x")
     sections = (config.server, config.agents["mine"], config.policy.rule[0])
-    for section in (*sections, config.approvals, config.log):
+    for section in (*sections, config.approvals, config.log, config.push, config.environment):
         assert set(section.__struct_fields__) <= shown | {"rule"}, section
 
 

@@ -54,6 +54,11 @@ class PushSection(Struct, frozen=True, kw_only=True):
     """Origins of push services of your own, which need not be at a public address."""
 
 
+class EnvironmentSection(Struct, frozen=True, kw_only=True):
+    pass_env: tuple[str, ...] = ()
+    """Variables of the hub's environment that all agents get beside the usual ones."""
+
+
 class LogSection(Struct, frozen=True, kw_only=True):
     durability: Literal["normal", "full"] = "normal"
     """full: every event survives a power cut, for one fsync per commit."""
@@ -66,6 +71,7 @@ class HubConfig(Struct, frozen=True, kw_only=True):
     approvals: ApprovalsSection = ApprovalsSection()
     push: PushSection = PushSection()
     log: LogSection = LogSection()
+    environment: EnvironmentSection = EnvironmentSection()
 
 
 def hub_options(
@@ -84,6 +90,7 @@ def hub_options(
         "policy": Policy(rule=config.policy.rule, expiry_seconds=expiry or None),
         "push_services": config.push.services,
         "synchronous": config.log.durability,
+        "pass_env": config.environment.pass_env,
         **{name: value for name, value in given.items() if value is not None},
     }
     return HubOptions(home=home, environ=environ, **chosen)
@@ -155,7 +162,11 @@ def parse_config(text: str, source: str) -> HubConfig:
             )
         ),
         approvals=reader.section(known.get("approvals", {}), ApprovalsSection, ("approvals",)),
+        push=reader.section(known.get("push", {}), PushSection, ("push",)),
         log=reader.section(known.get("log", {}), LogSection, ("log",)),
+        environment=reader.section(
+            known.get("environment", {}), EnvironmentSection, ("environment",)
+        ),
     )
     _check(config, reader)
     return config

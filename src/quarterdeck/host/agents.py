@@ -25,7 +25,7 @@ from quarterdeck.host.agent_facts import CLIENT_INFO, agent_info, capabilities_w
 from quarterdeck.host.emitter import Emitter
 from quarterdeck.host.handlers import derive_client_capabilities
 from quarterdeck.host.options import ResolvedHostOptions
-from quarterdeck.host.secrets import Secrets, inherited
+from quarterdeck.host.secrets import Secrets, credentials, inherited
 from quarterdeck.host.sessions import agent_exited, agent_misbehaved
 from quarterdeck.machine import guarded_command, kill_tree, send_signal
 from quarterdeck.protocol import (
@@ -205,7 +205,10 @@ class Agent:
 
     async def _live_once(self) -> AgentExitReason:
         self._move("spawning")
-        env = {**inherited(os.environ), **(self.definition.env or {})}
+        inherit = self._options.inherit
+        given = inherited(os.environ if inherit is None else inherit(self.definition))
+        self.secrets.add(credentials(given))
+        env = {**given, **(self.definition.env or {})}
         command = (self.definition.command, *self.definition.args)
         cwd = self.definition.cwd
         try:

@@ -11,6 +11,7 @@ from typing import Any
 
 _SECRET_LISTS = ("env", "headers")  # of an MCP server, each a list of names with their values
 _OWN_TOKEN = re.compile("QUARTERDECK_([A-Z]+_)*TOKEN")
+_CREDENTIAL = re.compile("(^|_)(API_?KEY|KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS?)$", re.IGNORECASE)
 _SHORTEST = 8  # characters; hiding `1` and `true` would hide half of what a program says
 
 
@@ -29,6 +30,11 @@ def without_secrets(server: Mapping[str, Any]) -> dict[str, Any]:
 def inherited(environment: Mapping[str, str]) -> dict[str, str]:
     """Return what agents get of our environment: all but tokens that let one in to us."""
     return {name: value for name, value in environment.items() if not _OWN_TOKEN.fullmatch(name)}
+
+
+def credentials(environment: Mapping[str, str]) -> Iterator[str]:
+    """Return the values that, by their names, let somebody in somewhere."""
+    return (value for name, value in environment.items() if _CREDENTIAL.search(name))
 
 
 def secret_values(servers: Iterable[Mapping[str, Any]]) -> Iterator[str]:

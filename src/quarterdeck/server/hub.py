@@ -61,6 +61,7 @@ class Hub:
     def __init__(self, options: HubOptions) -> None:
         self.options = options
         self.started_at = time.time()
+        self._known = KnownAgents(options.agents, options.environ, options.pass_env)
         self.watch = Watch()
         self.storage_failures = 0
         self._stack = AsyncExitStack()
@@ -111,9 +112,8 @@ class Hub:
         self.host = await stack.enter_async_context(Host(self._host_options()))
         self.gate = Gate(self.database, GateOptions(listening=options.listening))
         await self.gate.load(owner_token(home / TOKEN))
-        known = KnownAgents(options.agents, options.environ)
         self.library = Library(self.host)
-        self.keeper = Keeper(self.host, self.database, known, self.watch, self.library)
+        self.keeper = Keeper(self.host, self.database, self._known, self.watch, self.library)
         self.prompts = PromptQueue(self.host, self.database, self.keeper, self.watch)
         self.approvals = Approvals(self.host, self.database, self.keeper, options.policy)
         self.pushes = self._pushes(home)
@@ -138,9 +138,11 @@ class Hub:
 
     def _host_options(self) -> HostOptions:
         storage = SqliteStorage(self.options.home / LOG, synchronous=self.options.synchronous)
+        environment = self._known.environment
         return HostOptions(
             storage=storage,
-            terminal=DefaultTerminalHandler(),
+            terminal=DefaultTerminalHandler(environ=environment.common()),
+            inherit=environment.of,
             elicitation=("form", "url"),
             restart="on-crash",
             restart_limit=5,

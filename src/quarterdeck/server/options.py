@@ -20,7 +20,9 @@ class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     command: str
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}
-    """On top of what the hub itself was started with."""
+    """On top of what it gets of the hub's own environment."""
+    pass_env: tuple[str, ...] = ()
+    """Variables of the hub's environment that it gets beside the usual ones; `*` means any."""
     cwd: str | None = None
     """Where its process runs; sessions have folders of their own."""
 
@@ -76,8 +78,10 @@ class HubOptions:
     """Whether the log also survives a power cut, for an fsync per commit."""
     push_services: tuple[str, ...] = ()
     """Origins of push services of your own, which need not be at a public address."""
-    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Where agents are looked for: PATH."""
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)
+    """Where agents are looked for: PATH; and what they get a part of."""
+    pass_env: tuple[str, ...] = ()
+    """Variables of it that every agent and terminal gets beside the usual ones; `*` means any."""
 
     @property
     def listening(self) -> Listening:
