@@ -28,12 +28,13 @@ def test_the_documented_example_is_valid_and_shows_the_defaults() -> None:
 def test_what_is_said_of_notifications_and_the_environment_reaches_the_hub(tmp_path: Path) -> None:
     text = (
         "[push]\nservices = ['https://push.example']\n"
-        "[environment]\npass_env = ['GITHUB_TOKEN']\n"
+        "[environment]\npass_env = ['GITHUB_TOKEN']\n[devices]\nunused_days = 7\n"
         "[agents.x]\ncommand = 'x'\npass_env = ['AWS_*']\n"
     )
     options = hub_options(parse_config(text, "x"), home=tmp_path, environ={})
     assert options.push_services == ("https://push.example",)
     assert options.pass_env == ("GITHUB_TOKEN",)
+    assert options.device_unused_seconds == 7 * 86_400
     assert options.agents["x"].pass_env == ("AWS_*",)
 
 
@@ -42,7 +43,14 @@ def test_the_documented_example_shows_every_key() -> None:
     shown = set(re.findall(r"^#? ?(\w+) =", text, re.MULTILINE))
     config = parse_config(text, "x")
     sections = (config.server, config.agents["mine"], config.policy.rule[0])
-    for section in (*sections, config.approvals, config.log, config.push, config.environment):
+    for section in (
+        *sections,
+        config.approvals,
+        config.log,
+        config.push,
+        config.environment,
+        config.devices,
+    ):
         assert set(section.__struct_fields__) <= shown | {"rule"}, section
 
 
@@ -63,6 +71,7 @@ def test_the_documented_example_shows_every_key() -> None:
         ("[server", "is not TOML: "),
         ("[log]\ndurability = 'no'", "line 2: log.durability cannot be 'no'; it is one of normal"),
         ("[approvals]\nexpire_seconds = -1", "line 2: approvals.expire_seconds is below 0"),
+        ("[devices]\nunused_days = -1", "line 2: devices.unused_days is below 0"),
         ("[policy]\nrule = 3", "line 2: policy.rule must be tables: [[policy.rule]]"),
         ("[policy]\nreads = true", "line 2: policy.reads is not known; there are rule"),
         (

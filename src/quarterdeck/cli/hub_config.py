@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from quarterdeck.errors import SettingsInvalid
+from quarterdeck.server.device import UNUSED_SECONDS
 from quarterdeck.server.listening import DEFAULT_PORT
 from quarterdeck.server.options import AgentSettings, HubOptions, Policy, PolicyRule
 
@@ -54,6 +55,11 @@ class PushSection(Struct, frozen=True, kw_only=True):
     """Origins of push services of your own, which need not be at a public address."""
 
 
+class DevicesSection(Struct, frozen=True, kw_only=True):
+    unused_days: float = UNUSED_SECONDS / 86_400
+    """After which a device that was not heard of has to be paired again; 0 keeps it."""
+
+
 class EnvironmentSection(Struct, frozen=True, kw_only=True):
     pass_env: tuple[str, ...] = ()
     """Variables of the hub's environment that all agents get beside the usual ones."""
@@ -71,6 +77,7 @@ class HubConfig(Struct, frozen=True, kw_only=True):
     approvals: ApprovalsSection = ApprovalsSection()
     push: PushSection = PushSection()
     log: LogSection = LogSection()
+    devices: DevicesSection = DevicesSection()
     environment: EnvironmentSection = EnvironmentSection()
 
 
@@ -90,6 +97,7 @@ def hub_options(
         "policy": Policy(rule=config.policy.rule, expiry_seconds=expiry or None),
         "push_services": config.push.services,
         "synchronous": config.log.durability,
+        "device_unused_seconds": config.devices.unused_days * 86_400,
         "pass_env": config.environment.pass_env,
         **{name: value for name, value in given.items() if value is not None},
     }
@@ -164,6 +172,7 @@ def parse_config(text: str, source: str) -> HubConfig:
         approvals=reader.section(known.get("approvals", {}), ApprovalsSection, ("approvals",)),
         push=reader.section(known.get("push", {}), PushSection, ("push",)),
         log=reader.section(known.get("log", {}), LogSection, ("log",)),
+        devices=reader.section(known.get("devices", {}), DevicesSection, ("devices",)),
         environment=reader.section(
             known.get("environment", {}), EnvironmentSection, ("environment",)
         ),
@@ -231,6 +240,9 @@ def _check(config: HubConfig, reader: _Reader) -> None:
     if config.approvals.expire_seconds < 0:
         reason = "approvals.expire_seconds is below 0; it is a number of seconds, 0 waits for ever"
         raise reader.refusal(("approvals", "expire_seconds"), reason)
+    if config.devices.unused_days < 0:
+        reason = "devices.unused_days is below 0; it is a number of days, 0 keeps devices for ever"
+        raise reader.refusal(("devices", "unused_days"), reason)
     for name, agent in config.agents.items():
         if not agent.command.strip():
             reason = f"agents.{name}.command is empty; it is the program that starts the agent"

@@ -15,8 +15,8 @@ from typing import Any, Final
 import anyio
 from starlette.types import Message, Receive, Scope as AsgiScope, Send
 
-from quarterdeck.server.device import SCOPE_KEY, Device
-from quarterdeck.server.devices import Connection, Devices
+from quarterdeck.server.device import SCOPE_KEY, UNUSED_SECONDS, Device
+from quarterdeck.server.devices import Connection, Devices, sighting_of
 from quarterdeck.server.listening import Listening, Site, sites
 from quarterdeck.server.request_body import (
     AFTER_ANSWER,
@@ -98,6 +98,8 @@ class GateOptions:
 
     listening: Listening = field(default_factory=Listening)
     limits: GateLimits = field(default_factory=GateLimits)
+    unused_seconds: float = UNUSED_SECONDS
+    """After which a device that was not heard of has to be paired again; 0: never."""
 
 
 class Guard:
@@ -134,7 +136,7 @@ class Guard:
             version=scope.get("http_version", "1.1"),
         )
         verdict = judge(self._sites, head)
-        device = None if isinstance(verdict, Refused) else await self._device(verdict)
+        device = None if isinstance(verdict, Refused) else await self._device(verdict, scope)
         if isinstance(verdict, Refused) or device is None:
             await self._serve_stranger(scope, head, verdict, answer)
             return
@@ -187,10 +189,10 @@ class Guard:
         message = f"this device has {self._limits.connections} requests open; close some"
         return Refused(429, "quarterdeck/too-many", message, _RETRY_SECONDS)
 
-    async def _device(self, admitted: Admitted) -> Device | None:
+    async def _device(self, admitted: Admitted, scope: AsgiScope) -> Device | None:
         if admitted.token is None:
             return None
-        return await self._devices.authenticate(admitted.token)
+        return await self._devices.authenticate(admitted.token, sighting_of(scope))
 
     async def _hand_over(
         self, scope: AsgiScope, answer: _Answer, admitted: Admitted, limits: BodyLimits

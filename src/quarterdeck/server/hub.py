@@ -110,7 +110,10 @@ class Hub:
         parts = (*CORE_TABLES, *GATE_TABLES, *PUSH_TABLES)
         self.database = await stack.enter_async_context(open_database(home / DATABASE, parts))
         self.host = await stack.enter_async_context(Host(self._host_options()))
-        self.gate = Gate(self.database, GateOptions(listening=options.listening))
+        gate = GateOptions(
+            listening=options.listening, unused_seconds=options.device_unused_seconds
+        )
+        self.gate = Gate(self.database, gate)
         await self.gate.load(owner_token(home / TOKEN))
         self.library = Library(self.host)
         self.keeper = Keeper(self.host, self.database, self._known, self.watch, self.library)
@@ -123,6 +126,7 @@ class Hub:
         await self.keeper.start(tasks)
         await self.approvals.start(tasks)
         self.pushes.start(tasks)
+        self.gate.devices.on_news = self.pushes.on_device
         self._unfollow = self.host.subscribe(None, 0, self._on_event)
         await self.prompts.start(tasks)
 

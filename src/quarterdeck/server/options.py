@@ -11,6 +11,7 @@ from typing import Literal
 from msgspec import Struct
 
 from quarterdeck.dialects.context import PolicyRules
+from quarterdeck.server.device import UNUSED_SECONDS
 from quarterdeck.server.listening import DEFAULT_PORT, LOOPBACK, Listening
 
 
@@ -76,6 +77,8 @@ class HubOptions:
     allowed_hosts: tuple[str, ...] = ()
     synchronous: Literal["normal", "full"] = "normal"
     """Whether the log also survives a power cut, for an fsync per commit."""
+    device_unused_seconds: float = UNUSED_SECONDS
+    """After which a device that was not heard of has to be paired again; 0: never."""
     push_services: tuple[str, ...] = ()
     """Origins of push services of your own, which need not be at a public address."""
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)
