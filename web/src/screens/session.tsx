@@ -16,7 +16,7 @@ import { PlanStrip } from '../ui/plan'
 import { QuestionCard } from '../ui/question'
 import { QueuedPrompts } from '../ui/queue'
 import { goBack } from '../ui/router'
-import { transcriptLines, type Line } from '../ui/rows'
+import { TranscriptLines, type Line } from '../ui/rows'
 import { SessionPanel, SessionSheet } from '../ui/session_panel'
 import { RunCard, ToolCard } from '../ui/tool'
 import { VirtualList, type VirtualHandle } from '../ui/virtual'
@@ -150,9 +150,9 @@ function Body({ view, reading }: PartProps): JSX.Element {
 }
 
 function Transcript({ view, reading }: PartProps): JSX.Element {
-  const cache = useRef(new Map<string, Line>())
+  const folding = useMemo(() => new TranscriptLines(), [view])
   const entries = view.entries.value
-  const lines = useMemo(() => transcriptLines(entries, cache.current), [entries])
+  const lines = useMemo(() => folding.of(entries), [entries])
   const folder = view.row.value?.cwd ?? ''
   const waiting = new Set(
     view.state.value.pendingPermissionRequests.map((request) => request.toolCall.toolCallId),

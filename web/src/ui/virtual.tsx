@@ -3,13 +3,17 @@
 
 import type { ComponentChildren, JSX } from 'preact'
 import { useLayoutEffect, useMemo, useReducer, useRef } from 'preact/hooks'
-import { rowAt, tops, visibleRange } from './window'
+import { RowTops, rowAt, visibleRange, type Range } from './window'
 
 const NEAR = 40
 const FAR = 480
 /** Drawn above and below what is seen, and how much of that must be left before more is. */
 const SPARE = 1000
-const NEEDED = 300
+const NEEDED = 700
+/** At first only what is seen is drawn: it is there sooner. */
+const FIRST_SPARE = 100
+/** Screens above what is seen that are had from the hub before somebody gets there. */
+const AHEAD = 4
 
 export type VirtualHandle = { toEnd: () => void }
 
@@ -29,42 +33,42 @@ type Props<Row> = {
 }
 
 type Memory = {
-  heights: Map<string, number>
+  heights: RowTops
   isStuck: boolean
   lastTop: number
   anchor: { key: string; offset: number } | null
-  width: number
+  spare: number
 }
 
 export function VirtualList<Row>(props: Props<Row>): JSX.Element {
   const scroller = useRef<HTMLDivElement>(null)
   const head = useRef<HTMLDivElement>(null)
-  const memory = useRef<Memory>({
-    heights: new Map(),
+  const memory = useRef<Memory>(null as never)
+  memory.current ??= {
+    heights: new RowTops(),
     isStuck: true,
     lastTop: 0,
     anchor: null,
-    width: 0,
-  })
+    spare: FIRST_SPARE,
+  }
   const [, redraw] = useReducer<number, void>((count) => count + 1, 0)
 
-  const keys = useMemo(() => props.rows.map(props.keyOf), [props.rows])
   const { heights } = memory.current
-  const rowTops = tops(
-    keys,
-    (key, index) => heights.get(key) ?? props.guess(props.rows[index] as Row),
-  )
+  const keys = useMemo(() => {
+    const made = props.rows.map(props.keyOf)
+    heights.setRows(made, (index) => props.guess(props.rows[index] as Row))
+    return made
+  }, [props.rows])
   const box = scroller.current
-  const headHeight = head.current?.offsetHeight ?? 0
-  const height = box?.clientHeight ?? 800
-  const total = rowTops[keys.length] ?? 0
+  const height = box?.clientHeight ?? window.innerHeight
+  const rowTops = heights.tops()
   const position = memory.current.isStuck
-    ? Math.max(0, total - height)
-    : (box?.scrollTop ?? 0) - headHeight
-  const range = visibleRange(rowTops, position, height, SPARE)
+    ? Math.max(0, (rowTops[keys.length] ?? 0) - height)
+    : (box?.scrollTop ?? 0) - (head.current?.offsetHeight ?? 0)
+  const range = visibleRange(rowTops, position, height, memory.current.spare)
 
-  const now = useRef({ keys, rowTops, props, range })
-  now.current = { keys, rowTops, props, range }
+  const now = useRef({ keys, range })
+  now.current = { keys, range }
 
   const settle = (): void => {
     const element = scroller.current
@@ -74,43 +78,39 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
     else if (state.anchor !== null) {
       const index = now.current.keys.indexOf(state.anchor.key)
       if (index >= 0) {
-        const fresh = tops(
-          now.current.keys,
-          (key, each) =>
-            state.heights.get(key) ?? now.current.props.guess(now.current.props.rows[each] as Row),
-        )
-        const wanted = (fresh[index] ?? 0) + (head.current?.offsetHeight ?? 0) + state.anchor.offset
+        const top = state.heights.tops()[index] ?? 0
+        const wanted = top + (head.current?.offsetHeight ?? 0) + state.anchor.offset
         if (Math.abs(wanted - element.scrollTop) > 0.5) element.scrollTop = wanted
       }
     }
     state.lastTop = element.scrollTop
   }
 
+  /** Draw other rows if those that are drawn do not reach far enough. */
+  const reach = (element: HTMLElement, top: number): void => {
+    const spare = Math.min(NEEDED, memory.current.spare)
+    const needed = visibleRange(heights.tops(), top, element.clientHeight, spare)
+    if (!isWithin(needed, now.current.range)) redraw()
+  }
+
   const observer = useMemo(
     () =>
       new ResizeObserver((changes) => {
-        const state = memory.current
+        const element = scroller.current
+        if (element === null) return
         let hasChanged = false
-        for (const change of changes) {
-          const element = change.target as HTMLElement
-          if (element === scroller.current) {
-            hasChanged = true
-            if (element.clientWidth !== state.width) {
-              state.width = element.clientWidth
-              state.heights.clear()
-            }
-            continue
+        for (const { target } of changes) {
+          const row = target as HTMLElement
+          const key = row.dataset['key']
+          if (key === undefined) hasChanged = true
+          else if (row.isConnected) {
+            const isNews = heights.measure(key, row.offsetHeight, now.current.range.from)
+            hasChanged ||= isNews
           }
-          const key = element.dataset['key']
-          const measured = element.offsetHeight
-          if (key === undefined || !element.isConnected || state.heights.get(key) === measured)
-            continue
-          state.heights.set(key, measured)
-          hasChanged = true
         }
         if (!hasChanged) return
         settle()
-        redraw()
+        reach(element, element.scrollTop - (head.current?.offsetHeight ?? 0))
       }),
     [],
   )
@@ -118,13 +118,21 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
   useLayoutEffect(() => {
     const element = scroller.current
     if (element === null) return undefined
-    memory.current.width = element.clientWidth
     observer.observe(element)
-    return () => observer.disconnect()
+    const frame = requestAnimationFrame(() => {
+      memory.current.spare = SPARE
+      redraw()
+    })
+    return () => {
+      cancelAnimationFrame(frame)
+      observer.disconnect()
+    }
   }, [])
 
-  // Only when there is something new: asking where things are makes the browser lay them out.
-  useLayoutEffect(settle, [props.rows])
+  // At the end the observer does it, after the one layout that is needed anyhow.
+  useLayoutEffect(() => {
+    if (!memory.current.isStuck) settle()
+  }, [props.rows])
 
   const onScroll = (): void => {
     const element = scroller.current
@@ -136,15 +144,14 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
     else if (element.scrollTop < state.lastTop - 1) state.isStuck = false
     state.lastTop = element.scrollTop
     const top = element.scrollTop - (head.current?.offsetHeight ?? 0)
-    const first = rowAt(now.current.rowTops, Math.max(0, top))
+    const tops = heights.tops()
+    const first = rowAt(tops, Math.max(0, top))
     const key = now.current.keys[first]
-    state.anchor =
-      key === undefined ? null : { key, offset: top - (now.current.rowTops[first] ?? 0) }
+    state.anchor = key === undefined ? null : { key, offset: top - (tops[first] ?? 0) }
     if (wasStuck !== state.isStuck) props.onStick?.(state.isStuck)
     if (left > FAR) props.onFar?.()
-    if (top < 2 * element.clientHeight) props.onNearStart?.()
-    const next = visibleRange(now.current.rowTops, top, element.clientHeight, NEEDED)
-    if (next.from < now.current.range.from || next.to > now.current.range.to) redraw()
+    if (top < AHEAD * element.clientHeight) props.onNearStart?.()
+    reach(element, top)
   }
 
   if (props.handle !== undefined) {
@@ -185,6 +192,10 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
       {props.footer}
     </div>
   )
+}
+
+function isWithin(needed: Range, drawn: Range): boolean {
+  return needed.from >= drawn.from && needed.to <= drawn.to
 }
 
 function Measured(props: {
