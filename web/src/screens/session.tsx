@@ -193,7 +193,7 @@ function Transcript({ view, reading }: PartProps): JSX.Element {
             <p class="older">{view.isLoadingOlder.value ? 'Loading earlier…' : ''}</p>
           ) : null
         }
-        footer={<Working view={view} />}
+        footer={<div class="working-room" />}
         onNearStart={() => {
           if (view.hasOlder.value && !view.isLoadingOlder.value) void view.loadOlder()
         }}
@@ -206,7 +206,9 @@ function Transcript({ view, reading }: PartProps): JSX.Element {
         }}
         handle={reading.handle}
       />
-      {reading.isAtEnd.value ? null : (
+      {reading.isAtEnd.value ? (
+        <Working view={view} />
+      ) : (
         <button
           type="button"
           class="to-end"
@@ -237,7 +239,7 @@ function promptBefore(lines: readonly Line[], index: number): number | null {
   return null
 }
 
-/** A line that says the agent works, when nothing else moves; always as high, so nothing jumps. */
+/** A line that says the agent works, when nothing else moves; in a room of its own, so it stays. */
 function Working({ view }: { view: SessionView }): JSX.Element {
   const isWorking = view.state.value.connection.status === 'prompting'
   const isWaiting = view.state.value.pendingPermissionRequests.length > 0
