@@ -154,31 +154,38 @@ function Transcript({ view, reading }: PartProps): JSX.Element {
   const entries = view.entries.value
   const lines = useMemo(() => folding.of(entries), [entries])
   const folder = view.row.value?.cwd ?? ''
-  const waiting = new Set(
-    view.state.value.pendingPermissionRequests.map((request) => request.toolCall.toolCallId),
-  )
+  const waiting = view.state.value.pendingPermissionRequests
+    .map((request) => request.toolCall.toolCallId)
+    .join('\n')
   const onWhole = useMemo(() => (seq: number) => void view.loadWhole(seq), [view])
-  const draw = (line: Line, index: number): JSX.Element => {
-    if (line.type === 'run') return <RunCard tools={line.tools} folder={folder} onWhole={onWhole} />
-    const { entry } = line
-    switch (entry.type) {
-      case 'message':
-        return <Message entry={entry} next={line.next} onWhole={onWhole} />
-      case 'tool':
-        return (
-          <ToolCard
-            entry={entry}
-            folder={folder}
-            isWaiting={waiting.has(entry.call.toolCallId)}
-            onWhole={onWhole}
-          />
-        )
-      case 'turn':
-        return <Turn entry={entry} since={promptBefore(lines, index)} />
-      case 'status':
-        return <Status entry={entry} />
+  const current = useRef(lines)
+  current.current = lines
+  const draw = useMemo(() => {
+    const waitingCalls = new Set(waiting.split('\n'))
+    return (line: Line, index: number): JSX.Element => {
+      if (line.type === 'run') {
+        return <RunCard tools={line.tools} folder={folder} onWhole={onWhole} />
+      }
+      const { entry } = line
+      switch (entry.type) {
+        case 'message':
+          return <Message entry={entry} next={line.next} onWhole={onWhole} />
+        case 'tool':
+          return (
+            <ToolCard
+              entry={entry}
+              folder={folder}
+              isWaiting={waitingCalls.has(entry.call.toolCallId)}
+              onWhole={onWhole}
+            />
+          )
+        case 'turn':
+          return <Turn entry={entry} since={promptBefore(current.current, index)} />
+        case 'status':
+          return <Status entry={entry} />
+      }
     }
-  }
+  }, [folder, waiting, onWhole])
   if (entries.length === 0) return <Fresh view={view} />
   return (
     <div class="transcript">

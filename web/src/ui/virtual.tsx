@@ -2,16 +2,18 @@
 // unless its reader has scrolled up; then what they read stays where it is.
 
 import type { ComponentChildren, JSX } from 'preact'
+import { memo } from 'preact/compat'
 import { useLayoutEffect, useMemo, useReducer, useRef } from 'preact/hooks'
 import { RowTops, rowAt, visibleRange, type Range } from './window'
 
 const NEAR = 40
 const FAR = 480
-/** Drawn above and below what is seen, and how much of that must be left before more is. */
-const SPARE = 1000
-const NEEDED = 700
+/** Drawn beyond what is seen, where it is going to and where it came from. */
+const SPARE = { toward: 900, behind: 300 }
+/** How much of that must be left before more is drawn: a little at a time takes no frame long. */
+const NEEDED = { toward: 750, behind: 0 }
 /** At first only what is seen is drawn: it is there sooner. */
-const FIRST_SPARE = 100
+const FIRST = { toward: 100, behind: 0 }
 /** Screens above what is seen that are had from the hub before somebody gets there. */
 const AHEAD = 4
 
@@ -21,6 +23,7 @@ type Props<Row> = {
   rows: readonly Row[]
   keyOf: (row: Row) => string
   guess: (row: Row) => number
+  /** The same function as long as it draws the same. */
   draw: (row: Row, index: number) => ComponentChildren
   label: string
   header?: ComponentChildren
@@ -37,8 +40,10 @@ type Memory = {
   isStuck: boolean
   lastTop: number
   anchor: { key: string; offset: number } | null
-  spare: number
+  isGoingUp: boolean
+  spare: Spare
 }
+type Spare = { toward: number; behind: number }
 
 export function VirtualList<Row>(props: Props<Row>): JSX.Element {
   const scroller = useRef<HTMLDivElement>(null)
@@ -49,7 +54,8 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
     isStuck: true,
     lastTop: 0,
     anchor: null,
-    spare: FIRST_SPARE,
+    isGoingUp: true,
+    spare: FIRST,
   }
   const [, redraw] = useReducer<number, void>((count) => count + 1, 0)
 
@@ -65,7 +71,7 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
   const position = memory.current.isStuck
     ? Math.max(0, (rowTops[keys.length] ?? 0) - height)
     : (box?.scrollTop ?? 0) - (head.current?.offsetHeight ?? 0)
-  const range = visibleRange(rowTops, position, height, memory.current.spare)
+  const range = rangeAround(rowTops, position, height, memory.current, memory.current.spare)
 
   const now = useRef({ keys, range })
   now.current = { keys, range }
@@ -88,8 +94,9 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
 
   /** Draw other rows if those that are drawn do not reach far enough. */
   const reach = (element: HTMLElement, top: number): void => {
-    const spare = Math.min(NEEDED, memory.current.spare)
-    const needed = visibleRange(heights.tops(), top, element.clientHeight, spare)
+    const state = memory.current
+    const spare = state.spare === FIRST ? FIRST : NEEDED
+    const needed = rangeAround(heights.tops(), top, element.clientHeight, state, spare)
     if (!isWithin(needed, now.current.range)) redraw()
   }
 
@@ -142,6 +149,9 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
     const wasStuck = state.isStuck
     if (left < NEAR) state.isStuck = true
     else if (element.scrollTop < state.lastTop - 1) state.isStuck = false
+    if (Math.abs(element.scrollTop - state.lastTop) > 1) {
+      state.isGoingUp = element.scrollTop < state.lastTop
+    }
     state.lastTop = element.scrollTop
     const top = element.scrollTop - (head.current?.offsetHeight ?? 0)
     const tops = heights.tops()
@@ -183,9 +193,14 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
       {props.rows.slice(range.from, range.to).map((row, index) => {
         const key = keys[range.from + index] as string
         return (
-          <Measured key={key} id={key} observer={observer}>
-            {props.draw(row, range.from + index)}
-          </Measured>
+          <Measured
+            key={key}
+            id={key}
+            row={row}
+            index={range.from + index}
+            draw={props.draw as DrawAny}
+            observer={observer}
+          />
         )
       })}
       <div style={{ height: `${range.below}px` }} />
@@ -198,10 +213,26 @@ function isWithin(needed: Range, drawn: Range): boolean {
   return needed.from >= drawn.from && needed.to <= drawn.to
 }
 
-function Measured(props: {
+/** What to draw for what is seen: more of it toward where the reader goes. */
+function rangeAround(
+  rowTops: Float64Array,
+  top: number,
+  height: number,
+  { isGoingUp }: Memory,
+  { toward, behind }: Spare,
+): Range {
+  const [above, below] = isGoingUp ? [toward, behind] : [behind, toward]
+  return visibleRange(rowTops, top - above, height + above + below, 0)
+}
+
+type DrawAny = (row: unknown, index: number) => ComponentChildren
+
+const Measured = memo(function Measured(props: {
   id: string
+  row: unknown
+  index: number
+  draw: DrawAny
   observer: ResizeObserver
-  children: ComponentChildren
 }): JSX.Element {
   const element = useRef<HTMLDivElement>(null)
   useLayoutEffect(() => {
@@ -212,7 +243,7 @@ function Measured(props: {
   }, [props.observer])
   return (
     <div ref={element} class="row" data-key={props.id}>
-      {props.children}
+      {props.draw(props.row, props.index)}
     </div>
   )
-}
+})
