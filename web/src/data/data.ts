@@ -2,6 +2,7 @@
 import { computed, effect, signal } from '@preact/signals-core'
 import type { ContentBlock, JsonObject } from '../protocol/types.ts'
 import { segment } from './address.ts'
+import { lookAhead } from './ahead.ts'
 import { Api, type ApiOptions } from './api.ts'
 import { StoredDraft } from './drafts.ts'
 import { Lists, agentOf, rowOf } from './lists.ts'
@@ -67,6 +68,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
   const stream = new Stream(api, clock, lists)
   api.onUnauthorized = (refusal) => stream.lock(refusal)
   let stopEffect = () => {}
+  let stopLooking = () => {}
 
   function onApplied(action: Action): void {
     if (action.kind === 'answer-permission' || action.kind === 'answer-question') {
@@ -94,6 +96,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
       if (state === 'live') outbox.flush()
       if (state === 'catching-up' && device.peek() === null) void identify()
     })
+    stopLooking = lookAhead(api, clock, lists.sessions)
     void identify()
     void outbox.start()
     stream.start()
@@ -308,6 +311,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
     start,
     stop() {
       stopEffect()
+      stopLooking()
       outbox.stop()
       stream.stop()
     },

@@ -1,8 +1,10 @@
 // Code and output: as it is, never turned around by unseen characters, with a button to copy it.
 
 import type { JSX } from 'preact'
+import { memo } from 'preact/compat'
 import { useState } from 'preact/hooks'
 import { ansiRuns } from './ansi'
+import { codeParts } from './blocks'
 import { CheckIcon, CopyIcon } from './icons'
 import { plural } from './format'
 import { Visible } from './visible'
@@ -22,12 +24,23 @@ export function CodeBlock({
       </div>
       <pre tabIndex={0}>
         <code>
-          <Visible text={text} />
+          {codeParts(text).map((part, index) => (
+            <Part key={index} text={part} />
+          ))}
         </code>
       </pre>
     </div>
   )
 }
+
+/** Of code that grows, all parts but the last are left alone, and laid out once. */
+const Part = memo(function Part({ text }: { text: string }): JSX.Element {
+  return (
+    <span class="code-part">
+      <Visible text={text} />
+    </span>
+  )
+})
 
 export function CopyButton({ text }: { text: string }): JSX.Element {
   const [isDone, setDone] = useState(false)
