@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import anyio
 from anyio import to_thread
 
+from quarterdeck.bridge import acp_endpoints
 from quarterdeck.cli.arguments import DONE, INTERRUPTED, read
 from quarterdeck.cli.hub_config import hub_options, load_config
 from quarterdeck.cli.hub_link import Place
@@ -85,7 +86,7 @@ def check_certificate(options: HubOptions) -> None:
 
 
 async def _up(options: HubOptions, chosen: Namespace) -> int:
-    async with Hub(options) as hub, serving(hub) as address:
+    async with Hub(options, parts=(acp_endpoints,)) as hub, serving(hub) as address:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             invitation = await invite(hub, chosen)
             show(options.home, address.url, invitation, chosen, host=options.host)

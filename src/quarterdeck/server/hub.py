@@ -34,6 +34,7 @@ from quarterdeck.server.push import Pushes, PushOptions
 from quarterdeck.server.push_crypto import push_key
 from quarterdeck.server.push_rows import PUSH_TABLES
 from quarterdeck.server.queue import PromptQueue
+from quarterdeck.server.routes import Endpoint
 from quarterdeck.server.secrets import owner_token
 from quarterdeck.server.tables import CORE_TABLES
 from quarterdeck.server.watch import Watch
@@ -58,8 +59,12 @@ class Hub:
     library: Library
     pushes: Pushes
 
-    def __init__(self, options: HubOptions) -> None:
+    def __init__(
+        self, options: HubOptions, *, parts: Sequence[Callable[[Hub], list[Endpoint]]] = ()
+    ) -> None:
+        """`parts` make endpoints of somebody else, which are then endpoints like all others."""
         self.options = options
+        self.parts = tuple(parts)
         self.started_at = time.time()
         self.watch = Watch()
         self.storage_failures = 0
