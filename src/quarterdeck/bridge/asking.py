@@ -7,6 +7,7 @@ an answer that it had on its way is not heard.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -19,12 +20,16 @@ from quarterdeck.jsontext import decode_json
 PERMISSION: Final = "session/request_permission"
 QUESTION: Final = "elicitation/create"
 
+Shown = Callable[[dict[str, Any]], dict[str, Any]]
+
 
 class Asking:
     """The questions of one session that one editor has before it."""
 
-    def __init__(self, editor: Editor, session_id: str) -> None:
+    def __init__(self, editor: Editor, session_id: str, shown: Shown) -> None:
+        """`shown` makes of a tool call what the editor can show."""
         self._editor = editor
+        self._shown = shown
         self._session_id = session_id
         self._asked: dict[str, anyio.CancelScope] = {}
 
@@ -56,7 +61,7 @@ class Asking:
         elif self._may_ask(request_id):
             params = {
                 "sessionId": self._session_id,
-                "toolCall": permission.tool_call,
+                "toolCall": self._shown(dict(permission.tool_call)),
                 "options": permission.options,
             }
             self._ask(request_id, partial(self._permission, request_id, params))

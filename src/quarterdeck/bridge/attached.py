@@ -11,16 +11,18 @@ not read costs nothing but its place. What it is told, in the order of the log:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import anyio
 
 from quarterdeck.bridge.asking import Asking
 from quarterdeck.bridge.editor import Editor
+from quarterdeck.bridge.terminals import Terminals
 from quarterdeck.bridge.turn import EditorTurn
-from quarterdeck.bridge.updates import prompt_key, session_updates
+from quarterdeck.bridge.updates import commands_update, prompt_key, session_updates
 from quarterdeck.errors import ConnectionClosed
-from quarterdeck.protocol import ELICITATION_UPDATED, Event
+from quarterdeck.protocol import ELICITATION_UPDATED, Event, SessionState
 
 SESSION_UPDATE: Final = "session/update"
 
@@ -36,13 +38,20 @@ class Attached:
         self._running: EditorTurn | None = None
         self._editor = editor
         self._connection = editor.connection
-        self._asking = Asking(editor, session_id)
+        self._terminals = Terminals()
+        self._asking = Asking(editor, session_id, self._terminals.shown)
+        self._commands: Sequence[Any] = ()
         self._scope = anyio.CancelScope()
         self._position = 0
         self._told_until = 0
         self._is_retelling = False
         self._has_ended = False
         self._moved = anyio.Event()
+
+    def learn(self, state: SessionState) -> None:
+        """Know what came before the first event that will be told."""
+        self._terminals.learn(state)
+        self._commands = state.available_commands
 
     def follow(self, from_seq: int, *, told_until: int) -> None:
         """Begin to tell what comes after an event.
@@ -66,6 +75,8 @@ class Attached:
     async def _follow(self) -> None:
         try:
             with self._scope:
+                if self._commands:
+                    await self._send(commands_update(self._commands))
                 self._asking.ask_pending()
                 events = self._editor.hub.host.events(self.session_id, self._position)
                 async for event in events:
@@ -93,6 +104,9 @@ class Attached:
                 self._asking.on_permission(event.payload["requestId"])
             case "prompt-finished":
                 await self._finish(event)
+            case "terminal-output":
+                for update in self._terminals.on_output(event.payload):
+                    await self._send(update)
             case _:
                 await self._tell(event)
 
@@ -105,8 +119,11 @@ class Attached:
         if event.type == "unrecognized-update":
             self._note_question(event.payload)
         for update in session_updates(event):
-            await self._connection.room()
-            self._connection.post(SESSION_UPDATE, {"sessionId": self.session_id, "update": update})
+            await self._send(self._terminals.shown(update))
+
+    async def _send(self, update: dict[str, Any]) -> None:
+        await self._connection.room()
+        self._connection.post(SESSION_UPDATE, {"sessionId": self.session_id, "update": update})
 
     def _note_question(self, payload: Any) -> None:
         if payload.get("sessionUpdate") == ELICITATION_UPDATED:

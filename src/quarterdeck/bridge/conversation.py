@@ -27,7 +27,7 @@ from quarterdeck.bridge.refusals import RESOURCE_NOT_FOUND, told
 from quarterdeck.bridge.turn import EditorTurn
 from quarterdeck.bridge.updates import mode_option, session_settings
 from quarterdeck.errors import RequestRefused, RpcError
-from quarterdeck.protocol import AgentSnapshotWire, to_json
+from quarterdeck.protocol import AgentSnapshotWire, SessionState, to_json
 from quarterdeck.server.prompt_rows import Author
 from quarterdeck.wire import INVALID_REQUEST, Answer, method_not_found, rpc_error
 
@@ -156,13 +156,13 @@ class Conversation:
         place = _place(params, needs_servers=True)
         self._check_room()
         session = await self._open.create(place)
-        settings, seq = await self._settings(session.session_id)
+        state, seq = await self._state(session.session_id)
         attached = self._attach(session.session_id)
 
         def follow() -> None:
             attached.follow(0, told_until=seq)
 
-        return Answer({"sessionId": session.session_id, **settings}, follow)
+        return Answer({"sessionId": session.session_id, **session_settings(state)}, follow)
 
     async def _load(self, params: Json) -> Any:
         session_id = checks.required_string(params, "sessionId")
@@ -170,12 +170,12 @@ class Conversation:
         self._detach(session_id)
         self._check_room()
         await self._open.reopen(session_id, place)
-        settings, seq = await self._settings(session_id)
+        state, seq = await self._state(session_id)
         attached = self._attach(session_id)
         begins = await self._open.history_begins(session_id, seq)
         attached.follow(begins, told_until=seq)
         await attached.reached(seq)
-        return settings
+        return session_settings(state)
 
     async def _resume(self, params: Json) -> Any:
         session_id = checks.required_string(params, "sessionId")
@@ -183,9 +183,10 @@ class Conversation:
         self._detach(session_id)
         self._check_room()
         await self._open.reopen(session_id, place)
-        settings, seq = await self._settings(session_id)
+        state, seq = await self._state(session_id)
         attached = self._attach(session_id)
-        return Answer(settings, lambda: attached.follow(seq, told_until=seq))
+        attached.learn(state)
+        return Answer(session_settings(state), lambda: attached.follow(seq, told_until=seq))
 
     async def _list(self, params: Json) -> Any:
         cwd = checks.optional_string(params, "cwd")
@@ -225,12 +226,11 @@ class Conversation:
         if attached is not None:
             attached.leave()
 
-    async def _settings(self, session_id: str) -> tuple[dict[str, Any], int]:
-        """Return modes and options of a session, and the number of the event they are as of."""
-        hub = self._at.hub
-        seq = hub.library.get(session_id).last_seq
-        state = await hub.library.state(session_id, seq)
-        return session_settings(state), seq
+    async def _state(self, session_id: str) -> tuple[SessionState, int]:
+        """Return how a session stands, and the number of the event it is as of."""
+        library = self._at.hub.library
+        seq = library.get(session_id).last_seq
+        return await library.state(session_id, seq), seq
 
     def _session(self, params: Json) -> Attached:
         session_id = checks.required_string(params, "sessionId")
@@ -299,7 +299,7 @@ class Conversation:
         hub = self._at.hub
         self._at.need("approve", "choosing a mode")
         await hub.keeper.active(session_id)
-        state = await hub.library.state(session_id, hub.library.get(session_id).last_seq)
+        state, _ = await self._state(session_id)
         option = mode_option(to_json(state)["configOptions"]) if state.modes is None else None
         if option is None:
             await hub.host.set_mode(session_id, mode_id)

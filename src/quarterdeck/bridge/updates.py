@@ -36,6 +36,11 @@ def session_updates(event: Event) -> Iterator[dict[str, Any]]:
     yield update
 
 
+def commands_update(commands: Sequence[Any]) -> dict[str, Any]:
+    """Return what tells an editor that has not seen the history which commands there are."""
+    return {"sessionUpdate": "available_commands_update", "availableCommands": list(commands)}
+
+
 def prompt_key(event: Event) -> str | None:
     """Return the key of the prompt that an event is a part of."""
     if event.type != "user-message-chunk" or event.extensions is None:
