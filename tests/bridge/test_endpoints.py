@@ -17,7 +17,7 @@ from quarterdeck.bridge import acp_endpoints
 from tests.bridge.kit import ALLOW, hub_with
 from tests.server.api.kit import ASK, Client, Json, client_of, options, running
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 INITIALIZE: Json = {"protocolVersion": 1}
 
@@ -101,22 +101,18 @@ async def test_a_client_id_of_another_device_is_another_client(tmp_path: Path) -
             assert refused["error"]["data"] == "call initialize before session/list"
 
 
-@pytest.mark.parametrize(
-    ("query", "status", "words"),
-    [
+async def test_what_is_wrong_with_an_address_is_said_as_the_hub_says_it(tmp_path: Path) -> None:
+    wrong = [
         ("", 400, "client_id is required"),
         ("client_id=a%20b", 400, "client_id may have"),
         ("client_id=a&agent=nobody", 404, "no agent named 'nobody'"),
         ("client_id=a&agent=mine&agent=mine", 400, "twice"),
-    ],
-)
-async def test_what_is_wrong_with_an_address_is_said_as_the_hub_says_it(
-    tmp_path: Path, query: str, status: int, words: str
-) -> None:
+    ]
     async with hub_with(tmp_path / "home") as (_, owner):
-        refused = await owner.http.get(f"/acp/sse?{query}")
-        assert refused.status_code == status
-        assert words in refused.json()["error"]["message"]
+        for query, status, words in wrong:
+            refused = await owner.http.get(f"/acp/sse?{query}")
+            assert refused.status_code == status
+            assert words in refused.json()["error"]["message"]
 
 
 @asynccontextmanager

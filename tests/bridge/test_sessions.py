@@ -11,11 +11,12 @@ import pytest
 
 from quarterdeck.bridge.listing import PAGE, listed
 from quarterdeck.errors import RpcError
+from quarterdeck.server import Policy, PolicyRule
 from quarterdeck.server.library import SessionView
 from tests.bridge.kit import FakeEditor, editor_at, hub_with
 from tests.server.api.kit import ASK, Json
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 ANSWER: Json = {"action": "accept", "content": {"name": "Ada"}}
 QUESTION: Json = {
@@ -105,6 +106,16 @@ async def test_an_editor_that_may_not_approve_is_not_asked(tmp_path: Path) -> No
         ):
             with pytest.raises(RpcError, match="this device may prompt"):
                 await editor.call(method, **{"sessionId": session_id, **more})
+
+
+async def test_what_a_rule_decides_is_not_put_before_the_editor(tmp_path: Path) -> None:
+    async with hub_with(tmp_path / "home", ASK) as (hub, _), editor_at(hub) as editor:
+        writing = PolicyRule(decision="allow", name="writing", writes=True)
+        hub.approvals.set_policy(Policy(rule=(writing,)))
+        session_id = await editor.new(tmp_path)
+        await editor.prompt(session_id)
+        assert editor.said() == ["done"]
+        assert editor.asked == []
 
 
 async def test_a_prompt_that_waits_behind_one_of_the_phone_is_cancelled_alone(

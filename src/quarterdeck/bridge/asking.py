@@ -58,7 +58,7 @@ class Asking:
         )
         if permission is None:
             self._withdraw(request_id)
-        elif self._may_ask(request_id):
+        elif self._may_ask(request_id) and self._editor.hub.approvals.is_for_people(request_id):
             params = {
                 "sessionId": self._session_id,
                 "toolCall": self._shown(dict(permission.tool_call)),

@@ -102,13 +102,16 @@ class Conversation:
 
     # ---- the agent -----------------------------------------------------------------------------
 
-    async def _initialize(self, params: Json) -> Any:
+    def _initialize(self, params: Json) -> Awaitable[Any]:
         checks.protocol_version(params)
         info = checks.optional_object(params, "clientInfo")
         capabilities = checks.optional_object(params, "clientCapabilities")
         self._at.facts = ClientFacts(info, capabilities)
+        self._is_initialized = True  # at once: what comes right behind need not wait for the agent
+        return self._introduce()
+
+    async def _introduce(self) -> Any:
         agent = await self._open.running_agent()
-        self._is_initialized = True
         methods = [] if agent.auth_methods is UNSET else list(agent.auth_methods)
         return {
             "protocolVersion": PROTOCOL_VERSION,
@@ -139,13 +142,13 @@ class Conversation:
 
     async def _authenticate(self, params: Json) -> Any:
         method_id = checks.required_string(params, "methodId")
-        self._at.need("approve", "signing an agent in")
+        self._at.need("admin", "signing an agent in")
         agent = await self._open.running_agent()
         await self._at.hub.host.authenticate(agent.agent_id, method_id)
         return {}
 
     async def _logout(self, _params: Json) -> Any:
-        self._at.need("approve", "signing an agent out")
+        self._at.need("admin", "signing an agent out")
         agent = await self._open.running_agent()
         await self._at.hub.host.logout(agent.agent_id)
         return {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Final
 
 import anyio
@@ -31,6 +32,9 @@ from quarterdeck.wire.framing import Fault, Frame, FrameReader, Lines, Payload, 
 GRACE_SECONDS: Final = 2.0
 """For what waits to be answered when the input has ended."""
 LOST: Final = "the hub has ended; start quarterdeck up again and load the session"
+MOST_BYTES: Final = 16 << 20
+"""Of one message that a hub takes."""
+_TOO_LONG: Final = f"the message has more than {MOST_BYTES >> 20} MiB; send less at a time"
 _MOST_UNSENT: Final = 1 << 20
 
 
@@ -42,12 +46,14 @@ class Relay:
         self._hub = hub
         self._frames = FrameReader()
         self._unsent: list[bytes] = []
+        self._refused: list[bytes] = []
         self._size = 0
         self._filled = anyio.Event()
         self._emptied = anyio.Event()
         self._waiting: set[bytes] = set()
         self._answered = anyio.Event()
         self._over = anyio.Event()
+        self._writing = anyio.Lock()
         self._is_lost = False
 
     async def run(self, stop: anyio.Event) -> bool:
@@ -86,6 +92,9 @@ class Relay:
     def _read(self, frames: Sequence[Frame]) -> None:
         for payload in _payloads(frames):
             message = parse(payload)
+            if len(payload) > MOST_BYTES:
+                self._refused.append(message.id if isinstance(message, Request) else b"null")
+                continue
             if isinstance(message, Request):
                 self._waiting.add(message.id)
             self._unsent.append(payload)
@@ -96,6 +105,9 @@ class Relay:
         while True:
             await self._filled.wait()
             self._filled = anyio.Event()
+            refused, self._refused = self._refused, []
+            for request_id in refused:
+                await self._fail(request_id, _TOO_LONG)
             unsent, self._unsent = self._unsent, []
             try:
                 for payload in unsent:
@@ -115,7 +127,7 @@ class Relay:
                 message = parse(payload)
                 if isinstance(message, Result | Failure):
                     self._waiting.discard(message.id)
-                await self._editor.send(frame(payload, self._framing))
+                await self._say(payload)
                 self._notice()
             self._is_lost = True
         except SocketClosed:
@@ -126,12 +138,17 @@ class Relay:
 
     async def _answer_all(self) -> None:
         for request_id in sorted(self._waiting):
-            error = encode_json({"code": INTERNAL_ERROR, "message": LOST})
-            payload = b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (request_id, error)
-            try:
-                await self._editor.send(frame(payload, self._framing))
-            except ConnectionClosed:
-                return
+            await self._fail(request_id, LOST)
+
+    async def _fail(self, request_id: bytes, message: str) -> None:
+        error = encode_json({"code": INTERNAL_ERROR, "message": message})
+        payload = b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (request_id, error)
+        with suppress(ConnectionClosed):  # the editor is gone, too
+            await self._say(payload)
+
+    async def _say(self, payload: bytes) -> None:
+        async with self._writing:
+            await self._editor.send(frame(payload, self._framing))
 
     @property
     def _framing(self) -> Framing:
