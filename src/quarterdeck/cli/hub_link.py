@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import fcntl
 import os
-import ssl
 import stat
 from argparse import Namespace
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from ssl import SSLContext
 from typing import Any, Final
 
 import anyio
@@ -53,6 +53,9 @@ class HubLink:
     """Makes a connection for a `Client`; a new one after one was lost."""
     url: str | None
     """None for a hub in this process, which nobody else can reach."""
+    token: str = field(default="", repr=False)
+    ssl: SSLContext | None = None
+    """How to trust it, if it has a certificate."""
 
     @property
     def is_embedded(self) -> bool:
@@ -148,10 +151,16 @@ async def running_hub(home: Path) -> HubLink | None:
             raise CommandFailed(f"the hub at {url} does not know our token; {remedy}") from error
         raise
     context = trust(certificate) if url.startswith("https:") else None
-    return HubLink(api=api, transport=lambda: _websocket(url, token, context), url=url)
+    return HubLink(
+        api=api,
+        transport=lambda: _websocket(url, token, context),
+        url=url,
+        token=token,
+        ssl=context,
+    )
 
 
-def _websocket(url: str, token: str, context: ssl.SSLContext | None) -> Transport:
+def _websocket(url: str, token: str, context: SSLContext | None) -> Transport:
     return WebSocketTransport(url, token=token, ssl=context)
 
 

@@ -38,6 +38,7 @@ from quarterdeck.server.push_crypto import push_key
 from quarterdeck.server.push_rows import PUSH_TABLES
 from quarterdeck.server.queue import PromptQueue
 from quarterdeck.server.retention import keep_tidy
+from quarterdeck.server.routes import Endpoint
 from quarterdeck.server.secrets import owner_token
 from quarterdeck.server.tables import CORE_TABLES
 from quarterdeck.server.watch import Watch
@@ -64,8 +65,12 @@ class Hub:
     library: Library
     pushes: Pushes
 
-    def __init__(self, options: HubOptions) -> None:
+    def __init__(
+        self, options: HubOptions, *, parts: Sequence[Callable[[Hub], list[Endpoint]]] = ()
+    ) -> None:
+        """`parts` make endpoints of somebody else, which are then endpoints like all others."""
         self.options = options
+        self.parts = tuple(parts)
         self.started_at = time.time()
         self._known = KnownAgents(options.agents, options.environ, options.pass_env)
         self.watch = Watch()

@@ -82,6 +82,10 @@ class Keeper:
         """Return the definition's id of an agent that was started here."""
         return self._names.get(agent_id)
 
+    def knows(self, name: str) -> bool:
+        """Whether there is, or was, an agent of that name."""
+        return name in self.known or name in self._stored
+
     # ---- agents --------------------------------------------------------------------------------
 
     async def spawn_known(self, name: str) -> AgentSnapshotWire:

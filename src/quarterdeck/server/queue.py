@@ -60,6 +60,7 @@ class PromptQueue:
         self._awake: dict[str, bool] = {}  # whether a worker has to look again, by session
         self._running: dict[str, int] = {}  # the row that runs, by session
         self._is_ending = False
+        self._changed = anyio.Event()
 
     async def start(self, tasks: TaskGroup) -> None:
         """Settle what an earlier hub left behind and go on with what waits."""
@@ -136,11 +137,21 @@ class PromptQueue:
         row = await self._database.write(
             lambda connection: rows.cancel(connection, session_id, key)
         )
+        self._notice()
         return row.entry
 
     def is_busy(self, session_id: str) -> bool:
         """Tell whether a prompt of this session runs, or is about to."""
         return session_id in self._awake or session_id in self._running
+
+    async def wait_ended(self, session_id: str, key: str) -> PromptEntry:
+        """Wait until a prompt neither waits nor runs any more."""
+        while True:
+            changed = self._changed
+            entry = await self.get(session_id, key)
+            if entry.state not in ("queued", "running"):
+                return entry
+            await changed.wait()
 
     async def length(self) -> int:
         return await self._database.read(rows.count_queued)
@@ -286,12 +297,17 @@ class PromptQueue:
         while True:
             try:
                 await self._database.write(change)
+                self._notice()
                 return
             except HubDatabaseFailed as error:
                 logger.warning("the prompt queue failed", extra={"reason": str(error)})
                 if is_last or self._is_ending:
                     return  # the next hub finds out from the log
                 await anyio.sleep(RETRY_SECONDS)
+
+    def _notice(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
 
     async def _cancel(self, session_id: str) -> None:
         session = self._host.get_session(session_id)
