@@ -168,10 +168,10 @@ export function createData(environment: Environment): Data & { stop(): void } {
       const wanted = { method: 'POST', path: session(sessionId, '/cancel'), body: {} } as const
       return outbox.add({ kind: 'cancel-turn', ...about(sessionId), ...wanted })
     },
-    answerPermission(item: PermissionItem, optionId: string | null): Action {
+    answerPermission(item: PermissionItem, optionId: string | null, reason = ''): Action {
       const key = newKey()
       const chosen: JsonObject = optionId === null ? { cancelled: true } : { optionId }
-      const body = { digest: item.digest, key, ...chosen }
+      const body = { digest: item.digest, key, ...chosen, ...(reason === '' ? {} : { reason }) }
       const path = `/api/permissions/${encodeURIComponent(item.requestId)}/answer`
       const on = about(item.sessionId, item.requestId)
       return outbox.add({ kind: 'answer-permission', ...on, method: 'POST', path, body }, key)

@@ -175,7 +175,7 @@ export interface Decision {
   state: 'pending' | 'answered' | 'superseded'
   outcome?: unknown
   optionKind?: string
-  by?: { kind: string; deviceId?: string; deviceName?: string; rule?: string }
+  by?: { kind: string; deviceId?: string; deviceName?: string; rule?: string; reason?: string }
   askedAt: string
   decidedAt?: string
 }
@@ -381,7 +381,7 @@ export interface Data {
   cancelQueued(sessionId: string, key: string): Action
   cancel(sessionId: string): Action
   /** `optionId` null: cancelled. The digest is that of the item as it was shown. */
-  answerPermission(item: PermissionItem, optionId: string | null): Action
+  answerPermission(item: PermissionItem, optionId: string | null, reason?: string): Action
   answerQuestion(
     item: QuestionItem,
     answer: { action: 'accept' | 'decline' | 'cancel'; content?: JsonObject },

@@ -5,6 +5,8 @@ import type { JSX } from 'preact'
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { data, type SessionView } from '../data/index.ts'
 import { ApprovalCard, headline } from '../ui/approval'
+import { BatchCard } from '../ui/batch'
+import { batches } from '../ui/batches'
 import { Composer } from '../ui/composer'
 import { ConnectionPill, OfflineBanner } from '../ui/connection'
 import { Message, Status, Turn } from '../ui/entries'
@@ -271,8 +273,10 @@ function Dock({ view, reading }: PartProps): JSX.Element {
   const permissions = data.permissions.value.filter((item) => item.sessionId === view.sessionId)
   const questions = data.questions.value.filter((item) => item.sessionId === view.sessionId)
   const first = permissions[0]
+  const together = batches(permissions)[0]?.items ?? []
   const question = questions[0]
   const waiting = permissions.length + questions.length
+  const later = waiting - Math.max(1, together.length)
   if (waiting > 0 && reading.isFar.value && !isWide.value) {
     // Whoever reads far up needs the room on a small screen; the cards come back at the end.
     const text = first === undefined ? 'A question' : headline(first)
@@ -290,13 +294,15 @@ function Dock({ view, reading }: PartProps): JSX.Element {
     <div class="dock">
       {first === undefined && question === undefined ? null : (
         <div class="dock-cards">
-          {first === undefined ? null : (
+          {first === undefined ? null : together.length > 1 ? (
+            <BatchCard items={together} isInSession />
+          ) : (
             <ApprovalCard key={first.requestId} item={first} isInSession />
           )}
           {first === undefined && question !== undefined ? (
             <QuestionCard key={question.requestId} item={question} isInSession />
           ) : null}
-          {waiting > 1 ? <p class="note">{waiting - 1} more after this.</p> : null}
+          {later > 0 ? <p class="note">{later} more after this.</p> : null}
         </div>
       )}
       <QueuedPrompts view={view} />

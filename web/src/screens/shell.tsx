@@ -5,6 +5,7 @@ import { useEffect, useRef } from 'preact/hooks'
 import { effect } from '@preact/signals'
 import { data } from '../data/index.ts'
 import { ConnectionPill, OfflineBanner } from '../ui/connection'
+import { DiffViewer } from '../ui/diff'
 import { moves } from '../ui/guard'
 import { AgentsIcon, InboxIcon, SessionsIcon, SettingsIcon, Wheel } from '../ui/icons'
 import { Banner, Empty, Toasts } from '../ui/kit'
@@ -41,6 +42,7 @@ export function Shell(): JSX.Element {
       <main id="main" tabIndex={-1}>
         <Here here={here} />
       </main>
+      <DiffViewer />
       <Toasts />
       <Announcements />
     </div>
