@@ -65,12 +65,19 @@ class _Failed(msgspec.Struct, frozen=True):
     error: ErrorObject
 
 
+class _Ahead(msgspec.Struct, frozen=True, rename="camel"):
+    from_seq: int
+    head: int
+    message: str
+
+
 class _Frame(msgspec.Struct, frozen=True, rename="camel"):
     hello: Any = UNSET
     response: Raw | UnsetType = UNSET
     subscription: str | UnsetType = UNSET
     events: tuple[Raw, ...] = ()
     subscription_error: _Failed | UnsetType = UNSET
+    subscription_ahead: _Ahead | UnsetType = UNSET
     inbound_request: InboundRequest | UnsetType = UNSET
     inbound_result: _Result | UnsetType = UNSET
     error: ErrorObject | UnsetType = UNSET
@@ -297,6 +304,10 @@ class WebSocketTransport:
                 waiting.set_result(frame.inbound_result)
         elif frame.subscription_error is not UNSET:
             self._subscription_failed(frame.subscription_error, handlers)
+        elif frame.subscription_ahead is not UNSET:
+            ahead = frame.subscription_ahead
+            told = {"from_seq": ahead.from_seq, "head": ahead.head, "reason": ahead.message}
+            logger.warning("subscription is ahead of its log", extra=told)
         elif frame.hello is not UNSET:
             self._greeted.set()
         elif isinstance(frame.error, ErrorObject):

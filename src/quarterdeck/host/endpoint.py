@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import UNSET
 
@@ -22,6 +22,7 @@ from quarterdeck.protocol import (
     ELICITATION_UPDATED,
     ERROR_CODES,
     AcpRpcMethod,
+    AgentSnapshotWire,
     ErrorObject,
     Event,
     HostElicitationSnapshot,
@@ -44,12 +45,22 @@ _KINDS = {"permission-updated": "permission", ELICITATION_UPDATED: "elicitation"
 """Kinds of inbound requests, by the event that tells of them."""
 
 
+class Keeps(Protocol):
+    """What is done through whoever remembers agents and sessions; a host itself does."""
+
+    async def spawn_agent(self, definition: Any) -> AgentSnapshotWire: ...
+
+    async def dispose_agent(self, agent_id: str) -> None: ...
+
+    async def delete_session(self, agent_id: str, session_id: str) -> None: ...
+
+
 class HostEndpoint:
     """An `EnvelopeEndpoint`; one per host serves any number of transports."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, keeps: Keeps | None = None) -> None:
         self._host = host
-        self._methods = _methods(host)
+        self._methods = _methods(host, keeps or host)
         # Asked for, not only heard of: the host's stream forgets its oldest events.
         self._pending = {request.id: request for request in _pending(host)}
         self._handlers: list[_Handler] = []
@@ -213,20 +224,21 @@ class _Params:
 _Method = Callable[[_Params], Awaitable[Any]]
 
 
-def _methods(host: Host) -> dict[str, _Method]:
+def _methods(host: Host, keeps: Keeps) -> dict[str, _Method]:
     """Return what a client may ask for, by its name on the wire."""
-    return {**_agent_methods(host), **_opening_methods(host), **_session_methods(host)}
+    sessions = _session_methods(host, keeps)
+    return {**_agent_methods(host, keeps), **_opening_methods(host), **sessions}
 
 
-def _agent_methods(host: Host) -> dict[str, _Method]:
+def _agent_methods(host: Host, keeps: Keeps) -> dict[str, _Method]:
     async def spawn(params: _Params) -> Any:
-        return to_json(await host.spawn_agent(params.any("definition")))
+        return to_json(await keeps.spawn_agent(params.any("definition")))
 
     async def list_agents(_params: _Params) -> Any:
         return [to_json(agent) for agent in host.get_agents()]
 
     async def dispose(params: _Params) -> None:
-        await host.dispose_agent(params.text("agentId"))
+        await keeps.dispose_agent(params.text("agentId"))
 
     async def authenticate(params: _Params) -> None:
         await host.authenticate(params.text("agentId"), params.text("methodId"))
@@ -278,7 +290,7 @@ def _opening_methods(host: Host) -> dict[str, _Method]:
     }
 
 
-def _session_methods(host: Host) -> dict[str, _Method]:
+def _session_methods(host: Host, keeps: Keeps) -> dict[str, _Method]:
     async def prompt(params: _Params) -> Any:
         return await host.prompt(params.text("sessionId"), params.any("prompt"))
 
@@ -289,7 +301,7 @@ def _session_methods(host: Host) -> dict[str, _Method]:
         await host.close_session(params.text("sessionId"))
 
     async def delete(params: _Params) -> None:
-        await host.delete_session(params.text("agentId"), params.text("sessionId"))
+        await keeps.delete_session(params.text("agentId"), params.text("sessionId"))
 
     async def set_mode(params: _Params) -> None:
         await host.set_mode(params.text("sessionId"), params.text("modeId"))

@@ -40,6 +40,7 @@ from quarterdeck.server.pending import (
     is_same,
     make_pending,
     rejecting,
+    said_reason,
     sent_outcome,
     winner,
 )
@@ -268,11 +269,11 @@ class Approvals:
         Raises:
             AcpError: `acpjs/already-answered`, or `acpjs/config-invalid` if it is no answer.
         """
-        by = self.decider(device)
         try:
             if request_id.startswith("elic-"):
-                await self.answer_question(request_id, outcome, by=by)
+                await self.answer_question(request_id, outcome, by=self.decider(device))
             else:
+                by = self.decider(device, said_reason(outcome))
                 await self.answer(request_id, _chosen(outcome), by=by)
         except RequestRefused as error:
             is_over = error.status in (404, 409, 410)
@@ -314,9 +315,14 @@ class Approvals:
         return await self._told(request_id, by, None, is_winner=True)
 
     @staticmethod
-    def decider(device: Device) -> Decider:
-        """Return a device as who decides."""
-        return Decider(kind="device", device_id=device.id, device_name=device.name)
+    def decider(device: Device, reason: str = "") -> Decider:
+        """Return a device as who decides, and why, if that is said."""
+        return Decider(
+            kind="device",
+            device_id=device.id,
+            device_name=device.name,
+            reason=reason.strip() or UNSET,
+        )
 
     async def decisions(
         self, *, before: int | None, session_id: str | None, limit: int

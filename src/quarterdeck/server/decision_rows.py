@@ -15,6 +15,9 @@ from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.server.handling import Answer
 from quarterdeck.server.tables import now
 
+MOST_REASON: Final = 2_000
+"""Characters of a reason: a few sentences, not a prompt."""
+
 
 class Decider(Answer, frozen=True, kw_only=True):
     """Who or what decided."""
@@ -25,6 +28,8 @@ class Decider(Answer, frozen=True, kw_only=True):
     device_id: str | UnsetType = UNSET
     device_name: str | UnsetType = UNSET
     rule: str | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+    """In the words of who decided; the agent gets them as well."""
 
 
 class Decision(Answer, frozen=True, kw_only=True):
@@ -166,6 +171,7 @@ def _decider(facts: dict[str, Any]) -> Decider:
         device_id=facts.get("deviceId", UNSET),
         device_name=facts.get("deviceName", UNSET),
         rule=facts.get("rule", UNSET),
+        reason=facts.get("reason", UNSET),
     )
 
 

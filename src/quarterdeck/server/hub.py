@@ -27,6 +27,7 @@ from quarterdeck.server.gate import GATE_TABLES, Gate
 from quarterdeck.server.guard import GateOptions
 from quarterdeck.server.home import locked_home
 from quarterdeck.server.keeper import Keeper
+from quarterdeck.server.keeps import Keeps
 from quarterdeck.server.known_agents import KnownAgents
 from quarterdeck.server.library import Library
 from quarterdeck.server.options import HubOptions
@@ -53,6 +54,7 @@ class Hub:
     database: HubDatabase
     gate: Gate
     keeper: Keeper
+    keeps: Keeps
     prompts: PromptQueue
     approvals: Approvals
     library: Library
@@ -114,6 +116,7 @@ class Hub:
         known = KnownAgents(options.agents, options.environ)
         self.library = Library(self.host)
         self.keeper = Keeper(self.host, self.database, known, self.watch, self.library)
+        self.keeps = Keeps(self.host, self.keeper, self.library)
         self.prompts = PromptQueue(self.host, self.database, self.keeper, self.watch)
         self.approvals = Approvals(self.host, self.database, self.keeper, options.policy)
         self.pushes = self._pushes(home)

@@ -95,7 +95,7 @@ class Keeper:
         )
         return agent
 
-    async def spawn(self, definition: Mapping[str, Any]) -> AgentSnapshotWire:
+    async def spawn(self, definition: Mapping[str, Any] | AgentDefinition) -> AgentSnapshotWire:
         """Start an agent by command, and remember how; its id must not be that of another.
 
         Raises:

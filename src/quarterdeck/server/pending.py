@@ -20,7 +20,7 @@ from quarterdeck.server.approval_views import (
     is_ambiguous,
     option_views,
 )
-from quarterdeck.server.decision_rows import Decider, Decision, Question
+from quarterdeck.server.decision_rows import MOST_REASON, Decider, Decision, Question
 from quarterdeck.server.refusals import invalid
 
 _CANCELLED: Final = {"outcome": "cancelled"}
@@ -97,14 +97,32 @@ def make_pending(
 
 
 def sent_outcome(outcome: Mapping[str, Any], by: Decider) -> dict[str, Any]:
-    """Return what goes to the agent; what decided it, if it was no person, is said with it."""
+    """Return what goes to the agent; what decided it, if it was no person, or why is with it."""
     sent = dict(outcome)
     if by.kind == "policy":
         rule = "" if by.rule is UNSET else f": {by.rule}"
         sent["_meta"] = resolution("policy", f"the hub's policy{rule}")
     elif by.kind == "expiry":
         sent["_meta"] = resolution("timeout", "nobody answered in time")
+    elif by.reason is not UNSET:
+        sent["_meta"] = resolution("user", by.reason)
     return sent
+
+
+def said_reason(outcome: Mapping[str, Any]) -> str:
+    """Return the reason that a client put into the `_meta` of an outcome, "" if there is none.
+
+    Raises:
+        RequestRefused: if it is too long.
+    """
+    meta = outcome.get("_meta")
+    ours = meta.get("quarterdeck") if isinstance(meta, Mapping) else None
+    reason = ours.get("reason") if isinstance(ours, Mapping) else None
+    if not isinstance(reason, str):
+        return ""
+    if len(reason) > MOST_REASON:
+        raise invalid(f"a reason has at most {MOST_REASON} characters; say it in fewer")
+    return reason
 
 
 def rejecting(options: Sequence[OptionView]) -> str | None:
@@ -130,7 +148,12 @@ def winner(decision: Decision) -> dict[str, Any]:
 
 
 def facts_of(by: Decider) -> dict[str, Any]:
-    named = {"deviceId": by.device_id, "deviceName": by.device_name, "rule": by.rule}
+    named = {
+        "deviceId": by.device_id,
+        "deviceName": by.device_name,
+        "rule": by.rule,
+        "reason": by.reason,
+    }
     return {"kind": by.kind, **{name: each for name, each in named.items() if each is not UNSET}}
 
 

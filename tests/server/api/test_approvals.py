@@ -83,6 +83,24 @@ async def test_a_request_is_shown_with_what_it_would_do_and_answered_once(tmp_pa
         assert line == decision
 
 
+async def test_the_reason_of_a_rejection_is_kept_and_told_to_the_agent(tmp_path: Path) -> None:
+    async with asked(tmp_path, asking()) as (_, client, session):
+        (request,) = await client.asked()
+        path = f"/api/permissions/{request['requestId']}/answer"
+        no = {"optionId": "reject_once", "digest": request["digest"], "key": "a1"}
+        refused = await client.post(path, {**no, "reason": "x" * 2_001}, status=400)
+        assert "2000" in refused["error"]["message"]
+        why = "not the file \u202e I meant\n"
+        decision = await client.post(path, {**no, "reason": why})
+        assert decision["by"]["reason"] == why.strip()
+        (line,) = (await client.get(f"/api/decisions?session={session}"))["decisions"]
+        assert line == decision
+        (event,) = await resolved(client, session)
+        assert event["extensions"]["quarterdeck"]["decidedBy"]["reason"] == why.strip()
+        sent = event["payload"]["outcome"]["_meta"]["quarterdeck"]
+        assert sent == {"resolvedBy": "user", "reason": why.strip()}
+
+
 async def test_an_answer_to_something_else_than_was_shown_is_refused(tmp_path: Path) -> None:
     async with asked(tmp_path, asking()) as (_, client, session):
         (request,) = await client.asked()

@@ -80,6 +80,22 @@ async def test_a_cursor_before_the_beginning_is_the_beginning(tmp_path: Path) ->
             assert (await client.hear("events"))[0]["seq"] == 1
 
 
+async def test_a_cursor_beyond_the_newest_event_is_told_so_and_gets_what_follows_it(
+    tmp_path: Path,
+) -> None:
+    async with served() as (host, port):
+        session_id = await opened(host, tmp_path)
+        head = host.last_seq(session_id)
+        async with peer(port) as client:
+            asked = {"subscription": "s", "sessionId": session_id, "fromSeq": head + 2}
+            await client.say(subscribe=asked)
+            told = await client.hear("subscriptionAhead")
+            assert (told["subscription"], told["fromSeq"], told["head"]) == ("s", head + 2, head)
+            assert "subscribe from 0" in told["message"]
+            await host.prompt(session_id, "x")
+            assert (await client.hear("events"))[0]["seq"] == head + 3
+
+
 async def test_a_method_is_refused_to_devices_with_less_than_its_scope() -> None:
     async with served() as (_host, port):
         for scope in SCOPES:

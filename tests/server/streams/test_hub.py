@@ -15,6 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from quarterdeck.client import Client, WebSocketTransport
 from quarterdeck.errors import AcpError
+from quarterdeck.protocol import AgentDefinition
 from quarterdeck.server import Hub, serving
 from tests.server.api.kit import ASK, options, running, scripted
 from tests.server.streams.serving import events_of, reading
@@ -113,6 +114,43 @@ async def test_an_answer_by_envelope_is_recorded_with_its_device(tmp_path: Path)
         assert decision.state == "answered"
         assert decision.by
         assert (decision.by.kind, decision.by.device_id) == ("device", "owner")
+
+
+async def test_an_agent_started_by_envelope_comes_back_after_a_restart(tmp_path: Path) -> None:
+    given, agent = options(tmp_path / "home"), scripted({"say": "hi"})
+    definition = AgentDefinition("mine", agent.command, agent.args)
+    async with running(given) as (hub, http):
+        url = f"http://127.0.0.1:{port_of(hub)}"
+        async with Client(WebSocketTransport(url, token=token_of(hub))) as client:
+            started = await client.agents.spawn(definition)
+            session = await client.sessions.create(started.agent_id, cwd=str(tmp_path))
+            (listed,) = (await http.get("/api/agents"))["agents"]
+            assert listed["name"] == "mine"
+    async with running(given) as (hub, http):
+        await http.prompt(session.id, "k")
+        assert (await http.ended(session.id, "k"))["state"] == "done"
+
+
+async def test_a_denial_by_the_context_protocol_keeps_its_reason(tmp_path: Path) -> None:
+    async with running(options(tmp_path / "home", demo=scripted(ASK))) as (hub, http):
+        session_id = await http.session("demo", tmp_path)
+        await http.prompt(session_id, "k")
+        (waiting,) = await http.asked()
+        head = {"Authorization": f"Bearer {token_of(hub)}"}
+        async with connect(
+            f"ws://127.0.0.1:{port_of(hub)}/api/context", additional_headers=head, proxy=None
+        ) as socket:
+            phone = Phone(socket)
+            asked = (await phone.hear("approval:requested"))["event"]
+            ids = {"requestId": waiting["requestId"], "toolCallId": asked["toolCallId"]}
+            await phone.command(session_id, "deny_tool_call", **ids, reason="x" * 2_001)
+            assert "2000" in (await phone.hear("error"))["message"]
+            await phone.command(session_id, "deny_tool_call", **ids, reason="wrong file")
+            told = (await phone.hear("approval:resolved"))["event"]
+        assert (told["resolvedBy"], told["reason"]) == ("user", "wrong file")
+        (decision,) = await hub.approvals.decisions(before=None, session_id=session_id, limit=5)
+        assert decision.by
+        assert (decision.by.device_id, decision.by.reason) == ("owner", "wrong file")
 
 
 async def test_the_context_protocol_lets_in_by_frame_and_cuts_off_who_is_revoked(

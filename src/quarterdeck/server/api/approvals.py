@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from quarterdeck.protocol import HostElicitationSnapshot
 from quarterdeck.server.approval_views import ApprovalView
-from quarterdeck.server.decision_rows import Decision
+from quarterdeck.server.decision_rows import MOST_REASON, Decision
 from quarterdeck.server.handling import Answer, Asked, Body, Query, way
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.options import Policy
@@ -29,6 +29,8 @@ class AnswerPermission(Body, frozen=True, kw_only=True):
     cancelled: bool = False
     key: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
     """Made by the client: the same answer again from the same device is no second one."""
+    reason: Annotated[str, Meta(max_length=MOST_REASON)] = ""
+    """Why, in the person's words: kept with the decision, and told to the agent as `_meta`."""
 
 
 class ElicitationView(Answer, frozen=True, kw_only=True):
@@ -87,7 +89,7 @@ class _Approvals:
         return await self._approvals.answer(
             asked.path["id"],
             option_id,
-            by=self._approvals.decider(asked.by),
+            by=self._approvals.decider(asked.by, wanted.reason),
             digest=wanted.digest,
             key=wanted.key,
         )

@@ -10,6 +10,7 @@ Frames are JSON texts, objects with one of these keys:
             response           {"id", "ok", "result" or "error"}
             subscription       the name; beside it "events", a list of one or many
             subscriptionError  {"subscription", "error"}
+            subscriptionAhead  {"subscription", "fromSeq", "head", "message"}
             inboundRequest     {"id", "kind", "payload"}
             inboundResult      {"ref", "ok", "error"?}
             error              about a frame that is none of these
@@ -226,6 +227,8 @@ class _Connection:
         self._subscriptions[key] = lane
         lane.leave = log.join(partial(self._socket.due, lane))
         self._socket.due(lane)
+        if asked.from_seq > log.head:
+            self._push("subscriptionAhead", _ahead(asked, log.head))
 
     def _check_may_answer(self) -> None:
         if not self._device.may(ANSWER_SCOPE):
@@ -271,6 +274,16 @@ def _read(text: str | bytes) -> Frame:
         return _decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return msgspec.convert(decode_json(text), Frame)
+
+
+def _ahead(asked: Subscribe, head: int) -> dict[str, Any]:
+    """Tell a client that waits for numbers to come; if it had them, they were of another log."""
+    message = (
+        f"the newest event is {head}, so nothing comes until there are more than "
+        f"{asked.from_seq}; if you had those, forget them and subscribe from 0"
+    )
+    facts = {"subscription": asked.subscription, "fromSeq": asked.from_seq, "head": head}
+    return {**facts, "message": message}
 
 
 def _error(code: str, message: str, *, data: Any = None, retryable: bool = False) -> ErrorObject:

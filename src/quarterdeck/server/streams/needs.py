@@ -13,7 +13,8 @@ class HasHost(Protocol):
     """A hub, as far as every stream is concerned.
 
     What else it may have is looked for by name: `approvals`, which records who answered,
-    `keeper`, which brings sessions and agents back, and `gate`, which knows the devices.
+    `keeper`, which brings sessions and agents back, `keeps`, which remembers what clients of the
+    envelopes start and delete, and `gate`, which knows the devices.
     """
 
     @property

@@ -77,7 +77,7 @@ class Streams:
     @cached_property
     def endpoint(self) -> HostEndpoint:
         """The host as envelopes: one for all connections."""
-        return HostEndpoint(self.hub.host)
+        return HostEndpoint(self.hub.host, getattr(self.hub, "keeps", None))
 
     @cached_property
     def answers(self) -> Answers:
