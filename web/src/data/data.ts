@@ -22,8 +22,10 @@ import type {
   Pairing,
   PairingCodes,
   PermissionItem,
+  Policy,
   QuestionItem,
   Scope,
+  SessionFile,
   SessionRow,
   SessionView,
 } from './types.ts'
@@ -232,6 +234,14 @@ export function createData(environment: Environment): Data & { stop(): void } {
     },
     folders: (path?: string) =>
       api.get<FolderList>(`/api/folders${path ? `?path=${encodeURIComponent(path)}` : ''}`),
+    files: (sessionId: string, query: string) =>
+      outcomeOf(
+        api.get<{ files: SessionFile[] }>(
+          session(sessionId, `/files?query=${encodeURIComponent(query)}`),
+        ),
+        (answer) => answer.files,
+      ),
+    policy: () => api.get<Policy>('/api/policy'),
     decisions(query: { before?: number; session?: string } = {}): Promise<Outcome<Decision[]>> {
       const given = Object.entries(query).map(([name, each]) => [name, String(each)])
       const search = new URLSearchParams(given)
