@@ -13,6 +13,7 @@ import { Message, Status, Turn } from '../ui/entries'
 import { pathEnd } from '../ui/format'
 import { ArrowDownIcon, BackIcon, ClockIcon, MoreIcon, Wheel } from '../ui/icons'
 import { Banner, Empty, IconButton, Spinner } from '../ui/kit'
+import { markSeen } from '../ui/marks'
 import { isVeryWide, isWide } from '../ui/media'
 import { PlanStrip } from '../ui/plan'
 import { QuestionCard } from '../ui/question'
@@ -23,6 +24,7 @@ import { SessionPanel, SessionSheet } from '../ui/session_panel'
 import { RunCard, ToolCard } from '../ui/tool'
 import { VirtualList, type VirtualHandle } from '../ui/virtual'
 import { titleOf } from './sessions'
+import { takeFor } from './shared'
 
 export function SessionScreen({ id }: { id: string }): JSX.Element {
   const [view, setView] = useState<SessionView | null>(null)
@@ -53,6 +55,16 @@ function Opened({ view }: { view: SessionView }): JSX.Element {
     isFar: useSignal(false),
     handle: useRef<VirtualHandle | null>(null),
   }
+  useEffect(() => {
+    const mark = (): void => {
+      if (view.phase.peek() === 'ready') markSeen(view.sessionId, view.seq.peek())
+    }
+    document.addEventListener('visibilitychange', mark)
+    return () => {
+      document.removeEventListener('visibilitychange', mark)
+      mark()
+    }
+  }, [view])
   return (
     <div class="session">
       <div class="session-main">
@@ -270,6 +282,7 @@ function Fresh({ view }: { view: SessionView }): JSX.Element {
 }
 
 function Dock({ view, reading }: PartProps): JSX.Element {
+  const given = useState(() => takeFor(view.sessionId))[0]
   const permissions = data.permissions.value.filter((item) => item.sessionId === view.sessionId)
   const questions = data.questions.value.filter((item) => item.sessionId === view.sessionId)
   const first = permissions[0]
@@ -306,7 +319,7 @@ function Dock({ view, reading }: PartProps): JSX.Element {
         </div>
       )}
       <QueuedPrompts view={view} />
-      <Composer view={view} />
+      <Composer view={view} given={given} />
     </div>
   )
 }

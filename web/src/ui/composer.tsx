@@ -1,7 +1,7 @@
 // Where prompts are written. The text is kept on the device until it is sent.
 
 import type { JSX, TargetedKeyboardEvent } from 'preact'
-import { useLayoutEffect, useRef, useState } from 'preact/hooks'
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { data, type Attachment, type ContentBlock, type SessionView } from '../data/index.ts'
 import { bytes } from './format'
 import { AttachIcon, CloseIcon, FileIcon, SendIcon, StopIcon } from './icons'
@@ -11,7 +11,9 @@ import { Pickers } from './pickers'
 import { SuggestionList, useSuggestions, type Suggestion } from './suggestions'
 import { Visible } from './visible'
 
-export function Composer({ view }: { view: SessionView }): JSX.Element {
+type Props = { view: SessionView; given: { text: string; files: readonly File[] } | null }
+
+export function Composer({ view, given }: Props): JSX.Element {
   const field = useRef<HTMLTextAreaElement>(null)
   const files = useRef<HTMLInputElement>(null)
   const [chosen, setChosen] = useState(0)
@@ -85,6 +87,12 @@ export function Composer({ view }: { view: SessionView }): JSX.Element {
       if (refusal !== null) say(refusal.message, 'bad')
     }
   }
+
+  useEffect(() => {
+    if (given === null) return
+    if (given.text !== '') void view.draft.append(given.text)
+    void attach(given.files)
+  }, [given])
 
   if (!data.may('prompt')) return <p class="composer-note">This device may look, and not write.</p>
   return (

@@ -6,7 +6,9 @@ import { data, type SessionView } from '../data/index.ts'
 import { lineDiff } from './changes'
 import { DiffTally, viewed } from './diff'
 import { count, money, shortPath } from './format'
+import { PinIcon } from './icons'
 import { say, Sheet } from './kit'
+import { isPinned, setPinned } from './marks'
 import { optionsOf, Picker } from './pickers'
 import { PlanList } from './plan'
 import { go } from './router'
@@ -184,6 +186,14 @@ function Actions({ view, onClose }: { view: SessionView; onClose: () => void }):
   }
   return (
     <div class="sheet-actions">
+      <button
+        type="button"
+        class="button plain"
+        aria-pressed={isPinned(view.sessionId)}
+        onClick={() => setPinned(view.sessionId, !isPinned(view.sessionId))}
+      >
+        <PinIcon size={18} /> {isPinned(view.sessionId) ? 'Pinned on this device' : 'Pin in the list'}
+      </button>
       {data.may('prompt') && !isClosed ? (
         <button
           type="button"
