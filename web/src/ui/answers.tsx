@@ -19,9 +19,9 @@ const SCOPES: Record<string, string> = {
 function scopeOf(kind: string, agent: string | null): string {
   const who = agent ?? 'the agent'
   if (kind === 'allow_always')
-    return `This call, and later ones that ${who} takes for the same: it does them without asking, and the hub does not see them first. ${who} keeps this rule; take it back there.`
+    return `This and every later call that ${who} takes for the same: it does not ask again. ${who} keeps this rule; take it back there.`
   if (kind === 'reject_always')
-    return `This call, and later ones that ${who} takes for the same. ${who} keeps this rule; take it back there.`
+    return `This and every later call that ${who} takes for the same. ${who} keeps this rule; take it back there.`
   return SCOPES[kind] ?? 'What it means is up to the agent.'
 }
 
