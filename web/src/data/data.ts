@@ -1,6 +1,7 @@
 // Everything put together: one connection, one outbox, the lists, and the sessions that are open.
 import { computed, effect, signal } from '@preact/signals-core'
 import type { ContentBlock, JsonObject } from '../protocol/types.ts'
+import { lookAhead } from './ahead.ts'
 import { Api, type ApiOptions } from './api.ts'
 import { StoredDraft } from './drafts.ts'
 import { Lists, agentOf, rowOf } from './lists.ts'
@@ -68,6 +69,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
   const stream = new Stream(api, clock, lists)
   api.onUnauthorized = (refusal) => stream.lock(refusal)
   let stopEffect = () => {}
+  let stopLooking = () => {}
 
   function onApplied(action: Action): void {
     if (action.kind === 'answer-permission' || action.kind === 'answer-question') {
@@ -95,6 +97,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
       if (state === 'live') outbox.flush()
       if (state === 'catching-up' && device.peek() === null) void identify()
     })
+    stopLooking = lookAhead(api, clock, lists.sessions)
     void identify()
     void outbox.start()
     stream.start()
@@ -317,6 +320,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
     start,
     stop() {
       stopEffect()
+      stopLooking()
       outbox.stop()
       stream.stop()
     },

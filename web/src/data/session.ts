@@ -28,7 +28,7 @@ interface Page {
   state?: Partial<SessionState>
 }
 
-const OLDER = 100
+const OLDER = 200
 const CATCH_UP_MS = 5000
 const PROMPTS_MS = 60
 const BUSY = new Set(['session-status-change', 'prompt-finished', 'user-message-chunk'])
@@ -54,6 +54,7 @@ export class OpenSession implements SessionView, SessionListener {
   #held: LogEvent[] | null = null
   #wakeHeld: () => void = () => {}
   #isFlushing = false
+  #stateVersion = -1
   #cancelPrompts: () => void = () => {}
   #generation = 0
 
@@ -84,6 +85,7 @@ export class OpenSession implements SessionView, SessionListener {
     const timeline = new Timeline(this.sessionId, seq, state ?? {})
     timeline.prepend(entries)
     this.#timeline = timeline
+    this.#stateVersion = -1
     this.hasOlder.value = hasOlder
     this.problem.value = null
     this.#around.stream.follow(this.sessionId, seq, this)
@@ -207,7 +209,9 @@ export class OpenSession implements SessionView, SessionListener {
     const entries = timeline.entries()
     if (entries.length === 0) this.hasOlder.value = false // the session began anew
     this.entries.value = entries
-    this.state.value = { ...timeline.state }
+    // Chunks do not change it, and most of the page looks at it.
+    if (this.#stateVersion !== timeline.stateVersion) this.state.value = { ...timeline.state }
+    this.#stateVersion = timeline.stateVersion
     this.seq.value = timeline.seq
   }
 

@@ -19,7 +19,7 @@ import { PlanStrip } from '../ui/plan'
 import { QuestionCard } from '../ui/question'
 import { QueuedPrompts } from '../ui/queue'
 import { goBack } from '../ui/router'
-import { transcriptLines, type Line } from '../ui/rows'
+import { TranscriptLines, type Line } from '../ui/rows'
 import { SessionPanel, SessionSheet } from '../ui/session_panel'
 import { RunCard, ToolCard } from '../ui/tool'
 import { VirtualList, type VirtualHandle } from '../ui/virtual'
@@ -164,35 +164,42 @@ function Body({ view, reading }: PartProps): JSX.Element {
 }
 
 function Transcript({ view, reading }: PartProps): JSX.Element {
-  const cache = useRef(new Map<string, Line>())
+  const folding = useMemo(() => new TranscriptLines(), [view])
   const entries = view.entries.value
-  const lines = useMemo(() => transcriptLines(entries, cache.current), [entries])
+  const lines = useMemo(() => folding.of(entries), [entries])
   const folder = view.row.value?.cwd ?? ''
-  const waiting = new Set(
-    view.state.value.pendingPermissionRequests.map((request) => request.toolCall.toolCallId),
-  )
+  const waiting = view.state.value.pendingPermissionRequests
+    .map((request) => request.toolCall.toolCallId)
+    .join('\n')
   const onWhole = useMemo(() => (seq: number) => void view.loadWhole(seq), [view])
-  const draw = (line: Line, index: number): JSX.Element => {
-    if (line.type === 'run') return <RunCard tools={line.tools} folder={folder} onWhole={onWhole} />
-    const { entry } = line
-    switch (entry.type) {
-      case 'message':
-        return <Message entry={entry} next={line.next} onWhole={onWhole} />
-      case 'tool':
-        return (
-          <ToolCard
-            entry={entry}
-            folder={folder}
-            isWaiting={waiting.has(entry.call.toolCallId)}
-            onWhole={onWhole}
-          />
-        )
-      case 'turn':
-        return <Turn entry={entry} since={promptBefore(lines, index)} />
-      case 'status':
-        return <Status entry={entry} />
+  const current = useRef(lines)
+  current.current = lines
+  const draw = useMemo(() => {
+    const waitingCalls = new Set(waiting.split('\n'))
+    return (line: Line, index: number): JSX.Element => {
+      if (line.type === 'run') {
+        return <RunCard tools={line.tools} folder={folder} onWhole={onWhole} />
+      }
+      const { entry } = line
+      switch (entry.type) {
+        case 'message':
+          return <Message entry={entry} next={line.next} onWhole={onWhole} />
+        case 'tool':
+          return (
+            <ToolCard
+              entry={entry}
+              folder={folder}
+              isWaiting={waitingCalls.has(entry.call.toolCallId)}
+              onWhole={onWhole}
+            />
+          )
+        case 'turn':
+          return <Turn entry={entry} since={promptBefore(current.current, index)} />
+        case 'status':
+          return <Status entry={entry} />
+      }
     }
-  }
+  }, [folder, waiting, onWhole])
   if (entries.length === 0) return <Fresh view={view} />
   return (
     <div class="transcript">
@@ -207,7 +214,7 @@ function Transcript({ view, reading }: PartProps): JSX.Element {
             <p class="older">{view.isLoadingOlder.value ? 'Loading earlier…' : ''}</p>
           ) : null
         }
-        footer={<Working view={view} />}
+        footer={<div class="working-room" />}
         onNearStart={() => {
           if (view.hasOlder.value && !view.isLoadingOlder.value) void view.loadOlder()
         }}
@@ -220,7 +227,9 @@ function Transcript({ view, reading }: PartProps): JSX.Element {
         }}
         handle={reading.handle}
       />
-      {reading.isAtEnd.value ? null : (
+      {reading.isAtEnd.value ? (
+        <Working view={view} />
+      ) : (
         <button
           type="button"
           class="to-end"
@@ -251,7 +260,7 @@ function promptBefore(lines: readonly Line[], index: number): number | null {
   return null
 }
 
-/** A line that says the agent works, when nothing else moves; always as high, so nothing jumps. */
+/** A line that says the agent works, when nothing else moves; in a room of its own, so it stays. */
 function Working({ view }: { view: SessionView }): JSX.Element {
   const isWorking = view.state.value.connection.status === 'prompting'
   const isWaiting = view.state.value.pendingPermissionRequests.length > 0

@@ -5,13 +5,13 @@ import { signal } from '@preact/signals'
 import type { ComponentChild, JSX } from 'preact'
 import { memo } from 'preact/compat'
 import { useState } from 'preact/hooks'
-import type { Kind, Painter, Run } from './paint'
+import { codeParts } from './blocks'
 import { baseName } from './format'
+import type { Kind, Painter, Run } from './paint'
 import { hasUnseen, Visible } from './visible'
 
 const MOST_CHARACTERS = 100_000
 const LONGEST_LINE = 2000
-const SECTION = 24
 
 type Source = typeof import('./paint')
 
@@ -52,60 +52,58 @@ export function paintLine(
   return painter(line, state)
 }
 
-type Section = { text: string; before: string; after: string; runs: readonly Run[] }
+type Part = { text: string; before: string; after: string; runs: readonly Run[] }
+type Known = { painter: Painter | null; parts: Part[] }
 
-/** Text that may grow: of a long one, only the last lines are read anew. */
+/** Of code that grows, all parts but the last are left alone, and laid out once. */
 export function Painted({ text, language }: { text: string; language: string }): JSX.Element {
-  const known = useState<{ painter: Painter | null; sections: Section[] }>(() => ({
-    painter: null,
-    sections: [],
-  }))[0]
+  const known = useState<Known>(() => ({ painter: null, parts: [] }))[0]
   const painter = usePainter(language, text.length)
-  if (painter === null) return <Visible text={text} />
-  if (known.painter !== painter) Object.assign(known, { painter, sections: [] })
-  known.sections = sectionsOf(text, painter, known.sections)
+  known.parts = partsOf(text, painter, known.painter === painter ? known.parts : [])
+  known.painter = painter
   return (
     <>
-      {known.sections.map((section, index) => (
-        <Runs key={index} runs={section.runs} />
+      {known.parts.map((part, index) => (
+        <PaintedPart key={index} runs={part.runs} />
       ))}
     </>
   )
 }
 
-function sectionsOf(text: string, painter: Painter, before: readonly Section[]): Section[] {
-  const lines = text.split('\n')
-  const sections: Section[] = []
-  let state = ''
-  for (let from = 0; from < lines.length; from += SECTION) {
-    const isLast = from + SECTION >= lines.length
-    const part = lines.slice(from, from + SECTION)
-    const own = isLast ? part.join('\n') : `${part.join('\n')}\n`
-    const same = before[sections.length]
-    const section =
-      same?.text === own && same.before === state
+const PaintedPart = memo(function PaintedPart({ runs }: { runs: readonly Run[] }): JSX.Element {
+  return (
+    <span class="code-part">
+      <Runs runs={runs} />
+    </span>
+  )
+})
+
+function partsOf(text: string, painter: Painter | null, known: readonly Part[]): Part[] {
+  let before = ''
+  return codeParts(text).map((own, index) => {
+    const same = known[index]
+    const part =
+      same?.text === own && same.before === before
         ? same
-        : { text: own, before: state, ...painted(part, painter, state, isLast) }
-    sections.push(section)
-    state = section.after
-  }
-  return sections
+        : { text: own, before, ...painted(own, painter, before) }
+    before = part.after
+    return part
+  })
 }
 
 function painted(
-  lines: readonly string[],
-  painter: Painter,
+  text: string,
+  painter: Painter | null,
   before: string,
-  isLast: boolean,
 ): { runs: Run[]; after: string } {
-  let state = before
-  const runs = lines.flatMap((line, index) => {
-    const done = paintLine(painter, line, state)
-    state = done.state
-    const isEnd = isLast && index === lines.length - 1
-    return isEnd ? done.runs : [...done.runs, { text: '\n', kind: '' as Kind }]
+  if (painter === null) return { runs: [{ text, kind: '' }], after: '' }
+  let after = before
+  const runs = text.split('\n').flatMap((line, index) => {
+    const done = paintLine(painter, line, after)
+    after = done.state
+    return index === 0 ? done.runs : [{ text: '\n', kind: '' as Kind }, ...done.runs]
   })
-  return { runs, after: state }
+  return { runs, after }
 }
 
 export const Runs = memo(function Runs({ runs }: { runs: readonly Run[] }): JSX.Element {
