@@ -9,6 +9,7 @@ from starlette.types import Receive, Scope as AsgiScope, Send
 from quarterdeck.server.api import (
     agent_endpoints,
     approval_endpoints,
+    file_endpoints,
     folder_endpoints,
     operation_endpoints,
     prompt_endpoints,
@@ -35,6 +36,7 @@ PARTS: tuple[Part, ...] = (
     approval_endpoints,
     transcript_endpoints,
     folder_endpoints,
+    file_endpoints,
     push_endpoints,
     stream_endpoints,
     lambda hub: gate_endpoints(hub.gate),

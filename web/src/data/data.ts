@@ -24,8 +24,10 @@ import type {
   Pairing,
   PairingCodes,
   PermissionItem,
+  Policy,
   QuestionItem,
   Scope,
+  SessionFile,
   SessionRow,
   SessionView,
 } from './types.ts'
@@ -172,10 +174,10 @@ export function createData(environment: Environment): Data & { stop(): void } {
       const wanted = { method: 'POST', path: session(sessionId, '/cancel'), body: {} } as const
       return outbox.add({ kind: 'cancel-turn', ...about(sessionId), ...wanted })
     },
-    answerPermission(item: PermissionItem, optionId: string | null): Action {
+    answerPermission(item: PermissionItem, optionId: string | null, reason = ''): Action {
       const key = newKey()
       const chosen: JsonObject = optionId === null ? { cancelled: true } : { optionId }
-      const body = { digest: item.digest, key, ...chosen }
+      const body = { digest: item.digest, key, ...chosen, ...(reason === '' ? {} : { reason }) }
       const path = `/api/permissions/${encodeURIComponent(item.requestId)}/answer`
       const on = about(item.sessionId, item.requestId)
       return outbox.add({ kind: 'answer-permission', ...on, method: 'POST', path, body }, key)
@@ -236,6 +238,14 @@ export function createData(environment: Environment): Data & { stop(): void } {
     },
     folders: (path?: string) =>
       api.get<FolderList>(`/api/folders${path ? `?path=${encodeURIComponent(path)}` : ''}`),
+    files: (sessionId: string, query: string) =>
+      outcomeOf(
+        api.get<{ files: SessionFile[] }>(
+          session(sessionId, `/files?query=${encodeURIComponent(query)}`),
+        ),
+        (answer) => answer.files,
+      ),
+    policy: () => api.get<Policy>('/api/policy'),
     decisions(query: { before?: number; session?: string } = {}): Promise<Outcome<Decision[]>> {
       const given = Object.entries(query).map(([name, each]) => [name, String(each)])
       const search = new URLSearchParams(given)

@@ -5,12 +5,15 @@ import type { JSX } from 'preact'
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { data, type SessionView } from '../data/index.ts'
 import { ApprovalCard, headline } from '../ui/approval'
+import { BatchCard } from '../ui/batch'
+import { batches } from '../ui/batches'
 import { Composer } from '../ui/composer'
 import { ConnectionPill, OfflineBanner } from '../ui/connection'
 import { Message, Status, Turn } from '../ui/entries'
 import { pathEnd } from '../ui/format'
 import { ArrowDownIcon, BackIcon, ClockIcon, MoreIcon, Wheel } from '../ui/icons'
 import { Banner, Empty, IconButton, Spinner } from '../ui/kit'
+import { markSeen } from '../ui/marks'
 import { isVeryWide, isWide } from '../ui/media'
 import { PlanStrip } from '../ui/plan'
 import { QuestionCard } from '../ui/question'
@@ -21,6 +24,7 @@ import { SessionPanel, SessionSheet } from '../ui/session_panel'
 import { RunCard, ToolCard } from '../ui/tool'
 import { VirtualList, type VirtualHandle } from '../ui/virtual'
 import { titleOf } from './sessions'
+import { takeFor } from './shared'
 
 export function SessionScreen({ id }: { id: string }): JSX.Element {
   const [view, setView] = useState<SessionView | null>(null)
@@ -51,6 +55,16 @@ function Opened({ view }: { view: SessionView }): JSX.Element {
     isFar: useSignal(false),
     handle: useRef<VirtualHandle | null>(null),
   }
+  useEffect(() => {
+    const mark = (): void => {
+      if (view.phase.peek() === 'ready') markSeen(view.sessionId, view.seq.peek())
+    }
+    document.addEventListener('visibilitychange', mark)
+    return () => {
+      document.removeEventListener('visibilitychange', mark)
+      mark()
+    }
+  }, [view])
   return (
     <div class="session">
       <div class="session-main">
@@ -277,11 +291,14 @@ function Fresh({ view }: { view: SessionView }): JSX.Element {
 }
 
 function Dock({ view, reading }: PartProps): JSX.Element {
+  const given = useState(() => takeFor(view.sessionId))[0]
   const permissions = data.permissions.value.filter((item) => item.sessionId === view.sessionId)
   const questions = data.questions.value.filter((item) => item.sessionId === view.sessionId)
   const first = permissions[0]
+  const together = batches(permissions)[0]?.items ?? []
   const question = questions[0]
   const waiting = permissions.length + questions.length
+  const later = waiting - Math.max(1, together.length)
   if (waiting > 0 && reading.isFar.value && !isWide.value) {
     // Whoever reads far up needs the room on a small screen; the cards come back at the end.
     const text = first === undefined ? 'A question' : headline(first)
@@ -299,17 +316,19 @@ function Dock({ view, reading }: PartProps): JSX.Element {
     <div class="dock">
       {first === undefined && question === undefined ? null : (
         <div class="dock-cards">
-          {first === undefined ? null : (
+          {first === undefined ? null : together.length > 1 ? (
+            <BatchCard items={together} isInSession />
+          ) : (
             <ApprovalCard key={first.requestId} item={first} isInSession />
           )}
           {first === undefined && question !== undefined ? (
             <QuestionCard key={question.requestId} item={question} isInSession />
           ) : null}
-          {waiting > 1 ? <p class="note">{waiting - 1} more after this.</p> : null}
+          {later > 0 ? <p class="note">{later} more after this.</p> : null}
         </div>
       )}
       <QueuedPrompts view={view} />
-      <Composer view={view} />
+      <Composer view={view} given={given} />
     </div>
   )
 }

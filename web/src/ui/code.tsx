@@ -1,13 +1,11 @@
 // Code and output: as it is, never turned around by unseen characters, with a button to copy it.
 
 import type { JSX } from 'preact'
-import { memo } from 'preact/compat'
 import { useState } from 'preact/hooks'
 import { ansiRuns } from './ansi'
-import { codeParts } from './blocks'
 import { CheckIcon, CopyIcon } from './icons'
 import { plural } from './format'
-import { Visible } from './visible'
+import { Painted } from './painted'
 
 export function CodeBlock({
   text,
@@ -24,23 +22,12 @@ export function CodeBlock({
       </div>
       <pre tabIndex={0}>
         <code>
-          {codeParts(text).map((part, index) => (
-            <Part key={index} text={part} />
-          ))}
+          <Painted text={text} language={language} />
         </code>
       </pre>
     </div>
   )
 }
-
-/** Of code that grows, all parts but the last are left alone, and laid out once. */
-const Part = memo(function Part({ text }: { text: string }): JSX.Element {
-  return (
-    <span class="code-part">
-      <Visible text={text} />
-    </span>
-  )
-})
 
 export function CopyButton({ text }: { text: string }): JSX.Element {
   const [isDone, setDone] = useState(false)
@@ -67,9 +54,12 @@ const FEW_LINES = 24
 export function TerminalOutput({
   text,
   truncated = false,
+  language = '',
 }: {
   text: string
   truncated?: boolean
+  /** Of what is in a file rather than of a terminal. */
+  language?: string
 }): JSX.Element {
   const [isWhole, setWhole] = useState(false)
   const lines = text.replace(/\n$/, '').split('\n')
@@ -84,11 +74,15 @@ export function TerminalOutput({
         </button>
       ) : null}
       <pre tabIndex={0} aria-label="Output">
-        {ansiRuns(shown).map((run, index) => (
-          <span key={index} class={run.classes}>
-            {run.text}
-          </span>
-        ))}
+        {language !== '' && !shown.includes('\u001b') ? (
+          <Painted text={shown} language={language} />
+        ) : (
+          ansiRuns(shown).map((run, index) => (
+            <span key={index} class={run.classes}>
+              {run.text}
+            </span>
+          ))
+        )}
       </pre>
     </div>
   )
