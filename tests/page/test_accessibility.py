@@ -21,7 +21,7 @@ ASK: dict[str, Any] = {
 CHANGE = {"path": "{cwd}/a.py", "old": "x = 1\n", "new": "y = 1\n"}
 
 
-def _violations(page: Page) -> list[str]:
+def violations(page: Page) -> list[str]:
     page.evaluate(AXE.read_text(encoding="utf-8"))
     page.evaluate("() => Promise.allSettled(document.getAnimations().map(a => a.finished))")
     found = page.evaluate("() => axe.run(document)")
@@ -58,7 +58,7 @@ def test_no_screen_has_what_axe_finds(
     hub, session = _busy(start_hub, folder)
     page = open_device(hub, None, desktop=desktop)
     page.emulate_media(color_scheme=theme, reduced_motion="reduce")  # type: ignore[arg-type]
-    found: dict[str, list[str]] = {"pair": _violations(page)}
+    found: dict[str, list[str]] = {"pair": violations(page)}
     page.goto(hub.link("admin"))
     page.get_by_role("button", name="Pair this device").click()
     page.get_by_role("navigation", name="Main").wait_for()
@@ -71,7 +71,7 @@ def test_no_screen_has_what_axe_finds(
             page.get_by_text("Waits for your answer").wait_for()
             for card in page.get_by_role("article", name=re.compile("^Tool: (Edit|make)")).all():
                 card.get_by_role("button").first.click()
-        found[place] = _violations(page)
+        found[place] = violations(page)
     page.get_by_role("button", name="Sign out this device").wait_for()
     assert {place: each for place, each in found.items() if each} == {}
 

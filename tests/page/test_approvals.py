@@ -19,6 +19,7 @@ ASK: dict[str, Any] = {
     "allowed": [{"finish": "call-1"}, {"say": "It was allowed."}],
     "rejected": [{"say": "It was rejected."}],
 }
+_KINDS = ("allow_once", "reject_once")
 GRAVE = {**ASK, "input": {"command": "rm -rf /"}}
 
 
@@ -92,6 +93,60 @@ def test_a_grave_command_is_allowed_by_holding(
     expect(allow).to_have_attribute("aria-disabled", "false")
     allow.click(delay=1000)
     expect(page.get_by_text("It was allowed.")).to_be_visible()
+
+
+def test_a_rejection_says_why_to_the_audit_and_as_the_next_prompt(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    hub = start_hub(asking=playing(ASK))
+    session = _asked(hub, folder)
+    page = open_device(hub, place="/#/inbox")
+    _card(page).get_by_role("button", name="No, and say why").tap()
+    why = _card(page).get_by_label("Why not, or what instead?")
+    expect(why).to_be_focused()
+    why.fill("Use the <b>other</b> folder")
+    _card(page).get_by_role("button", name="Reject").tap()
+    expect(page.get_by_text("“Use the <b>other</b> folder”")).to_be_visible()
+    told = hub.until(f"/api/sessions/{session}/prompts", lambda answer: len(answer["prompts"]) == 2)
+    assert told["prompts"][1]["prompt"][0]["text"] == "Use the <b>other</b> folder"
+    assert "<b>other</b>" in hub.call("GET", "/api/decisions")["decisions"][-1]["by"]["reason"]
+
+
+def test_harmless_requests_of_one_kind_are_allowed_together_each_by_its_own_answer(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    options = [{"optionId": kind, "name": kind, "kind": kind} for kind in _KINDS]
+    steps = [
+        {
+            "request": "session/request_permission",
+            "nowait": True,
+            "params": {
+                "sessionId": "{session}",
+                "toolCall": {
+                    "toolCallId": f"call-{number}",
+                    "title": "Look",
+                    "kind": "execute",
+                    "rawInput": {"command": command},
+                },
+                "options": options,
+            },
+        }
+        for number, command in enumerate(("ls -la", "ls src", "rm -rf /", "ls docs"))
+    ]
+    hub = start_hub(asking=playing(*steps, {"stall": True}))
+    _asked(hub, folder)
+    hub.until("/api/permissions", lambda answer: len(answer["permissions"]) == 4)
+    page = open_device(hub, place="/#/inbox")
+    expect(_card(page)).to_have_count(2)
+    together = _card(page).filter(has_text="3 requests of one kind")
+    expect(together.get_by_role("listitem")).to_have_text(["ls -la", "ls src", "ls docs"])
+    allow = together.get_by_role("button", name="Allow all 3 once")
+    expect(allow).to_have_attribute("aria-disabled", "false")
+    allow.tap()
+    left = hub.until("/api/permissions", lambda answer: len(answer["permissions"]) == 1)
+    assert left["permissions"][0]["call"]["command"] == "rm -rf /"
+    decisions = hub.call("GET", "/api/decisions")["decisions"]
+    assert [each.get("optionKind") for each in decisions].count("allow_once") == 3
 
 
 def test_what_one_device_answers_leaves_the_inbox_of_the_other(

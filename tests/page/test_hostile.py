@@ -110,4 +110,4 @@ def test_buttons_are_named_by_what_they_do_and_not_by_the_agent(
     expect(card.get_by_role("button", name="Allow", exact=True)).to_have_count(0)
     card.get_by_role("button", name="More answers").tap()
     expect(card.get_by_role("button", name="Allow always")).to_be_visible()
-    expect(card).to_contain_text("It does not ask again.")
+    expect(card).to_contain_text("it does not ask again")

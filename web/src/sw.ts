@@ -1,7 +1,7 @@
 /// <reference lib="webworker" />
 // The service worker: the page opens without its hub, and notifications are shown without the page.
 // It never answers for the hub: what is asked under /api goes through, or fails.
-import { isFile, shellOf, type Note } from './worker.ts'
+import { isFile, keepShared, SHARE_PATH, SHARED, shellOf, type Note } from './worker.ts'
 
 declare const self: ServiceWorkerGlobalScope
 
@@ -23,7 +23,11 @@ self.addEventListener('message', (event) => {
 self.addEventListener('fetch', (event) => {
   const { request } = event
   const url = new URL(request.url)
-  if (request.method !== 'GET' || url.origin !== self.location.origin) return
+  if (url.origin !== self.location.origin) return
+  if (request.method === 'POST' && request.mode === 'navigate' && url.pathname === SHARE_PATH) {
+    event.respondWith(takeIn(request))
+  }
+  if (request.method !== 'GET') return
   if (request.mode === 'navigate' && url.pathname === '/') event.respondWith(page())
   else if (isFile(url.pathname)) event.respondWith(file(request))
 })
@@ -57,7 +61,9 @@ async function keepShell(): Promise<void> {
 }
 
 async function begin(): Promise<void> {
-  for (const name of await caches.keys()) if (name !== SHELL) await caches.delete(name)
+  for (const name of await caches.keys()) {
+    if (name !== SHELL && name !== SHARED) await caches.delete(name)
+  }
   await self.clients.claim()
 }
 
@@ -72,6 +78,16 @@ async function page(): Promise<Response> {
   } catch {
     return (await cache.match('/')) ?? Response.error()
   }
+}
+
+/** Another app shares something: the page shows it, and sends nothing by itself. */
+async function takeIn(request: Request): Promise<Response> {
+  try {
+    await keepShared(await request.formData(), caches)
+  } catch {
+    return Response.redirect('/', 303) // the disk is full, or it is no form
+  }
+  return Response.redirect('/?shared', 303)
 }
 
 /** A file whose name changes with it: once is enough. */

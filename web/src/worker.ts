@@ -20,3 +20,33 @@ export function shellOf(html: string): string[] {
   const names = [...html.matchAll(/(?:src|href)="(\/[^"]+)"/g)].map((found) => found[1] ?? '')
   return [...new Set(names.filter((name) => isFile(name) || name === '/manifest.webmanifest'))]
 }
+
+// ---- what other apps share ----------------------------------------------------------------------
+// `ui/shared.ts` takes out what is put in here; a worker cannot load modules of the page.
+
+export const SHARED = 'shared'
+export const SHARE_PATH = '/share'
+const MOST_FILES = 10
+const MOST_BYTES = 11 << 20 // what fits into one prompt
+
+/** Keep what was shared until the page asks for it; what was left from before is forgotten. */
+export async function keepShared(form: FormData, caches: CacheStorage): Promise<void> {
+  await caches.delete(SHARED)
+  const cache = await caches.open(SHARED)
+  const names: string[] = []
+  const left: string[] = []
+  let size = 0
+  for (const file of form.getAll('files')) {
+    if (typeof file === 'string') continue
+    if (names.length === MOST_FILES || size + file.size > MOST_BYTES) {
+      left.push(file.name)
+      continue
+    }
+    size += file.size
+    const headers = { 'content-type': file.type || 'application/octet-stream' }
+    await cache.put(`/shared/${names.length}`, new Response(file, { headers }))
+    names.push(file.name)
+  }
+  const words = Object.fromEntries(['title', 'text', 'url'].map((name) => [name, form.get(name)]))
+  await cache.put('/shared/facts', new Response(JSON.stringify({ ...words, names, left })))
+}

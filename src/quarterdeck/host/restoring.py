@@ -7,7 +7,7 @@ a status that is not true any more) is settled when somebody first asks for that
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from quarterdeck.errors import AcpError, QuarterdeckError
 from quarterdeck.host.agents import Agent
@@ -16,11 +16,18 @@ from quarterdeck.host.emitter import Emitter
 from quarterdeck.host.lifecycle import Lifecycles
 from quarterdeck.host.options import check_text
 from quarterdeck.host.sessions import Place, Session
-from quarterdeck.host.streams import PAGE, decode_stored
+from quarterdeck.host.streams import decode_stored
 from quarterdeck.host.table import Sessions
 from quarterdeck.protocol import ELICITATION_UPDATED, Event, Normalized
 from quarterdeck.storage import SessionMeta, Storage
 
+_READ: Final = 10_000
+"""Events that are read at a time: most are passed over, and a busy machine makes a thread wait."""
+_CHUNKS: Final = tuple(
+    f'{{"type":"{name}",'.encode()
+    for name in ("agent-message-chunk", "agent-thought-chunk", "user-message-chunk")
+)
+"""How most events of a log begin, which say nothing about what is open."""
 _Pending = dict[Any, dict[str, Any] | None]
 """Questions without an answer by their ids: None for a permission request, else what it says."""
 
@@ -98,9 +105,10 @@ class Restorer:
         pending: _Pending = {}
         status: str | None = None
         after = 0
-        while page := await self._storage.read(session.id, after, PAGE):
-            after += len(page)  # or more, if some were deleted
-            for event in decode_stored(page):
+        while page := await self._storage.read(session.id, after, _READ):
+            after += len(page)  # or more, if some were deleted: the last one says
+            telling = [data for data in page[:-1] if not data.startswith(_CHUNKS)]
+            for event in decode_stored([*telling, page[-1]]):
                 after = max(after, event.seq)
                 status = _follow(session, event, pending, status)
         if session.id not in self._unsettled:

@@ -9,6 +9,7 @@ from starlette.types import Receive, Scope as AsgiScope, Send
 from quarterdeck.server.api import (
     agent_endpoints,
     approval_endpoints,
+    file_endpoints,
     folder_endpoints,
     operation_endpoints,
     prompt_endpoints,
@@ -35,6 +36,7 @@ PARTS: tuple[Part, ...] = (
     approval_endpoints,
     transcript_endpoints,
     folder_endpoints,
+    file_endpoints,
     push_endpoints,
     stream_endpoints,
     lambda hub: gate_endpoints(hub.gate),
@@ -43,7 +45,7 @@ PARTS: tuple[Part, ...] = (
 
 def hub_endpoints(hub: Hub) -> list[Endpoint]:
     """Return every way into a hub."""
-    endpoints = [endpoint for part in PARTS for endpoint in part(hub)]
+    endpoints = [endpoint for part in (*PARTS, *hub.parts) for endpoint in part(hub)]
     document = openapi([*endpoints, _document_endpoint({})])
 
     return [*endpoints, _document_endpoint(document)]

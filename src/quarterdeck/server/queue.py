@@ -147,6 +147,15 @@ class PromptQueue:
         """Tell whether a prompt of this session runs, or is about to."""
         return session_id in self._awake or session_id in self._running
 
+    async def wait_ended(self, session_id: str, key: str) -> PromptEntry:
+        """Wait until a prompt neither waits nor runs any more."""
+        while True:
+            changed = self.news.next
+            entry = await self.get(session_id, key)
+            if entry.state not in ("queued", "running"):
+                return entry
+            await changed.wait()
+
     async def length(self) -> int:
         return await self._database.read(rows.count_queued)
 

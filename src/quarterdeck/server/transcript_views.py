@@ -78,12 +78,16 @@ class Message:
         """Plain texts that follow each other are a list."""
 
     def append(self, block: Any) -> None:
-        if not _is_plain(block):
-            self._blocks.append(block)
-        elif self._blocks and isinstance(self._blocks[-1], list):
-            self._blocks[-1].append(block["text"])
+        if _is_plain(block):
+            self.append_text(block["text"])
         else:
-            self._blocks.append([block["text"]])
+            self._blocks.append(block)
+
+    def append_text(self, text: str) -> None:
+        if self._blocks and isinstance(self._blocks[-1], list):
+            self._blocks[-1].append(text)
+        else:
+            self._blocks.append([text])
 
     @property
     def content(self) -> list[Any]:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from quarterdeck.protocol import decode_event
+from quarterdeck.protocol import decode_event, encode_event
 from quarterdeck.server.api.transcript import MOST_BYTES
 from quarterdeck.server.transcript_views import LONGEST_TEXT, MessageEntry, ToolEntry, clipped
 from quarterdeck.server.transcripts import Transcript
@@ -23,10 +23,14 @@ TALK: tuple[dict[str, Any], ...] = (
 
 
 def folded(*events: tuple[str, dict[str, Any]]) -> Transcript:
-    transcript = Transcript("s")
+    """Fold events as they are stored, and see that they come to what they do one by one."""
+    transcript, whole = Transcript("s"), Transcript("s")
     for seq, (kind, payload) in enumerate(events, 1):
         event = {"type": kind, "seq": seq, "ts": seq * 10, "sessionId": "s", "payload": payload}
-        transcript.apply(decode_event(json.dumps(event).encode()))
+        data = encode_event(decode_event(event))
+        transcript.apply_stored(data)
+        whole.apply(decode_event(data))
+    assert (transcript.seq, oldest_first(transcript)) == (whole.seq, oldest_first(whole))
     return transcript
 
 
@@ -117,6 +121,26 @@ def test_messages_that_are_told_in_turns_stay_together() -> None:
     transcript = folded(said("a", "1"), said("b", "2"), said("c", "1"), said("d", "2"))
     texts = [each.content[0]["text"] for each in oldest_first(transcript)]
     assert texts == ["ac", "bd"]
+
+
+def test_chunks_of_all_kinds_go_to_the_message_they_belong_to() -> None:
+    image = {"type": "image", "mimeType": "image/png", "data": "AA=="}
+    noted = {"type": "text", "text": "noted", "annotations": {"priority": 1}}
+    thought = "agent-thought-chunk", {"content": {"type": "text", "text": "hm"}}
+    more = ("agent-message-chunk", {"content": image}), ("agent-message-chunk", {"content": noted})
+    odd = "agent-message-chunk", {"content": {"type": "text", "text": "\ud800"}}
+    entries = oldest_first(
+        folded(said("a"), said("b"), thought, thought, said("c"), *more, said("d"), said("e"), odd)
+    )
+    assert [(each.kind, each.seq, each.content) for each in entries] == [
+        ("agent", 1, [{"type": "text", "text": "ab"}]),
+        ("thought", 3, [{"type": "text", "text": "hmhm"}]),
+        (
+            "agent",
+            5,
+            [{"type": "text", "text": "c"}, image, noted, {"type": "text", "text": "de\ud800"}],
+        ),
+    ]
 
 
 def test_a_message_that_goes_on_after_a_call_is_told_after_it() -> None:

@@ -2,6 +2,7 @@
 import { computed, effect, signal } from '@preact/signals-core'
 import type { ContentBlock, JsonObject } from '../protocol/types.ts'
 import { segment } from './address.ts'
+import { lookAhead } from './ahead.ts'
 import { Api, type ApiOptions } from './api.ts'
 import { StoredDraft } from './drafts.ts'
 import { Lists, agentOf, rowOf } from './lists.ts'
@@ -23,8 +24,10 @@ import type {
   Pairing,
   PairingCodes,
   PermissionItem,
+  Policy,
   QuestionItem,
   Scope,
+  SessionFile,
   SessionRow,
   SessionView,
 } from './types.ts'
@@ -67,6 +70,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
   const stream = new Stream(api, clock, lists)
   api.onUnauthorized = (refusal) => stream.lock(refusal)
   let stopEffect = () => {}
+  let stopLooking = () => {}
 
   function onApplied(action: Action): void {
     if (action.kind === 'answer-permission' || action.kind === 'answer-question') {
@@ -94,6 +98,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
       if (state === 'live') outbox.flush()
       if (state === 'catching-up' && device.peek() === null) void identify()
     })
+    stopLooking = lookAhead(api, clock, lists.sessions)
     void identify()
     void outbox.start()
     stream.start()
@@ -169,10 +174,10 @@ export function createData(environment: Environment): Data & { stop(): void } {
       const wanted = { method: 'POST', path: session(sessionId, '/cancel'), body: {} } as const
       return outbox.add({ kind: 'cancel-turn', ...about(sessionId), ...wanted })
     },
-    answerPermission(item: PermissionItem, optionId: string | null): Action {
+    answerPermission(item: PermissionItem, optionId: string | null, reason = ''): Action {
       const key = newKey()
       const chosen: JsonObject = optionId === null ? { cancelled: true } : { optionId }
-      const body = { digest: item.digest, key, ...chosen }
+      const body = { digest: item.digest, key, ...chosen, ...(reason === '' ? {} : { reason }) }
       const path = `/api/permissions/${encodeURIComponent(item.requestId)}/answer`
       const on = about(item.sessionId, item.requestId)
       return outbox.add({ kind: 'answer-permission', ...on, method: 'POST', path, body }, key)
@@ -233,6 +238,14 @@ export function createData(environment: Environment): Data & { stop(): void } {
     },
     folders: (path?: string) =>
       api.get<FolderList>(`/api/folders${path ? `?path=${encodeURIComponent(path)}` : ''}`),
+    files: (sessionId: string, query: string) =>
+      outcomeOf(
+        api.get<{ files: SessionFile[] }>(
+          session(sessionId, `/files?query=${encodeURIComponent(query)}`),
+        ),
+        (answer) => answer.files,
+      ),
+    policy: () => api.get<Policy>('/api/policy'),
     decisions(query: { before?: number; session?: string } = {}): Promise<Outcome<Decision[]>> {
       const given = Object.entries(query).map(([name, each]) => [name, String(each)])
       const search = new URLSearchParams(given)
@@ -308,6 +321,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
     start,
     stop() {
       stopEffect()
+      stopLooking()
       outbox.stop()
       stream.stop()
     },

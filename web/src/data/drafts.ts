@@ -4,7 +4,7 @@ import type { ContentBlock } from '../protocol/types.ts'
 import { newKey } from './outbox.ts'
 import type { Storage } from './storage.ts'
 import type { Clock } from './stream.ts'
-import type { Attachment, Draft, Refusal } from './types.ts'
+import type { Attachment, Draft, Refusal, SessionFile } from './types.ts'
 
 interface Kept {
   text: string
@@ -20,6 +20,7 @@ export class StoredDraft implements Draft {
   readonly #storage: Promise<Storage>
   readonly #clock: Clock
   readonly #name: string
+  readonly #loaded: Promise<void>
   #isTouched = false
   #cancelSave: () => void = () => {}
 
@@ -27,7 +28,7 @@ export class StoredDraft implements Draft {
     this.#name = name
     this.#storage = storage
     this.#clock = clock
-    void this.#load()
+    this.#loaded = this.#load()
   }
 
   get text(): ReadonlySignal<string> {
@@ -44,6 +45,7 @@ export class StoredDraft implements Draft {
   }
 
   async attach(file: File): Promise<Refusal | null> {
+    await this.#loaded
     const size = this.#attachments.value.reduce((sum, each) => sum + each.size, file.size)
     if (size > MOST_BYTES) {
       const message = `${file.name} is too large: ${MOST_BYTES >> 20} MB fit into one prompt`
@@ -55,6 +57,21 @@ export class StoredDraft implements Draft {
     this.#attachments.value = [...this.#attachments.value, attachment]
     this.#touch()
     return null
+  }
+
+  link(file: SessionFile): void {
+    const { name, uri } = file
+    if (this.#attachments.value.some((each) => each.block.uri === uri)) return
+    const block: ContentBlock = { type: 'resource_link', name, uri }
+    const attachment = { id: newKey(), name, mimeType: '', size: 0, block }
+    this.#attachments.value = [...this.#attachments.value, attachment]
+    this.#touch()
+  }
+
+  async append(text: string): Promise<void> {
+    await this.#loaded
+    const before = this.#text.value.trimEnd()
+    this.setText(before === '' ? text : `${before}\n${text}`)
   }
 
   detach(id: string): void {
@@ -99,7 +116,8 @@ export class StoredDraft implements Draft {
   }
 }
 
-async function blockOf(file: File): Promise<ContentBlock> {
+/** A file as a part of a prompt. */
+export async function blockOf(file: File): Promise<ContentBlock> {
   if (file.type.startsWith('image/')) {
     return { type: 'image', mimeType: file.type, data: await base64(file) }
   }

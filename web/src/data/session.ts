@@ -29,7 +29,7 @@ interface Page {
   state?: Partial<SessionState>
 }
 
-const OLDER = 100
+const OLDER = 200
 const CATCH_UP_MS = 5000
 const PROMPTS_MS = 60
 const BUSY = new Set(['session-status-change', 'prompt-finished', 'user-message-chunk'])
@@ -55,6 +55,7 @@ export class OpenSession implements SessionView, SessionListener {
   #held: LogEvent[] | null = null
   #wakeHeld: () => void = () => {}
   #isFlushing = false
+  #stateVersion = -1
   #cancelPrompts: () => void = () => {}
   #generation = 0
 
@@ -85,6 +86,7 @@ export class OpenSession implements SessionView, SessionListener {
     const timeline = new Timeline(this.sessionId, seq, state ?? {})
     timeline.prepend(entries)
     this.#timeline = timeline
+    this.#stateVersion = -1
     this.hasOlder.value = hasOlder
     this.problem.value = null
     this.#around.stream.follow(this.sessionId, seq, this)
@@ -208,7 +210,9 @@ export class OpenSession implements SessionView, SessionListener {
     const entries = timeline.entries()
     if (entries.length === 0) this.hasOlder.value = false // the session began anew
     this.entries.value = entries
-    this.state.value = { ...timeline.state }
+    // Chunks do not change it, and most of the page looks at it.
+    if (this.#stateVersion !== timeline.stateVersion) this.state.value = { ...timeline.state }
+    this.#stateVersion = timeline.stateVersion
     this.seq.value = timeline.seq
   }
 

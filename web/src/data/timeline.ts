@@ -26,6 +26,8 @@ const KINDS: Readonly<Record<string, MessageKind>> = {
 
 export class Timeline {
   seq: number
+  /** Another one when `state` is. */
+  stateVersion = 0
   #fold: Fold
   #entries: Entry[] = []
   #shown: readonly Entry[] = []
@@ -80,6 +82,7 @@ export class Timeline {
     const before = this.state.connection.status
     const change = this.#fold.apply(event)
     if (change === null) return
+    this.stateVersion += 1
     this.#isFresh = false
     if (change.type === 'tool') this.#onCall(change.call, event, change.isNew)
     else if (change.type === 'terminal') this.#onTerminal(change.terminalId)

@@ -175,7 +175,7 @@ export interface Decision {
   state: 'pending' | 'answered' | 'superseded'
   outcome?: unknown
   optionKind?: string
-  by?: { kind: string; deviceId?: string; deviceName?: string; rule?: string }
+  by?: { kind: string; deviceId?: string; deviceName?: string; rule?: string; reason?: string }
   askedAt: string
   decidedAt?: string
 }
@@ -280,6 +280,10 @@ export interface Draft {
   readonly attachments: ReadonlySignal<readonly Attachment[]>
   setText(text: string): void
   attach(file: File): Promise<Refusal | null>
+  /** Name a file of the hub's computer, once. */
+  link(file: SessionFile): void
+  /** Add a text to what was written before. */
+  append(text: string): Promise<void>
   detach(id: string): void
   clear(): void
 }
@@ -381,7 +385,7 @@ export interface Data {
   cancelQueued(sessionId: string, key: string): Action
   cancel(sessionId: string): Action
   /** `optionId` null: cancelled. The digest is that of the item as it was shown. */
-  answerPermission(item: PermissionItem, optionId: string | null): Action
+  answerPermission(item: PermissionItem, optionId: string | null, reason?: string): Action
   answerQuestion(
     item: QuestionItem,
     answer: { action: 'accept' | 'decline' | 'cancel'; content?: JsonObject },
@@ -402,6 +406,10 @@ export interface Data {
   refreshKnownAgents(): Promise<void>
   /** Folders under a path of the hub's computer, for the folder picker; without one, where to begin. */
   folders(path?: string): Promise<Outcome<FolderList>>
+  /** Files in the folders of a session by letters of their names, the likeliest first. */
+  files(sessionId: string, query: string): Promise<Outcome<readonly SessionFile[]>>
+  /** What the hub decides without asking. */
+  policy(): Promise<Outcome<Policy>>
   decisions(query?: { before?: number; session?: string }): Promise<Outcome<Decision[]>>
 
   pair(code: string, name: string): Promise<Outcome<Device>>
@@ -422,6 +430,30 @@ export interface Data {
   onPushTest(): void
   /** Let the waiting version of the page take over; reloads. */
   applyUpdate(): void
+}
+
+export interface SessionFile {
+  /** From the session's folder on. */
+  name: string
+  uri: string
+}
+
+type Globs = boolean | readonly string[]
+
+export interface PolicyRule {
+  decision: 'allow' | 'deny'
+  name?: string | null
+  agent?: string | null
+  project?: string | null
+  reads?: Globs
+  writes?: Globs
+  commands?: Globs
+  searches?: Globs
+}
+
+export interface Policy {
+  rule?: readonly PolicyRule[]
+  expiry_seconds?: number | null
 }
 
 export interface FolderList {

@@ -3,7 +3,7 @@
 import type { JSX } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 import { data, type Decision } from '../data/index.ts'
-import { ApprovalCard } from '../ui/approval'
+import { ApprovalCards } from '../ui/batch'
 import { slowNow } from '../ui/clock'
 import { age, timeOf } from '../ui/format'
 import { CheckIcon, CrossIcon, InboxIcon } from '../ui/icons'
@@ -32,9 +32,7 @@ export function InboxScreen({ request }: { request: string | null }): JSX.Elemen
         </Empty>
       ) : (
         <div class="cards">
-          {permissions.map((item) => (
-            <ApprovalCard key={item.requestId} item={item} />
-          ))}
+          <ApprovalCards items={permissions} />
           {questions.map((item) => (
             <QuestionCard key={item.requestId} item={item} />
           ))}
@@ -101,6 +99,11 @@ function DecisionLine({ decision }: { decision: Decision }): JSX.Element {
         <span class="row-note">
           {said}
           {who(decision)}
+          {decision.by?.reason === undefined ? null : (
+            <>
+              : “<Visible text={decision.by.reason} />”
+            </>
+          )}
         </span>
       </span>
       {when === null ? null : (

@@ -1,9 +1,9 @@
 // A new session: an agent, a folder, and what it should do. Both are filled in with the last ones.
 
-import { signal } from '@preact/signals'
 import type { JSX } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
-import { data, type FolderList } from '../data/index.ts'
+import { blockOf } from '../data/drafts.ts'
+import { data, type ContentBlock, type FolderList } from '../data/index.ts'
 import { baseName, shortPath } from '../ui/format'
 import { BackIcon, ChevronIcon, FolderIcon } from '../ui/icons'
 import { IconButton, say, Sheet, Spinner } from '../ui/kit'
@@ -11,9 +11,7 @@ import { isTouch } from '../ui/media'
 import { go } from '../ui/router'
 import { Screen } from '../ui/screen'
 import { AgentMark } from './agents'
-
-/** A text from another app that waits to become a prompt. */
-export const shared = signal('')
+import { forgetShared, shared, SharedFiles, SharedSessions } from './shared'
 
 const LAST_AGENT = 'quarterdeck.agent'
 
@@ -23,7 +21,8 @@ export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Eleme
   const recent = recentFolders()
   const [chosen, setChosen] = useState<string | null>(agent)
   const [folder, setFolder] = useState<string>(recent[0] ?? '')
-  const [text, setText] = useState(shared.value)
+  const [text, setText] = useState(shared.value.text)
+  const { files } = shared.value
   const [isStarting, setStarting] = useState(false)
   const [problem, setProblem] = useState<string | null>(null)
   const selected = chosen ?? lastAgent(installed.map((each) => each.name))
@@ -47,13 +46,16 @@ export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Eleme
       return
     }
     rememberAgent(selected)
-    shared.value = ''
-    if (text.trim() !== '') data.sendPrompt(outcome.value.sessionId, text)
+    const prompt: ContentBlock[] = await Promise.all(files.map(blockOf))
+    if (text.trim() !== '') prompt.push({ type: 'text', text })
+    if (prompt.length > 0) data.sendPrompt(outcome.value.sessionId, prompt)
+    forgetShared()
     go({ name: 'session', id: outcome.value.sessionId }, 'replace')
   }
 
   return (
     <Screen title="New session" back={{ name: 'sessions' }}>
+      <SharedSessions />
       <form
         class="form new-session"
         onSubmit={(event) => {
@@ -98,6 +100,7 @@ export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Eleme
             }}
           />
         </div>
+        <SharedFiles />
         {problem === null ? null : (
           <p class="note bad" role="alert">
             {problem}
@@ -108,7 +111,7 @@ export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Eleme
           class="button primary big"
           disabled={isStarting || selected === null || folder.trim() === ''}
         >
-          {isStarting ? 'Starting…' : text.trim() === '' ? 'Start' : 'Start and send'}
+          {isStarting ? 'Starting…' : text.trim() === '' && files.length === 0 ? 'Start' : 'Start and send'}
         </button>
       </form>
     </Screen>

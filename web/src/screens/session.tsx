@@ -5,22 +5,26 @@ import type { JSX } from 'preact'
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { data, type SessionView } from '../data/index.ts'
 import { ApprovalCard, headline } from '../ui/approval'
+import { BatchCard } from '../ui/batch'
+import { batches } from '../ui/batches'
 import { Composer } from '../ui/composer'
 import { ConnectionPill, OfflineBanner } from '../ui/connection'
 import { Message, Status, Turn } from '../ui/entries'
 import { pathEnd } from '../ui/format'
 import { ArrowDownIcon, BackIcon, ClockIcon, MoreIcon, Wheel } from '../ui/icons'
 import { Banner, Empty, IconButton, Spinner } from '../ui/kit'
+import { markSeen } from '../ui/marks'
 import { isVeryWide, isWide } from '../ui/media'
 import { PlanStrip } from '../ui/plan'
 import { QuestionCard } from '../ui/question'
 import { QueuedPrompts } from '../ui/queue'
 import { goBack } from '../ui/router'
-import { transcriptLines, type Line } from '../ui/rows'
+import { TranscriptLines, type Line } from '../ui/rows'
 import { SessionPanel, SessionSheet } from '../ui/session_panel'
 import { RunCard, ToolCard } from '../ui/tool'
 import { VirtualList, type VirtualHandle } from '../ui/virtual'
 import { titleOf } from './sessions'
+import { takeFor } from './shared'
 
 export function SessionScreen({ id }: { id: string }): JSX.Element {
   const [view, setView] = useState<SessionView | null>(null)
@@ -51,6 +55,16 @@ function Opened({ view }: { view: SessionView }): JSX.Element {
     isFar: useSignal(false),
     handle: useRef<VirtualHandle | null>(null),
   }
+  useEffect(() => {
+    const mark = (): void => {
+      if (view.phase.peek() === 'ready') markSeen(view.sessionId, view.seq.peek())
+    }
+    document.addEventListener('visibilitychange', mark)
+    return () => {
+      document.removeEventListener('visibilitychange', mark)
+      mark()
+    }
+  }, [view])
   return (
     <div class="session">
       <div class="session-main">
@@ -150,35 +164,42 @@ function Body({ view, reading }: PartProps): JSX.Element {
 }
 
 function Transcript({ view, reading }: PartProps): JSX.Element {
-  const cache = useRef(new Map<string, Line>())
+  const folding = useMemo(() => new TranscriptLines(), [view])
   const entries = view.entries.value
-  const lines = useMemo(() => transcriptLines(entries, cache.current), [entries])
+  const lines = useMemo(() => folding.of(entries), [entries])
   const folder = view.row.value?.cwd ?? ''
-  const waiting = new Set(
-    view.state.value.pendingPermissionRequests.map((request) => request.toolCall.toolCallId),
-  )
+  const waiting = view.state.value.pendingPermissionRequests
+    .map((request) => request.toolCall.toolCallId)
+    .join('\n')
   const onWhole = useMemo(() => (seq: number) => void view.loadWhole(seq), [view])
-  const draw = (line: Line, index: number): JSX.Element => {
-    if (line.type === 'run') return <RunCard tools={line.tools} folder={folder} onWhole={onWhole} />
-    const { entry } = line
-    switch (entry.type) {
-      case 'message':
-        return <Message entry={entry} next={line.next} onWhole={onWhole} />
-      case 'tool':
-        return (
-          <ToolCard
-            entry={entry}
-            folder={folder}
-            isWaiting={waiting.has(entry.call.toolCallId)}
-            onWhole={onWhole}
-          />
-        )
-      case 'turn':
-        return <Turn entry={entry} since={promptBefore(lines, index)} />
-      case 'status':
-        return <Status entry={entry} />
+  const current = useRef(lines)
+  current.current = lines
+  const draw = useMemo(() => {
+    const waitingCalls = new Set(waiting.split('\n'))
+    return (line: Line, index: number): JSX.Element => {
+      if (line.type === 'run') {
+        return <RunCard tools={line.tools} folder={folder} onWhole={onWhole} />
+      }
+      const { entry } = line
+      switch (entry.type) {
+        case 'message':
+          return <Message entry={entry} next={line.next} onWhole={onWhole} />
+        case 'tool':
+          return (
+            <ToolCard
+              entry={entry}
+              folder={folder}
+              isWaiting={waitingCalls.has(entry.call.toolCallId)}
+              onWhole={onWhole}
+            />
+          )
+        case 'turn':
+          return <Turn entry={entry} since={promptBefore(current.current, index)} />
+        case 'status':
+          return <Status entry={entry} />
+      }
     }
-  }
+  }, [folder, waiting, onWhole])
   if (entries.length === 0) return <Fresh view={view} />
   return (
     <div class="transcript">
@@ -193,7 +214,7 @@ function Transcript({ view, reading }: PartProps): JSX.Element {
             <p class="older">{view.isLoadingOlder.value ? 'Loading earlier…' : ''}</p>
           ) : null
         }
-        footer={<Working view={view} />}
+        footer={<div class="working-room" />}
         onNearStart={() => {
           if (view.hasOlder.value && !view.isLoadingOlder.value) void view.loadOlder()
         }}
@@ -206,7 +227,9 @@ function Transcript({ view, reading }: PartProps): JSX.Element {
         }}
         handle={reading.handle}
       />
-      {reading.isAtEnd.value ? null : (
+      {reading.isAtEnd.value ? (
+        <Working view={view} />
+      ) : (
         <button
           type="button"
           class="to-end"
@@ -237,7 +260,7 @@ function promptBefore(lines: readonly Line[], index: number): number | null {
   return null
 }
 
-/** A line that says the agent works, when nothing else moves; always as high, so nothing jumps. */
+/** A line that says the agent works, when nothing else moves; in a room of its own, so it stays. */
 function Working({ view }: { view: SessionView }): JSX.Element {
   const isWorking = view.state.value.connection.status === 'prompting'
   const isWaiting = view.state.value.pendingPermissionRequests.length > 0
@@ -268,11 +291,14 @@ function Fresh({ view }: { view: SessionView }): JSX.Element {
 }
 
 function Dock({ view, reading }: PartProps): JSX.Element {
+  const given = useState(() => takeFor(view.sessionId))[0]
   const permissions = data.permissions.value.filter((item) => item.sessionId === view.sessionId)
   const questions = data.questions.value.filter((item) => item.sessionId === view.sessionId)
   const first = permissions[0]
+  const together = batches(permissions)[0]?.items ?? []
   const question = questions[0]
   const waiting = permissions.length + questions.length
+  const later = waiting - Math.max(1, together.length)
   if (waiting > 0 && reading.isFar.value && !isWide.value) {
     // Whoever reads far up needs the room on a small screen; the cards come back at the end.
     const text = first === undefined ? 'A question' : headline(first)
@@ -290,17 +316,19 @@ function Dock({ view, reading }: PartProps): JSX.Element {
     <div class="dock">
       {first === undefined && question === undefined ? null : (
         <div class="dock-cards">
-          {first === undefined ? null : (
+          {first === undefined ? null : together.length > 1 ? (
+            <BatchCard items={together} isInSession />
+          ) : (
             <ApprovalCard key={first.requestId} item={first} isInSession />
           )}
           {first === undefined && question !== undefined ? (
             <QuestionCard key={question.requestId} item={question} isInSession />
           ) : null}
-          {waiting > 1 ? <p class="note">{waiting - 1} more after this.</p> : null}
+          {later > 0 ? <p class="note">{later} more after this.</p> : null}
         </div>
       )}
       <QueuedPrompts view={view} />
-      <Composer view={view} />
+      <Composer view={view} given={given} />
     </div>
   )
 }

@@ -5,9 +5,10 @@ import type { JSX } from 'preact'
 import { data, type Group, type SessionRow } from '../data/index.ts'
 import { slowNow } from '../ui/clock'
 import { age, baseName, clock, pathEnd, timeOf } from '../ui/format'
-import { PlusIcon, SearchIcon, Wheel } from '../ui/icons'
+import { PinIcon, PlusIcon, SearchIcon, Wheel } from '../ui/icons'
 import { Empty, Spinner } from '../ui/kit'
 import { To } from '../ui/link'
+import { isPinned, isUnread } from '../ui/marks'
 import { route } from '../ui/router'
 
 const GROUPS: readonly { group: Group; name: string }[] = [
@@ -21,30 +22,46 @@ const search = signal('')
 const onlyGroup = signal<Group | null>(null)
 const onlyAgent = signal<string | null>(null)
 
+type Section = { id: string; name: string; rows: readonly SessionRow[] }
+
+/** Those that need somebody, then what is pinned, then the rest by what it does. */
+function sections(rows: readonly SessionRow[]): Section[] {
+  const isPin = (row: SessionRow): boolean => row.group !== 'needs-you' && isPinned(row.sessionId)
+  const found: Section[] = GROUPS.map(({ group, name }) => ({
+    id: group,
+    name,
+    rows: rows.filter((row) => row.group === group && !isPin(row)),
+  }))
+  found.splice(1, 0, { id: 'pinned', name: 'Pinned', rows: rows.filter(isPin) })
+  return found.filter((section) => section.rows.length > 0)
+}
+
+/** Sessions as they are listed. */
+export function listed(): SessionRow[] {
+  return sections(data.sessions.value.filter(matches)).flatMap((section) => section.rows)
+}
+
 export function SessionList(): JSX.Element {
   const all = data.sessions.value
   if (!data.isLoaded.value && all.length === 0) return <Spinner label="Loading sessions" />
   if (all.length === 0) return <NoSessions />
-  const shown = all.filter(matches)
+  const shown = sections(all.filter(matches))
   return (
     <>
       <Filters all={all} />
       <div class="session-list">
-        {GROUPS.map(({ group, name }) => {
-          const rows = shown.filter((row) => row.group === group)
-          return rows.length === 0 ? null : (
-            <section key={group} aria-labelledby={`group-${group}`}>
-              <h2 id={`group-${group}`} class="group-name">
-                {name} <span class="muted">{rows.length}</span>
-              </h2>
-              <ul>
-                {rows.map((row) => (
-                  <SessionLine key={row.sessionId} row={row} />
-                ))}
-              </ul>
-            </section>
-          )
-        })}
+        {shown.map(({ id, name, rows }) => (
+          <section key={id} aria-labelledby={`group-${id}`}>
+            <h2 id={`group-${id}`} class="group-name">
+              {name} <span class="muted">{rows.length}</span>
+            </h2>
+            <ul>
+              {rows.map((row) => (
+                <SessionLine key={row.sessionId} row={row} />
+              ))}
+            </ul>
+          </section>
+        ))}
         {shown.length === 0 ? <p class="nothing">No session is like that.</p> : null}
       </div>
     </>
@@ -145,7 +162,14 @@ function SessionLine({ row }: { row: SessionRow }): JSX.Element {
       >
         <span class={`state-dot ${row.group}`} aria-hidden="true" />
         <span class="session-text">
-          <span class="session-title">{titleOf(row)}</span>
+          <span class="session-title">
+            {isUnread(row) ? (
+              <span class="unread">
+                <span class="aside">unread: </span>
+              </span>
+            ) : null}
+            {titleOf(row)}
+          </span>
           <span class="session-facts">
             {row.agent ?? 'agent'} · {pathEnd(row.cwd)}
           </span>
@@ -157,6 +181,7 @@ function SessionLine({ row }: { row: SessionRow }): JSX.Element {
               {age(changed, slowNow.value)}
             </time>
           )}
+          {isPinned(row.sessionId) ? <PinIcon size={16} /> : null}
           {row.waiting > 0 ? (
             <span class="badge">
               {row.waiting}

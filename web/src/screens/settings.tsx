@@ -1,12 +1,14 @@
 // How this page looks and what it may tell you.
 
 import type { JSX } from 'preact'
-import { useState } from 'preact/hooks'
-import { data, type Action, type PushKind } from '../data/index.ts'
-import { clock, timeOf } from '../ui/format'
-import { ChevronIcon, DevicesIcon } from '../ui/icons'
+import { useEffect, useState } from 'preact/hooks'
+import { data, type Action, type Policy, type PolicyRule, type PushKind } from '../data/index.ts'
+import { clock, duration, shortPath, timeOf } from '../ui/format'
+import { CheckIcon, ChevronIcon, CrossIcon, DevicesIcon, KeyboardIcon } from '../ui/icons'
+import { isHelpOpen } from '../ui/keys'
 import { say, Segmented, Switch } from '../ui/kit'
 import { To } from '../ui/link'
+import { isTouch } from '../ui/media'
 import { Screen } from '../ui/screen'
 import { setTheme, theme, type Theme } from '../ui/theme'
 import { scopeName } from './devices'
@@ -27,8 +29,19 @@ export function SettingsScreen(): JSX.Element {
           value={theme.value}
           onChoose={(value) => setTheme(value as Theme)}
         />
+        {isTouch.value ? null : (
+          <button type="button" class="list-row" onClick={() => (isHelpOpen.value = true)}>
+            <KeyboardIcon />
+            <span class="row-text">
+              <span class="row-title">Keyboard</span>
+              <span class="row-note">Also by the key ?</span>
+            </span>
+            <ChevronIcon size={18} />
+          </button>
+        )}
       </section>
       <Notifications />
+      <Rules />
       <ThisDevice />
       <AboutHub />
     </Screen>
@@ -101,6 +114,66 @@ function Notifications(): JSX.Element {
       ) : null}
     </section>
   )
+}
+
+// ---- rules --------------------------------------------------------------------------------------
+
+/** What the hub answers by itself. Its configuration says so; nothing here can change it. */
+function Rules(): JSX.Element | null {
+  const [policy, setPolicy] = useState<Policy | null>(null)
+  useEffect(() => {
+    let isHere = true
+    void data.policy().then((outcome) => {
+      if (isHere && outcome.ok) setPolicy(outcome.value)
+    })
+    return () => {
+      isHere = false
+    }
+  }, [])
+  if (policy === null) return null
+  const rules = policy.rule ?? []
+  const expiry = policy.expiry_seconds ?? null
+  return (
+    <section class="card">
+      <h2 class="group-name">Decided without asking</h2>
+      {rules.length === 0 ? (
+        <p class="note">Nothing: whatever agents ask comes to the inbox.</p>
+      ) : (
+        <ul class="rules">
+          {rules.map((rule, index) => (
+            <li key={index}>
+              <span class={`decision-mark ${rule.decision === 'allow' ? 'ok' : ''}`}>
+                {rule.decision === 'allow' ? <CheckIcon size={16} /> : <CrossIcon size={16} />}
+              </span>
+              <span class="row-text">
+                <span>{rule.name ?? `Rule ${index + 1}`}</span>
+                <span class="row-note">{ruleInWords(rule)}</span>
+              </span>
+            </li>
+          ))}
+        </ul>
+      )}
+      {expiry === null ? null : (
+        <p class="note">What nobody answers for {duration(expiry * 1000)} is rejected.</p>
+      )}
+      <p class="note">
+        Rules are in the hub's configuration file. What you allow “always” is not here: the agent
+        keeps that.
+      </p>
+    </section>
+  )
+}
+
+function ruleInWords(rule: PolicyRule): string {
+  const parts = (['reads', 'writes', 'commands', 'searches'] as const).flatMap((kind) => {
+    const value = rule[kind] ?? false
+    if (value === false) return []
+    return [value === true ? `all ${kind}` : `${kind}: ${value.join(', ')}`]
+  })
+  if (rule.agent != null) parts.push(`only ${rule.agent}`)
+  if (rule.project != null) parts.push(`only in ${shortPath(rule.project)}`)
+  const verb = rule.decision === 'allow' ? 'Allows' : 'Denies'
+  return `${verb} ${parts.join(' · ')}`
 }
 
 function ThisDevice(): JSX.Element {

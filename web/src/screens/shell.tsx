@@ -5,22 +5,48 @@ import { useEffect, useRef } from 'preact/hooks'
 import { effect } from '@preact/signals'
 import { data } from '../data/index.ts'
 import { ConnectionPill, OfflineBanner } from '../ui/connection'
+import { DiffViewer } from '../ui/diff'
 import { moves } from '../ui/guard'
 import { AgentsIcon, InboxIcon, SessionsIcon, SettingsIcon, Wheel } from '../ui/icons'
+import { followKeys, KeyHelp, type Key } from '../ui/keys'
 import { Banner, Empty, Toasts } from '../ui/kit'
 import { To } from '../ui/link'
 import { isWide } from '../ui/media'
-import { hrefOf, route, type Route } from '../ui/router'
+import { go, hrefOf, route, type Route } from '../ui/router'
 import { AgentsScreen } from './agents'
 import { DevicesScreen } from './devices'
 import { InboxScreen } from './inbox'
 import { NewSessionScreen } from './new_session'
 import { PairScreen } from './pair'
 import { SessionScreen } from './session'
-import { NewButton, SessionList, titleOf } from './sessions'
+import { listed, NewButton, SessionList, titleOf } from './sessions'
 import { SettingsScreen } from './settings'
 
+const KEYS: readonly Key[] = [
+  { key: 's', says: 'Sessions', act: () => go({ name: 'sessions' }) },
+  { key: 'i', says: 'Inbox', act: () => go({ name: 'inbox', request: null }) },
+  { key: 'n', says: 'A new session', act: () => go({ name: 'new', agent: null }) },
+  { key: 'j', says: 'The next session', act: () => step(1) },
+  { key: 'k', says: 'The session before', act: () => step(-1) },
+  { key: 'p', says: 'Write a prompt', act: () => focus('.composer textarea') },
+  { key: '/', says: 'Search sessions', act: () => focus('.search input') },
+]
+
+/** From the session that is shown to another, in the order of the list. */
+function step(by: 1 | -1): void {
+  const rows = listed()
+  const here = route.value
+  const at = rows.findIndex((row) => here.name === 'session' && here.id === row.sessionId)
+  const next = rows[at < 0 ? 0 : at + by]
+  if (next !== undefined) go({ name: 'session', id: next.sessionId })
+}
+
+function focus(selector: string): void {
+  document.querySelector<HTMLElement>(selector)?.focus()
+}
+
 export function Shell(): JSX.Element {
+  useEffect(() => followKeys(KEYS), [])
   if (data.connection.value.state === 'unpaired') return <PairScreen />
   const here = route.value
   const isSession = here.name === 'session'
@@ -41,6 +67,8 @@ export function Shell(): JSX.Element {
       <main id="main" tabIndex={-1}>
         <Here here={here} />
       </main>
+      <DiffViewer />
+      <KeyHelp keys={KEYS} />
       <Toasts />
       <Announcements />
     </div>

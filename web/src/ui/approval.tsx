@@ -1,36 +1,22 @@
 // A request for permission: what would happen, how risky it is and why, and the answers to it.
 
 import type { JSX } from 'preact'
-import { useState } from 'preact/hooks'
-import { data, type Action, type PermissionItem } from '../data/index.ts'
+import type { PermissionItem } from '../data/index.ts'
+import { Answers } from './answers'
 import { now } from './clock'
 import { changeOf, KindIcon } from './tool'
 import { CopyButton } from './code'
 import { Diff } from './diff'
 import { countdown, pathEnd, shortPath, timeOf } from './format'
-import { useInert, usePress } from './guard'
-import { CheckIcon, ShieldIcon, WarningIcon } from './icons'
+import { ShieldIcon, WarningIcon } from './icons'
 import { To } from './link'
 import { hasUnseen, Visible } from './visible'
-
-type Option = PermissionItem['options'][number]
 
 const RISKS: Record<string, { name: string; tone: string }> = {
   low: { name: 'Low risk', tone: 'low' },
   medium: { name: 'Medium risk', tone: 'medium' },
   high: { name: 'High risk', tone: 'high' },
   critical: { name: 'Critical', tone: 'critical' },
-}
-
-const SCOPES: Record<string, string> = {
-  allow_once: 'Only this call. The agent asks again next time.',
-  allow_always: 'This and every later call the agent takes for the same. It does not ask again.',
-  reject_once: 'Only this call. The agent may try something else.',
-  reject_always: 'This and every later call the agent takes for the same.',
-}
-
-export function isGrave(item: PermissionItem): boolean {
-  return item.call.risk === 'high' || item.call.risk === 'critical' || !item.call.isInspectable
 }
 
 export function ApprovalCard({
@@ -176,143 +162,5 @@ function Unparsed({ item }: { item: PermissionItem }): JSX.Element {
         </details>
       )}
     </>
-  )
-}
-
-// ---- answers ------------------------------------------------------------------------------------
-
-function Answers({ item }: { item: PermissionItem }): JSX.Element {
-  const [isMore, setMore] = useState(false)
-  const isInert = useInert(`${item.requestId} ${item.digest}`)
-  if (item.answer !== null && item.answer.state !== 'failed')
-    return <Progress action={item.answer} item={item} />
-  if (!data.may('approve')) return <p class="note">This device may look, and not answer.</p>
-  const usable = item.isAmbiguous ? [] : item.options
-  const reject = usable.find((option) => option.kind === 'reject_once')
-  const allow = usable.find((option) => option.kind === 'allow_once')
-  const others = usable.filter((option) => option !== reject && option !== allow)
-  const answer = (option: Option | null): void => {
-    data.answerPermission(item, option?.optionId ?? null)
-  }
-  return (
-    <div class="answers">
-      {item.answer?.refusal == null ? null : <p class="note bad">{item.answer.refusal.message}</p>}
-      {item.isAmbiguous ? (
-        <p class="note bad">
-          Two of the agent's answers cannot be told apart; it can only be refused.
-        </p>
-      ) : null}
-      <div class="answer-row">
-        {reject === undefined ? (
-          <AnswerButton
-            label="Refuse"
-            kind="reject_once"
-            isGrave={false}
-            isInert={isInert}
-            onAnswer={() => answer(null)}
-          />
-        ) : (
-          <AnswerButton
-            label={reject.label}
-            kind={reject.kind}
-            isGrave={false}
-            isInert={isInert}
-            onAnswer={() => answer(reject)}
-          />
-        )}
-        {allow === undefined ? null : (
-          <AnswerButton
-            label={allow.label}
-            kind={allow.kind}
-            isGrave={isGrave(item)}
-            isInert={isInert}
-            onAnswer={() => answer(allow)}
-          />
-        )}
-      </div>
-      {allow !== undefined && isGrave(item) ? (
-        <p class="hold-note">Hold “{allow.label}”, or tap it twice.</p>
-      ) : null}
-      {others.length === 0 ? null : (
-        <button
-          type="button"
-          class="text-button more"
-          aria-expanded={isMore}
-          onClick={() => setMore(!isMore)}
-        >
-          {isMore ? 'Fewer answers' : 'More answers'}
-        </button>
-      )}
-      {isMore ? (
-        <ul class="answer-more">
-          {others.map((option) => (
-            <li key={option.optionId}>
-              <AnswerButton
-                label={option.label}
-                kind={option.kind}
-                isGrave={!option.kind.startsWith('reject')}
-                isInert={isInert}
-                onAnswer={() => answer(option)}
-              />
-              <span class="muted">
-                {SCOPES[option.kind] ?? 'What it means is up to the agent.'}
-              </span>
-            </li>
-          ))}
-        </ul>
-      ) : null}
-    </div>
-  )
-}
-
-type ButtonProps = {
-  label: string
-  kind: string
-  isGrave: boolean
-  isInert: boolean
-  onAnswer: () => void
-}
-
-function AnswerButton(props: ButtonProps): JSX.Element {
-  const { isArmed, isHeld, ...press } = usePress(props.onAnswer, props.isGrave, props.isInert)
-  const tone = props.kind.startsWith('allow') ? (props.isGrave ? 'grave' : 'primary') : 'plain'
-  return (
-    <button
-      type="button"
-      class={`button answer ${tone} ${isHeld ? 'held' : ''} ${isArmed ? 'armed' : ''}`}
-      aria-disabled={props.isInert}
-      aria-label={isArmed ? `Tap again to ${props.label.toLowerCase()}` : props.label}
-      title={SCOPES[props.kind]}
-      {...press}
-    >
-      <span>{isArmed ? 'Tap again' : props.label}</span>
-    </button>
-  )
-}
-
-function Progress({ action, item }: { action: Action; item: PermissionItem }): JSX.Element {
-  const chosen = item.options.find((option) => option.optionId === action.body['optionId'])
-  const label = chosen?.label ?? 'Refuse'
-  return (
-    <p class="answer-progress" role="status">
-      {action.state === 'applied' ? (
-        <CheckIcon size={18} />
-      ) : (
-        <span class="spinner" aria-hidden="true" />
-      )}
-      <span>
-        <strong>{label}</strong>
-        {action.state === 'queued'
-          ? ' · not sent yet: waits for the hub'
-          : action.state === 'sent'
-            ? ' · sent'
-            : ' · applied'}
-      </span>
-      {action.state === 'queued' ? (
-        <button type="button" class="text-button" onClick={() => data.dismissAction(action.key)}>
-          Take back
-        </button>
-      ) : null}
-    </p>
   )
 }

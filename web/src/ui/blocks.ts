@@ -84,3 +84,19 @@ export class GrowingBlocks {
     return this.#blocks.map((each) => each.text)
   }
 }
+
+const PART = 4000
+
+/** Code in parts of some lines each, which stay as they are while more is added. */
+export function codeParts(text: string): string[] {
+  const parts: string[] = []
+  let from = 0
+  while (text.length - from > PART) {
+    const end = text.indexOf('\n', from + PART)
+    if (end < 0) break
+    parts.push(text.slice(from, end + 1))
+    from = end + 1
+  }
+  parts.push(text.slice(from))
+  return parts
+}

@@ -5,7 +5,7 @@ import { useState } from 'preact/hooks'
 import { ansiRuns } from './ansi'
 import { CheckIcon, CopyIcon } from './icons'
 import { plural } from './format'
-import { Visible } from './visible'
+import { Painted } from './painted'
 
 export function CodeBlock({
   text,
@@ -22,7 +22,7 @@ export function CodeBlock({
       </div>
       <pre tabIndex={0}>
         <code>
-          <Visible text={text} />
+          <Painted text={text} language={language} />
         </code>
       </pre>
     </div>
@@ -54,9 +54,12 @@ const FEW_LINES = 24
 export function TerminalOutput({
   text,
   truncated = false,
+  language = '',
 }: {
   text: string
   truncated?: boolean
+  /** Of what is in a file rather than of a terminal. */
+  language?: string
 }): JSX.Element {
   const [isWhole, setWhole] = useState(false)
   const lines = text.replace(/\n$/, '').split('\n')
@@ -71,11 +74,15 @@ export function TerminalOutput({
         </button>
       ) : null}
       <pre tabIndex={0} aria-label="Output">
-        {ansiRuns(shown).map((run, index) => (
-          <span key={index} class={run.classes}>
-            {run.text}
-          </span>
-        ))}
+        {language !== '' && !shown.includes('\u001b') ? (
+          <Painted text={shown} language={language} />
+        ) : (
+          ansiRuns(shown).map((run, index) => (
+            <span key={index} class={run.classes}>
+              {run.text}
+            </span>
+          ))
+        )}
       </pre>
     </div>
   )

@@ -1,16 +1,19 @@
 // Where prompts are written. The text is kept on the device until it is sent.
 
 import type { JSX, TargetedKeyboardEvent } from 'preact'
-import { useLayoutEffect, useRef, useState } from 'preact/hooks'
-import { data, type ContentBlock, type SessionView } from '../data/index.ts'
-import { commandMatches } from './commands'
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
+import { data, type Attachment, type ContentBlock, type SessionView } from '../data/index.ts'
 import { bytes } from './format'
-import { AttachIcon, CloseIcon, SendIcon, StopIcon } from './icons'
+import { AttachIcon, CloseIcon, FileIcon, SendIcon, StopIcon } from './icons'
 import { IconButton, say } from './kit'
 import { isTouch } from './media'
 import { Pickers } from './pickers'
+import { SuggestionList, useSuggestions, type Suggestion } from './suggestions'
+import { Visible } from './visible'
 
-export function Composer({ view }: { view: SessionView }): JSX.Element {
+type Props = { view: SessionView; given: { text: string; files: readonly File[] } | null }
+
+export function Composer({ view, given }: Props): JSX.Element {
   const field = useRef<HTMLTextAreaElement>(null)
   const files = useRef<HTMLInputElement>(null)
   const [chosen, setChosen] = useState(0)
@@ -18,7 +21,11 @@ export function Composer({ view }: { view: SessionView }): JSX.Element {
   const attachments = view.draft.attachments.value
   const status = view.state.value.connection.status
   const isRunning = status === 'prompting'
-  const matches = commandMatches(view.state.value.availableCommands, text)
+  const [caret, setCaret] = useState(0)
+  const [closedAt, setClosedAt] = useState<string | null>(null)
+  const suggested = useSuggestions(view, text, caret)
+  const matches = closedAt === text ? [] : suggested
+  const at = Math.min(chosen, matches.length - 1)
   const isEmpty = text.trim() === '' && attachments.length === 0
 
   useLayoutEffect(() => {
@@ -36,10 +43,16 @@ export function Composer({ view }: { view: SessionView }): JSX.Element {
     view.draft.clear()
     field.current?.focus()
   }
-  const complete = (name: string): void => {
-    view.draft.setText(`/${name} `)
+  const complete = (suggestion: Suggestion): void => {
+    const taken = suggestion.take()
+    view.draft.setText(taken.text)
     setChosen(0)
-    field.current?.focus()
+    setCaret(taken.caret)
+    // The field has to have the text before it can have a caret in it.
+    requestAnimationFrame(() => {
+      field.current?.focus()
+      field.current?.setSelectionRange(taken.caret, taken.caret)
+    })
   }
   const onKeyDown = (event: TargetedKeyboardEvent<HTMLTextAreaElement>): void => {
     if (event.isComposing) return
@@ -47,13 +60,18 @@ export function Composer({ view }: { view: SessionView }): JSX.Element {
       const step = event.key === 'ArrowDown' ? 1 : event.key === 'ArrowUp' ? -1 : 0
       if (step !== 0) {
         event.preventDefault()
-        setChosen((chosen + step + matches.length) % matches.length)
+        setChosen((at + step + matches.length) % matches.length)
         return
       }
-      const match = matches[Math.min(chosen, matches.length - 1)]
+      const match = matches[at]
       if ((event.key === 'Tab' || event.key === 'Enter') && match !== undefined) {
         event.preventDefault()
-        complete(match.name)
+        complete(match)
+        return
+      }
+      if (event.key === 'Escape') {
+        event.preventDefault()
+        setClosedAt(text)
         return
       }
     }
@@ -70,58 +88,34 @@ export function Composer({ view }: { view: SessionView }): JSX.Element {
     }
   }
 
+  useEffect(() => {
+    if (given === null) return
+    if (given.text !== '') void view.draft.append(given.text)
+    void attach(given.files)
+  }, [given])
+
   if (!data.may('prompt')) return <p class="composer-note">This device may look, and not write.</p>
   return (
     <div class="composer-wrap">
-      {matches.length === 0 ? null : (
-        <ul class="commands" id="commands" role="listbox" aria-label="Commands of the agent">
-          {matches.map((command, index) => (
-            <li
-              key={command.name}
-              id={`command-${index}`}
-              role="option"
-              aria-selected={index === chosen}
-              onPointerDown={(event) => {
-                event.preventDefault()
-                complete(command.name)
-              }}
-            >
-              <span class="command-name">/{command.name}</span>
-              <span class="muted">{command.description}</span>
-            </li>
-          ))}
-        </ul>
-      )}
+      <SuggestionList suggestions={matches} chosen={at} onTake={complete} />
       <div class="composer">
-        {attachments.length === 0 ? null : (
-          <ul class="attachments">
-            {attachments.map((each) => (
-              <li key={each.id}>
-                <AttachIcon size={14} />
-                <span class="attachment-name">{each.name}</span>
-                <span class="muted">{bytes(each.size)}</span>
-                <IconButton
-                  label={`Remove ${each.name}`}
-                  class="small"
-                  onClick={() => view.draft.detach(each.id)}
-                >
-                  <CloseIcon size={14} />
-                </IconButton>
-              </li>
-            ))}
-          </ul>
-        )}
+        <Attachments list={attachments} onRemove={(id) => view.draft.detach(id)} />
         <textarea
           ref={field}
           rows={1}
           value={text}
           aria-label="Prompt"
-          placeholder={isRunning ? 'Add something; it waits for this turn' : 'What should it do?'}
+          placeholder={isRunning ? 'Add something; it waits for this turn' : 'What should it do? @ names a file'}
           aria-autocomplete={matches.length > 0 ? 'list' : undefined}
           aria-controls={matches.length > 0 ? 'commands' : undefined}
-          aria-activedescendant={matches.length > 0 ? `command-${chosen}` : undefined}
+          aria-activedescendant={matches.length > 0 ? `command-${at}` : undefined}
           enterkeyhint={isTouch.value ? 'enter' : 'send'}
-          onInput={(event) => view.draft.setText(event.currentTarget.value)}
+          onInput={(event) => {
+            view.draft.setText(event.currentTarget.value)
+            setCaret(event.currentTarget.selectionStart)
+            setChosen(0)
+          }}
+          onSelect={(event) => setCaret(event.currentTarget.selectionStart)}
           onKeyDown={onKeyDown}
           onPaste={(event) => {
             const pasted = [...(event.clipboardData?.files ?? [])]
@@ -182,5 +176,32 @@ export function Composer({ view }: { view: SessionView }): JSX.Element {
         </div>
       </div>
     </div>
+  )
+}
+
+export function Attachments(props: {
+  list: readonly Attachment[]
+  onRemove: (id: string) => void
+}): JSX.Element | null {
+  if (props.list.length === 0) return null
+  return (
+    <ul class="attachments" aria-label="Attached">
+      {props.list.map((each) => (
+        <li key={each.id}>
+          {each.block.type === 'resource_link' ? <FileIcon size={14} /> : <AttachIcon size={14} />}
+          <span class="attachment-name" title={each.name}>
+            <Visible text={each.name} />
+          </span>
+          {each.size === 0 ? null : <span class="muted">{bytes(each.size)}</span>}
+          <IconButton
+            label={`Remove ${each.name}`}
+            class="small"
+            onClick={() => props.onRemove(each.id)}
+          >
+            <CloseIcon size={14} />
+          </IconButton>
+        </li>
+      ))}
+    </ul>
   )
 }

@@ -8,16 +8,29 @@ import { baseName, bytes } from './format'
 import { FileIcon, GlobeIcon } from './icons'
 import { target } from './links'
 import { Markdown, Place } from './markdown'
+import { languageOf } from './painted'
 import { Visible } from './visible'
 
 const PICTURES = /^image\/(?:png|jpeg|gif|webp)$/
 
-type Props = { block: ContentBlock; isOutput?: boolean; isPlain?: boolean }
+type Props = { block: ContentBlock; isOutput?: boolean; isPlain?: boolean; language?: string }
 
-export function Content({ block, isOutput = false, isPlain = false }: Props): JSX.Element | null {
+export function Content({
+  block,
+  isOutput = false,
+  isPlain = false,
+  language = '',
+}: Props): JSX.Element | null {
   switch (block.type) {
     case 'text':
-      return <Text text={block.text ?? ''} isOutput={isOutput} isPlain={isPlain} />
+      return (
+        <Text
+          text={block.text ?? ''}
+          isOutput={isOutput}
+          isPlain={isPlain}
+          language={language}
+        />
+      )
     case 'image':
       return <Picture block={block} />
     case 'resource_link':
@@ -33,7 +46,10 @@ export function Content({ block, isOutput = false, isPlain = false }: Props): JS
         <>
           <Resource address={block.resource?.uri ?? ''} name="" size={null} />
           {block.resource?.text === undefined ? null : (
-            <TerminalOutput text={block.resource.text} />
+            <TerminalOutput
+              text={block.resource.text}
+              language={languageOf(block.resource.uri ?? '')}
+            />
           )}
         </>
       )
@@ -46,10 +62,12 @@ function Text({
   text,
   isOutput,
   isPlain,
+  language,
 }: {
   text: string
   isOutput: boolean
   isPlain: boolean
+  language: string
 }): JSX.Element {
   if (isPlain)
     return (
@@ -59,7 +77,8 @@ function Text({
     )
   // Results of tools are mostly files and output; agents that mean markdown fence something.
   const isMarkdown = !isOutput || /^\s*(?:```|#{1,4} |\|.*\|)/m.test(text)
-  return isMarkdown ? <Markdown text={stripAnsi(text)} /> : <TerminalOutput text={text} />
+  if (isMarkdown) return <Markdown text={stripAnsi(text)} />
+  return <TerminalOutput text={text} language={language} />
 }
 
 /** Pictures in the log itself are shown, never drawings: those can carry programs. */

@@ -1,99 +1,174 @@
-// A change of a file, line by line.
+// A change of a file, line by line: in the transcript one below the other, in a window of its own
+// also side by side.
 
-import { structuredPatch, type StructuredPatchHunk } from 'diff'
+import { signal } from '@preact/signals'
 import type { JSX } from 'preact'
 import { useMemo, useState } from 'preact/hooks'
-import { shortPath } from './format'
+import {
+  lineDiff,
+  marked,
+  pairs,
+  wordSpans,
+  type Change,
+  type Line,
+  type LineDiff,
+  type Span,
+} from './changes'
+import { baseName, shortPath } from './format'
+import { ExpandIcon } from './icons'
+import { IconButton, Segmented, Sheet } from './kit'
+import { isWide } from './media'
+import type { Painter, Run } from './paint'
+import { languageOf, paintLine, Runs, usePainter } from './painted'
 import { Visible } from './visible'
 
 const FEW_LINES = 60
-const MOST_MILLISECONDS = 150
-
-export type Change = { path: string; oldText: string | null; newText: string }
-type Line = {
-  kind: 'add' | 'del' | 'same' | 'gap'
-  old: number | null
-  new: number | null
-  text: string
-}
-export type LineDiff = { lines: Line[]; added: number; deleted: number }
-
-/** The lines of a change with three around each. */
-export function lineDiff(change: Change): LineDiff {
-  const before = change.oldText ?? ''
-  const patch = structuredPatch(change.path, change.path, before, change.newText, '', '', {
-    context: 3,
-    timeout: MOST_MILLISECONDS,
-  })
-  const hunks = patch?.hunks ?? [replaced(before, change.newText)]
-  const lines = hunks.flatMap((hunk, index) => linesOf(hunk, index > 0))
-  const tally = (kind: Line['kind']): number => lines.filter((line) => line.kind === kind).length
-  return { lines, added: tally('add'), deleted: tally('del') }
-}
-
-/** Two texts that share too little to be compared in time. */
-function replaced(before: string, after: string): StructuredPatchHunk {
-  const [old, fresh] = [before, after].map((text) =>
-    text === '' ? [] : text.replace(/\n$/, '').split('\n'),
-  ) as [string[], string[]]
-  const lines = [...old.map((line) => `-${line}`), ...fresh.map((line) => `+${line}`)]
-  return { oldStart: 1, oldLines: old.length, newStart: 1, newLines: fresh.length, lines }
-}
-
-function linesOf(hunk: StructuredPatchHunk, isLater: boolean): Line[] {
-  let [old, fresh] = [hunk.oldStart, hunk.newStart]
-  const lines: Line[] = isLater ? [{ kind: 'gap', old: null, new: null, text: '' }] : []
-  for (const line of hunk.lines) {
-    const text = line.slice(1)
-    if (line.startsWith('+')) lines.push({ kind: 'add', old: null, new: fresh++, text })
-    else if (line.startsWith('-')) lines.push({ kind: 'del', old: old++, new: null, text })
-    else if (line.startsWith(' ')) lines.push({ kind: 'same', old: old++, new: fresh++, text })
-  }
-  return lines
-}
-
 const MARKS = { add: '+', del: '−', same: ' ', gap: '⋯' } as const
 const SAID = { add: 'added: ', del: 'removed: ', same: '', gap: '' } as const
 
-export function Diff({
-  change,
-  folder,
-  open = false,
-}: {
-  change: Change
-  folder?: string
-  open?: boolean
-}): JSX.Element {
+type DiffProps = { change: Change; folder?: string | undefined }
+
+export function Diff({ change, folder }: DiffProps): JSX.Element {
   const diff = useMemo(() => lineDiff(change), [change.path, change.oldText, change.newText])
-  const [isWhole, setWhole] = useState(open)
-  const shown = isWhole ? diff.lines : diff.lines.slice(0, FEW_LINES)
-  const hidden = diff.lines.length - shown.length
+  const view = (): void => {
+    viewed.value = { changes: [change], folder }
+  }
   return (
     <figure class="diff">
       <figcaption>
-        <span class="diff-path">
-          <Visible text={shortPath(change.path, folder)} />
-        </span>
-        {change.oldText === null ? <span class="tag">new</span> : null}
-        <DiffTally diff={diff} />
+        <DiffName change={change} folder={folder} diff={diff} />
+        <IconButton label="Open this change" class="small" onClick={view}>
+          <ExpandIcon size={16} />
+        </IconButton>
       </figcaption>
-      <div class="diff-lines" tabIndex={0} role="group" aria-label={`Change of ${change.path}`}>
-        <table>
+      <Lines change={change} diff={diff} isSplit={false} few={FEW_LINES} />
+    </figure>
+  )
+}
+
+function DiffName({ change, folder, diff }: DiffProps & { diff: LineDiff }): JSX.Element {
+  return (
+    <>
+      <span class="diff-path">
+        <Visible text={shortPath(change.path, folder)} />
+      </span>
+      {change.oldText === null ? <span class="tag">new</span> : null}
+      <DiffTally diff={diff} />
+    </>
+  )
+}
+
+export function DiffTally({ diff }: { diff: Omit<LineDiff, 'lines'> }): JSX.Element {
+  return (
+    <span class="diff-tally">
+      <span class="plus">+{diff.added}</span> <span class="minus">−{diff.deleted}</span>
+    </span>
+  )
+}
+
+// ---- a window of its own ------------------------------------------------------------------------
+
+const KEY = 'quarterdeck.diff'
+const layout = signal<'split' | 'unified'>(stored())
+
+function stored(): 'split' | 'unified' {
+  try {
+    return localStorage.getItem(KEY) === 'unified' ? 'unified' : 'split'
+  } catch {
+    return 'split'
+  }
+}
+
+function setLayout(wanted: string): void {
+  layout.value = wanted === 'unified' ? 'unified' : 'split'
+  try {
+    localStorage.setItem(KEY, layout.value)
+  } catch {
+    // A browser that keeps nothing: it holds until the page is closed.
+  }
+}
+
+/** What is looked at; not part of its line in the transcript, which may go while it is open. */
+export const viewed = signal<{ changes: readonly Change[]; folder?: string | undefined } | null>(
+  null,
+)
+
+/** One file's changes with all the room there is. */
+export function DiffViewer(): JSX.Element | null {
+  if (viewed.value === null) return null
+  const { changes, folder } = viewed.value
+  const close = (): void => {
+    viewed.value = null
+  }
+  return (
+    <Sheet title={`Change of ${baseName(changes[0]?.path ?? '')}`} class="diff-sheet" onClose={close}>
+      {isWide.value ? (
+        <Segmented
+          label="Layout"
+          choices={[
+            { value: 'split', label: 'Side by side' },
+            { value: 'unified', label: 'One below the other' },
+          ]}
+          value={layout.value}
+          onChoose={setLayout}
+        />
+      ) : null}
+      {changes.map((change, index) => (
+        <WholeDiff key={index} change={change} folder={folder} />
+      ))}
+    </Sheet>
+  )
+}
+
+function WholeDiff({ change, folder }: DiffProps): JSX.Element {
+  const diff = useMemo(() => lineDiff(change), [change.path, change.oldText, change.newText])
+  return (
+    <figure class="diff">
+      <figcaption>
+        <DiffName change={change} folder={folder} diff={diff} />
+      </figcaption>
+      <Lines
+        change={change}
+        diff={diff}
+        isSplit={isWide.value && layout.value === 'split' && change.oldText !== null}
+        few={2000}
+      />
+    </figure>
+  )
+}
+
+// ---- lines --------------------------------------------------------------------------------------
+
+function Lines(props: {
+  change: Change
+  diff: LineDiff
+  isSplit: boolean
+  few: number
+}): JSX.Element {
+  const { change, diff, isSplit } = props
+  const [isWhole, setWhole] = useState(false)
+  const { oldText, newText, path } = change
+  const painter = usePainter(languageOf(path), (oldText?.length ?? 0) + newText.length)
+  const paint = useMemo(() => painting(change, diff, painter), [diff, painter])
+  const shown = isWhole ? diff.lines : diff.lines.slice(0, props.few)
+  const hidden = diff.lines.length - shown.length
+  return (
+    <>
+      <div class="diff-lines" tabIndex={0} role="group" aria-label={`Change of ${path}`}>
+        <table class={isSplit ? 'split' : ''}>
           <tbody>
-            {shown.map((line, index) => (
-              <tr key={index} class={`diff-${line.kind}`}>
-                <td class="diff-number" aria-hidden="true">
-                  {line.new ?? line.old ?? ''}
-                </td>
-                <td class="diff-mark" aria-hidden="true">
-                  {MARKS[line.kind]}
-                </td>
-                <td class="diff-text">
-                  {SAID[line.kind] === '' ? null : <span class="aside">{SAID[line.kind]}</span>}
-                  <Visible text={line.text} />
-                </td>
-              </tr>
-            ))}
+            {isSplit
+              ? pairs(shown).map(({ left, right }, index) => (
+                  <tr key={index} class={left?.kind === 'gap' ? 'diff-gap' : ''}>
+                    <Cells line={left} side="old" paint={paint} />
+                    <Cells line={right} side="new" paint={paint} />
+                  </tr>
+                ))
+              : shown.map((line, index) => (
+                  <tr key={index} class={`diff-${line.kind}`}>
+                    <Cells line={line} side={line.kind === 'del' ? 'old' : 'new'} paint={paint} />
+                  </tr>
+                ))}
           </tbody>
         </table>
         {diff.lines.length === 0 ? <p class="note">Nothing changes.</p> : null}
@@ -103,14 +178,60 @@ export function Diff({
           Show {hidden} more lines
         </button>
       ) : null}
-    </figure>
+    </>
   )
 }
 
-export function DiffTally({ diff }: { diff: LineDiff }): JSX.Element {
+type Paint = (line: Line) => readonly Run[]
+
+function Cells(props: { line: Line | null; side: 'old' | 'new'; paint: Paint }): JSX.Element {
+  const { line, side } = props
+  if (line === null) return <td class="diff-none" colSpan={3} />
+  const own = `diff-${line.kind}`
   return (
-    <span class="diff-tally">
-      <span class="plus">+{diff.added}</span> <span class="minus">−{diff.deleted}</span>
-    </span>
+    <>
+      <td class={`diff-number ${own}`} aria-hidden="true">
+        {line[side] ?? ''}
+      </td>
+      <td class={`diff-mark ${own}`} aria-hidden="true">
+        {MARKS[line.kind]}
+      </td>
+      <td class={`diff-text ${own}`}>
+        {SAID[line.kind] === '' ? null : <span class="aside">{SAID[line.kind]}</span>}
+        <Runs runs={props.paint(line)} />
+      </td>
+    </>
   )
+}
+
+/** Draws lines of a change: colours of the language, and which words differ. */
+function painting(change: Change, diff: LineDiff, painter: Painter | null): Paint {
+  const spans = wordSpans(diff.lines)
+  const old = painter === null ? [] : paintedLines(change.oldText ?? '', painter)
+  const fresh = painter === null ? [] : paintedLines(change.newText, painter)
+  const known = new Map<Line, readonly Run[]>()
+  return (line) => {
+    const before = known.get(line)
+    if (before !== undefined) return before
+    const found = line.new === null ? old[(line.old ?? 0) - 1] : fresh[line.new - 1]
+    // Never another text than that of the line, whatever its number.
+    const runs = found?.text === line.text ? found.runs : [{ text: line.text, kind: '' as const }]
+    const drawn = withWords(runs, spans.get(line) ?? [])
+    known.set(line, drawn)
+    return drawn
+  }
+}
+
+function paintedLines(text: string, painter: Painter): { text: string; runs: readonly Run[] }[] {
+  let state = ''
+  return text.split('\n').map((line) => {
+    const done = paintLine(painter, line, state)
+    state = done.state
+    return { text: line, runs: done.runs }
+  })
+}
+
+function withWords(runs: readonly Run[], spans: readonly Span[]): readonly Run[] {
+  if (spans.length === 0) return runs
+  return marked(runs, spans).map((run) => (run.isMarked ? { text: run.text, kind: 'w' } : run))
 }

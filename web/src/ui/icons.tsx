@@ -144,3 +144,9 @@ export function Wheel({ size = 24, ...rest }: IconProps): JSX.Element {
     </Icon>
   )
 }
+export const ExpandIcon = drawn('M14 4.500h5.500V10M19.500 4.500l-6 6M10 19.500H4.500V14M4.500 19.500l6-6')
+export const PinIcon = drawn('M9 4.500h6l-.6 6 2.600 3H7l2.600-3L9 4.500zM12 13.500v6')
+export const KeyboardIcon = drawn(
+  'M4.500 6.500h15A1.500 1.500 0 0 1 21 8v8a1.500 1.500 0 0 1-1.500 1.500h-15A1.500 1.500 0 0 1 3 16V8a1.500 1.500 0 0 1 1.500-1.500z',
+  'M7 10.500h.1M10.300 10.500h.1M13.600 10.500h.1M17 10.500h.1M8.500 14h7',
+)

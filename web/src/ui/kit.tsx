@@ -33,6 +33,7 @@ export function Sheet(props: {
   title: string
   onClose: () => void
   children: ComponentChildren
+  class?: string
 }): JSX.Element {
   const element = useRef<HTMLDialogElement>(null)
   const title = useId()
@@ -44,7 +45,7 @@ export function Sheet(props: {
   return (
     <dialog
       ref={element}
-      class="sheet"
+      class={`sheet ${props.class ?? ''}`}
       aria-labelledby={title}
       onCancel={(event) => {
         event.preventDefault()

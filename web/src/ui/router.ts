@@ -74,11 +74,3 @@ addEventListener('popstate', () => {
   steps = Math.max(0, steps - 1)
   route.value = parseRoute(fragmentOf(location))
 })
-
-/** What another app has shared with this one; told once. */
-export function takeShared(): string {
-  const query = new URLSearchParams(location.search)
-  const parts = ['title', 'text', 'url'].map((name) => query.get(name)?.trim() ?? '')
-  if (location.search !== '') history.replaceState(null, '', `/${location.hash}`)
-  return [...new Set(parts.filter((part) => part !== ''))].join('\n')
-}

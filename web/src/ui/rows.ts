@@ -7,33 +7,78 @@ export type Line = { type: 'entry'; key: string; entry: Entry; next: number | nu
 
 const FEWEST = 3
 
-/** Fold runs of completed calls, in turns before the last: nothing moves while it is watched. */
-export function transcriptLines(entries: readonly Entry[], cache: Map<string, Line>): Line[] {
-  const lastPrompt = entries.findLastIndex(
-    (entry) => entry.type === 'message' && entry.kind === 'user',
-  )
-  const lines: Line[] = []
-  let run: ToolEntry[] = []
-  const end = (): void => {
-    if (run.length >= FEWEST) lines.push(kept(cache, folded(run)))
-    else for (const tool of run) lines.push(kept(cache, single(tool, null)))
-    run = []
-  }
-  entries.forEach((entry, index) => {
-    if (index < lastPrompt && entry.type === 'tool' && isQuiet(entry)) {
-      run.push(entry)
-      return
-    }
-    end()
-    lines.push(
-      kept(
-        cache,
-        single(entry, entry.type === 'message' ? (entries[index + 1]?.at ?? null) : null),
-      ),
+/** Folds runs of completed calls, in turns before the last: nothing moves while it is watched. */
+export class TranscriptLines {
+  readonly #cache = new Map<string, Line>()
+  #entries: readonly Entry[] = []
+  #lastPrompt = -1
+  #lines: readonly Line[] = []
+  /** The index of the first entry of each line. */
+  #starts: readonly number[] = []
+
+  /** The lines of these entries; what is before the first that changed is left as it was. */
+  of(entries: readonly Entry[]): readonly Line[] {
+    const lastPrompt = entries.findLastIndex(
+      (entry) => entry.type === 'message' && entry.kind === 'user',
     )
-  })
-  end()
-  return lines
+    const settled = lastPrompt === this.#lastPrompt ? this.#settled(entries) : 0
+    const lines = this.#lines.slice(0, settled)
+    const starts = this.#starts.slice(0, settled)
+    let index = this.#starts[settled] ?? entries.length
+    if (settled === 0) index = 0
+    while (index < entries.length) {
+      const run = index < lastPrompt ? quietRun(entries, index, lastPrompt) : []
+      const isFolded = run.length >= FEWEST
+      starts.push(index)
+      lines.push(this.#kept(isFolded ? folded(run) : lineOf(entries, index)))
+      index += isFolded ? run.length : 1
+    }
+    this.#entries = entries
+    this.#lastPrompt = lastPrompt
+    this.#starts = starts
+    return (this.#lines = lines)
+  }
+
+  /** How many lines, and the entry after each of them, are as before. */
+  #settled(entries: readonly Entry[]): number {
+    let same = 0
+    const most = Math.min(entries.length, this.#entries.length)
+    while (same < most && entries[same] === this.#entries[same]) same += 1
+    let count = this.#starts.length
+    // The last line may go on: a run gets another step, a thought an end.
+    while (count > 0 && (this.#starts[count] ?? Infinity) >= same) count -= 1
+    // And single steps may become a run.
+    while (count > 0 && this.#isStep(count - 1)) count -= 1
+    return count
+  }
+
+  #isStep(line: number): boolean {
+    const start = this.#starts[line] ?? 0
+    return start < this.#lastPrompt && this.#entries[start]?.type === 'tool'
+  }
+
+  /** The line as it was, if nothing about it changed: then it is not drawn again. */
+  #kept(line: Line): Line {
+    const before = this.#cache.get(line.key)
+    if (before !== undefined && isSame(before, line)) return before
+    this.#cache.set(line.key, line)
+    return line
+  }
+}
+
+function quietRun(entries: readonly Entry[], from: number, to: number): ToolEntry[] {
+  const run: ToolEntry[] = []
+  for (let index = from; index < to; index += 1) {
+    const entry = entries[index]
+    if (entry?.type !== 'tool' || !isQuiet(entry)) break
+    run.push(entry)
+  }
+  return run
+}
+
+function lineOf(entries: readonly Entry[], index: number): Line {
+  const entry = entries[index] as Entry
+  return single(entry, entry.type === 'message' ? (entries[index + 1]?.at ?? null) : null)
 }
 
 function single(entry: Entry, next: number | null): Line {
@@ -42,14 +87,6 @@ function single(entry: Entry, next: number | null): Line {
 
 function folded(tools: readonly ToolEntry[]): Run {
   return { type: 'run', key: `r${tools[0]?.seq ?? 0}`, tools }
-}
-
-/** The line as it was, if nothing about it changed: then it is not drawn again. */
-function kept(cache: Map<string, Line>, line: Line): Line {
-  const before = cache.get(line.key)
-  if (before !== undefined && isSame(before, line)) return before
-  cache.set(line.key, line)
-  return line
 }
 
 function isSame(one: Line, other: Line): boolean {

@@ -3,13 +3,17 @@
 import type { ComponentChildren, JSX } from 'preact'
 import { useState } from 'preact/hooks'
 import { data, type SessionView } from '../data/index.ts'
-import { lineDiff } from './diff'
+import { lineDiff } from './changes'
+import { DiffTally, viewed } from './diff'
 import { count, money, shortPath } from './format'
+import { PinIcon } from './icons'
 import { say, Sheet } from './kit'
+import { isPinned, setPinned } from './marks'
 import { optionsOf, Picker } from './pickers'
 import { PlanList } from './plan'
 import { go } from './router'
 import { changeOf } from './tool'
+import { Visible } from './visible'
 
 export function SessionPanel({ view }: { view: SessionView }): JSX.Element {
   return (
@@ -48,6 +52,9 @@ function Facts({ view }: { view: SessionView }): JSX.Element {
   const row = view.row.value
   const options = optionsOf(view)
   const files = changedFiles(view)
+  const open = (file: ChangedFile): void => {
+    viewed.value = { changes: file.parts.map(changeOf), folder: row?.cwd }
+  }
   return (
     <div class="facts">
       {state.plan === null || state.plan.entries.length === 0 ? null : (
@@ -68,12 +75,12 @@ function Facts({ view }: { view: SessionView }): JSX.Element {
           <ul class="changed">
             {files.map((file) => (
               <li key={file.path}>
-                <span class="changed-path" title={file.path}>
-                  {shortPath(file.path, row?.cwd)}
-                </span>
-                <span class="diff-tally">
-                  <span class="plus">+{file.added}</span> <span class="minus">−{file.deleted}</span>
-                </span>
+                <button type="button" class="changed-file" onClick={() => open(file)}>
+                  <span class="changed-path" title={file.path}>
+                    <Visible text={shortPath(file.path, row?.cwd)} />
+                  </span>
+                  <DiffTally diff={file} />
+                </button>
               </li>
             ))}
           </ul>
@@ -134,7 +141,7 @@ function Usage({ view }: { view: SessionView }): JSX.Element | null {
   )
 }
 
-type ChangedFile = { path: string; added: number; deleted: number }
+type ChangedFile = { path: string; added: number; deleted: number; parts: readonly Part[] }
 
 /** Files that the loaded part of the transcript changed. */
 function changedFiles(view: SessionView): ChangedFile[] {
@@ -144,11 +151,12 @@ function changedFiles(view: SessionView): ChangedFile[] {
     for (const part of entry.call.content) {
       if (part.type !== 'diff' || part.path === undefined) continue
       const diff = tallied(part)
-      const file = files.get(part.path) ?? { path: part.path, added: 0, deleted: 0 }
+      const file = files.get(part.path) ?? { path: part.path, added: 0, deleted: 0, parts: [] }
       files.set(part.path, {
         path: part.path,
         added: file.added + diff.added,
         deleted: file.deleted + diff.deleted,
+        parts: [...file.parts, part],
       })
     }
   }
@@ -178,6 +186,14 @@ function Actions({ view, onClose }: { view: SessionView; onClose: () => void }):
   }
   return (
     <div class="sheet-actions">
+      <button
+        type="button"
+        class="button plain"
+        aria-pressed={isPinned(view.sessionId)}
+        onClick={() => setPinned(view.sessionId, !isPinned(view.sessionId))}
+      >
+        <PinIcon size={18} /> {isPinned(view.sessionId) ? 'Pinned on this device' : 'Pin in the list'}
+      </button>
       {data.may('prompt') && !isClosed ? (
         <button
           type="button"

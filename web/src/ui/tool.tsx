@@ -8,7 +8,8 @@ import { stripAnsi } from './ansi'
 import { now } from './clock'
 import { CodeBlock, TerminalOutput } from './code'
 import { Content } from './content'
-import { Diff, lineDiff, DiffTally } from './diff'
+import { lineDiff } from './changes'
+import { Diff, DiffTally } from './diff'
 import { duration, shortPath } from './format'
 import {
   CheckIcon,
@@ -25,6 +26,7 @@ import {
   ToolIcon,
   TrashIcon,
 } from './icons'
+import { languageOf } from './painted'
 import { exitCode, runSummary } from './rows'
 import { Visible } from './visible'
 
@@ -142,7 +144,7 @@ function ChangeTally({ changes }: { changes: readonly ToolCallContent[] }): JSX.
   const tallies = changes.map((part) => lineDiff(changeOf(part)))
   const sum = (pick: 'added' | 'deleted'): number =>
     tallies.reduce((total, each) => total + each[pick], 0)
-  return <DiffTally diff={{ lines: [], added: sum('added'), deleted: sum('deleted') }} />
+  return <DiffTally diff={{ added: sum('added'), deleted: sum('deleted') }} />
 }
 
 export function changeOf(part: ToolCallContent): {
@@ -204,7 +206,15 @@ function ToolPart({
     if (terminal === undefined) return null
     return <TerminalOutput text={terminal.output} truncated={terminal.truncated} />
   }
-  return part.content === undefined ? null : <Content block={part.content} isOutput />
+  if (part.content === undefined) return null
+  return <Content block={part.content} isOutput language={readLanguage(entry)} />
+}
+
+/** What was read is coloured by the name of its file; output of programs has its own colours. */
+function readLanguage(entry: ToolEntry): string {
+  const [place, another] = entry.call.locations
+  if (entry.call.kind !== 'read' || place === undefined || another !== undefined) return ''
+  return languageOf(place.path)
 }
 
 function Raw({
@@ -220,7 +230,7 @@ function Raw({
   return (
     <details class="raw" open={open}>
       <summary>{name}</summary>
-      <CodeBlock text={text} />
+      <CodeBlock text={text} language={typeof value === 'string' ? '' : 'json'} />
     </details>
   )
 }

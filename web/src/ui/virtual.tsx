@@ -2,14 +2,20 @@
 // unless its reader has scrolled up; then what they read stays where it is.
 
 import type { ComponentChildren, JSX } from 'preact'
+import { memo } from 'preact/compat'
 import { useLayoutEffect, useMemo, useReducer, useRef } from 'preact/hooks'
-import { rowAt, tops, visibleRange } from './window'
+import { RowTops, rowAt, visibleRange, type Range } from './window'
 
 const NEAR = 40
 const FAR = 480
-/** Drawn above and below what is seen, and how much of that must be left before more is. */
-const SPARE = 1000
-const NEEDED = 300
+/** Drawn beyond what is seen, where it is going to and where it came from. */
+const SPARE = { toward: 900, behind: 300 }
+/** How much of that must be left before more is drawn: a little at a time takes no frame long. */
+const NEEDED = { toward: 750, behind: 0 }
+/** At first only what is seen is drawn: it is there sooner. */
+const FIRST = { toward: 100, behind: 0 }
+/** Screens above what is seen that are had from the hub before somebody gets there. */
+const AHEAD = 4
 
 export type VirtualHandle = { toEnd: () => void }
 
@@ -17,6 +23,7 @@ type Props<Row> = {
   rows: readonly Row[]
   keyOf: (row: Row) => string
   guess: (row: Row) => number
+  /** The same function as long as it draws the same. */
   draw: (row: Row, index: number) => ComponentChildren
   label: string
   header?: ComponentChildren
@@ -29,42 +36,45 @@ type Props<Row> = {
 }
 
 type Memory = {
-  heights: Map<string, number>
+  heights: RowTops
   isStuck: boolean
   lastTop: number
   anchor: { key: string; offset: number } | null
-  width: number
+  isGoingUp: boolean
+  spare: Spare
 }
+type Spare = { toward: number; behind: number }
 
 export function VirtualList<Row>(props: Props<Row>): JSX.Element {
   const scroller = useRef<HTMLDivElement>(null)
   const head = useRef<HTMLDivElement>(null)
-  const memory = useRef<Memory>({
-    heights: new Map(),
+  const memory = useRef<Memory>(null as never)
+  memory.current ??= {
+    heights: new RowTops(),
     isStuck: true,
     lastTop: 0,
     anchor: null,
-    width: 0,
-  })
+    isGoingUp: true,
+    spare: FIRST,
+  }
   const [, redraw] = useReducer<number, void>((count) => count + 1, 0)
 
-  const keys = useMemo(() => props.rows.map(props.keyOf), [props.rows])
   const { heights } = memory.current
-  const rowTops = tops(
-    keys,
-    (key, index) => heights.get(key) ?? props.guess(props.rows[index] as Row),
-  )
+  const keys = useMemo(() => {
+    const made = props.rows.map(props.keyOf)
+    heights.setRows(made, (index) => props.guess(props.rows[index] as Row))
+    return made
+  }, [props.rows])
   const box = scroller.current
-  const headHeight = head.current?.offsetHeight ?? 0
-  const height = box?.clientHeight ?? 800
-  const total = rowTops[keys.length] ?? 0
+  const height = box?.clientHeight ?? window.innerHeight
+  const rowTops = heights.tops()
   const position = memory.current.isStuck
-    ? Math.max(0, total - height)
-    : (box?.scrollTop ?? 0) - headHeight
-  const range = visibleRange(rowTops, position, height, SPARE)
+    ? Math.max(0, (rowTops[keys.length] ?? 0) - height)
+    : (box?.scrollTop ?? 0) - (head.current?.offsetHeight ?? 0)
+  const range = rangeAround(rowTops, position, height, memory.current, memory.current.spare)
 
-  const now = useRef({ keys, rowTops, props, range })
-  now.current = { keys, rowTops, props, range }
+  const now = useRef({ keys, range })
+  now.current = { keys, range }
 
   const settle = (): void => {
     const element = scroller.current
@@ -74,43 +84,40 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
     else if (state.anchor !== null) {
       const index = now.current.keys.indexOf(state.anchor.key)
       if (index >= 0) {
-        const fresh = tops(
-          now.current.keys,
-          (key, each) =>
-            state.heights.get(key) ?? now.current.props.guess(now.current.props.rows[each] as Row),
-        )
-        const wanted = (fresh[index] ?? 0) + (head.current?.offsetHeight ?? 0) + state.anchor.offset
+        const top = state.heights.tops()[index] ?? 0
+        const wanted = top + (head.current?.offsetHeight ?? 0) + state.anchor.offset
         if (Math.abs(wanted - element.scrollTop) > 0.5) element.scrollTop = wanted
       }
     }
     state.lastTop = element.scrollTop
   }
 
+  /** Draw other rows if those that are drawn do not reach far enough. */
+  const reach = (element: HTMLElement, top: number): void => {
+    const state = memory.current
+    const spare = state.spare === FIRST ? FIRST : NEEDED
+    const needed = rangeAround(heights.tops(), top, element.clientHeight, state, spare)
+    if (!isWithin(needed, now.current.range)) redraw()
+  }
+
   const observer = useMemo(
     () =>
       new ResizeObserver((changes) => {
-        const state = memory.current
+        const element = scroller.current
+        if (element === null) return
         let hasChanged = false
-        for (const change of changes) {
-          const element = change.target as HTMLElement
-          if (element === scroller.current) {
-            hasChanged = true
-            if (element.clientWidth !== state.width) {
-              state.width = element.clientWidth
-              state.heights.clear()
-            }
-            continue
+        for (const { target } of changes) {
+          const row = target as HTMLElement
+          const key = row.dataset['key']
+          if (key === undefined) hasChanged = true
+          else if (row.isConnected) {
+            const isNews = heights.measure(key, row.offsetHeight, now.current.range.from)
+            hasChanged ||= isNews
           }
-          const key = element.dataset['key']
-          const measured = element.offsetHeight
-          if (key === undefined || !element.isConnected || state.heights.get(key) === measured)
-            continue
-          state.heights.set(key, measured)
-          hasChanged = true
         }
         if (!hasChanged) return
         settle()
-        redraw()
+        reach(element, element.scrollTop - (head.current?.offsetHeight ?? 0))
       }),
     [],
   )
@@ -118,13 +125,21 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
   useLayoutEffect(() => {
     const element = scroller.current
     if (element === null) return undefined
-    memory.current.width = element.clientWidth
     observer.observe(element)
-    return () => observer.disconnect()
+    const frame = requestAnimationFrame(() => {
+      memory.current.spare = SPARE
+      redraw()
+    })
+    return () => {
+      cancelAnimationFrame(frame)
+      observer.disconnect()
+    }
   }, [])
 
-  // Only when there is something new: asking where things are makes the browser lay them out.
-  useLayoutEffect(settle, [props.rows])
+  // At the end the observer does it, after the one layout that is needed anyhow.
+  useLayoutEffect(() => {
+    if (!memory.current.isStuck) settle()
+  }, [props.rows])
 
   const onScroll = (): void => {
     const element = scroller.current
@@ -134,17 +149,19 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
     const wasStuck = state.isStuck
     if (left < NEAR) state.isStuck = true
     else if (element.scrollTop < state.lastTop - 1) state.isStuck = false
+    if (Math.abs(element.scrollTop - state.lastTop) > 1) {
+      state.isGoingUp = element.scrollTop < state.lastTop
+    }
     state.lastTop = element.scrollTop
     const top = element.scrollTop - (head.current?.offsetHeight ?? 0)
-    const first = rowAt(now.current.rowTops, Math.max(0, top))
+    const tops = heights.tops()
+    const first = rowAt(tops, Math.max(0, top))
     const key = now.current.keys[first]
-    state.anchor =
-      key === undefined ? null : { key, offset: top - (now.current.rowTops[first] ?? 0) }
+    state.anchor = key === undefined ? null : { key, offset: top - (tops[first] ?? 0) }
     if (wasStuck !== state.isStuck) props.onStick?.(state.isStuck)
     if (left > FAR) props.onFar?.()
-    if (top < 2 * element.clientHeight) props.onNearStart?.()
-    const next = visibleRange(now.current.rowTops, top, element.clientHeight, NEEDED)
-    if (next.from < now.current.range.from || next.to > now.current.range.to) redraw()
+    if (top < AHEAD * element.clientHeight) props.onNearStart?.()
+    reach(element, top)
   }
 
   if (props.handle !== undefined) {
@@ -176,9 +193,14 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
       {props.rows.slice(range.from, range.to).map((row, index) => {
         const key = keys[range.from + index] as string
         return (
-          <Measured key={key} id={key} observer={observer}>
-            {props.draw(row, range.from + index)}
-          </Measured>
+          <Measured
+            key={key}
+            id={key}
+            row={row}
+            index={range.from + index}
+            draw={props.draw as DrawAny}
+            observer={observer}
+          />
         )
       })}
       <div style={{ height: `${range.below}px` }} />
@@ -187,10 +209,30 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
   )
 }
 
-function Measured(props: {
+function isWithin(needed: Range, drawn: Range): boolean {
+  return needed.from >= drawn.from && needed.to <= drawn.to
+}
+
+/** What to draw for what is seen: more of it toward where the reader goes. */
+function rangeAround(
+  rowTops: Float64Array,
+  top: number,
+  height: number,
+  { isGoingUp }: Memory,
+  { toward, behind }: Spare,
+): Range {
+  const [above, below] = isGoingUp ? [toward, behind] : [behind, toward]
+  return visibleRange(rowTops, top - above, height + above + below, 0)
+}
+
+type DrawAny = (row: unknown, index: number) => ComponentChildren
+
+const Measured = memo(function Measured(props: {
   id: string
+  row: unknown
+  index: number
+  draw: DrawAny
   observer: ResizeObserver
-  children: ComponentChildren
 }): JSX.Element {
   const element = useRef<HTMLDivElement>(null)
   useLayoutEffect(() => {
@@ -201,7 +243,7 @@ function Measured(props: {
   }, [props.observer])
   return (
     <div ref={element} class="row" data-key={props.id}>
-      {props.children}
+      {props.draw(props.row, props.index)}
     </div>
   )
-}
+})

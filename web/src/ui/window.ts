@@ -2,19 +2,60 @@
 
 export type Range = { from: number; to: number; above: number; below: number }
 
-/** The top of each row, and of the end. */
-export function tops(
-  keys: readonly string[],
-  heightOf: (key: string, index: number) => number,
-): Float64Array {
-  const result = new Float64Array(keys.length + 1)
-  let top = 0
-  for (let index = 0; index < keys.length; index += 1) {
-    result[index] = top
-    top += heightOf(keys[index] as string, index)
+/** Where rows begin. After a change only what is below it is added up anew. */
+export class RowTops {
+  readonly #measured = new Map<string, number>()
+  #keys: readonly string[] = []
+  #heights = new Float64Array(0)
+  #tops = new Float64Array(1)
+  /** Tops up to this one are right. */
+  #valid = 0
+
+  /** The rows are these now; `guess` is asked for what was never measured. */
+  setRows(keys: readonly string[], guess: (index: number) => number): void {
+    let same = 0
+    const most = Math.min(keys.length, this.#keys.length)
+    while (same < most && keys[same] === this.#keys[same]) same += 1
+    this.#makeRoom(keys.length)
+    for (let index = same; index < keys.length; index += 1) {
+      this.#heights[index] = this.#measured.get(keys[index] as string) ?? guess(index)
+    }
+    this.#keys = keys
+    this.#valid = Math.min(this.#valid, same)
   }
-  result[keys.length] = top
-  return result
+
+  /** A row was measured; false if that is what was thought. */
+  measure(key: string, height: number, near = 0): boolean {
+    if (this.#measured.get(key) === height) return false
+    this.#measured.set(key, height)
+    let index = this.#keys.indexOf(key, near)
+    if (index < 0 && near > 0) index = this.#keys.lastIndexOf(key, near)
+    if (index < 0) return false
+    this.#heights[index] = height
+    this.#valid = Math.min(this.#valid, index)
+    return true
+  }
+
+  /** The top of each row, and of the end. */
+  tops(): Float64Array {
+    const { length } = this.#keys
+    let top = this.#tops[this.#valid] ?? 0
+    for (let index = this.#valid; index < length; index += 1) {
+      top += this.#heights[index] ?? 0
+      this.#tops[index + 1] = top
+    }
+    this.#valid = length
+    return this.#tops.subarray(0, length + 1)
+  }
+
+  #makeRoom(length: number): void {
+    if (length <= this.#heights.length) return
+    const [heights, tops] = [this.#heights, this.#tops]
+    this.#heights = new Float64Array(2 * length)
+    this.#tops = new Float64Array(2 * length + 1)
+    this.#heights.set(heights)
+    this.#tops.set(tops)
+  }
 }
 
 /** The first row that ends below `position`. */

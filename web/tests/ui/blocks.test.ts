@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { GrowingBlocks, markdownBlocks } from '../../src/ui/blocks.ts'
+import { GrowingBlocks, codeParts, markdownBlocks } from '../../src/ui/blocks.ts'
 
 const TEXT = `# Title
 
@@ -68,4 +68,16 @@ test('links defined elsewhere keep the text together', () => {
   const growing = new GrowingBlocks()
   growing.cut('See [it].\n\nmore\n\n')
   assert.deepEqual(growing.cut('See [it].\n\nmore\n\n[it]: https://example.com').length, 1)
+})
+
+test('code is cut at the ends of lines, and parts stay as they are while it grows', () => {
+  const code = Array.from({ length: 900 }, (_, line) => `line ${line} ${'x'.repeat(line % 40)}`).join('\n')
+  const whole = codeParts(code)
+  assert.equal(whole.join(''), code)
+  assert.ok(whole.length > 3)
+  for (let end = 0; end < code.length; end += 97) {
+    const parts = codeParts(code.slice(0, end))
+    assert.deepEqual(parts.slice(0, -1), whole.slice(0, parts.length - 1))
+  }
+  assert.deepEqual(codeParts('x'.repeat(9000)), ['x'.repeat(9000)])
 })

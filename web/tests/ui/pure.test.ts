@@ -1,10 +1,13 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import type { Entry } from '../../src/data/types.ts'
+import type { ToolCall } from '../../src/protocol/types.ts'
 import { commandMatches } from '../../src/ui/commands.ts'
 import { duration, shortPath } from '../../src/ui/format.ts'
 import { target } from '../../src/ui/links.ts'
+import { TranscriptLines } from '../../src/ui/rows.ts'
 import { fieldsOf, readAnswers } from '../../src/ui/schema.ts'
-import { rowAt, tops, visibleRange } from '../../src/ui/window.ts'
+import { RowTops, rowAt, visibleRange } from '../../src/ui/window.ts'
 
 test('only addresses of the web and of mail are followed, and no hidden names', () => {
   assert.deepEqual(target('https://example.com/a?b'), {
@@ -30,22 +33,70 @@ test('only addresses of the web and of mail are followed, and no hidden names', 
 
 test('the rows around the screen are drawn, and their space is kept', () => {
   const keys = Array.from({ length: 1000 }, (_, index) => String(index))
-  const rowTops = tops(keys, () => 50)
+  const heights = new RowTops()
+  heights.setRows(keys, () => 50)
+  const rowTops = heights.tops()
   assert.equal(rowAt(rowTops, 0), 0)
   assert.equal(rowAt(rowTops, 49), 0)
   assert.equal(rowAt(rowTops, 50), 1)
   const range = visibleRange(rowTops, 10_000, 800, 100)
   assert.deepEqual(range, { from: 198, to: 219, above: 9900, below: 1000 * 50 - 219 * 50 })
-  assert.deepEqual(
-    visibleRange(
-      tops([], () => 0),
-      0,
-      800,
-      100,
-    ),
-    { from: 0, to: 0, above: 0, below: 0 },
-  )
+  const nothing = { from: 0, to: 0, above: 0, below: 0 }
+  assert.deepEqual(visibleRange(new RowTops().tops(), 0, 800, 100), nothing)
 })
+
+test('rows are where they would be if all heights were added up each time', () => {
+  const heights = new RowTops()
+  const known = new Map<string, number>()
+  let keys: string[] = []
+  let random = 7
+  const below = (limit: number): number => (random = (random * 48_271) % 2_147_483_647) % limit
+  for (let round = 0; round < 500; round += 1) {
+    const kind = below(4)
+    if (kind === 0) keys = [...keys, ...Array.from({ length: below(5) }, (_, at) => `n${round}.${at}`)]
+    else if (kind === 1) keys = [...Array.from({ length: below(5) }, (_, at) => `o${round}.${at}`), ...keys]
+    else if (kind === 2 && below(20) === 0) keys = keys.slice(below(3), keys.length - below(3))
+    else if (keys.length > 0) {
+      const key = keys[below(keys.length)] as string
+      known.set(key, 10 + below(90))
+      heights.measure(key, known.get(key) as number, below(keys.length))
+    }
+    heights.setRows(keys, () => 50)
+    let top = 0
+    const wanted = [0, ...keys.map((key) => (top += known.get(key) ?? 50))]
+    assert.deepEqual([...heights.tops()], wanted)
+  }
+})
+
+test('lines are the same whether entries came one by one or all at once', () => {
+  const entries: Entry[] = []
+  const growing = new TranscriptLines()
+  let random = 11
+  const below = (limit: number): number => (random = (random * 48_271) % 2_147_483_647) % limit
+  for (let seq = 1; seq < 400; seq += 1) {
+    const at = seq * 10
+    const kind = below(12)
+    if (kind === 0) entries.push(said(seq, at, 'user'))
+    else if (kind < 3) entries.push(said(seq, at, kind === 1 ? 'agent' : 'thought'))
+    else entries.push(called(seq, at, below(5) === 0 ? 'in_progress' : 'completed'))
+    const changed = below(entries.length)
+    const before = entries[changed] as Entry
+    const status = below(3) === 0 ? 'failed' : 'completed'
+    entries[changed] = before.type === 'tool' ? called(before.seq, before.at, status) : { ...before }
+    if (below(60) === 0) entries.unshift(called(-seq, 0, 'completed'))
+    assert.deepEqual(growing.of([...entries]), new TranscriptLines().of(entries))
+  }
+})
+
+function said(seq: number, at: number, kind: 'user' | 'agent' | 'thought'): Entry {
+  const rest = { messageId: null, content: [], promptKey: null, isOpen: false, isClipped: false }
+  return { type: 'message', seq, at, kind, ...rest }
+}
+
+function called(seq: number, at: number, status: string): Entry {
+  const call = { toolCallId: `t${seq}`, seq, status, content: [] } as unknown as ToolCall
+  return { type: 'tool', seq, at, endedAt: null, call, terminals: [], isClipped: false }
+}
 
 test('commands are found by their beginning, then by what is in them', () => {
   const commands = ['compact', 'plan', 'explain'].map((name) => ({ name, description: '' }))

@@ -2,6 +2,7 @@
 
 from quarterdeck.server.api.agents import agent_endpoints
 from quarterdeck.server.api.approvals import approval_endpoints
+from quarterdeck.server.api.files import file_endpoints
 from quarterdeck.server.api.folders import folder_endpoints
 from quarterdeck.server.api.operations import operation_endpoints
 from quarterdeck.server.api.prompts import prompt_endpoints
@@ -12,6 +13,7 @@ from quarterdeck.server.api.transcript import transcript_endpoints
 __all__ = [
     "agent_endpoints",
     "approval_endpoints",
+    "file_endpoints",
     "folder_endpoints",
     "operation_endpoints",
     "prompt_endpoints",

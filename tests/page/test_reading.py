@@ -1,0 +1,84 @@
+"""Changes and code as they are read, and which sessions were."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from tests.page.browsing import OpenDevice, StartHub
+from tests.page.hubs import playing
+from tests.page.test_accessibility import violations
+
+OLD = 'def wait(url):\n    """How long."""\n    return fetch(url, 10)\n'
+NEW = 'def wait(url):\n    """How long."""\n    return fetch(url, 20)\n'
+CODE = "```python\ndef <img src=x onerror=alert(1)>(): 'a\u202eb'\n```"
+
+
+def test_a_change_has_colours_and_marked_words_and_opens_side_by_side(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    change = {"path": "{cwd}/client.py", "old": OLD, "new": NEW}
+    steps = (
+        {"say": CODE},
+        {"tool": "t1", "title": "Edit client.py", "kind": "edit"},
+        {"finish": "t1", "diff": change},
+    )
+    hub = start_hub(editing=playing(*steps))
+    session = hub.session("editing", folder)
+    hub.prompt(session, "go")
+    page = open_device(hub, place=f"/#/s/{session}", desktop=True)
+    code = page.locator(".code code")
+    expect(code.locator(".t-k")).to_have_text("def")
+    expect(code.locator(".unseen")).to_have_text("U+202E")
+    expect(code.locator("img")).to_have_count(0)
+
+    page.get_by_label("Tool: Edit client.py").get_by_role("button").first.click()
+    change_of = page.get_by_role("group", name=re.compile("Change of .*client.py"))
+    expect(change_of.locator(".t-w")).to_have_text(["10", "20"])
+    expect(change_of.locator(".t-s").first).to_have_text('"""How long."""')
+    page.get_by_role("button", name="Open this change").click()
+    opened = page.get_by_role("dialog", name="Change of client.py")
+    row = opened.get_by_role("row").last
+    expect(row).to_contain_text(re.compile("removed: .*10.*added: .*20"))
+    assert violations(page) == []
+    opened.get_by_role("radio", name="One below the other").click()
+    expect(opened.get_by_role("row")).to_have_count(4)
+    page.keyboard.press("Escape")
+    expect(opened).to_have_count(0)
+
+
+def test_sessions_are_pinned_and_marked_unread_and_gone_through_by_keys(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    hub = start_hub(quick=playing({"title": "{prompt}"}, {"say": "Done that."}))
+    one, two = (hub.session("quick", folder) for _ in range(2))
+    for session, title in ((one, "First"), (two, "Second")):
+        hub.prompt(session, title)
+    page = open_device(hub, place=f"/#/s/{one}", desktop=True)
+    sessions = page.get_by_role("complementary", name="Sessions")
+    expect(sessions.get_by_role("link", name=re.compile("Second"))).to_be_visible()
+    expect(page.get_by_text("Done that.")).to_be_visible()
+    hub.prompt(two, "Second", "again")
+    expect(sessions.get_by_role("link", name=re.compile("unread: Second"))).to_be_visible()
+    page.reload()
+    expect(sessions.get_by_role("link", name=re.compile("unread: Second"))).to_be_visible()
+
+    page.get_by_role("button", name="About this session").click()
+    page.get_by_role("button", name="Pin in the list").click()
+    page.keyboard.press("Escape")
+    expect(sessions.get_by_role("region", name=re.compile("Pinned"))).to_contain_text("First")
+    page.keyboard.press("?")
+    help_sheet = page.get_by_role("dialog", name="Keyboard")
+    expect(help_sheet).to_contain_text("The next session")
+    assert violations(page) == []
+    page.keyboard.press("j")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("heading", level=1)).to_have_text("First")
+    page.keyboard.press("j")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Second")
+    page.keyboard.press("p")
+    page.keyboard.type("nk?")
+    expect(page.get_by_label("Prompt", exact=True)).to_have_value("nk?")
+    expect(sessions.get_by_role("link", name=re.compile("unread"))).to_have_count(0)

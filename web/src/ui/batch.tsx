@@ -1,0 +1,130 @@
+// Several harmless requests of one kind as one card. Each is answered for itself, by its own digest:
+// only what is shown is decided.
+
+import type { JSX } from 'preact'
+import { useState } from 'preact/hooks'
+import { data, type PermissionItem } from '../data/index.ts'
+import { AnswerButton, allowanceOf, rejectionOf } from './answers'
+import { ApprovalCard, headline } from './approval'
+import { batches } from './batches'
+import { pathEnd } from './format'
+import { useInert } from './guard'
+import { ShieldIcon } from './icons'
+import { To } from './link'
+import { KindIcon } from './tool'
+import { Visible } from './visible'
+
+/** All that waits, in cards. */
+export function ApprovalCards(props: {
+  items: readonly PermissionItem[]
+  isInSession?: boolean
+}): JSX.Element {
+  return (
+    <>
+      {batches(props.items).map(({ key, items }) =>
+        items.length > 1 ? (
+          <BatchCard key={key} items={items} isInSession={props.isInSession ?? false} />
+        ) : (
+          items.map((item) => (
+            <ApprovalCard
+              key={item.requestId}
+              item={item}
+              isInSession={props.isInSession ?? false}
+            />
+          ))
+        ),
+      )}
+    </>
+  )
+}
+
+type BatchProps = { items: readonly PermissionItem[]; isInSession: boolean }
+
+export function BatchCard({ items, isInSession }: BatchProps): JSX.Element | null {
+  const [isApart, setApart] = useState(false)
+  const isInert = useInert(items.map((item) => item.digest).join(' '))
+  const [first] = items
+  if (first === undefined) return null
+  if (isApart) {
+    return (
+      <>
+        {items.map((item) => (
+          <ApprovalCard key={item.requestId} item={item} isInSession={isInSession} />
+        ))}
+      </>
+    )
+  }
+  const open = items.filter((item) => item.answer === null)
+  const answer = (pick: typeof allowanceOf): void => {
+    for (const item of open) data.answerPermission(item, pick(item)?.optionId ?? null)
+  }
+  return (
+    <section class="approval low" aria-label={`Approval: ${items.length} requests of one kind`}>
+      <header class="approval-head">
+        <span class="approval-icon">
+          <KindIcon kind={first.call.kind} size={20} />
+        </span>
+        <h2 class="approval-title">{items.length} requests of one kind</h2>
+      </header>
+      {isInSession ? null : (
+        <p class="approval-from">
+          <To to={{ name: 'session', id: first.sessionId }}>{first.title ?? pathEnd(first.cwd)}</To>
+          <span class="muted">
+            {' '}
+            · {first.agent ?? 'agent'} · {pathEnd(first.cwd)}
+          </span>
+        </p>
+      )}
+      <ol class="batch" tabIndex={0} aria-label="What is asked">
+        {items.map((item) => (
+          <li key={item.requestId}>
+            {item.call.command === null ? (
+              <Visible text={headline(item)} />
+            ) : (
+              <code>
+                <Visible text={item.call.command} />
+              </code>
+            )}
+          </li>
+        ))}
+      </ol>
+      <p class="risk low">
+        <ShieldIcon size={16} />
+        <span>
+          <strong>Low risk</strong>, each of them · {first.call.riskReason}
+        </span>
+      </p>
+      {open.length === 0 ? (
+        <p class="answer-progress" role="status">
+          <span class="spinner" aria-hidden="true" /> Answers are on their way
+        </p>
+      ) : data.may('approve') ? (
+        <div class="answers">
+          <div class="answer-row">
+            <AnswerButton
+              label={`Reject all ${open.length}`}
+              kind="reject_once"
+              isGrave={false}
+              isInert={isInert}
+              onAnswer={() => answer(rejectionOf)}
+            />
+            <AnswerButton
+              label={`Allow all ${open.length} once`}
+              kind="allow_once"
+              isGrave={false}
+              isInert={isInert}
+              onAnswer={() => answer(allowanceOf)}
+            />
+          </div>
+          <div class="answer-ways">
+            <button type="button" class="text-button" onClick={() => setApart(true)}>
+              One by one
+            </button>
+          </div>
+        </div>
+      ) : (
+        <p class="note">This device may look, and not answer.</p>
+      )}
+    </section>
+  )
+}

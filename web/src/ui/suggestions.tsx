@@ -1,0 +1,97 @@
+// What the composer offers while somebody writes: commands of the agent after `/`, files after `@`.
+
+import type { JSX } from 'preact'
+import { useEffect, useState } from 'preact/hooks'
+import { data, type SessionFile, type SessionView } from '../data/index.ts'
+import { commandMatches } from './commands'
+import { baseName } from './format'
+import { FileIcon } from './icons'
+import { mentionAt, withMention } from './mentions'
+import { Visible } from './visible'
+
+export type Suggestion = {
+  key: string
+  name: string
+  note: string
+  isFile: boolean
+  /** What is written once it is taken, and where to write on. */
+  take(): { text: string; caret: number }
+}
+
+const MOST = 8
+
+export function useSuggestions(view: SessionView, text: string, caret: number): Suggestion[] {
+  const mention = mentionAt(text, caret)
+  const query = mention?.query ?? null
+  const [found, setFound] = useState<readonly SessionFile[]>([])
+  useEffect(() => {
+    if (query === null) {
+      setFound([])
+      return undefined
+    }
+    let isWanted = true
+    void data.files(view.sessionId, query).then((outcome) => {
+      if (isWanted) setFound(outcome.ok ? outcome.value : [])
+    })
+    return () => {
+      isWanted = false
+    }
+  }, [view, query])
+  if (mention !== null) {
+    return found.slice(0, MOST).map((file) => ({
+      key: file.uri,
+      name: baseName(file.name),
+      note: file.name,
+      isFile: true,
+      take() {
+        view.draft.link(file)
+        return withMention(text, mention, file.name)
+      },
+    }))
+  }
+  return commandMatches(view.state.value.availableCommands, text).map((command) => ({
+    key: command.name,
+    name: `/${command.name}`,
+    note: command.description,
+    isFile: false,
+    take: () => ({ text: `/${command.name} `, caret: command.name.length + 2 }),
+  }))
+}
+
+export function SuggestionList(props: {
+  suggestions: readonly Suggestion[]
+  chosen: number
+  onTake: (suggestion: Suggestion) => void
+}): JSX.Element | null {
+  const [first] = props.suggestions
+  if (first === undefined) return null
+  return (
+    <ul
+      class="commands"
+      id="commands"
+      role="listbox"
+      aria-label={first.isFile ? 'Files' : 'Commands of the agent'}
+    >
+      {props.suggestions.map((each, index) => (
+        <li
+          key={each.key}
+          id={`command-${index}`}
+          role="option"
+          aria-selected={index === props.chosen}
+          onPointerDown={(event) => {
+            event.preventDefault()
+            props.onTake(each)
+          }}
+        >
+          {each.isFile ? <FileIcon size={16} /> : null}
+          <span class="command-name">
+            <Visible text={each.name} />
+          </span>
+          <span class="muted">
+            <Visible text={each.note} />
+          </span>
+        </li>
+      ))}
+    </ul>
+  )
+}
