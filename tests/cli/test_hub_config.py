@@ -25,6 +25,19 @@ def test_the_documented_example_is_valid_and_shows_the_defaults() -> None:
     assert [rule.decision for rule in config.policy.rule] == ["allow", "deny"]
 
 
+def test_nothing_in_a_project_is_taken_for_a_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, home = tmp_path / "project", tmp_path / "home"
+    for name in ("hub.toml", ".hub.toml", "quarterdeck/hub.toml", ".config/quarterdeck/hub.toml"):
+        path = project / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("[agents.demo]\ncommand = 'evil'\n", encoding="utf-8")
+    monkeypatch.chdir(project)
+    for environ in ({}, {"HOME": str(home)}, {"XDG_CONFIG_HOME": str(home)}, {"HOME": ""}):
+        assert load_config(environ) == HubConfig()
+
+
 def test_what_is_said_of_notifications_and_the_environment_reaches_the_hub(tmp_path: Path) -> None:
     text = (
         "[push]\nservices = ['https://push.example']\n"

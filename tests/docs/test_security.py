@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import get_args
 
 from quarterdeck.server.bounded import HEAD_BYTES, HEAD_SECONDS
-from quarterdeck.server.device import Scope
+from quarterdeck.server.device import UNUSED_SECONDS, Scope
+from quarterdeck.server.doorway import MOST_SILENT
 from quarterdeck.server.guard import REVOKED, GateLimits
 from quarterdeck.server.listening import DEFAULT_PORT
 
@@ -15,11 +16,11 @@ CHAPTER = (ROOT / "docs/security.md").read_text(encoding="utf-8")
 
 def test_every_attack_names_the_tests_that_try_it() -> None:
     written: set[str] = set()
-    for path in (ROOT / "tests/server").rglob("test_*.py"):
+    for path in (ROOT / "tests").rglob("test_*.py"):
         text = path.read_text(encoding="utf-8")
         written.update(re.findall(r"^(?:async )?def (test_\w+)", text, re.MULTILINE))
-    rows = re.findall(r"^\| (\d{1,2}) \|(.+)\|$", CHAPTER, re.MULTILINE)
-    assert [int(number) for number, _ in rows] == list(range(1, 15))
+    rows = re.findall(r"^\| T(\d{1,2}) \|(.+)\|$", CHAPTER, re.MULTILINE)
+    assert [int(number) for number, _ in rows] == list(range(1, 23))
     for number, row in rows:
         tests = set(re.findall(r"`(test_\w+)`", row))
         assert tests, f"{number} names no test"
@@ -33,6 +34,9 @@ def test_the_numbers_in_the_chapter_are_those_of_the_code() -> None:
         f"bodies within {limits.devices.size >> 20} MiB"
         f" ({limits.strangers.size >> 10} KiB for strangers)",
         f"a device has {limits.connections:,} connections at most",
+        f"strangers together {limits.stranger_requests} requests",
+        f"connections without a request there are {MOST_SILENT} at most",
+        f"not used for {UNUSED_SECONDS / 86_400:.0f} days",
         f"tailscale serve --bg {DEFAULT_PORT}",
     ):
         assert said in CHAPTER

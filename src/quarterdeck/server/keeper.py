@@ -7,6 +7,8 @@ its environment (INV-7): one that had some cannot be started again by the hub al
 
 from __future__ import annotations
 
+import logging
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -14,7 +16,7 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import UNSET
 
-from quarterdeck.errors import AcpError, RequestRefused, RpcError
+from quarterdeck.errors import AcpError, HubDatabaseFailed, RequestRefused, RpcError
 from quarterdeck.host import Host, resolve_agent_definition
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import (
@@ -30,12 +32,15 @@ from quarterdeck.server.refusals import not_found
 from quarterdeck.server.tables import now
 from quarterdeck.server.watch import Watch
 
+logger = logging.getLogger(__name__)
+
 SETTLING_SECONDS: Final = 60.0
 """That somebody waits for an agent that is starting, or a session that is being opened."""
 GONE_SECONDS: Final = 5.0
 """Until an agent that is gone is said to be."""
 _STARTING: Final = ("spawning", "initializing", "restarting")
 _NEVER_RAN: Final = ("spawn-failed", "initialize-failed")
+_FACTS: Final = ("command", "args", "cwd", "envNames")
 _WORKING: Final = ("active", "prompting")
 
 
@@ -113,7 +118,9 @@ class Keeper:
             message = f"{resolved.id!r} is the name of a known agent; choose another id"
             raise RequestRefused(409, "invalid", message)
         agent = await self._spawned(resolved)
-        await self._remember(resolved)
+        kept = _kept(resolved)
+        self._tell_change(kept)
+        await self._remember(kept)
         return agent
 
     async def dispose(self, agent_id: str) -> None:
@@ -150,16 +157,9 @@ class Keeper:
             del self._leaving[agent_id]
             self._watch.look()
 
-    async def _remember(self, definition: AgentDefinition) -> None:
-        kept: dict[str, Any] = {
-            "id": definition.id,
-            "command": definition.command,
-            "args": list(definition.args),
-            "cwd": definition.cwd,
-            "envNames": sorted(definition.env or ()),
-        }
-        self._stored[definition.id] = kept
-        row = (definition.id, encode_json(kept).decode(), now())
+    async def _remember(self, kept: dict[str, Any]) -> None:
+        self._stored[kept["id"]] = kept
+        row = (kept["id"], encode_json(kept).decode(), now())
         await self._database.write(
             lambda connection: connection.execute(
                 "INSERT INTO agents (name, definition, stored_at) VALUES (?, ?, ?)"
@@ -169,9 +169,33 @@ class Keeper:
             )
         )
 
+    async def _note_known(self, definition: AgentDefinition) -> None:
+        """Remember what ran under a known name, only to notice when that changes."""
+        kept = {**_kept(definition), "isKnown": definition.id in self.known}
+        if not kept["isKnown"] or self._stored.get(definition.id) == kept:
+            return
+        self._tell_change(kept)
+        try:
+            await self._remember(kept)
+        except HubDatabaseFailed as error:  # it runs all the same
+            logger.warning("an agent was not noted", extra={"reason": str(error)})
+
+    def _tell_change(self, kept: Mapping[str, Any]) -> None:
+        """Say that what runs under a name is something else now: its sessions go on with that."""
+        before = self._stored.get(kept["id"])
+        if before is None or all(before[each] == kept[each] for each in _FACTS):
+            return
+        self._host.diagnose(
+            "warn",
+            "agent/definition-changed",
+            f"agent {kept['id']!r} is not started as the last time: {_line(kept)}, and not"
+            f" {_line(before)}; its sessions go on with that",
+            data={"before": _facts(before), "now": _facts(kept)},
+        )
+
     def _revivable(self, name: str) -> AgentDefinition:
         stored = self._stored.get(name)
-        if stored is None:
+        if stored is None or stored.get("isKnown"):  # then it was taken out of the configuration
             raise not_found(f"agent named {name!r}", "GET /api/agents/known lists those there are")
         if stored["envNames"]:
             names = ", ".join(stored["envNames"])
@@ -192,7 +216,9 @@ class Keeper:
                 self._uses[agent_id] = self.uses(agent_id) + 1
                 return agent
             await self.dispose(agent_id)
-        return await self._spawned(definition)
+        agent = await self._spawned(definition)
+        await self._note_known(definition)
+        return agent
 
     async def _spawned(self, definition: AgentDefinition) -> AgentSnapshotWire:
         try:
@@ -350,6 +376,25 @@ class Keeper:
         finally:
             del self._shared[what]
             shared.ended.set()
+
+
+def _kept(definition: AgentDefinition) -> dict[str, Any]:
+    """Return what is stored of a definition."""
+    return {
+        "id": definition.id,
+        "command": definition.command,
+        "args": list(definition.args),
+        "cwd": definition.cwd,
+        "envNames": sorted(definition.env or ()),
+    }
+
+
+def _facts(kept: Mapping[str, Any]) -> dict[str, Any]:
+    return {each: kept[each] for each in _FACTS}
+
+
+def _line(kept: Mapping[str, Any]) -> str:
+    return shlex.join((kept["command"], *kept["args"]))
 
 
 def _closed(session: SessionSnapshotWire | SessionView) -> AcpError:

@@ -64,7 +64,7 @@ BEFORE_ANSWER: Final = Patience(size=1 << 20, seconds=2.0)
 """Then the connection can be used again."""
 AFTER_ANSWER: Final = Patience(size=256 << 20, seconds=60.0)
 """Many clients send all before they read anything."""
-OF_STRANGERS: Final = Patience(size=16 << 20, seconds=5.0)
+OF_STRANGERS: Final = Patience(size=64 << 20, seconds=5.0)
 
 
 async def drain(receive: Receive, patience: Patience) -> bool:

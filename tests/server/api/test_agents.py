@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
+from quarterdeck.errors import RequestRefused
 from quarterdeck.protocol import Event
-from quarterdeck.server import AgentSettings
+from quarterdeck.server import AgentSettings, Hub
 from tests.server.api.kit import Client, Json, client_of, options, running, scripted
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -212,3 +214,43 @@ async def test_a_server_whose_secrets_are_not_stored_is_left_out_and_told_of(
             if event.payload.get("code") == "session/servers-left-out"
         ]
         assert diagnostic["message"].startswith("secretive: ")
+
+
+def changes_told(told: list[Event]) -> list[Any]:
+    diagnostics = (each.payload for each in told if each.type == "diagnostic")
+    return [each["data"] for each in diagnostics if each["code"] == "agent/definition-changed"]
+
+
+async def test_a_name_that_means_another_program_than_before_is_told(tmp_path: Path) -> None:
+    told: list[Event] = []
+    first, other = scripted({"say": "hi"}), scripted({"say": "something else"})
+    for settings in (first, first, other):
+        assert changes_told(told) == []
+        async with Hub(options(tmp_path / "home", mine=settings)) as hub:
+            hub.host.subscribe(None, 0, told.append)
+            await hub.keeper.spawn_known("mine")
+    (change,) = changes_told(told)
+    assert change["before"]["args"] == list(first.args)
+    assert change["now"]["args"] == list(other.args)
+
+
+async def test_an_agent_started_by_another_command_under_its_name_is_told(tmp_path: Path) -> None:
+    told: list[Event] = []
+    async with running(options(tmp_path / "home")) as (hub, client):
+        hub.host.subscribe(None, 0, told.append)
+        for steps in ("hi", "hi", "something else"):
+            assert changes_told(told) == []
+            settings = scripted({"say": steps})
+            wanted = {"id": "new", "command": settings.command, "args": list(settings.args)}
+            await client.post("/api/agents", {"definition": wanted}, status=201)
+        assert len(changes_told(told)) == 1
+
+
+async def test_an_agent_that_was_taken_out_of_the_configuration_is_not_started(
+    tmp_path: Path,
+) -> None:
+    async with Hub(options(tmp_path / "home", mine=scripted({"say": "hi"}))) as hub:
+        await hub.keeper.spawn_known("mine")
+    async with Hub(options(tmp_path / "home")) as hub:
+        with pytest.raises(RequestRefused, match="agent named 'mine'"):
+            await hub.keeper.spawn_known("mine")

@@ -8,7 +8,8 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.server.api.kit import ASK, Client, options, running, scripted
+from quarterdeck.protocol import Event
+from tests.server.api.kit import ASK, Client, client_of, options, running, scripted
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -187,3 +188,22 @@ async def test_a_database_that_fails_while_a_prompt_runs_ends_neither_it_nor_the
         entry = await client.ended(session, "first")
         assert entry["state"] == "done"
         assert entry["seq"] > 0  # noted with its end
+
+
+async def test_the_meta_of_a_prompt_is_for_those_who_may_choose_modes(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    async with running(options(home, mine=scripted({"say": "hi"}))) as (hub, owner):
+        session = await owner.session("mine", tmp_path)
+        path = f"/api/sessions/{session}/prompts"
+        told: list[Event] = []
+        hub.host.subscribe(None, 0, told.append)
+        block = {"type": "text", "text": "go", "_meta": {"permissionMode": "bypassPermissions"}}
+        for scope, kept in (("prompt", {"type": "text", "text": "go"}), ("approve", block)):
+            _, made = await hub.gate.pairings.create(scope=scope)  # type: ignore[arg-type]
+            token = (await owner.post("/api/pair", {"code": made.long}))["token"]
+            async with client_of(home, str(owner.http.base_url), token) as client:
+                entry = await client.post(path, {"key": scope, "prompt": [block]}, status=202)
+                assert entry["prompt"] == [kept]
+                await client.ended(session, scope)
+        codes = [each.payload["code"] for each in told if each.type == "diagnostic"]
+        assert codes.count("prompt/meta-left-out") == 1

@@ -14,7 +14,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
 from quarterdeck.host import Host
-from quarterdeck.protocol import HOST_RPC_METHODS
+from quarterdeck.protocol import HOST_RPC_METHODS, AcpRpcMethod, Event
 from quarterdeck.server.device import SCOPES
 from quarterdeck.server.streams.envelope import MOST_SUBSCRIPTIONS
 from quarterdeck.server.streams.methods import METHOD_SCOPES
@@ -104,6 +104,40 @@ async def test_a_method_is_refused_to_devices_with_less_than_its_scope() -> None
                     code = (await client.call(method)).get("error", {}).get("code")
                     is_too_low = SCOPES.index(scope) < SCOPES.index(needed)
                     assert (code == "quarterdeck/forbidden") == is_too_low, (scope, method)
+
+
+async def test_only_admin_starts_mcp_servers_which_are_commands() -> None:
+    server = {"name": "x", "command": "/bin/true", "args": [], "env": []}
+    openings = (AcpRpcMethod.CREATE_SESSION, AcpRpcMethod.LOAD_SESSION, AcpRpcMethod.RESUME_SESSION)
+    async with served() as (_host, port):
+        for scope in SCOPES:
+            async with peer(port, scope) as client:
+                for method in openings:
+                    answer = await client.call(method, mcpServers=[server])
+                    is_refused = answer["error"]["code"] == "quarterdeck/forbidden"
+                    assert is_refused == (scope != "admin"), (scope, method)
+
+
+@pytest.mark.parametrize(("scope", "is_kept"), [("prompt", False), ("approve", True)])
+async def test_the_meta_of_a_prompt_is_for_those_who_may_choose_modes(
+    tmp_path: Path, scope: str, *, is_kept: bool
+) -> None:
+    async with served() as (host, port), peer(port, scope) as client:
+        told: list[Event] = []
+        host.subscribe(None, 0, told.append)
+        session_id = await opened(host, tmp_path)
+        meta = {"permissionMode": "bypassPermissions"}
+        inner = {"uri": "file:///x", "text": "x", "_meta": meta}
+        blocks = [
+            {"type": "text", "text": "go", "_meta": meta},
+            {"type": "resource", "resource": inner},
+        ]
+        answer = await client.call(AcpRpcMethod.PROMPT, sessionId=session_id, prompt=blocks)
+        assert "error" not in answer
+        lines = await host.read_events(session_id, 0, 100)
+        assert ("bypassPermissions" in repr(lines)) is is_kept
+        codes = [each.payload["code"] for each in told if each.type == "diagnostic"]
+        assert ("prompt/meta-left-out" in codes) is not is_kept
 
 
 async def test_without_a_token_there_is_no_connection() -> None:

@@ -9,6 +9,7 @@ from msgspec import Meta
 from quarterdeck.server.device import Device
 from quarterdeck.server.handling import Answer, Asked, Body, Query, way
 from quarterdeck.server.hub import Hub
+from quarterdeck.server.metadata import permitted, tell_left_out
 from quarterdeck.server.prompt_rows import Author, PromptEntry, PromptMode
 from quarterdeck.server.refusals import invalid
 from quarterdeck.server.routes import Endpoint
@@ -69,13 +70,13 @@ class _Prompts:
         wanted: SendPrompt = asked.body
         if wanted.key.endswith("\n"):  # which the pattern's $ lets through
             raise invalid("the key ends in a line break; leave it out")
-        return await self._hub.prompts.add(
-            asked.path["id"],
-            wanted.key,
-            blocks_of(wanted.prompt),
-            mode=wanted.mode,
-            by=_author(asked.by),
+        blocks, is_less = permitted(blocks_of(wanted.prompt), asked.by)
+        entry = await self._hub.prompts.add(
+            asked.path["id"], wanted.key, blocks, mode=wanted.mode, by=_author(asked.by)
         )
+        if is_less:
+            tell_left_out(self._hub.host, asked.path["id"], asked.by)
+        return entry
 
     async def list(self, asked: Asked) -> PromptList:
         session = self._hub.library.get(asked.path["id"])
@@ -86,8 +87,11 @@ class _Prompts:
         return await self._hub.prompts.get(asked.path["id"], asked.path["key"])
 
     async def edit(self, asked: Asked) -> PromptEntry:
-        blocks = blocks_of(asked.body.prompt)
-        return await self._hub.prompts.edit(asked.path["id"], asked.path["key"], blocks)
+        blocks, is_less = permitted(blocks_of(asked.body.prompt), asked.by)
+        entry = await self._hub.prompts.edit(asked.path["id"], asked.path["key"], blocks)
+        if is_less:
+            tell_left_out(self._hub.host, asked.path["id"], asked.by)
+        return entry
 
     async def cancel(self, asked: Asked) -> PromptEntry:
         return await self._hub.prompts.cancel(asked.path["id"], asked.path["key"])

@@ -26,12 +26,14 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 from starlette.types import Receive, Scope as AsgiScope, Send
 
 from quarterdeck.errors import AcpError, JsonInvalid, QuarterdeckError, StorageFailed
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import (
     ERROR_CODES,
+    AcpRpcMethod,
     ErrorObject,
     InboundRequest,
     InboundResponse,
@@ -40,10 +42,11 @@ from quarterdeck.protocol import (
     to_json,
 )
 from quarterdeck.server.device import Device
+from quarterdeck.server.metadata import permitted, tell_left_out
 from quarterdeck.server.routes import Asgi, device_of
 from quarterdeck.server.streams.background import start_in_background
 from quarterdeck.server.streams.log import NEAR_EVENTS, SharedLog
-from quarterdeck.server.streams.methods import ANSWER_SCOPE, METHOD_SCOPES
+from quarterdeck.server.streams.methods import ANSWER_SCOPE, needed_scope
 from quarterdeck.server.streams.service import Streams
 from quarterdeck.server.streams.sockets import TOO_SLOW, Socket, accept
 
@@ -173,7 +176,7 @@ class _Connection:
             self._push("error", _error(ERROR_CODES["config_invalid"], message))
 
     def _call(self, request: RpcRequest) -> None:
-        needed = METHOD_SCOPES.get(request.method, "admin")
+        needed = needed_scope(request)
         if not self._device.may(needed):
             message = f"this device may {self._device.scope}; {request.method} needs {needed}"
             self._respond(request, _error("quarterdeck/forbidden", message))
@@ -193,10 +196,21 @@ class _Connection:
 
     async def _perform(self, request: RpcRequest) -> None:
         try:
-            response = await self._streams.endpoint.request(request)
+            response = await self._streams.endpoint.request(self._permitted(request))
         finally:
             self._calls -= 1
         self._push("response", to_json(response))
+
+    def _permitted(self, request: RpcRequest) -> RpcRequest:
+        """Return a call as this device may make it."""
+        params = request.params
+        if request.method != AcpRpcMethod.PROMPT:
+            return request
+        blocks, is_less = permitted(params.get("prompt"), self._device)
+        if not is_less:
+            return request
+        tell_left_out(self._streams.hub.host, params.get("sessionId"), self._device)
+        return replace(request, params={**params, "prompt": blocks})
 
     async def _answer(self, response: InboundResponse, ref: str) -> None:
         result: dict[str, Any] = {"ref": ref, "ok": True}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from quarterdeck.protocol import AcpRpcMethod
+from quarterdeck.protocol import AcpRpcMethod, RpcRequest
 from quarterdeck.server.device import Scope
 
 METHOD_SCOPES: Final[Mapping[str, Scope]] = {
@@ -29,4 +29,12 @@ METHOD_SCOPES: Final[Mapping[str, Scope]] = {
 }
 """A method that is not here needs "admin"."""
 
+
 ANSWER_SCOPE: Final[Scope] = "approve"
+
+
+def needed_scope(request: RpcRequest) -> Scope:
+    """Return what a device must be allowed to make a call: MCP servers are commands."""
+    if request.params.get("mcpServers"):
+        return "admin"
+    return METHOD_SCOPES.get(request.method, "admin")
