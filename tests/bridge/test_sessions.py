@@ -215,7 +215,7 @@ async def test_modes_that_became_an_option_can_still_be_chosen_as_modes(tmp_path
 
 
 async def test_a_closed_session_is_loaded_again_and_a_deleted_one_is_gone(tmp_path: Path) -> None:
-    more = {"methods": {"session/load": [{"result": {}}], "session/close": [{"result": {}}]}}
+    more: Json = {"methods": {"session/load": [{"result": {}}], "session/close": [{"result": {}}]}}
     async with hub_with(tmp_path / "home", **more) as (hub, _), editor_at(hub) as editor:
         session_id = await editor.new(tmp_path)
         await editor.call("session/close", sessionId=session_id)
