@@ -57,6 +57,6 @@ class Editor:
         try:
             await work()
         except QuarterdeckError as error:
-            logger.info("%s failed", what, extra={"reason": str(error)})
+            logger.info("work for an editor failed", extra={"work": what, "reason": str(error)})
         except Exception:  # one piece of work must not end the connection
-            logger.exception("%s failed", what)
+            logger.exception("work for an editor failed", extra={"work": what})
