@@ -82,12 +82,16 @@ class FakeEditor:
         self._changed = anyio.Event()
 
 
+def owner_device(scope: Scope = "admin") -> Device:
+    return Device(id="owner", name="owner", scope=scope, created_at="2026-01-01T00:00:00Z")
+
+
 @asynccontextmanager
 async def editor_at(
     hub: Hub, agent: str = "mine", *, scope: Scope = "admin", **capabilities: Any
 ) -> AsyncIterator[FakeEditor]:
     """Connect an editor that has said `initialize`."""
-    device = Device(id="owner", name="owner", scope=scope, created_at="2026-01-01T00:00:00Z")
+    device = owner_device(scope)
     ours, theirs = memory_pair()
     editor = FakeEditor()
     editor.transport = ours

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
+from quarterdeck.bridge.serving import BridgeServer
 from quarterdeck.errors import ConnectionClosed, RpcError
-from tests.bridge.kit import ALLOW, FakeEditor, editor_at, hub_with
+from quarterdeck.wire import MemoryTransport, memory_pair
+from tests.bridge.kit import ALLOW, FakeEditor, editor_at, hub_with, owner_device
 from tests.server.api.kit import ASK
 
 pytestmark = pytest.mark.anyio
@@ -118,3 +122,38 @@ async def test_a_cancelled_turn_is_answered_with_cancelled(tmp_path: Path) -> No
             await editor.until(lambda: editor.asked)
             await editor.connection.notify("session/cancel", {"sessionId": session_id})
     assert answers == [{"stopReason": "cancelled"}]
+
+
+async def test_an_editor_that_does_not_read_holds_nobody_up_and_misses_nothing(
+    tmp_path: Path,
+) -> None:
+    steps = {"repeat": 2500, "steps": [{"say": "x" * 1000}]}
+    async with hub_with(tmp_path / "home", steps) as (hub, owner):
+        ours, theirs = memory_pair()
+        async with BridgeServer(hub, "mine", owner_device()).converse(theirs):
+            await _send(ours, 1, "initialize", protocolVersion=1)
+            await _send(ours, 2, "session/new", cwd=str(tmp_path), mcpServers=[])
+            received = b""
+            while b'"sessionId"' not in received:
+                received += await ours.receive()
+            made = json.loads(received.splitlines()[-1])
+            session_id = made["result"]["sessionId"]
+            blocks = [{"type": "text", "text": "go"}]
+            await _send(ours, 3, "session/prompt", sessionId=session_id, prompt=blocks)
+            path = f"/api/sessions/{session_id}/prompts"
+            (key,) = {each["key"] for each in (await owner.until(path, _has_one))["prompts"]}
+            assert (await owner.ended(session_id, key))["state"] == "done"
+            received = b""
+            while b'"id":3' not in received:
+                received += await ours.receive()
+        assert received.count(b"agent_message_chunk") == 2500
+        assert b'"id":3' in received.splitlines()[-1]
+
+
+def _has_one(listed: Any) -> bool:
+    return len(listed["prompts"]) == 1
+
+
+async def _send(transport: MemoryTransport, number: int, method: str, **params: Any) -> None:
+    message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+    await transport.send(json.dumps(message).encode() + b"\n")

@@ -157,6 +157,25 @@ async def test_a_cancel_right_behind_a_prompt_finds_it(tmp_path: Path) -> None:
     assert answers == [{"stopReason": "cancelled"}] * 3
 
 
+async def test_a_prompt_whose_request_is_cancelled_is_cancelled_and_the_session_goes_on(
+    tmp_path: Path,
+) -> None:
+    turns = [{"when": "wait", "steps": [{"stall": True}]}, {"steps": [{"say": "hello"}]}]
+    async with (
+        hub_with(tmp_path / "home", turns=turns) as (hub, owner),
+        editor_at(hub) as editor,
+    ):
+        session_id = await editor.new(tmp_path)
+        path = f"/api/sessions/{session_id}"
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(editor.prompt, session_id, "wait")
+            await owner.until(path, lambda told: told["session"]["status"] == "prompting")
+            tasks.cancel_scope.cancel()  # which sends $/cancel_request
+        await owner.until(path, lambda told: told["session"]["status"] == "active")
+        assert await editor.prompt(session_id) == {"stopReason": "end_turn"}
+        assert editor.said() == ["hello"]
+
+
 async def test_a_prompt_whose_agent_dies_is_answered_and_the_next_goes_on_without_repetition(
     tmp_path: Path,
 ) -> None:

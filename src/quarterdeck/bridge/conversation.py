@@ -265,6 +265,7 @@ class Conversation:
             self._at.start_soon("waiting for a prompt", lambda: self._heed_queue(attached, turn))
             return await turn.wait()
         except anyio.get_cancelled_exc_class():
+            turn.answered.set()  # by an error, and nothing waits behind that
             if not self._is_over and self._at.connection.is_open:  # by $/cancel_request
                 turn.is_cancelled = True
                 self._at.start_soon("cancelling a turn", lambda: self._cancel(attached, turn))

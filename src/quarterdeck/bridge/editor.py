@@ -34,10 +34,10 @@ class Editor:
     @property
     def as_device(self) -> Device:
         """The device, under a name that says which program on it."""
-        name = self.facts.info.get("title") or self.facts.info.get("name")
-        if not isinstance(name, str) or not name.strip():
-            name = "an ACP client"
-        return replace(self.device, name=f"{self.device.name} via {name.strip()[:64]}")
+        said = self.facts.info.get("title") or self.facts.info.get("name")
+        name = "".join(each for each in said if each.isprintable()) if isinstance(said, str) else ""
+        program = name.strip()[:64] or "an ACP client"
+        return replace(self.device, name=f"{self.device.name} via {program}")
 
     def need(self, scope: Scope, what: str) -> None:
         """Refuse what the device may not do.
@@ -57,6 +57,6 @@ class Editor:
         try:
             await work()
         except QuarterdeckError as error:
-            logger.info("%s failed", what, extra={"reason": str(error)})
+            logger.info("work for an editor failed", extra={"work": what, "reason": str(error)})
         except Exception:  # one piece of work must not end the connection
-            logger.exception("%s failed", what)
+            logger.exception("work for an editor failed", extra={"work": what})

@@ -49,9 +49,13 @@ class EditorTurn:
         self._ended.set()
 
     def give_up(self, entry: PromptEntry) -> None:
-        """End it as the queue says: it never ran, or its agent did not finish it."""
+        """End it as the queue says: it never ran, or its end was not seen in the log."""
         if entry.state in _CANCELLED:
             self._answer = {"stopReason": "cancelled"}
+        elif entry.state == "done":
+            self._answer = {
+                "stopReason": "end_turn" if entry.stop_reason is UNSET else entry.stop_reason
+            }
         else:
             reason = "the prompt failed" if entry.error is UNSET else entry.error.message
             self._failure = RpcError(INTERNAL_ERROR, reason)

@@ -71,7 +71,7 @@ async def _hub(place: Place) -> AsyncIterator[HubLink]:
         link = await running_hub(place.home)
         if link is None:
             # A hub of our own is a lot of code: whoever talks to a running one starts without it.
-            from quarterdeck.cli.embedding import open_served  # noqa: PLC0415
+            from quarterdeck.cli.own_hub import open_served  # noqa: PLC0415
 
             own = open_served(place.home, place.environ, place.config_file)
             try:

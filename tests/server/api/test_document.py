@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from quarterdeck.bridge import acp_endpoints
 from quarterdeck.server import Hub, hub_endpoints
 from tests.server.api.kit import Json, options, running, scripted
 from tests.server.api.processes import hub_process
@@ -29,8 +30,10 @@ PARAMETERS = '[parameters]\n"path.id" = "sess-1"\n"path.key" = "k1"\n"path.name"
 
 
 async def test_the_document_has_every_way_into_the_hub(tmp_path: Path) -> None:
-    async with running(options(tmp_path / "home")) as (hub, client):
+    given = options(tmp_path / "home")
+    async with running(given, parts=(acp_endpoints,)) as (hub, client):
         document = await client.get("/openapi.json")
+        assert "/acp/rpc" in document["paths"]
         told = {
             (method.upper(), path)
             for path, operations in document["paths"].items()
