@@ -5,7 +5,7 @@
 import { computed, signal, type ReadonlySignal, type Signal } from '@preact/signals-core'
 import { initialState } from '../protocol/reduce.ts'
 import type { LogEvent, SessionState } from '../protocol/types.ts'
-import type { Api } from './api.ts'
+import { type Api, Newest } from './api.ts'
 import type { StoredDraft } from './drafts.ts'
 import type { Clock, SessionListener, Stream } from './stream.ts'
 import { Timeline, type WireEntry } from './timeline.ts'
@@ -55,6 +55,8 @@ export class OpenSession implements SessionView, SessionListener {
   #wakeHeld: () => void = () => {}
   #isFlushing = false
   #stateVersion = -1
+  #isLoadingWanted = false
+  readonly #newestPrompts = new Newest()
   #cancelPrompts: () => void = () => {}
   #generation = 0
 
@@ -213,6 +215,14 @@ export class OpenSession implements SessionView, SessionListener {
     if (this.#stateVersion !== timeline.stateVersion) this.state.value = { ...timeline.state }
     this.#stateVersion = timeline.stateVersion
     this.seq.value = timeline.seq
+    if (timeline.wanted !== null) void this.#loadWanted(timeline.wanted)
+  }
+
+  async #loadWanted(seq: number): Promise<void> {
+    if (this.#isLoadingWanted) return
+    this.#isLoadingWanted = true
+    await this.loadWhole(seq)
+    this.#isLoadingWanted = false
   }
 
   // ---- prompts ----------------------------------------------------------------------------------
@@ -228,8 +238,9 @@ export class OpenSession implements SessionView, SessionListener {
 
   async #fetchPrompts(): Promise<void> {
     const path = this.#path('/prompts?limit=50')
+    const isNews = this.#newestPrompts.ask()
     const outcome = await this.#around.api.get<{ prompts: WirePrompt[] }>(path)
-    if (outcome.ok) this.#queue.value = outcome.value.prompts.map(promptOf)
+    if (outcome.ok && isNews()) this.#queue.value = outcome.value.prompts.map(promptOf)
   }
 
   // ---- the end ----------------------------------------------------------------------------------
