@@ -2,10 +2,12 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { signal } from '@preact/signals-core'
+import { lookAhead } from '../src/data/ahead.ts'
 import { Api, Newest } from '../src/data/api.ts'
 import { Lists } from '../src/data/lists.ts'
 import { Push } from '../src/data/push.ts'
 import { Timeline } from '../src/data/timeline.ts'
+import type { SessionRow } from '../src/data/types.ts'
 import type { LogEvent } from '../src/protocol/types.ts'
 import { environment, until } from './environment.ts'
 
@@ -90,4 +92,19 @@ test('a message that was cut is wanted whole when it goes on, and then goes on',
   assert.equal(timeline.wanted, null)
   const [entry] = timeline.entries()
   assert.deepEqual(entry?.type === 'message' && entry.content, text('beginning..'))
+})
+
+test('the hub is asked to look ahead at long sessions in the first rows, once each', async () => {
+  const { api, asked } = slowHub()
+  const long = (id: string, lastSeq: number) => ({ sessionId: id, lastSeq }) as SessionRow
+  const rows = signal([long('a', 90_000), long('short', 10), long('b', 9000), long('far', 90_000)])
+  const stop = lookAhead(api, environment({ base: '' }).clock, rows)
+  const looks = (id: string) => until(`it looks at ${id}`, () => asked.find((each) => each.path.includes(`/${id}/`)))
+  ;(await looks('a')).answer({})
+  ;(await looks('b')).answer({})
+  rows.value = [long('c', 7000), ...rows.value]
+  ;(await looks('c')).answer({})
+  stop()
+  const paths = ['a', 'b', 'c'].map((id) => `/api/sessions/${id}/transcript?limit=1`)
+  assert.deepEqual(asked.map((each) => each.path), paths)
 })
