@@ -280,6 +280,7 @@ function AnswerButton(props: ButtonProps): JSX.Element {
     <button
       type="button"
       class={`button answer ${tone} ${isHeld ? 'held' : ''} ${isArmed ? 'armed' : ''}`}
+      aria-disabled={props.isInert}
       aria-label={isArmed ? `Tap again to ${props.label.toLowerCase()}` : props.label}
       title={SCOPES[props.kind]}
       {...press}

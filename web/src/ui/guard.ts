@@ -27,7 +27,8 @@ export function useInert(subject: string): boolean {
 type Press = {
   isArmed: boolean
   isHeld: boolean
-  'aria-disabled': boolean
+  /** Instead of what the button says itself. */
+  'aria-disabled'?: boolean
   onPointerDown: () => void
   onPointerUp: () => void
   onPointerLeave: () => void
