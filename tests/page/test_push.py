@@ -7,6 +7,7 @@ in for it, and what the hub sends there is handed to the service worker by the b
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,22 @@ SUBSCRIBING = """subscription => {
     PushManager.prototype.getSubscription = async () => current
 }"""
 
+# What only the browser itself could do. An event of ours is not trusted: it cannot keep the worker
+# awake, and a debugger does that instead.
+SHOWN = """async () => {
+    for (;;) {
+        const shown = await self.registration.getNotifications()
+        if (shown.length) return shown.map(({title, body, tag}) => ({title, body, tag}))
+        await new Promise(next => setTimeout(next, 20))
+    }
+}"""
+CLICK = """async () => {
+    const [notification] = await self.registration.getNotifications()
+    self.dispatchEvent(new NotificationEvent('notificationclick', {notification}))
+}"""
+LEFT = "async () => (await self.registration.getNotifications()).length"
+CHANGE = "() => { self.dispatchEvent(new ExtendableEvent('pushsubscriptionchange')) }"
+
 
 @pytest.fixture
 def service() -> Iterator[PushService]:
@@ -45,6 +62,7 @@ class _Worker:
         self._registration = ""
         self._cdp.on("ServiceWorker.workerRegistrationUpdated", self._on_registrations)
         self._cdp.send("ServiceWorker.enable")
+        self.program = page.context.service_workers[0]
 
     def _on_registrations(self, said: dict[str, Any]) -> None:
         for each in said["registrations"]:
@@ -85,20 +103,71 @@ def test_a_test_notification_is_reported_as_received(
     expect(page.get_by_text("Received on this device.")).to_be_visible()
 
 
-def test_an_approval_is_pushed_to_whoever_does_not_look_and_opens_its_card(
-    start_hub: StartHub, open_device: OpenDevice, service: PushService, folder: Path
+SECRET = "ls -la"
+APPROVAL = {"ask": "t", "title": "Look", "kind": "execute", "input": {"command": SECRET}}
+QUESTION = {
+    "request": "elicitation/create",
+    "params": {
+        "sessionId": "{session}",
+        "mode": "form",
+        "message": f"May I {SECRET}?",
+        "requestedSchema": {"type": "object", "properties": {"why": {"type": "string"}}},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("step", "kind", "card"),
+    [(APPROVAL, "approvals", "Approval"), (QUESTION, "questions", "Question")],
+    ids=["approval", "question"],
+)
+def test_what_waits_is_pushed_to_whoever_does_not_look_and_a_click_opens_its_card(
+    start_hub: StartHub,
+    open_device: OpenDevice,
+    service: PushService,
+    folder: Path,
+    step: dict[str, Any],
+    kind: str,
+    card: str,
 ) -> None:
-    ask = {"ask": "t", "title": "Look", "kind": "execute", "input": {"command": "ls -la"}}
-    hub = start_hub(push_services=[service.origin], asking=playing(ask))
+    hub = start_hub(push_services=[service.origin], asking=playing(step))
     page = open_device(hub, "approve", place="/#/settings")
-    browser, _ = _subscribed(page, service)
+    browser, worker = _subscribed(page, service)
+    away = page.context.new_page()  # the worker lives as long as somebody holds on to it
+    page.goto("about:blank")
     hub.prompt(hub.session("asking", folder), "go")
     _, note = service.next(browser)
-    assert note["kind"] == "approvals"
-    assert "ls -la" not in json.dumps(note), "what is asked is told by the hub alone"
-    page.goto(hub.url + note["url"])
-    request = hub.call("GET", "/api/permissions")["permissions"][0]["requestId"]
-    expect(page.locator(f"[id='request-{request}']")).to_be_visible()
+    assert note["kind"] == kind
+    assert SECRET not in json.dumps(note), "what is asked is told by the hub alone"
+    worker.deliver(note)
+    shown = worker.program.evaluate(SHOWN)
+    assert shown == [{"title": note["title"], "body": note["body"], "tag": note["tag"]}]
+    page.goto(hub.url + "/#/settings")
+    page.get_by_role("heading", name="Settings").wait_for()
+    worker.program.evaluate(CLICK)
+    expect(page.get_by_role("region", name=re.compile(card))).to_be_visible()
+    assert page.url == hub.url + note["url"]
+    assert worker.program.evaluate(LEFT) == 0
+    away.close()
+
+
+def test_a_subscription_that_the_browser_changes_goes_on_with_the_same_wishes(
+    start_hub: StartHub, open_device: OpenDevice, service: PushService, folder: Path
+) -> None:
+    hub = start_hub(push_services=[service.origin], quick=playing({"say": "Done."}))
+    page = open_device(hub, "approve", place="/#/settings")
+    _, worker = _subscribed(page, service)
+    with page.expect_response("**/api/push"):
+        page.get_by_role("switch", name="Failed turns").click()
+    changed = Browser()
+    worker.program.evaluate(SUBSCRIBING, changed.subscription(f"{service.origin}/send/2"))
+    with page.context.expect_event("response", lambda said: said.request.method == "PUT"):
+        worker.program.evaluate(CHANGE)
+    hub.prompt(hub.session("quick", folder), "go")
+    _, note = service.next(changed)
+    assert note["kind"] == "finished"
+    page.reload()
+    expect(page.get_by_role("switch", name="Notify me")).to_be_visible()
 
 
 def test_kinds_are_switched_off_one_by_one(

@@ -47,7 +47,7 @@ self.addEventListener('pushsubscriptionchange', (event) => {
 })
 
 interface PushSubscriptionChangeEvent extends ExtendableEvent {
-  oldSubscription?: PushSubscription | null
+  newSubscription?: PushSubscription | null
 }
 
 /** Keep the page, and every file it names. */
@@ -132,19 +132,23 @@ async function show(url: string): Promise<void> {
     await self.clients.openWindow(url)
     return
   }
-  await there.focus()
   there.postMessage({ type: 'open', url })
+  await there.focus().catch(() => undefined) // some systems do not let a page come forward
 }
 
 /** The browser has changed its subscription: tell the hub, with the same wishes. */
 async function renew(event: PushSubscriptionChangeEvent): Promise<void> {
-  const options = event.oldSubscription?.options
-  if (options === undefined) return
   const told = await fetch('/api/push')
   if (!told.ok) return
-  const { subscription: before } = (await told.json()) as { subscription: { kinds: unknown } | null }
+  const { publicKey, subscription: before } = (await told.json()) as {
+    publicKey: string
+    subscription: { kinds: unknown } | null
+  }
   if (before === null) return
-  const subscription = await self.registration.pushManager.subscribe(options)
+  // Few browsers say which one comes after: then we ask for it.
+  const options = { userVisibleOnly: true, applicationServerKey: publicKey }
+  const subscription =
+    event.newSubscription ?? (await self.registration.pushManager.subscribe(options))
   await fetch('/api/push', {
     method: 'PUT',
     headers: { 'content-type': 'application/json' },

@@ -21,7 +21,7 @@ from anyio.abc import TaskGroup
 
 from quarterdeck.errors import HubDatabaseFailed, QuarterdeckError
 from quarterdeck.jsontext import decode_json, encode_json
-from quarterdeck.protocol import Event
+from quarterdeck.protocol import ELICITATION_UPDATED, Event
 from quarterdeck.server import push_rows as rows
 from quarterdeck.server.approvals import Approvals
 from quarterdeck.server.database import HubDatabase
@@ -111,7 +111,7 @@ class Pushes:
         payload: Any = event.payload
         if event.type == "permission-updated" and payload.get("status") == "pending":
             self._soon(lambda: self._approval(payload["requestId"]))
-        elif event.type == "elicitation-updated" and payload.get("status") == "pending":
+        elif event.type == ELICITATION_UPDATED and payload.get("status") == "pending":
             self._soon(lambda: self._question(payload))
         elif event.type == "session-updated":
             self._on_session(payload["sessionId"], payload["status"])

@@ -7,7 +7,7 @@ import type { SessionRow } from './types.ts'
 
 const LONG = 5000 // events that take the hub longer than a moment
 const ROWS = 3
-const PAUSE_MS = 300
+const PAUSE_MS = 50
 
 /** Look ahead in the first rows, each once; returns how to stop. */
 export function lookAhead(

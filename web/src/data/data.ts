@@ -6,6 +6,7 @@ import { lookAhead } from './ahead.ts'
 import { Api, type ApiOptions } from './api.ts'
 import { StoredDraft } from './drafts.ts'
 import { Lists, agentOf, rowOf } from './lists.ts'
+import { Newest } from './newest.ts'
 import { Outbox, newKey } from './outbox.ts'
 import { Push, type PushBrowser } from './push.ts'
 import { OpenSession } from './session.ts'
@@ -141,9 +142,13 @@ export function createData(environment: Environment): Data & { stop(): void } {
     return rowOf(wire, 0)
   }
 
+  const newestDevices = new Newest()
+
   async function refreshDevices(): Promise<boolean> {
+    const isNews = newestDevices.ask()
     const outcome = await api.get<{ devices: WireDevice[] }>('/api/devices')
     if (!outcome.ok) return false
+    if (!isNews()) return true
     const isThis = (each: WireDevice) => each.id === device.value?.id
     devices.value = outcome.value.devices.map((each) => ({ ...each, isThis: isThis(each) }))
     return true

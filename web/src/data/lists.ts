@@ -39,6 +39,8 @@ export class Lists implements HostListener {
   readonly #questions = signal<readonly QuestionItem[]>([])
   /** Requests that wait, by what the host's events say; the inbox may know of them a little later. */
   #waiting = new Set<string>()
+  /** Sessions we heard of while an answer about all of them is on its way: it may be older. */
+  #heardOf = new Set<string>()
   readonly #refreshSessions: Refresh
   readonly #refreshAgents: Refresh
   readonly #refreshPermissions: Refresh
@@ -78,6 +80,7 @@ export class Lists implements HostListener {
   }
 
   put(session: WireSession): void {
+    this.#heardOf.add(session.sessionId)
     const known = this.#sessions.value.get(session.sessionId)
     this.#sessions.value = new Map(this.#sessions.value).set(session.sessionId, {
       ...known,
@@ -112,7 +115,7 @@ export class Lists implements HostListener {
         else this.#waiting.delete(payload.requestId)
         this.#refreshPermissions.soon()
         break
-      case 'elicitation-updated':
+      case 'quarterdeck/elicitation-updated':
         this.#refreshQuestions.soon()
         break
       default: // diagnostics and what a newer hub has
@@ -122,6 +125,7 @@ export class Lists implements HostListener {
   #onSession(session: WireSession): void {
     const isNew = !this.#sessions.value.has(session.sessionId)
     if (session.status === 'deleted') {
+      this.#heardOf.add(session.sessionId)
       const left = new Map(this.#sessions.value)
       left.delete(session.sessionId)
       this.#sessions.value = left
@@ -134,15 +138,22 @@ export class Lists implements HostListener {
   // ---- answers ----------------------------------------------------------------------------------
 
   async #fetchSessions(): Promise<boolean> {
+    this.#heardOf.clear()
     const outcome = await this.#api.get<{ sessions: WireSession[] }>('/api/sessions')
     if (!outcome.ok) return true
     const before = this.#sessions.value
-    this.#sessions.value = new Map(
-      outcome.value.sessions.map((each) => {
-        const heardAt = before.get(each.sessionId)?.heardAt
-        return [each.sessionId, heardAt === undefined ? each : { ...each, heardAt }]
-      }),
-    )
+    const told = new Map<string, WireSession>()
+    for (const each of outcome.value.sessions) {
+      const known = before.get(each.sessionId)
+      if (!this.#heardOf.has(each.sessionId)) {
+        told.set(each.sessionId, known?.heardAt === undefined ? each : { ...each, heardAt: known.heardAt })
+      } else if (known !== undefined) told.set(each.sessionId, { ...each, ...known })
+    }
+    for (const id of this.#heardOf) {
+      const known = before.get(id)
+      if (known !== undefined && !told.has(id)) told.set(id, known)
+    }
+    this.#sessions.value = told
     this.isLoaded.value = true
     return true
   }

@@ -30,6 +30,9 @@ export class Push {
   readonly #api: Api
   readonly #browser: PushBrowser | null
   #test = ''
+  /** How often somebody has switched something here: what was asked before is old then. */
+  #switches = 0
+  #switching: Promise<unknown> = Promise.resolve()
 
   constructor(api: Api, browser: PushBrowser | null) {
     this.#api = api
@@ -40,12 +43,13 @@ export class Push {
   async refresh(): Promise<void> {
     if (this.#browser === null) return
     if (this.#browser.permission() === 'denied') return this.#set({ state: 'denied' })
+    const switches = this.#switches
     const registration = await this.#browser.registration()
     const [there, outcome] = await Promise.all([
       registration.pushManager.getSubscription(),
       this.#api.get<Answer>('/api/push'),
     ])
-    if (!outcome.ok) return
+    if (!outcome.ok || switches !== this.#switches) return
     const { subscription } = outcome.value
     if (there === null || subscription === null) {
       this.#set({ state: 'off', ...(subscription ? { kinds: subscription.kinds } : {}) })
@@ -56,6 +60,7 @@ export class Push {
 
   async enable(kinds: Partial<Kinds> = {}): Promise<Outcome<null>> {
     if (this.#browser === null) return refused('this browser cannot show notifications of this page')
+    this.#switches += 1
     this.#set({ state: 'working', problem: null })
     if ((await this.#browser.askPermission()) !== 'granted') {
       this.#set({ state: this.#browser.permission() === 'denied' ? 'denied' : 'off' })
@@ -88,6 +93,7 @@ export class Push {
   }
 
   async disable(): Promise<Outcome<null>> {
+    this.#switches += 1
     this.#set({ state: 'working', problem: null })
     const outcome = await this.#api.call<null>('DELETE', '/api/push')
     if (!outcome.ok) return this.#failed(outcome.refusal)
@@ -98,12 +104,18 @@ export class Push {
     return { ok: true, value: null }
   }
 
+  /** Switch a kind; several at once reach the hub one after the other, each with those before. */
   async setKind(kind: PushKind, on: boolean): Promise<Outcome<null>> {
-    const kinds = { ...this.status.value.kinds, [kind]: on }
-    const outcome = await this.#api.call<unknown>('PATCH', '/api/push', { kinds })
-    if (!outcome.ok) return this.#failed(outcome.refusal)
-    this.#set({ kinds })
-    return { ok: true, value: null }
+    this.#switches += 1
+    this.#set({ kinds: { ...this.status.value.kinds, [kind]: on } })
+    const switched = this.#switching.then(() =>
+      this.#api.call<unknown>('PATCH', '/api/push', { kinds: this.status.value.kinds }),
+    )
+    this.#switching = switched
+    const outcome = await switched
+    if (outcome.ok) return { ok: true, value: null }
+    this.#set({ kinds: { ...this.status.value.kinds, [kind]: !on } })
+    return this.#failed(outcome.refusal)
   }
 
   /** Send one to ourselves; `received` is said when the service worker has it. */

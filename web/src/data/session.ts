@@ -8,6 +8,7 @@ import type { LogEvent, SessionState } from '../protocol/types.ts'
 import { segment } from './address.ts'
 import type { Api } from './api.ts'
 import type { StoredDraft } from './drafts.ts'
+import { Newest } from './newest.ts'
 import type { Clock, SessionListener, Stream } from './stream.ts'
 import { Timeline, type WireEntry } from './timeline.ts'
 import type { Action, Entry, Outcome, Prompt, Refusal, SessionRow, SessionView } from './types.ts'
@@ -56,6 +57,8 @@ export class OpenSession implements SessionView, SessionListener {
   #wakeHeld: () => void = () => {}
   #isFlushing = false
   #stateVersion = -1
+  #isLoadingWanted = false
+  readonly #newestPrompts = new Newest()
   #cancelPrompts: () => void = () => {}
   #generation = 0
 
@@ -214,6 +217,14 @@ export class OpenSession implements SessionView, SessionListener {
     if (this.#stateVersion !== timeline.stateVersion) this.state.value = { ...timeline.state }
     this.#stateVersion = timeline.stateVersion
     this.seq.value = timeline.seq
+    if (timeline.wanted !== null) void this.#loadWanted(timeline.wanted)
+  }
+
+  async #loadWanted(seq: number): Promise<void> {
+    if (this.#isLoadingWanted) return
+    this.#isLoadingWanted = true
+    await this.loadWhole(seq)
+    this.#isLoadingWanted = false
   }
 
   // ---- prompts ----------------------------------------------------------------------------------
@@ -229,8 +240,9 @@ export class OpenSession implements SessionView, SessionListener {
 
   async #fetchPrompts(): Promise<void> {
     const path = this.#path('/prompts?limit=50')
+    const isNews = this.#newestPrompts.ask()
     const outcome = await this.#around.api.get<{ prompts: WirePrompt[] }>(path)
-    if (outcome.ok) this.#queue.value = outcome.value.prompts.map(promptOf)
+    if (outcome.ok && isNews()) this.#queue.value = outcome.value.prompts.map(promptOf)
   }
 
   // ---- the end ----------------------------------------------------------------------------------

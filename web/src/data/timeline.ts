@@ -28,6 +28,8 @@ export class Timeline {
   seq: number
   /** Another one when `state` is. */
   stateVersion = 0
+  /** A message that goes on although its end is not here, by its number: somebody has to get it. */
+  wanted: number | null = null
   #fold: Fold
   #entries: Entry[] = []
   #shown: readonly Entry[] = []
@@ -65,6 +67,7 @@ export class Timeline {
   /** Put an entry in the place of one that was clipped. */
   replace(entry: WireEntry): void {
     const index = this.#index(entry.seq)
+    if (this.wanted === entry.seq) this.wanted = null
     if (index < 0) return
     this.#stale.delete(entry.seq)
     this.#entries = this.#entries.with(index, this.#taken(entry))
@@ -134,7 +137,10 @@ export class Timeline {
     let growing = this.#stale.get(seq)
     if (growing == null) {
       const entry = this.#entries[this.#index(seq)]
-      if (entry?.type === 'message' && entry.isClipped) return // its end is not here to be continued
+      if (entry?.type === 'message' && entry.isClipped) {
+        this.wanted = seq
+        return
+      }
       growing = new Growing(entry?.type === 'message' ? entry.content : [])
       this.#stale.set(seq, growing)
     }
@@ -226,6 +232,7 @@ export class Timeline {
   }
 
   #begin(): void {
+    this.wanted = null
     this.#entries = []
     this.#open.clear()
     this.#stale.clear()
