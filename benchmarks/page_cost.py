@@ -155,7 +155,11 @@ def _opening(hub: HubProcess, page: Page, cdp: CDPSession, session: str) -> list
     return [
         ["first paint, slow", f"{paint:.0f} ms", ""],
         ["the list of sessions is there, slow", f"{listed:.0f} ms", "1 s"],
-        [f"a session of {events:,} events opens, first look since the hub began, slow", first, "2 s"],
+        [
+            f"a session of {events:,} events opens, first look since the hub began, slow",
+            first,
+            "2 s",
+        ],
         ["it opens again, slow", again, "2 s"],
     ]
 

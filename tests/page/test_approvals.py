@@ -107,9 +107,7 @@ def test_a_rejection_says_why_to_the_audit_and_as_the_next_prompt(
     why.fill("Use the <b>other</b> folder")
     _card(page).get_by_role("button", name="Reject").tap()
     expect(page.get_by_text("“Use the <b>other</b> folder”")).to_be_visible()
-    told = hub.until(
-        f"/api/sessions/{session}/prompts", lambda answer: len(answer["prompts"]) == 2
-    )
+    told = hub.until(f"/api/sessions/{session}/prompts", lambda answer: len(answer["prompts"]) == 2)
     assert told["prompts"][1]["prompt"][0]["text"] == "Use the <b>other</b> folder"
     assert "<b>other</b>" in hub.call("GET", "/api/decisions")["decisions"][-1]["by"]["reason"]
 

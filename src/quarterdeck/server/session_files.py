@@ -1,4 +1,4 @@
-"""Names of files in the folders of sessions, for naming one in a prompt; names only, no contents."""
+"""Names of files in the folders of sessions, for naming one in a prompt; never their contents."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _rank(name: str, sought: str) -> int | None:
 
 
 async def _listed_by_git(root: str) -> list[str] | None:
-    """Return what git knows and does not ignore; None if this is no repository, or there is no git."""
+    """Return what git knows and does not ignore; None without a repository, or without git."""
     # Whatever the repository's own settings say, no program of theirs is started.
     command = ("git", "-c", "core.fsmonitor=false", "-C", root, *LIST_FILES)
     plain = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}

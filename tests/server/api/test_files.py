@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
+
+import anyio
 
 from quarterdeck.server.session_files import best_matches
 from tests.server.api.kit import options, running
@@ -30,9 +31,7 @@ async def test_files_are_found_by_letters_of_their_names(tmp_path: Path) -> None
         await client.get("/api/sessions/other/files", status=404)
     # Neither hidden nor installed ones, and nothing beyond a link that leads out.
     assert [each["name"] for each in every["files"]] == ["src/client.py", "src/net/clock.py"]
-    assert found["files"] == [
-        {"name": "src/client.py", "uri": (place / "src/client.py").as_uri()}
-    ]
+    assert found["files"] == [{"name": "src/client.py", "uri": (place / "src/client.py").as_uri()}]
     assert [each["name"] for each in scattered["files"]] == ["src/net/clock.py"]
 
 
@@ -51,7 +50,7 @@ async def test_what_git_ignores_is_left_out_and_no_program_of_the_repository_run
         ("config", "core.fsmonitor", str(trap)),
         ("-c", "core.fsmonitor=false", "add", "gone.py"),
     ):
-        subprocess.run(["git", *command], cwd=place, check=True)
+        await anyio.run_process(["git", *command], cwd=place)
     (place / "gone.py").unlink()
     async with running(options(tmp_path / "home")) as (_hub, client):
         session = await client.session("demo", place)

@@ -64,5 +64,7 @@ def _found(places: dict[str, Path], wanted: str) -> list[SessionFile]:
     names = best_matches(list(places), wanted, MOST)
     # Git also knows files that are deleted, and folders of other repositories.
     return [
-        SessionFile(name=name, uri=places[name].as_uri()) for name in names if places[name].is_file()
+        SessionFile(name=name, uri=places[name].as_uri())
+        for name in names
+        if places[name].is_file()
     ]
