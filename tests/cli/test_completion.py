@@ -1,13 +1,17 @@
 """Completion offers exactly what is understood, in the shells that are there."""
 
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from quarterdeck.cli.acp import _parser as acp_parser
 from quarterdeck.cli.completion import script, words_of
+from quarterdeck.cli.known_words import session_words
 from quarterdeck.cli.main import VERBS, main
 from quarterdeck.cli.parsers import PARSERS, SHELLS
 
@@ -16,6 +20,7 @@ def bash(line: str) -> list[str]:
     """Complete the last word of a line in a real bash."""
     words = line.split(" ")
     code = script("bash") + (
+        "quarterdeck() { echo $2-1 $2-2; }\n"  # in place of the command itself
         f"COMP_WORDS=({' '.join(repr(word) for word in words)}); COMP_CWORD={len(words) - 1};"
         "_quarterdeck; printf '%s\\n' \"${COMPREPLY[@]}\""
     )
@@ -33,6 +38,35 @@ def test_options_and_their_values_are_completed() -> None:
     assert bash("quarterdeck show 3f --as p") == ["packets"]
     assert bash("quarterdeck devices r") == ["revoke", "rename"]
     assert bash("quarterdeck completion z") == ["zsh"]
+
+
+def test_names_of_agents_and_sessions_are_asked_for_where_they_belong() -> None:
+    assert bash("quarterdeck run ag") == ["agents-1", "agents-2"]
+    assert bash("quarterdeck run demo ag") == []
+    assert bash("quarterdeck run --session sess") == ["sessions-1", "sessions-2"]
+    for verb in ("show", "tail", "export"):
+        assert bash(f"quarterdeck {verb} sess") == ["sessions-1", "sessions-2"]
+
+
+def test_only_what_is_a_word_to_every_shell_is_offered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("QUARTERDECK_HOME", str(tmp_path))
+    monkeypatch.setenv("QUARTERDECK_HUB_CONFIG", str(tmp_path / "hub.toml"))
+    (tmp_path / "hub.toml").write_text("[agents.mine]\ncommand = '/bin/sh'\n[agents.gone]\n")
+    assert session_words(tmp_path) == []
+    ids = ("old", "$(rm -rf /)", "a b", "-x", "`id`", "", "s/../x", "0191:new@x")
+    with closing(sqlite3.connect(tmp_path / "log.db")) as log:
+        log.execute("CREATE TABLE sessions (id INTEGER PRIMARY KEY, session_id TEXT)")
+        log.executemany("INSERT INTO sessions (session_id) VALUES (?)", [(each,) for each in ids])
+        log.commit()
+    assert main(["completion", "sessions"]) == 0
+    assert capsys.readouterr().out.split() == ["0191:new@x", "old"]
+    assert main(["completion", "agents"]) == 0
+    assert "demo" in capsys.readouterr().out.split()  # the file is wrong, the rest is offered
+    (tmp_path / "hub.toml").write_text("[agents.mine]\ncommand = '/bin/sh'\n")
+    assert main(["completion", "agents"]) == 0
+    assert "mine" in capsys.readouterr().out.split()
 
 
 def test_files_are_completed_where_a_file_is_wanted() -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from quarterdeck.cli.checkup import Check
 from quarterdeck.cli.doctor import examine
-from quarterdeck.cli.hub_link import data_directory
 from quarterdeck.cli.main import main
+from quarterdeck.cli.places import data_directory
 from quarterdeck.server import default_home
 from tests.cli.kit import Desk
 
@@ -53,6 +53,29 @@ def test_a_new_computer_has_nothing_wrong(tmp_path: Path) -> None:
     assert not [check for check in found.values() if check.status == "fail"]
     assert "is not there yet" in found["data directory"].found
     assert "not running" in found["hub"].found
+
+
+def test_agents_are_listed_with_versions_and_what_is_missing(tmp_path: Path) -> None:
+    package = tmp_path / "lib" / "gemini-cli"
+    program = package / "dist" / "index.js"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\ntouch ran\n")
+    program.chmod(0o755)
+    (package / "package.json").write_text('{"name": "gemini-cli", "version": "1.2.3"}')
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "gemini").symlink_to(program)
+    file = tmp_path / "hub.toml"
+    file.write_text("[agents.mine]\ncommand = 'surely-not-there'\n", encoding="utf-8")
+    variables = {**environ(tmp_path), "PATH": str(tmp_path / "bin")}
+    missing, found = (
+        check for check in examine(variables, tmp_path / "data", file) if check.name == "agents"
+    )
+    assert missing.status == "warn"
+    assert "surely-not-there was not found" in missing.found
+    assert "agents.mine.command" in missing.remedy
+    assert found.found.startswith("gemini 1.2.3; not found: claude, ")
+    assert found.remedy == 'try one: quarterdeck run gemini "hello"'
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_directory_that_others_can_read_fails_with_what_to_do(tmp_path: Path, home: Path) -> None:

@@ -30,7 +30,14 @@ def test_the_documented_example_shows_every_key() -> None:
     shown = set(re.findall(r"^#? ?(\w+) =", text, re.MULTILINE))
     config = parse_config(text, "x")
     sections = (config.server, config.agents["mine"], config.policy.rule[0])
-    for section in (*sections, config.approvals, config.log):
+    for section in (
+        *sections,
+        config.approvals,
+        config.log,
+        config.push,
+        config.sessions,
+        config.retention,
+    ):
         assert set(section.__struct_fields__) <= shown | {"rule"}, section
 
 
@@ -51,6 +58,11 @@ def test_the_documented_example_shows_every_key() -> None:
         ("[server", "is not TOML: "),
         ("[log]\ndurability = 'no'", "line 2: log.durability cannot be 'no'; it is one of normal"),
         ("[approvals]\nexpire_seconds = -1", "line 2: approvals.expire_seconds is below 0"),
+        (
+            "[retention]\nprompts_days = -1",
+            "line 2: retention.prompts_days is -1.0; it is a number",
+        ),
+        ("[sessions]\nidle_agent_minutes = nan", "line 2: sessions.idle_agent_minutes is nan"),
         ("[policy]\nrule = 3", "line 2: policy.rule must be tables: [[policy.rule]]"),
         ("[policy]\nreads = true", "line 2: policy.reads is not known; there are rule"),
         (

@@ -154,6 +154,28 @@ def test_tail_begins_where_it_is_told_and_ends_when_the_work_does(
     assert "Mended." in done.stdout
 
 
+def test_tail_goes_on_where_it_was_after_the_hub_was_killed_and_started_again(
+    tmp_path: Path,
+) -> None:
+    desk = Desk(tmp_path, agent_toml("edits", *STEPS))
+    assert desk.run("run", "edits", "mend it").returncode == 0
+    with desk.hub() as hub, desk.start("tail", "edits-1", "--json", "--from", "0") as tail:
+        assert tail.stdout is not None
+        assert tail.stderr is not None
+        first = [json.loads(tail.stdout.readline())]
+        while first[-1]["type"] != "prompt-finished":
+            first.append(json.loads(tail.stdout.readline()))
+        hub.process.kill()
+        hub.process.wait(SECONDS)
+        assert "lost; trying again" in tail.stderr.readline()
+        with desk.hub() as second:
+            second.call("POST", "/api/sessions/edits-1-session/close")
+            rest = map(json.loads, tail.stdout.read().splitlines())
+        numbers = [event["seq"] for event in (*first, *rest)]
+        assert numbers == list(range(1, len(numbers) + 1))
+        assert "the session is closed; quarterdeck show tells" in tail.stderr.read()
+
+
 def test_agents_are_listed_with_whether_they_run(desk: Desk, hub: RunningHub) -> None:
     listed = desk.json("agents")
     by_name = {agent["name"]: agent for agent in listed["agents"]}

@@ -14,6 +14,25 @@ from tests.cli.kit import ASK, Desk, agent_toml
 pytestmark = pytest.mark.slow
 
 CHOICES = "y allow once, a allow always, n reject, d details > "
+FORM: dict[str, Any] = {
+    "mode": "form",
+    "sessionId": "{session}",
+    "message": "Where \u202edo I begin?",
+    "requestedSchema": {
+        "type": "object",
+        "properties": {
+            "branch": {"type": "string", "title": "Branch", "maxLength": 8},
+            "size": {"type": "string", "enum": ["small", "large"], "default": "small"},
+            "tries": {"type": "integer", "minimum": 1, "maximum": 3},
+            "note": {"type": "string"},
+        },
+        "required": ["branch", "size", "tries"],
+    },
+}
+FILL: tuple[Any, ...] = (
+    {"request": "elicitation/create", "params": FORM},
+    {"say": "I got {last.action} {last.content}."},
+)
 EVIL = "\x1b]52;c;aGk=\x07\x1b]0;title\x07\x1b[2J\u202eevil"
 
 
@@ -30,6 +49,7 @@ def desk(tmp_path: Path) -> Desk:
         "fails": [{"fail": "out of ideas"}],
         "stalls": [{"say": "begun"}, {"stall": True}],
         "crashes": [{"crash": 3}],
+        "wonders": [*FILL],
         "attacks": [{"say": EVIL}, {**ASK, "title": EVIL, "input": {"command": EVIL}}],
     }
     toml = "".join(agent_toml(name, *steps) for name, steps in agents.items())
@@ -222,6 +242,58 @@ def test_without_a_person_or_a_hub_a_question_is_decided_and_said(
     done = desk.run("run", *arguments, "asks", "go")
     assert (done.returncode, words in done.stdout) == (0, True)
     assert note in done.stdout + done.stderr
+
+
+def test_a_form_is_filled_in_line_by_line_and_held_against_its_schema(desk: Desk) -> None:
+    with desk.terminal("run", "wonders", "go") as terminal:
+        terminal.wait_for("Enter declines > ")
+        assert "The agent asks: Where <U+202E>do I begin?" in terminal.text
+        terminal.type("much-too-long\n")
+        terminal.wait_for("the answer has 13 characters")
+        terminal.wait_for("Enter declines > ", times=2)
+        terminal.type("main\n")
+        terminal.wait_for("a number or a word, Enter for small > ")
+        assert "  2 large" in terminal.text
+        terminal.type("2\n")
+        terminal.wait_for("Enter declines > ", times=3)
+        terminal.type("7\n")
+        terminal.wait_for("'7' is out of range: from 1 to 3")
+        terminal.wait_for("Enter declines > ", times=4)
+        terminal.type("3\n")
+        terminal.wait_for("Enter leaves it out > ")
+        terminal.type("\n")
+        assert terminal.end() == 0
+        told = terminal.text.rpartition("I got accept")[2]
+        assert all(word in told for word in ("main", "large", "3"))
+        assert "note" not in told
+
+
+def test_a_form_is_declined_with_ctrl_d(desk: Desk) -> None:
+    with desk.terminal("run", "wonders", "go") as terminal:
+        terminal.wait_for("Enter declines > ")
+        terminal.type("\x04")
+        assert terminal.end() == 0
+        assert "I got decline" in terminal.text
+
+
+def test_without_a_person_a_form_is_declined_and_said(desk: Desk) -> None:
+    done = desk.run("run", "--json", "wonders", "go")
+    assert "nobody can be asked here, so it is declined" in done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    (asked,) = [line for line in lines if line["type"] == "question"]
+    assert (asked["request"]["message"], asked["answerUrl"]) == ("Where \u202edo I begin?", None)
+    assert "I got decline" in done.stdout
+
+
+def test_programs_are_told_where_a_form_is_answered(desk: Desk) -> None:
+    with desk.hub() as hub, desk.start("run", "--json", "wonders", "go") as process:
+        assert process.stdout is not None
+        while (asked := json.loads(process.stdout.readline()))["type"] != "question":
+            pass
+        content = {"branch": "main", "size": "large", "tries": 2}
+        path = asked["answerUrl"].removeprefix(hub.url)
+        hub.call("POST", path, {"action": "accept", "content": content})
+        assert "I got accept" in process.communicate(timeout=60)[0]
 
 
 # ---- interrupted ---------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from tests.cli.kit import SECONDS, Desk
+from tests.cli.kit import SECONDS, Desk, agent_toml
 
 pytestmark = pytest.mark.slow
 
@@ -61,6 +61,30 @@ def test_programs_get_one_object(desk: Desk) -> None:
         assert set(hub.told) == {"url", "pid", "home", "pairing"}
         assert hub.told["pid"] == hub.process.pid
         assert hub.call("GET", "/api/device")["id"] == "owner"
+
+
+def test_the_configuration_is_read_again_at_a_signal_and_errors_change_nothing(desk: Desk) -> None:
+    with desk.hub() as hub:
+        assert hub.process.stderr is not None
+
+        def reread(config: str) -> str:
+            assert hub.process.stderr is not None
+            desk.config.write_text(config, encoding="utf-8")
+            hub.process.send_signal(signal.SIGHUP)
+            return hub.process.stderr.readline()
+
+        assert "read again: 1 agent, 0 rules\n" in reread(agent_toml("fresh", {"say": "I am new."}))
+        assert "I am new." in desk.run("run", "fresh", "go").stdout
+        assert "nothing was changed" in reread("[agents.fresh]\ncommand = 3")
+        assert "I am new." in desk.run("run", "fresh", "go").stdout
+        told = reread("[server]\nport = 1\n[[policy.rule]]\ndecision = 'deny'\ncommands = true")
+        assert "0 agents, 1 rule; [server] count from the next start on" in told
+        assert "there is no agent 'fresh'" in desk.run("run", "fresh", "go").stderr
+        assert len(hub.call("GET", "/api/policy")["rule"]) == 1
+        desk.config.unlink()
+        hub.process.send_signal(signal.SIGHUP)
+        assert "no such file" in hub.process.stderr.readline()
+        assert len(hub.call("GET", "/api/policy")["rule"]) == 1
 
 
 def test_a_second_hub_is_told_which_process_has_the_directory(desk: Desk) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Mapping
-from typing import Any, Final, Literal
-from urllib.parse import quote
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Final, Literal, NamedTuple
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
@@ -17,6 +17,7 @@ from quarterdeck.cli.live import Connection
 from quarterdeck.cli.screen import Screen
 from quarterdeck.cli.story import SessionView
 from quarterdeck.cli.text import visible
+from quarterdeck.client import path_segment
 from quarterdeck.errors import CommandFailed, HubDeclined
 from quarterdeck.protocol import Event
 
@@ -25,8 +26,15 @@ _ALLOWING: Final = ("y", "a")
 _REJECTING: Final = ("n", "r")
 
 
+class _Work(NamedTuple):
+    """Something to be answered."""
+
+    request_id: str
+    do: Callable[[], Awaitable[None]]
+
+
 class Desk:
-    """Answers the permission requests of one session, one after the other."""
+    """Answers what the agent of one session asks, one thing after the other."""
 
     def __init__(self, connection: Connection, view: SessionView, how: How) -> None:
         self._connection = connection
@@ -35,40 +43,87 @@ class Desk:
         self._screen = Screen(sys.stderr)
         self._scopes: dict[str, anyio.CancelScope] = {}
         self._answered: set[str] = set()
-        self._asked, self._requests = anyio.create_memory_object_stream[str](1000)
+        self._forms: set[str] = set()
+        self._asked, self._requests = anyio.create_memory_object_stream[_Work](1000)
 
     def on_event(self, event: Event) -> None:
         """Follow the session's stream."""
         request_id = str(event.payload.get("requestId"))
         if event.type == "permission-request-created":
-            self._scopes[request_id] = anyio.CancelScope()
-            self._asked.send_nowait(request_id)
+            self._take(request_id, partial(self._answer, request_id))
         elif event.type == "permission-request-resolved":
-            scope = self._scopes.pop(request_id, None)
-            if scope is not None and request_id not in self._answered:
-                scope.cancel()
+            self._leave(request_id)
+
+    def on_forms(self, pending: Mapping[str, Mapping[str, Any]]) -> None:
+        """Take up the forms that wait, by their ids; those that do not any more are let go."""
+        for request_id in self._forms - pending.keys():
+            self._leave(request_id)
+        for request_id in pending.keys() - self._forms:
+            request = pending[request_id]
+            self._take(request_id, partial(self._fill, request_id, request))
+        self._forms = set(pending)
+
+    def _take(self, request_id: str, work: Callable[[], Awaitable[None]]) -> None:
+        self._scopes[request_id] = anyio.CancelScope()
+        self._asked.send_nowait(_Work(request_id, work))
+
+    def _leave(self, request_id: str) -> None:
+        scope = self._scopes.pop(request_id, None)
+        if scope is not None and request_id not in self._answered:
+            scope.cancel()
 
     async def run(self) -> None:
         """Answer until cancelled."""
-        requests: MemoryObjectReceiveStream[str] = self._requests
-        async for request_id in requests:
-            scope = self._scopes.get(request_id)
+        requests: MemoryObjectReceiveStream[_Work] = self._requests
+        async for work in requests:
+            scope = self._scopes.get(work.request_id)
             if scope is not None:
                 with scope:
-                    await self._try_to_answer(request_id)
+                    await self._try(work)
                 if scope.cancelled_caught:
                     self._view.note("that was answered elsewhere, or withdrawn")
 
-    async def _try_to_answer(self, request_id: str) -> None:
+    async def _try(self, work: _Work) -> None:
         try:
-            await self._answer(request_id)
+            await work.do()
         except CommandFailed as error:
             self._view.note(str(error))
         except OSError:  # the terminal is gone: others can still answer
             self._how = "wait"
 
+    # ---- forms ---------------------------------------------------------------------------------
+
+    async def _fill(self, request_id: str, request: Mapping[str, Any]) -> None:
+        hub = self._connection.hub
+        place = f"/api/elicitations/{path_segment(request_id)}/answer"
+        words = question_words(request)
+        url = None if hub.url is None else hub.url + place
+        self._view.question({"requestId": request_id, "request": request, "answerUrl": url})
+        if self._how == "ask":
+            # The words of forms are a lot of code, and few agents ask for more than permission.
+            from quarterdeck.cli.filling import fill  # noqa: PLC0415
+
+            self._view.end()
+            body = await fill(self._screen, request_id, request)
+        elif self._how == "reject" or hub.is_embedded:
+            self._view.note(
+                f"the agent asks: {words}; nobody can be asked here, so it is declined;"
+                " in a terminal, or with quarterdeck up running, it can be answered"
+            )
+            body = {"action": "decline"}
+        else:
+            self._view.note(f"the agent asks: {words}; answer it on another device")
+            return
+        self._answered.add(request_id)
+        try:
+            await hub.api.post(place, body)
+        except HubDeclined as error:
+            self._view.note(error.message)
+
+    # ---- permission ----------------------------------------------------------------------------
+
     async def _answer(self, request_id: str) -> None:
-        place = f"/api/permissions/{quote(request_id, safe='')}"
+        place = f"/api/permissions/{path_segment(request_id)}"
         try:
             request = await self._connection.hub.api.get(place)
         except HubDeclined:

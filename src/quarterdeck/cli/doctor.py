@@ -13,6 +13,7 @@ from typing import Any
 
 import anyio
 
+from quarterdeck.cli.agent_checks import check_agents
 from quarterdeck.cli.arguments import DONE, FAILED, read
 from quarterdeck.cli.checkup import CHECKS, Check, Patient
 from quarterdeck.cli.hub_config import HubConfig, load_config
@@ -52,7 +53,7 @@ def examine(environ: Mapping[str, str], home: Path | None, config: Path | None) 
         config=loaded,
         hub=anyio.run(_running, folder),
     )
-    return [check for look in CHECKS for check in look(patient)]
+    return [check for look in (*CHECKS, check_agents) for check in look(patient)]
 
 
 async def _running(home: Path) -> Mapping[str, Any] | None:
@@ -60,7 +61,13 @@ async def _running(home: Path) -> Mapping[str, Any] | None:
         found = await running_hub(home)
     except QuarterdeckError:
         return None
-    return None if found is None else {"url": found.url}
+    if found is None:
+        return None
+    try:
+        agents = (await found.api.get("/api/agents/known"))["agents"]
+    except QuarterdeckError:
+        agents = None  # of another version, maybe; it is looked for here
+    return {"url": found.url, "agents": agents}
 
 
 def show(screen: Screen, checks: Sequence[Check]) -> None:

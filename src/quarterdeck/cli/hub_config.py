@@ -21,9 +21,11 @@ from msgspec import Struct
 from quarterdeck.errors import SettingsInvalid
 from quarterdeck.server.listening import DEFAULT_PORT
 from quarterdeck.server.options import AgentSettings, HubOptions, Policy, PolicyRule
+from quarterdeck.server.retention import Retention
 
 VARIABLE: Final = "QUARTERDECK_HUB_CONFIG"
 _EXAMPLE: Final = "docs/hub.example.toml shows every key"
+_LONGEST: Final = 1e6  # of days or minutes: what is longer is a mistake
 _T = TypeVar("_T", bound=Struct)
 
 
@@ -59,6 +61,18 @@ class LogSection(Struct, frozen=True, kw_only=True):
     """full: every event survives a power cut, for one fsync per commit."""
 
 
+class SessionsSection(Struct, frozen=True, kw_only=True):
+    idle_agent_minutes: float = 0.0
+    """After which an agent that does nothing is stopped until it is needed; 0 lets it run."""
+
+
+class RetentionSection(Struct, frozen=True, kw_only=True):
+    """How many days the hub remembers what is over; 0 for ever. Sessions stay as they are."""
+
+    prompts_days: float = 90.0
+    decisions_days: float = 400.0
+
+
 class HubConfig(Struct, frozen=True, kw_only=True):
     server: ServerSection = ServerSection()
     agents: dict[str, AgentSettings] = {}
@@ -66,6 +80,8 @@ class HubConfig(Struct, frozen=True, kw_only=True):
     approvals: ApprovalsSection = ApprovalsSection()
     push: PushSection = PushSection()
     log: LogSection = LogSection()
+    sessions: SessionsSection = SessionsSection()
+    retention: RetentionSection = RetentionSection()
 
 
 def hub_options(
@@ -84,6 +100,11 @@ def hub_options(
         "policy": Policy(rule=config.policy.rule, expiry_seconds=expiry or None),
         "push_services": config.push.services,
         "synchronous": config.log.durability,
+        "idle_agent_minutes": config.sessions.idle_agent_minutes,
+        "retention": Retention(
+            prompts_days=config.retention.prompts_days,
+            decisions_days=config.retention.decisions_days,
+        ),
         **{name: value for name, value in given.items() if value is not None},
     }
     return HubOptions(home=home, environ=environ, **chosen)
@@ -155,7 +176,10 @@ def parse_config(text: str, source: str) -> HubConfig:
             )
         ),
         approvals=reader.section(known.get("approvals", {}), ApprovalsSection, ("approvals",)),
+        push=reader.section(known.get("push", {}), PushSection, ("push",)),
         log=reader.section(known.get("log", {}), LogSection, ("log",)),
+        sessions=reader.section(known.get("sessions", {}), SessionsSection, ("sessions",)),
+        retention=reader.section(known.get("retention", {}), RetentionSection, ("retention",)),
     )
     _check(config, reader)
     return config
@@ -220,6 +244,15 @@ def _check(config: HubConfig, reader: _Reader) -> None:
     if config.approvals.expire_seconds < 0:
         reason = "approvals.expire_seconds is below 0; it is a number of seconds, 0 waits for ever"
         raise reader.refusal(("approvals", "expire_seconds"), reason)
+    spans = {
+        ("sessions", "idle_agent_minutes"): config.sessions.idle_agent_minutes,
+        ("retention", "prompts_days"): config.retention.prompts_days,
+        ("retention", "decisions_days"): config.retention.decisions_days,
+    }
+    for keys, span in spans.items():
+        if not 0 <= span < _LONGEST:
+            reason = f"{'.'.join(keys)} is {span}; it is a number from 0, which means never, on"
+            raise reader.refusal(keys, reason)
     for name, agent in config.agents.items():
         if not agent.command.strip():
             reason = f"agents.{name}.command is empty; it is the program that starts the agent"

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from anyio import to_thread
 
@@ -161,7 +161,7 @@ class EmbeddedExchange:
             "http_version": "1.1",
             "method": method,
             "scheme": "http",
-            "path": place.path,
+            "path": unquote(place.path),
             "raw_path": place.path.encode(),
             "root_path": "",
             "query_string": place.query.encode(),

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from quarterdeck.cli.hub_http import EmbeddedExchange, HttpExchange, HubApi, trust
+from quarterdeck.cli.places import data_directory
 from quarterdeck.client import WebSocketTransport
 from quarterdeck.errors import CommandFailed, HubDeclined, JsonInvalid
 from quarterdeck.jsontext import decode_json
@@ -52,16 +53,6 @@ class HubLink:
     @property
     def is_embedded(self) -> bool:
         return self.url is None
-
-
-def data_directory(environ: Mapping[str, str]) -> Path:
-    """Return the hub's `default_home`; here as well, because its package is slow to import."""
-    if environ.get("QUARTERDECK_HOME"):
-        return Path(environ["QUARTERDECK_HOME"]).absolute()
-    share = environ.get("XDG_DATA_HOME")
-    if share and Path(share).is_absolute():
-        return Path(share) / "quarterdeck"
-    return Path(environ.get("HOME") or os.curdir).absolute() / ".local" / "share" / "quarterdeck"
 
 
 @asynccontextmanager

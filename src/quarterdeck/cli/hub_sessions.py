@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
-from urllib.parse import quote
 
 import msgspec
 from msgspec import Raw, Struct
 
 from quarterdeck.cli.hub_http import HubApi
 from quarterdeck.cli.text import one_line
+from quarterdeck.client import path_segment
 from quarterdeck.errors import CommandFailed, EventInvalid
 from quarterdeck.protocol import Event, decode_event
 
@@ -101,17 +102,16 @@ async def waiting_sessions(api: HubApi) -> set[str]:
     return {str(each.get("sessionId")) for each in (*permissions, *questions)}
 
 
-async def stored_events(
+async def stored_pages(
     api: HubApi, session_id: str, *, after: int = 0, until: int | None = None
-) -> AsyncIterator[bytes]:
-    """Read the events of a session as they are stored, page by page."""
-    place = f"/api/sessions/{quote(session_id, safe='')}/history"
+) -> AsyncIterator[list[Raw]]:
+    """Read the events of a session as they are stored, in pages."""
+    place = f"{path_of(session_id)}/history"
     while until is None or after < until:
         limit = _PAGE if until is None else min(_PAGE, until - after)
         content = await api.read("GET", f"{place}?from_seq={after}&limit={limit}")
         page = msgspec.json.decode(content, type=_History)
-        for raw in page.events:
-            yield bytes(raw)
+        yield page.events
         if not page.events or page.next_seq <= after:
             return
         after = page.next_seq
@@ -119,20 +119,36 @@ async def stored_events(
             return
 
 
+async def stored_events(
+    api: HubApi, session_id: str, *, after: int = 0, until: int | None = None
+) -> AsyncIterator[bytes]:
+    """Read the events of a session as they are stored, one by one."""
+    async for page in stored_pages(api, session_id, after=after, until=until):
+        for raw in page:
+            yield bytes(raw)
+
+
+async def event_pages(
+    api: HubApi, session_id: str, *, after: int = 0, until: int | None = None
+) -> AsyncIterator[list[Event]]:
+    """Read the events of a session in pages; damaged ones are left out."""
+    async for page in stored_pages(api, session_id, after=after, until=until):
+        events: list[Event] = []
+        for raw in page:
+            with suppress(EventInvalid):
+                events.append(decode_event(bytes(raw)))
+        yield [event for event in events if until is None or event.seq <= until]
+
+
 async def read_events(
     api: HubApi, session_id: str, *, after: int = 0, until: int | None = None
 ) -> AsyncIterator[Event]:
-    """Read the events of a session; damaged ones are left out."""
-    async for stored in stored_events(api, session_id, after=after, until=until):
-        try:
-            event = decode_event(stored)
-        except EventInvalid:
-            continue
-        if until is not None and event.seq > until:
-            return
-        yield event
+    """Read the events of a session one by one; damaged ones are left out."""
+    async for page in event_pages(api, session_id, after=after, until=until):
+        for event in page:
+            yield event
 
 
 def path_of(session_id: str) -> str:
     """Return the address of a session."""
-    return f"/api/sessions/{quote(session_id, safe='')}"
+    return f"/api/sessions/{path_segment(session_id)}"

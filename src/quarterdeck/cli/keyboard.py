@@ -1,4 +1,4 @@
-"""One key from a person at a terminal, waited for without holding anything up."""
+"""A key or a line from a person at a terminal, waited for without holding anything up."""
 
 from __future__ import annotations
 
@@ -48,3 +48,19 @@ async def read_key() -> str | None:
         return None
     text = typed.decode(errors="replace")
     return text if len(text) == 1 else ""
+
+
+async def read_line() -> str | None:
+    """Return a line that is typed; None for Ctrl-D. What was typed before is dropped.
+
+    Raises:
+        OSError: if the terminal is gone.
+    """
+    descriptor = sys.stdin.fileno()
+    try:
+        termios.tcflush(descriptor, termios.TCIFLUSH)
+    except termios.error as error:
+        raise OSError(*error.args) from error
+    await anyio.wait_readable(descriptor)
+    typed = os.read(descriptor, 1 << 16)  # a terminal gives whole lines
+    return typed.decode(errors="replace").rstrip("\r\n") if typed else None

@@ -9,6 +9,7 @@ from typing import Final
 from quarterdeck.cli.arguments import Parser, add_home, add_json, port, whole_number
 
 SHELLS: Final = ("bash", "zsh", "fish")
+WORDS: Final = ("agents", "sessions")
 SHOWN_AS: Final = ("text", "context", "packets", "events", "state")
 FORMATS: Final = ("jsonl", "markdown", "json")
 SCOPES: Final = ("view", "prompt", "approve", "admin")
@@ -302,7 +303,12 @@ def completion_parser() -> Parser:
             ),
         ),
     )
-    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help="bash, zsh or fish")
+    parser.add_argument(
+        "shell",
+        choices=(*SHELLS, *WORDS),
+        metavar="SHELL",
+        help="bash, zsh or fish; agents and sessions print the names that the scripts ask for",
+    )
     return parser
 
 

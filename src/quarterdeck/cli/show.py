@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 import anyio
+from anyio import from_thread, to_thread
 
 from quarterdeck.cli.arguments import DONE, read
 from quarterdeck.cli.hub_http import HubApi
 from quarterdeck.cli.hub_link import Place, open_hub
-from quarterdeck.cli.hub_sessions import find_session, read_events, stored_events
+from quarterdeck.cli.hub_sessions import event_pages, find_session, read_events, stored_events
 from quarterdeck.cli.parsers import show_parser
 from quarterdeck.cli.screen import Screen
 from quarterdeck.cli.show_view import VIEWS, View, show_lines
@@ -21,7 +23,7 @@ from quarterdeck.dialects.context import ContextProjector, encode_context_event
 from quarterdeck.dialects.packets import PacketProjector
 from quarterdeck.errors import CommandFailed
 from quarterdeck.jsontext import encode_json
-from quarterdeck.protocol import initial_state, reduce, to_json
+from quarterdeck.protocol import Event, initial_state, reduce, to_json
 
 
 def run(arguments: list[str]) -> int:
@@ -63,15 +65,33 @@ async def _text(api: HubApi, session: _Session, after: int, until: int) -> None:
 
 
 async def _lines(api: HubApi, session: _Session, after: int, until: int, view: View) -> None:
-    """Show a vocabulary to people; what was told up to `after` is left out."""
+    """Show a vocabulary to people; what was told up to `after` is left out.
+
+    A log may be longer than memory: the lines are made on a thread, which asks for page after page.
+    """
     screen = Screen(sys.stdout)
     facts = {**session, "agentDefinitionId": session.get("agent")}
-    events = [event async for event in read_events(api, session["sessionId"], until=until)]
-    before = [event for event in events if event.seq <= after]
-    hidden = len(list(show_lines(facts, before, view, screen.width))) if before else 0
-    for number, line in enumerate(show_lines(facts, events, view, screen.width)):
-        if number >= hidden:
+
+    def lines(last: int) -> Iterator[str]:
+        pages = event_pages(api, session["sessionId"], until=last)
+        return show_lines(facts, _waited_for(pages), view, screen.width)
+
+    def show() -> None:
+        hidden = sum(1 for _ in lines(min(after, until))) if after > 0 else 0
+        for line in islice(lines(until), hidden, None):
             screen.line(line)
+
+    await to_thread.run_sync(show)
+
+
+def _waited_for(pages: AsyncIterator[list[Event]]) -> Iterator[Event]:
+    """Iterate over pages from a thread."""
+
+    async def following() -> list[Event] | None:
+        return await anext(pages, None)
+
+    while (page := from_thread.run(following)) is not None:
+        yield from page
 
 
 async def _events(api: HubApi, session: _Session, after: int, until: int) -> None:

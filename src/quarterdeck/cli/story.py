@@ -41,6 +41,10 @@ class SessionView(Protocol):
         """End a line that is being written."""
         ...
 
+    def question(self, question: Mapping[str, Any]) -> None:
+        """Tell programs that the agent wants something filled in."""
+        ...
+
     def result(self, result: Mapping[str, Any]) -> None:
         """Say what came of a prompt."""
         ...
@@ -70,6 +74,9 @@ class WatchedView:
     def end(self) -> None:
         self._show(self._view.end)
 
+    def question(self, question: Mapping[str, Any]) -> None:
+        self._show(lambda: self._view.question(question))
+
     def result(self, result: Mapping[str, Any]) -> None:
         self._show(lambda: self._view.result(result))
 
@@ -95,6 +102,9 @@ class JsonView:
 
     def heading(self, text: str) -> None:
         """Every event names its session."""
+
+    def question(self, question: Mapping[str, Any]) -> None:
+        self.result({"type": "question", **question})
 
     def result(self, result: Mapping[str, Any]) -> None:
         self._stream.write(encode_json(dict(result)).decode() + "\n")
@@ -163,6 +173,9 @@ class StoryView:
         words = f"{rule * 2} {shortened(text, self._screen.width - 6)} "
         self._screen.line(words.ljust(self._screen.width, rule), "strong")
         self._blank_lines = 1
+
+    def question(self, question: Mapping[str, Any]) -> None:
+        """Whoever asks people shows them the form."""
 
     def end(self) -> None:
         if self._column:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import anyio
 from anyio.abc import TaskGroup
 
-from quarterdeck.cli.answering import Desk, How, question_words
+from quarterdeck.cli.answering import Desk, How
 from quarterdeck.cli.arguments import DONE, FAILED, INTERRUPTED
 from quarterdeck.cli.hub_http import HubApi
 from quarterdeck.cli.hub_link import HubLink, Place, open_hub
@@ -87,7 +87,6 @@ class Turn:
         self._is_retelling = False
         self._is_leaving = False
         self._is_interrupted = False
-        self._declined: set[str] = set()
         self._tasks: TaskGroup | None = None
 
     @property
@@ -179,8 +178,8 @@ class Turn:
 
     def _prepare(self, client: Client) -> None:
         self._connection.follow(client, self._session_id, self._take)
-        client.elicitations.subscribe(lambda: self._look_at_questions(client))
-        self._look_at_questions(client)
+        client.elicitations.subscribe(lambda: self._look_at_forms(client))
+        self._look_at_forms(client)
 
     def _take(self, event: Event) -> None:
         self._state = reduce(self._state, event)
@@ -200,25 +199,12 @@ class Turn:
             self._is_retelling = False
         return self._is_retelling
 
-    def _look_at_questions(self, client: Client) -> None:
-        """Questions that want more than a key are for other surfaces."""
-        for asked in client.elicitations.pending:
-            if asked.session_id == self._session_id and asked.request_id not in self._declined:
-                self._declined.add(asked.request_id)
-                words = question_words(asked.request)
-                if self._errand.how == "reject" or self._connection.hub.is_embedded:
-                    self._view.note(f"the agent asks: {words}; nobody can answer that here")
-                    assert self._tasks is not None
-                    self._tasks.start_soon(self._decline, asked.request_id)
-                else:
-                    self._view.note(f"the agent asks: {words}; answer it on another device")
-
-    async def _decline(self, request_id: str) -> None:
-        try:
-            place = f"/api/elicitations/{request_id}/answer"
-            await self._connection.hub.api.post(place, {"action": "decline"})
-        except (HubDeclined, CommandFailed) as error:
-            self._view.note(str(error))
+    def _look_at_forms(self, client: Client) -> None:
+        if client.connection.status == "closed":
+            return  # what waits is not known until the next connection
+        forms = client.elicitations.pending
+        mine = [each for each in forms if each.session_id == self._session_id]
+        self._desk.on_forms({each.request_id: dict(each.request) for each in mine})
 
     # ---- the end -------------------------------------------------------------------------------
 

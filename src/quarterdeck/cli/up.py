@@ -9,7 +9,9 @@ import ssl
 import sys
 import webbrowser
 from argparse import Namespace
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -23,6 +25,7 @@ from quarterdeck.cli.hub_link import Place
 from quarterdeck.cli.hub_log import hub_logging
 from quarterdeck.cli.parsers import up_parser
 from quarterdeck.cli.printing import print_json
+from quarterdeck.cli.rereading import has_terminal, reread
 from quarterdeck.cli.screen import Screen, say
 from quarterdeck.errors import CommandFailed
 from quarterdeck.server.hub import Hub
@@ -48,8 +51,9 @@ def run(arguments: list[str]) -> int:
     if chosen is None:
         return DONE
     place = Place.of(chosen)
+    config = load_config(place.environ, place.config_file)
     options = hub_options(
-        load_config(place.environ, place.config_file),
+        config,
         home=place.home,
         environ=place.environ,
         host=chosen.host,
@@ -61,7 +65,7 @@ def run(arguments: list[str]) -> int:
     )
     check_certificate(options)
     with hub_logging(chosen.log_file):
-        return anyio.run(_up, options, chosen)
+        return anyio.run(_up, options, chosen, partial(reread, place=place, began_with=config))
 
 
 def check_certificate(options: HubOptions) -> None:
@@ -84,19 +88,28 @@ def check_certificate(options: HubOptions) -> None:
         ) from error
 
 
-async def _up(options: HubOptions, chosen: Namespace) -> int:
+async def _up(
+    options: HubOptions, chosen: Namespace, read_again: Callable[[Hub], Awaitable[None]]
+) -> int:
     async with Hub(options) as hub, serving(hub) as address:
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        with anyio.open_signal_receiver(*_SIGNALS) as signals:
+            had_terminal = has_terminal()
             invitation = await invite(hub, chosen)
             show(options.home, address.url, invitation, chosen, host=options.host)
             if chosen.open and invitation is not None:
                 await to_thread.run_sync(webbrowser.open, invitation.link)
-            number = await anext(aiter(signals))
+            async for number in signals:
+                if number != signal.SIGHUP or (had_terminal and not has_terminal()):
+                    break
+                await read_again(hub)
         # From here on a second Ctrl-C does not wait for anything.
         signal.signal(signal.SIGINT, _leave_at_once)
         say("parking the sessions; Ctrl-C again leaves at once")
     say("stopped; the sessions are kept")
     return INTERRUPTED if number == signal.SIGINT else DONE
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def _leave_at_once(_number: int, _frame: FrameType | None) -> NoReturn:

@@ -304,14 +304,10 @@ class WebSocketTransport:
                 waiting.set_result(frame.inbound_result)
         elif frame.subscription_error is not UNSET:
             self._subscription_failed(frame.subscription_error, handlers)
-        elif frame.subscription_ahead is not UNSET:
-            ahead = frame.subscription_ahead
-            told = {"from_seq": ahead.from_seq, "head": ahead.head, "reason": ahead.message}
-            logger.warning("subscription is ahead of its log", extra=told)
         elif frame.hello is not UNSET:
             self._greeted.set()
-        elif isinstance(frame.error, ErrorObject):
-            logger.warning("frame was refused", extra={"reason": frame.error.message})
+        else:
+            _warn(frame)
 
     def _answered(self, raw: Raw) -> None:
         response = _read_response(raw)
@@ -335,6 +331,16 @@ class WebSocketTransport:
         subscription = self._subscriptions.pop(failed.subscription, None)
         if subscription is not None and handlers.on_subscription_error is not None:
             handlers.on_subscription_error(subscription[0], failed.error)
+
+
+def _warn(frame: _Frame) -> None:
+    """Note what no caller waits for."""
+    if frame.subscription_ahead is not UNSET:
+        ahead = frame.subscription_ahead
+        told = {"from_seq": ahead.from_seq, "head": ahead.head, "reason": ahead.message}
+        logger.warning("subscription is ahead of its log", extra=told)
+    elif isinstance(frame.error, ErrorObject):
+        logger.warning("frame was refused", extra={"reason": frame.error.message})
 
 
 def _address(url: str) -> str:

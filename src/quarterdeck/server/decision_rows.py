@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.server.handling import Answer
-from quarterdeck.server.tables import now
+from quarterdeck.server.tables import column_of, id_of_column, now
 
 MOST_REASON: Final = 2_000
 """Characters of a reason: a few sentences, not a prompt."""
@@ -81,7 +81,7 @@ def add(connection: sqlite3.Connection, question: Question) -> None:
         " VALUES (?, ?, ?, ?, ?, 'pending', ?) ON CONFLICT (request_id) DO NOTHING",
         (
             question.request_id,
-            _plain(question.session_id),
+            None if question.session_id is None else column_of(question.session_id),
             _plain(question.agent),
             question.digest,
             _text(question.asked),
@@ -144,7 +144,8 @@ def listed(
         f"SELECT {_COLUMNS} FROM decisions WHERE (?1 IS NULL OR id < ?1)"  # noqa: S608
         " AND (?2 IS NULL OR session_id = ?2) ORDER BY id DESC LIMIT ?3"
     )
-    return [_decision(row) for row in connection.execute(query, (before, session_id, limit))]
+    session = None if session_id is None else column_of(session_id)
+    return [_decision(row) for row in connection.execute(query, (before, session, limit))]
 
 
 def _decision(row: Any) -> Decision:
@@ -152,7 +153,7 @@ def _decision(row: Any) -> Decision:
     return Decision(
         id=row_id,
         request_id=request_id,
-        session_id=session_id,
+        session_id=None if session_id is None else id_of_column(session_id),
         agent=agent,
         digest=digest,
         asked=decode_json(asked),

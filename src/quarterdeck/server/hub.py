@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,6 +27,7 @@ from quarterdeck.server.database import HubDatabase, open_database
 from quarterdeck.server.gate import GATE_TABLES, Gate
 from quarterdeck.server.guard import GateOptions
 from quarterdeck.server.home import locked_home
+from quarterdeck.server.idling import Idling
 from quarterdeck.server.keeper import Keeper
 from quarterdeck.server.keeps import Keeps
 from quarterdeck.server.known_agents import KnownAgents
@@ -35,6 +37,7 @@ from quarterdeck.server.push import Pushes, PushOptions
 from quarterdeck.server.push_crypto import push_key
 from quarterdeck.server.push_rows import PUSH_TABLES
 from quarterdeck.server.queue import PromptQueue
+from quarterdeck.server.retention import keep_tidy
 from quarterdeck.server.secrets import owner_token
 from quarterdeck.server.tables import CORE_TABLES
 from quarterdeck.server.watch import Watch
@@ -56,6 +59,7 @@ class Hub:
     keeper: Keeper
     keeps: Keeps
     prompts: PromptQueue
+    idling: Idling
     approvals: Approvals
     library: Library
     pushes: Pushes
@@ -96,6 +100,22 @@ class Hub:
             self._unfollow()
         return await self._stack.__aexit__(kind, error, traceback)
 
+    def reconfigure(self, options: HubOptions) -> None:
+        """Take over what can change while a hub runs; the rest of `options` is not looked at.
+
+        Agents that run go on as they were started; those that are started later are as it is said
+        now. New rules also decide what waits already.
+        """
+        self.options = replace(
+            self.options,
+            agents=options.agents,
+            policy=options.policy,
+            idle_agent_minutes=options.idle_agent_minutes,
+            retention=options.retention,
+        )
+        self.keeper.known.configure(options.agents)
+        self.approvals.set_policy(options.policy)
+
     def before_end(self, leave: Callable[[], None]) -> None:
         """Call `leave` when whoever serves this hub is about to end."""
         self._leavers.append(leave)
@@ -118,6 +138,9 @@ class Hub:
         self.keeper = Keeper(self.host, self.database, known, self.watch, self.library)
         self.keeps = Keeps(self.host, self.keeper, self.library)
         self.prompts = PromptQueue(self.host, self.database, self.keeper, self.watch)
+        self.idling = Idling(
+            self.host, self.keeper, self.prompts, lambda: self.options.idle_agent_minutes
+        )
         self.approvals = Approvals(self.host, self.database, self.keeper, options.policy)
         self.pushes = self._pushes(home)
         tasks = await stack.enter_async_context(background_tasks())
@@ -128,6 +151,8 @@ class Hub:
         self.pushes.start(tasks)
         self._unfollow = self.host.subscribe(None, 0, self._on_event)
         await self.prompts.start(tasks)
+        tasks.start_soon(self.idling.run)
+        tasks.start_soon(keep_tidy, self.database, lambda: self.options.retention)
 
     def _pushes(self, home: Path) -> Pushes:
         origin = self.gate.public_origin

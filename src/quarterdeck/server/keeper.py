@@ -7,7 +7,7 @@ its environment (INV-7): one that had some cannot be started again by the hub al
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import anyio
@@ -67,6 +67,8 @@ class Keeper:
         self._names: dict[str, str] = {}  # definition ids by agent ids
         self._stored: dict[str, dict[str, Any]] = {}  # definitions that were started by command
         self._shared: dict[str, _Shared] = {}
+        self._uses: dict[str, int] = {}  # how often somebody wanted an agent
+        self._leaving: dict[str, str] = {}  # definition ids of agents that are being stopped
         self._tasks: TaskGroup | None = None
 
     async def start(self, tasks: TaskGroup) -> None:
@@ -113,6 +115,36 @@ class Keeper:
     async def dispose(self, agent_id: str) -> None:
         await self._host.dispose_agent(agent_id)
         self._names.pop(agent_id, None)
+        self._uses.pop(agent_id, None)
+
+    # ---- agents that rest ----------------------------------------------------------------------
+
+    def uses(self, agent_id: str) -> int:
+        """Return a number that grows whenever somebody wants this agent."""
+        return self._uses.get(agent_id, 0)
+
+    def can_come_back(
+        self, agent: AgentSnapshotWire, sessions: Sequence[SessionSnapshotWire]
+    ) -> bool:
+        """Tell whether an agent can be stopped without a loss to its sessions."""
+        name = self._names.get(agent.agent_id)
+        if name is None or not (can_resume(agent) or can_load(agent)):
+            return False
+        stored = self._stored.get(name)
+        is_known = name in self.known or (stored is not None and not stored["envNames"])
+        servers = [
+            each for session in sessions if session.mcp_servers for each in session.mcp_servers
+        ]
+        return is_known and not any(map(_lacks_secrets, servers))
+
+    async def rest(self, agent_id: str) -> None:
+        """Stop an agent; whoever wants it meanwhile waits, and gets another."""
+        self._leaving[agent_id] = self._names.get(agent_id, "")
+        try:
+            await self.dispose(agent_id)
+        finally:
+            del self._leaving[agent_id]
+            self._watch.look()
 
     async def _remember(self, definition: AgentDefinition) -> None:
         kept: dict[str, Any] = {
@@ -149,9 +181,11 @@ class Keeper:
         )
 
     async def _running(self, name: str, definition: AgentDefinition) -> AgentSnapshotWire:
+        await self._watch.until(lambda: name not in self._leaving.values())
         for agent_id in [each for each, of in self._names.items() if of == name]:
             agent = await self._settled_agent(agent_id)
             if agent is not None and agent.status == "ready":
+                self._uses[agent_id] = self.uses(agent_id) + 1
                 return agent
             await self.dispose(agent_id)
         return await self._spawned(definition)
@@ -200,6 +234,8 @@ class Keeper:
         """
         session = await self._settled_session(session_id)
         if session.status in _WORKING:
+            if session.agent_id is not UNSET:
+                self._uses[session.agent_id] = self.uses(session.agent_id) + 1
             return session
         if session.status != "disconnected":
             raise _closed(session)
@@ -209,7 +245,9 @@ class Keeper:
     async def _settled_session(self, session_id: str) -> SessionSnapshotWire:
         def is_settled() -> bool:
             session = self._host.get_session(session_id)
-            return session is None or session.status not in ("creating", "resuming")
+            if session is None or session.agent_id in self._leaving:
+                return session is None
+            return session.status not in ("creating", "resuming")
 
         with anyio.move_on_after(SETTLING_SECONDS):
             await self._watch.until(is_settled)

@@ -58,6 +58,10 @@ class KnownAgents:
         self._configured = dict(configured)
         self._path = environ.get("PATH")
 
+    def configure(self, configured: Mapping[str, AgentSettings]) -> None:
+        """Know other configured agents from now on."""
+        self._configured = dict(configured)
+
     def __contains__(self, name: str) -> bool:
         return name in self._configured or name == DEMO or name in WELL_KNOWN
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from quarterdeck.dialects.context import PolicyRules
 from quarterdeck.server.listening import DEFAULT_PORT, LOOPBACK, Listening
+from quarterdeck.server.retention import Retention
 
 
 class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -76,6 +77,10 @@ class HubOptions:
     """Whether the log also survives a power cut, for an fsync per commit."""
     push_services: tuple[str, ...] = ()
     """Origins of push services of your own, which need not be at a public address."""
+    idle_agent_minutes: float = 0.0
+    """After which an agent that does nothing is stopped until it is needed; 0 lets it run."""
+    retention: Retention = field(default_factory=Retention)
+    """How long hub.db keeps what is over."""
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Where agents are looked for: PATH."""
 

@@ -19,7 +19,7 @@ from quarterdeck.errors import RequestRefused
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.server.handling import Answer
 from quarterdeck.server.refusals import not_found
-from quarterdeck.server.tables import now
+from quarterdeck.server.tables import column_of, id_of_column, now
 
 PromptState: TypeAlias = Literal["queued", "running", "done", "failed", "cancelled", "interrupted"]
 PromptMode: TypeAlias = Literal["queue", "interrupt"]
@@ -76,7 +76,7 @@ def digest_of(blocks: Sequence[Any], mode: PromptMode) -> bytes:
 
 def find(connection: sqlite3.Connection, session_id: str, key: str) -> Row | None:
     query = f"SELECT {_COLUMNS} FROM prompts WHERE session_id = ? AND key = ?"  # noqa: S608
-    return _row(connection.execute(query, (session_id, key)).fetchone())
+    return _row(connection.execute(query, (column_of(session_id), key)).fetchone())
 
 
 def get(connection: sqlite3.Connection, session_id: str, key: str) -> Row:
@@ -96,7 +96,8 @@ def add(
 ) -> Row:
     """Put a new prompt at its place."""
     waiting = connection.execute(
-        "SELECT count(*) FROM prompts WHERE session_id = ? AND state = 'queued'", (session_id,)
+        "SELECT count(*) FROM prompts WHERE session_id = ? AND state = 'queued'",
+        (column_of(session_id),),
     ).fetchone()[0]
     if waiting >= MOST_QUEUED:
         message = f"{waiting} prompts are waiting in this session; wait, or cancel some"
@@ -106,7 +107,7 @@ def add(
         "INSERT INTO prompts (session_id, key, digest, blocks, is_urgent, state, by, created_at,"
         " updated_at) VALUES (?, ?, ?, ?, ?, 'queued', ?, ?, ?)",
         (
-            session_id,
+            column_of(session_id),
             key,
             digest_of(blocks, mode),
             _text(blocks),
@@ -131,7 +132,8 @@ def repeated(
         RequestRefused: if it was another one.
     """
     known = connection.execute(
-        "SELECT digest FROM prompts WHERE session_id = ? AND key = ?", (session_id, key)
+        "SELECT digest FROM prompts WHERE session_id = ? AND key = ?",
+        (column_of(session_id), key),
     ).fetchone()
     if known is None:
         return None
@@ -160,7 +162,7 @@ def _change_queued(
         f"UPDATE prompts SET {change}, updated_at = ?"  # noqa: S608 - one of ours
         " WHERE session_id = ? AND key = ? AND state = 'queued'"
     )
-    if connection.execute(query, (value, now(), session_id, key)).rowcount == 1:
+    if connection.execute(query, (value, now(), column_of(session_id), key)).rowcount == 1:
         return
     state = get(connection, session_id, key).entry.state
     remedy = "cancel the turn instead" if state == "running" else "send a new one"
@@ -174,7 +176,7 @@ def listed(connection: sqlite3.Connection, session_id: str, limit: int) -> list[
         " ORDER BY id DESC LIMIT ?) ORDER BY state = 'queued', is_urgent * (state = 'queued') DESC,"
         " id"
     )
-    rows = connection.execute(query, (session_id, limit)).fetchall()
+    rows = connection.execute(query, (column_of(session_id), limit)).fetchall()
     return [row.entry for each in rows if (row := _row(each)) is not None]
 
 
@@ -183,7 +185,7 @@ def next_queued(connection: sqlite3.Connection, session_id: str) -> Row | None:
         f"SELECT {_COLUMNS} FROM prompts WHERE session_id = ? AND state = 'queued'"  # noqa: S608
         f" {_ORDER} LIMIT 1"
     )
-    return _row(connection.execute(query, (session_id,)).fetchone())
+    return _row(connection.execute(query, (column_of(session_id),)).fetchone())
 
 
 def begin(connection: sqlite3.Connection, row_id: int, after_seq: int) -> Row | None:
@@ -233,7 +235,7 @@ def cancel_all(connection: sqlite3.Connection, session_id: str, error: PromptErr
     connection.execute(
         "UPDATE prompts SET state = 'cancelled', error = ?, updated_at = ?"
         " WHERE session_id = ? AND state = 'queued'",
-        (_text(error), now(), session_id),
+        (_text(error), now(), column_of(session_id)),
     )
 
 
@@ -249,7 +251,7 @@ def left_running(connection: sqlite3.Connection) -> list[tuple[Row, int]]:
 
 def waiting_sessions(connection: sqlite3.Connection) -> list[str]:
     query = "SELECT DISTINCT session_id FROM prompts WHERE state = 'queued'"
-    return [session_id for (session_id,) in connection.execute(query)]
+    return [id_of_column(column) for (column,) in connection.execute(query)]
 
 
 def count_queued(connection: sqlite3.Connection) -> int:
@@ -264,7 +266,7 @@ def _row(columns: Any) -> Row | None:
     row_id, session_id, key, blocks, is_urgent, state, seq, stop, error, by, *times = columns
     entry = PromptEntry(
         key=key,
-        session_id=session_id,
+        session_id=id_of_column(session_id),
         state=state,
         mode="interrupt" if is_urgent else "queue",
         prompt=decode_json(blocks),

@@ -138,6 +138,10 @@ class PromptQueue:
         )
         return row.entry
 
+    def is_busy(self, session_id: str) -> bool:
+        """Tell whether a prompt of this session runs, or is about to."""
+        return session_id in self._awake or session_id in self._running
+
     async def length(self) -> int:
         return await self._database.read(rows.count_queued)
 

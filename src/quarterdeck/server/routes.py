@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router, WebSocketRoute
 from starlette.types import Receive, Scope as AsgiScope, Send
 
+from quarterdeck.client import id_of_segment
 from quarterdeck.jsontext import encode_json
 from quarterdeck.server.device import SCOPE_KEY, Device, Scope
 
@@ -83,7 +84,7 @@ class _scoped:  # noqa: N801 - used as a function; Starlette takes a function fo
         wanted = self._endpoint.scope
         device: Device | None = scope.get(SCOPE_KEY)
         if wanted is None or (device is not None and device.may(wanted)):
-            await self._endpoint.app(scope, receive, send)
+            await _addressed(self._endpoint.app, scope, receive, send)
             return
         status = 401 if device is None else 403
         message = (
@@ -111,6 +112,20 @@ class _by_method:  # noqa: N801 - as `_scoped`
         response = refusal(405, "quarterdeck/invalid", message)
         response.headers["allow"] = self._allowed
         await response(scope, receive, send)
+
+
+async def _addressed(app: Asgi, scope: AsgiScope, receive: Receive, send: Send) -> None:
+    """Call an application with the ids that the path's segments stand for."""
+    given: dict[str, str] = scope.get("path_params", {})
+    ids = {name: id_of_segment(segment) for name, segment in given.items()}
+    wrong = next((given[name] for name, each in ids.items() if each is None), None)
+    if wrong is not None:
+        message = f"{wrong!r} is no id: what begins with ~ goes on with the base64url of one"
+        response = refusal(400, "quarterdeck/invalid", message)
+        await send_refusal(response, scope, receive, send)
+        return
+    scope["path_params"] = ids
+    await app(scope, receive, send)
 
 
 _CODES = {401: "quarterdeck/unauthorized", 403: "quarterdeck/forbidden"}

@@ -143,7 +143,11 @@ def _crooked(head: Head) -> Refused | None:
         and _CROOKED_PATH.search(head.path) is None
         and _CROOKED_RAW.search(head.raw_path) is None
     )
-    return None if is_straight else _invalid("the path is not plain; send it without detours")
+    message = (
+        "the path is not plain; send it without detours, and an id with a slash, dots alone or a"
+        " control character as ~ and its base64url"
+    )
+    return None if is_straight else _invalid(message)
 
 
 def _foreign(head: Head, found: Mapping[bytes, str], site: Site) -> Refused | None:

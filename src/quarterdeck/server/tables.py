@@ -14,6 +14,19 @@ def now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()) + "Z"
 
 
+def column_of(session_id: str) -> str | bytes:
+    """Return an id as a column; agents choose ids, and half a surrogate pair is no text."""
+    try:
+        session_id.encode()
+    except UnicodeEncodeError:
+        return session_id.encode("utf-8", "surrogatepass")
+    return session_id
+
+
+def id_of_column(column: str | bytes) -> str:
+    return column if isinstance(column, str) else column.decode("utf-8", "surrogatepass")
+
+
 def _agents(connection: sqlite3.Connection) -> None:
     connection.execute(
         "CREATE TABLE agents (name TEXT PRIMARY KEY, definition TEXT NOT NULL,"

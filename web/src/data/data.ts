@@ -1,6 +1,7 @@
 // Everything put together: one connection, one outbox, the lists, and the sessions that are open.
 import { computed, effect, signal } from '@preact/signals-core'
 import type { ContentBlock, JsonObject } from '../protocol/types.ts'
+import { segment } from './address.ts'
 import { lookAhead } from './ahead.ts'
 import { Api, type ApiOptions } from './api.ts'
 import { StoredDraft } from './drafts.ts'
@@ -124,7 +125,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
     return view
   }
 
-  const session = (id: string, rest = '') => `/api/sessions/${encodeURIComponent(id)}${rest}`
+  const session = (id: string, rest = '') => `/api/sessions/${segment(id)}${rest}`
   const about = (sessionId: string, target: string | null = null) => ({ sessionId, target })
 
   async function outcomeOf<T, U>(

@@ -5,6 +5,7 @@
 import { computed, signal, type ReadonlySignal, type Signal } from '@preact/signals-core'
 import { initialState } from '../protocol/reduce.ts'
 import type { LogEvent, SessionState } from '../protocol/types.ts'
+import { segment } from './address.ts'
 import type { Api } from './api.ts'
 import type { StoredDraft } from './drafts.ts'
 import type { Clock, SessionListener, Stream } from './stream.ts'
@@ -245,7 +246,7 @@ export class OpenSession implements SessionView, SessionListener {
   }
 
   #path(rest: string): string {
-    return `/api/sessions/${encodeURIComponent(this.sessionId)}${rest}`
+    return `/api/sessions/${segment(this.sessionId)}${rest}`
   }
 }
 

@@ -111,7 +111,13 @@ from quarterdeck.dialects.context.filters import (
     EventFilter,
     events_by_prefix,
 )
-from quarterdeck.dialects.context.forms import PendingQuestion, Question, questions_of, response_to
+from quarterdeck.dialects.context.forms import (
+    PendingQuestion,
+    Question,
+    every_question_of,
+    questions_of,
+    response_to,
+)
 from quarterdeck.dialects.context.inspection import (
     InspectedCall,
     inspect_call,
@@ -364,6 +370,7 @@ __all__ = [
     "describe_tool_call",
     "encode_context_event",
     "events_by_prefix",
+    "every_question_of",
     "inspect_call",
     "parse_call",
     "parse_command_line",

@@ -34,6 +34,8 @@ class Question(NamedTuple):
     is_required: bool = True
     options: tuple[str, ...] | None = None
     default: str | None = None
+    label: str = ""
+    """The field's own words, without those of the form."""
 
 
 class PendingQuestion(NamedTuple):
@@ -45,12 +47,17 @@ class PendingQuestion(NamedTuple):
 
 def questions_of(request_id: str, request: Mapping[str, Any]) -> tuple[Question, ...]:
     """Return what has to be answered so that a request is."""
+    questions = every_question_of(request_id, request)
+    return tuple(each for each in questions if each.is_required) or questions
+
+
+def every_question_of(request_id: str, request: Mapping[str, Any]) -> tuple[Question, ...]:
+    """Return all that can be answered: also fields that may be left out."""
     message = _text(request.get("message")) or "The agent asks for your consent."
     fields = {} if request.get("mode") == "url" else _fields(request)
     if not fields:
         return (Question(request_id, message, options=CONSENT),)
     required = _required(request)
-    asked = [name for name in fields if name in required] or list(fields)
     if len(fields) == 1:
         ((name, schema),) = fields.items()
         text = "\n".join(part for part in (message, _text(schema.get("description"))) if part)
@@ -63,7 +70,7 @@ def questions_of(request_id: str, request: Mapping[str, Any]) -> tuple[Question,
             fields[name],
             is_required=name in required,
         )
-        for name in asked
+        for name in fields
     )
 
 
@@ -116,7 +123,8 @@ def _question(
     choices = _choices(schema)
     options = tuple(choices) or (("yes", "no") if schema.get("type") == "boolean" else None)
     default = _default(schema, choices)
-    return Question(question_id, text, name, schema, is_required, options, default)
+    label = _label(name, schema)
+    return Question(question_id, text, name, schema, is_required, options, default, label)
 
 
 def _choices(schema: Mapping[str, Any]) -> dict[str, str]:
