@@ -27,6 +27,7 @@ export function useInert(subject: string): boolean {
 type Press = {
   isArmed: boolean
   isHeld: boolean
+  'aria-disabled': boolean
   onPointerDown: () => void
   onPointerUp: () => void
   onPointerLeave: () => void
@@ -39,11 +40,15 @@ export function usePress(act: () => void, isGrave: boolean, isInert: boolean): P
   const [isHeld, setHeld] = useState(false)
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined)
   const wasHeld = useRef(false)
-  const armedAt = useRef(0)
+  const [isTooSoon, setTooSoon] = useState(false)
   useEffect(() => {
     if (!isArmed) return undefined
+    const apart = setTimeout(() => setTooSoon(false), APART_MILLISECONDS)
     const expiry = setTimeout(() => setArmed(false), ARMED_MILLISECONDS)
-    return () => clearTimeout(expiry)
+    return () => {
+      clearTimeout(apart)
+      clearTimeout(expiry)
+    }
   }, [isArmed])
   useEffect(() => () => clearTimeout(timer.current), [])
   const release = (): void => {
@@ -53,6 +58,7 @@ export function usePress(act: () => void, isGrave: boolean, isInert: boolean): P
   return {
     isArmed,
     isHeld,
+    'aria-disabled': isInert || isTooSoon,
     onPointerDown: () => {
       wasHeld.current = false
       if (!isGrave || isInert) return
@@ -69,9 +75,9 @@ export function usePress(act: () => void, isGrave: boolean, isInert: boolean): P
       if (isInert || wasHeld.current) return
       if (!isGrave) act()
       else if (!isArmed) {
-        armedAt.current = performance.now()
+        setTooSoon(true) // no stray double tap
         setArmed(true)
-      } else if (performance.now() - armedAt.current >= APART_MILLISECONDS) act() // no stray double tap
+      } else if (!isTooSoon) act()
     },
   }
 }

@@ -72,9 +72,9 @@ function Reply({ item }: { item: QuestionItem }): JSX.Element {
     <>
       {item.answer?.refusal == null ? null : <p class="note bad">{item.answer.refusal.message}</p>}
       {item.request['mode'] === 'url' ? (
-        <PageReply item={item} onAccept={accept} onDecline={decline} />
+        <PageReply item={item} isInert={isInert} onAccept={accept} onDecline={decline} />
       ) : (
-        <FormReply item={item} onAccept={accept} onDecline={decline} />
+        <FormReply item={item} isInert={isInert} onAccept={accept} onDecline={decline} />
       )}
     </>
   )
@@ -82,11 +82,12 @@ function Reply({ item }: { item: QuestionItem }): JSX.Element {
 
 type ReplyProps = {
   item: QuestionItem
+  isInert: boolean
   onAccept: (content?: JsonObject) => void
   onDecline: () => void
 }
 
-function PageReply({ item, onAccept, onDecline }: ReplyProps): JSX.Element {
+function PageReply({ item, isInert, onAccept, onDecline }: ReplyProps): JSX.Element {
   const address = String(item.request['url'] ?? '')
   const goal = target(address)
   return (
@@ -103,10 +104,15 @@ function PageReply({ item, onAccept, onDecline }: ReplyProps): JSX.Element {
         </p>
       )}
       <div class="answer-row">
-        <button type="button" class="button plain" onClick={onDecline}>
+        <button type="button" class="button plain" aria-disabled={isInert} onClick={onDecline}>
           Decline
         </button>
-        <button type="button" class="button primary" onClick={() => onAccept()}>
+        <button
+          type="button"
+          class="button primary"
+          aria-disabled={isInert}
+          onClick={() => onAccept()}
+        >
           I have done it
         </button>
       </div>
@@ -114,7 +120,7 @@ function PageReply({ item, onAccept, onDecline }: ReplyProps): JSX.Element {
   )
 }
 
-function FormReply({ item, onAccept, onDecline }: ReplyProps): JSX.Element {
+function FormReply({ item, isInert, onAccept, onDecline }: ReplyProps): JSX.Element {
   const fields = fieldsOf(item.request['requestedSchema'])
   const [problems, setProblems] = useState<Record<string, string>>({})
   const prefix = useId()
@@ -138,10 +144,10 @@ function FormReply({ item, onAccept, onDecline }: ReplyProps): JSX.Element {
         />
       ))}
       <div class="answer-row">
-        <button type="button" class="button plain" onClick={onDecline}>
+        <button type="button" class="button plain" aria-disabled={isInert} onClick={onDecline}>
           Decline
         </button>
-        <button type="submit" class="button primary">
+        <button type="submit" class="button primary" aria-disabled={isInert}>
           Send
         </button>
       </div>
