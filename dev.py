@@ -229,23 +229,38 @@ def only_one() -> Iterator[None]:
 
 
 def setup() -> None:
-    sources = (PYPROJECT, CONSTRAINTS, ROOT / "src/quarterdeck/_version.py")
-    packages = digest(*(path.read_text(encoding="utf-8") for path in sources))
     peers = digest(PEER_PACKAGES.read_text(encoding="utf-8"))
-
-    def is_installed() -> bool:
-        # The link's target is gone when the Python it was made with has been removed.
-        return (BIN / "python").exists() and is_stamped(VENV, packages)
-
-    if not (is_installed() and is_stamped(PEERS, peers)):
+    if not (is_installed("dev") and is_stamped(PEERS, peers)):
         say("setting up .venv and .peers; a minute or two, the first time only")
         with only_one():
-            if not is_installed():
-                install_packages(packages)
+            install_packages("dev")
             if not is_stamped(PEERS, peers):
                 install_peers(peers)
+    build_page()
+
+
+def setup_hub() -> None:
+    """Install what the hub itself needs: who wants to see it waits for no tools of ours."""
+    if not (is_installed("fast") or is_installed("dev")):
+        say("setting up .venv; less than a minute, the first time only")
+        with only_one():
+            install_packages("fast")
+    build_page()
+
+
+def build_page() -> None:
     with only_one():
         run(PAGE_COMMAND, "the page of the hub was not built; see above")
+
+
+def packages_stamp(extra: str) -> str:
+    sources = (PYPROJECT, CONSTRAINTS, ROOT / "src/quarterdeck/_version.py")
+    return digest(extra, *(path.read_text(encoding="utf-8") for path in sources))
+
+
+def is_installed(extra: str) -> bool:
+    # The link's target is gone when the Python it was made with has been removed.
+    return (BIN / "python").exists() and is_stamped(VENV, packages_stamp(extra))
 
 
 def is_usable_venv() -> bool:
@@ -261,18 +276,21 @@ def is_usable_venv() -> bool:
     return is_ours and os.access(BIN / "python", os.X_OK)
 
 
-def install_packages(stamp: str) -> None:
+def install_packages(extra: str) -> None:
+    """Install ourselves with an extra of pyproject.toml, unless that was done."""
+    if is_installed(extra):
+        return
     try:
         tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))
     except ValueError as error:
         stop(f"{PYPROJECT} is not TOML: {error}; mend it and run it again")
     if not is_usable_venv():
         create_venv()
-    command = ("python", "-m", "pip", "install", "-qq", "--editable", ".[dev]")
+    command = ("python", "-m", "pip", "install", "-qq", "--editable", f".[{extra}]")
     complaints = complaints_of(command)
     if complaints is not None:
         stop(f"pip could not install the packages; {pip_advice(complaints)}")
-    write_stamp(VENV, stamp)
+    write_stamp(VENV, packages_stamp(extra))
 
 
 def pip_advice(complaints: str) -> str:
@@ -324,7 +342,7 @@ def find_npm() -> tuple[str, dict[str, str]]:
 
 
 def demo(*arguments: str) -> None:
-    setup()
+    setup_hub()
     run(("quarterdeck", "demo", *arguments), "see above")
 
 

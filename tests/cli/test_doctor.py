@@ -156,3 +156,13 @@ def test_a_running_hub_is_found_and_a_dead_one_is_not(tmp_path: Path) -> None:
         hub.process.wait(60)
     dead = {check["name"]: check for check in desk.json("doctor")["checks"]}
     assert "not running" in dead["hub"]["found"]
+
+
+def test_keys_that_agents_do_not_get_are_named_without_their_values(tmp_path: Path) -> None:
+    config = tmp_path / "hub.toml"
+    config.write_text('[environment]\npass_env = ["SHARED_*"]\n', encoding="utf-8")
+    keys = {"MY_API_KEY": "of mine", "SHARED_TOKEN": "of all"}
+    checks = examine({**environ(tmp_path), **keys}, tmp_path / "data", config)
+    (check,) = (each for each in checks if each.name == "environment")
+    assert check.found == "only agents they belong to get MY_API_KEY"
+    assert "pass_env" in check.remedy

@@ -25,6 +25,19 @@ def test_the_documented_example_is_valid_and_shows_the_defaults() -> None:
     assert [rule.decision for rule in config.policy.rule] == ["allow", "deny"]
 
 
+def test_what_is_said_of_notifications_and_the_environment_reaches_the_hub(tmp_path: Path) -> None:
+    text = (
+        "[push]\nservices = ['https://push.example']\n"
+        "[environment]\npass_env = ['GITHUB_TOKEN']\n[devices]\nunused_days = 7\n"
+        "[agents.x]\ncommand = 'x'\npass_env = ['AWS_*']\n"
+    )
+    options = hub_options(parse_config(text, "x"), home=tmp_path, environ={})
+    assert options.push_services == ("https://push.example",)
+    assert options.pass_env == ("GITHUB_TOKEN",)
+    assert options.device_unused_seconds == 7 * 86_400
+    assert options.agents["x"].pass_env == ("AWS_*",)
+
+
 def test_the_documented_example_shows_every_key() -> None:
     text = EXAMPLE.read_text(encoding="utf-8")
     shown = set(re.findall(r"^#? ?(\w+) =", text, re.MULTILINE))
@@ -37,6 +50,8 @@ def test_the_documented_example_shows_every_key() -> None:
         config.push,
         config.sessions,
         config.retention,
+        config.environment,
+        config.devices,
     ):
         assert set(section.__struct_fields__) <= shown | {"rule"}, section
 
@@ -63,6 +78,7 @@ def test_the_documented_example_shows_every_key() -> None:
             "line 2: retention.prompts_days is -1.0; it is a number",
         ),
         ("[sessions]\nidle_agent_minutes = nan", "line 2: sessions.idle_agent_minutes is nan"),
+        ("[devices]\nunused_days = -1", "line 2: devices.unused_days is below 0"),
         ("[policy]\nrule = 3", "line 2: policy.rule must be tables: [[policy.rule]]"),
         ("[policy]\nreads = true", "line 2: policy.reads is not known; there are rule"),
         (

@@ -10,8 +10,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from quarterdeck.cli.hub_link import running_hub
+from quarterdeck.cli.hub_link import HubLink, Place, open_hub, running_hub
 from quarterdeck.errors import HubRefused
+from quarterdeck.server import Hub, HubOptions, serving
 from quarterdeck.server.home import locked_home
 
 pytestmark = pytest.mark.anyio
@@ -42,3 +43,28 @@ def test_a_directory_that_another_command_uses_is_said_to_be_that(tmp_path: Path
         locked_home(home),
     ):
         raise AssertionError
+
+
+async def test_a_hub_that_is_about_to_listen_is_waited_for(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    found: list[HubLink] = []
+
+    async def command() -> None:
+        async with open_hub(Place(home=home, environ={})) as link:
+            found.append(link)
+
+    async with Hub(HubOptions(home=home, port=0)) as hub, anyio.create_task_group() as tasks:
+        tasks.start_soon(command)
+        await anyio.wait_all_tasks_blocked()  # it has seen that the directory is taken
+        async with serving(hub) as address:
+            with anyio.fail_after(30):
+                while not found:  # noqa: ASYNC110 - a list has no event
+                    await anyio.sleep(0.01)
+            assert found[0].url == address.url
+
+
+async def test_a_command_that_never_listens_is_not_waited_for_long(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with locked_home(home), pytest.raises(HubRefused, match="another command is using"):
+        async with open_hub(Place(home=home, environ={})):
+            raise AssertionError

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 VARIABLE: Final = "QUARTERDECK_REAL_AGENTS"
 Files = Mapping[str, Any]
@@ -17,8 +17,9 @@ Files = Mapping[str, Any]
 class RealAgent:
     name: str
     package: str
-    """Of npm, with its version."""
+    """With its version."""
     program: str
+    registry: Literal["npm", "pypi"] = "npm"
     args: tuple[str, ...] = ()
     environ: Callable[[str], Mapping[str, str]] = lambda url: {}
     """What it needs of the environment, given the address of the model server."""
@@ -31,11 +32,15 @@ class RealAgent:
 
     def command(self, folder: Path) -> Path:
         """Return its program in the folder of agents."""
-        return folder / self.name / "node_modules" / self.program
+        place = "node_modules" if self.registry == "npm" else "bin"
+        return folder / self.name / place / self.program
 
     def installation(self, folder: Path) -> str:
         """Return what installs it."""
-        return f"npm install --prefix {folder / self.name} {self.package}"
+        place = folder / self.name
+        if self.registry == "npm":
+            return f"npm install --prefix {place} {self.package}"
+        return f"python3 -m venv {place} && {place}/bin/pip install {self.package}"
 
     def configuration(self, folder: Path, url: str) -> str:
         """Return its part of hub.toml."""
@@ -140,6 +145,27 @@ def _opencode_config(url: str) -> Any:
     }
 
 
+def _vibe_config(url: str) -> str:
+    return f"""\
+active_model = "fake"
+enable_telemetry = false
+enable_update_checks = false
+enable_auto_update = false
+[[providers]]
+name = "fakeprov"
+api_base = "{url}/v1"
+api_key_env_var = "MISTRAL_API_KEY"
+backend = "generic"
+[[models]]
+name = "fake-model"
+provider = "fakeprov"
+alias = "fake"
+temperature = 0.2
+input_price = 0.4
+output_price = 2.0
+"""
+
+
 AGENTS: Final = (
     RealAgent(
         name="goose",
@@ -184,5 +210,13 @@ AGENTS: Final = (
             "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
         },
         files=lambda url: {".config/opencode/opencode.json": _opencode_config(url)},
+    ),
+    RealAgent(
+        name="vibe",
+        package="mistral-vibe==3.0.2",
+        program="vibe-acp",
+        registry="pypi",
+        environ=lambda url: {"MISTRAL_API_KEY": "fake"},
+        files=lambda url: {".vibe/config.toml": _vibe_config(url)},
     ),
 )

@@ -13,7 +13,8 @@ import anyio
 import uvicorn
 from anyio.abc import SocketStream
 
-from quarterdeck.server.bounded import uvicorn_settings
+from quarterdeck.server.bounded import BoundedServer, uvicorn_settings
+from quarterdeck.server.doorway import Room
 from quarterdeck.server.listening import Listening
 from quarterdeck.server.routes import Asgi
 
@@ -181,7 +182,11 @@ def request(first: str, *lines: str, host: str | None) -> bytes:
 
 @asynccontextmanager
 async def serving(
-    make_app: Callable[[int], Asgi], parser: Parser, listening: Listening = LOOPBACK
+    make_app: Callable[[int], Asgi],
+    parser: Parser,
+    listening: Listening = LOOPBACK,
+    *,
+    room: Room | None = None,
 ) -> AsyncIterator[Served]:
     """Serve what `make_app` makes for a port, in this process."""
     with socket.socket() as listener:
@@ -189,10 +194,10 @@ async def serving(
         listener.bind(("127.0.0.1", 0))
         listener.listen(256)
         port = listener.getsockname()[1]
-        settings = uvicorn_settings(replace(listening, port=port), parser)
+        settings = uvicorn_settings(replace(listening, port=port), parser, room=room)
         config = uvicorn.Config(make_app(port), **settings, timeout_graceful_shutdown=2)
         config.load()
-        server = uvicorn.Server(config)
+        server = BoundedServer(config)
         server.lifespan = config.lifespan_class(config)
         # Without its main loop, which looks only ten times a second whether it is to end.
         await server.on_tick(0)

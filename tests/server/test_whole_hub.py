@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from starlette.types import Receive, Scope as AsgiScope, Send
 
+from quarterdeck.bridge import acp_endpoints
 from quarterdeck.server import Hub, hub_endpoints
 from quarterdeck.server.device import SCOPES
 from quarterdeck.server.routes import Asgi, Endpoint, make_router
@@ -48,7 +49,7 @@ class Fort:
 
 @asynccontextmanager
 async def fort(home: Path, parser: Parser) -> AsyncIterator[Fort]:
-    async with Hub(options(home, mine=scripted(ASK))) as hub:
+    async with Hub(options(home, mine=scripted(ASK)), parts=(acp_endpoints,)) as hub:
         reached: list[str] = []
         endpoints = hub_endpoints(hub)
         watched = [replace(each, app=_watched(each, reached)) for each in endpoints]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Final
+from typing import Final, Protocol
 
 import anyio
 
@@ -24,6 +24,24 @@ CLOSE_SECONDS: Final = 10.0
 """How long all sessions of a client together may take to be closed."""
 
 logger = logging.getLogger(__name__)
+
+
+class Serving(Protocol):
+    """What a transport needs: somebody who converses with a client."""
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Keep open what all clients share."""
+        ...
+
+    def converse(
+        self,
+        transport: ByteTransport,
+        options: ConnectionOptions | None = None,
+        *,
+        max_sessions: int | None = None,
+    ) -> AbstractAsyncContextManager[Connection]:
+        """Serve one client until the body ends."""
+        ...
 
 
 class AgentServer:

@@ -23,6 +23,8 @@ from urllib.parse import quote
 from quarterdeck._version import __version__
 from quarterdeck.cli.hub_config import HubConfig, config_path, load_config
 from quarterdeck.errors import SettingsInvalid
+from quarterdeck.protocol import AgentDefinition
+from quarterdeck.server.environment import Environment
 
 Status = Literal["ok", "warn", "fail"]
 
@@ -278,6 +280,17 @@ def check_node(patient: Patient) -> Iterator[Check]:
     yield Check(name="node", status="ok", found=f"node {told}, {npx}")
 
 
+def check_environment(patient: Patient) -> Iterator[Check]:
+    config = patient.config or HubConfig()
+    named = [*config.environment.pass_env, *(n for a in config.agents.values() for n in a.pass_env)]
+    withheld = Environment(patient.environ, everybody=named).withheld(AgentDefinition("", "-"))
+    found = "nothing that looks like a key is kept from agents"
+    if withheld:
+        found = f"only agents they belong to get {', '.join(withheld)}"
+    remedy = "name those that agents need in pass_env of hub.toml" if withheld else ""
+    yield Check(name="environment", status="ok", found=found, remedy=remedy)
+
+
 CHECKS: Final[tuple[Callable[[Patient], Iterator[Check]], ...]] = (
     check_python,
     check_config,
@@ -289,4 +302,5 @@ CHECKS: Final[tuple[Callable[[Patient], Iterator[Check]], ...]] = (
     check_certificate,
     check_clock,
     check_node,
+    check_environment,
 )

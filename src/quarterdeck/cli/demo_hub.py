@@ -17,6 +17,7 @@ from typing import Final
 import anyio
 from anyio import to_thread
 
+from quarterdeck.bridge import acp_endpoints
 from quarterdeck.cli.answering import How
 from quarterdeck.cli.arguments import INTERRUPTED
 from quarterdeck.cli.hub_link import HubLink, Place, running_hub
@@ -79,7 +80,7 @@ async def _play(folder: Path, chosen: Namespace, manner: Manner) -> int:
     (folder / "shop").mkdir()
     view = _view(chosen, str(folder / "shop"))
     ending = [each for each in _ENDING if signal.getsignal(each) is not signal.SIG_IGN]
-    async with Hub(options) as hub, serving(hub) as address:
+    async with Hub(options, parts=(acp_endpoints,)) as hub, serving(hub) as address:
         with anyio.open_signal_receiver(*ending) as signals:
             invitation = await invite(hub, chosen)
             if not chosen.json:

@@ -94,13 +94,19 @@ def show(screen: Screen, devices: Sequence[Mapping[str, Any]]) -> None:
             (
                 short[device["id"]],
                 device["scope"],
-                f"seen {device.get('lastSeenAt') or 'never'}",
+                _seen(device),
                 device["name"],
             )
             for device in devices
         ],
         ("strong", "", "dim", ""),
     )
+
+
+def _seen(device: Mapping[str, Any]) -> str:
+    seen = f"seen {device.get('lastSeenAt') or 'never'}"
+    address = device.get("lastAddress")
+    return f"{seen} from {one_line(address)}" if address else seen
 
 
 def invite(screen: Screen, answer: Mapping[str, Any], *, with_qr: bool) -> None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from quarterdeck.bridge import acp_endpoints
 from quarterdeck.cli.hub_config import hub_options, load_config
 from quarterdeck.cli.hub_http import Application
 from quarterdeck.client import InProcessTransport
+from quarterdeck.errors import HubRefused
 from quarterdeck.host import HostEndpoint
 from quarterdeck.protocol import Transport
 from quarterdeck.server.app import hub_app
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.options import HubOptions
+from quarterdeck.server.running import Address, serving
 
 
 @asynccontextmanager
@@ -28,9 +31,31 @@ async def open_embedded(
         SettingsInvalid: if its configuration cannot be used.
     """
     options = hub_options(load_config(environ, config_file), home=home, environ=environ)
-    async with Hub(listening_nowhere(options)) as hub:
+    async with Hub(listening_nowhere(options), parts=(acp_endpoints,)) as hub:
         name = f"{hub.options.host}:{hub.options.port}"
         yield hub_app(hub), lambda: InProcessTransport(HostEndpoint(hub.host)), name
+
+
+@asynccontextmanager
+async def open_served(
+    home: Path, environ: Mapping[str, str], config_file: Path | None
+) -> AsyncIterator[Address]:
+    """Open a hub for this computer alone: at its usual port, or at any if that is taken.
+
+    Raises:
+        HubRefused: if it cannot be opened.
+        SettingsInvalid: if its configuration cannot be used.
+    """
+    options = hub_options(load_config(environ, config_file), home=home, environ=environ)
+    async with AsyncExitStack() as stack:
+        own = listening_nowhere(options)
+        hub = await stack.enter_async_context(Hub(own, parts=(acp_endpoints,)))
+        try:
+            address = await stack.enter_async_context(serving(hub))
+        except HubRefused:
+            hub.options = replace(own, port=0)
+            address = await stack.enter_async_context(serving(hub))
+        yield address
 
 
 def listening_nowhere(options: HubOptions) -> HubOptions:

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from quarterdeck.errors import SettingsInvalid
+from quarterdeck.server.device import UNUSED_SECONDS
 from quarterdeck.server.listening import DEFAULT_PORT
 from quarterdeck.server.options import AgentSettings, HubOptions, Policy, PolicyRule
 from quarterdeck.server.retention import Retention
@@ -56,6 +57,16 @@ class PushSection(Struct, frozen=True, kw_only=True):
     """Origins of push services of your own, which need not be at a public address."""
 
 
+class DevicesSection(Struct, frozen=True, kw_only=True):
+    unused_days: float = UNUSED_SECONDS / 86_400
+    """After which a device that was not heard of has to be paired again; 0 keeps it."""
+
+
+class EnvironmentSection(Struct, frozen=True, kw_only=True):
+    pass_env: tuple[str, ...] = ()
+    """Variables of the hub's environment that all agents get beside the usual ones."""
+
+
 class LogSection(Struct, frozen=True, kw_only=True):
     durability: Literal["normal", "full"] = "normal"
     """full: every event survives a power cut, for one fsync per commit."""
@@ -82,6 +93,8 @@ class HubConfig(Struct, frozen=True, kw_only=True):
     log: LogSection = LogSection()
     sessions: SessionsSection = SessionsSection()
     retention: RetentionSection = RetentionSection()
+    devices: DevicesSection = DevicesSection()
+    environment: EnvironmentSection = EnvironmentSection()
 
 
 def hub_options(
@@ -105,6 +118,8 @@ def hub_options(
             prompts_days=config.retention.prompts_days,
             decisions_days=config.retention.decisions_days,
         ),
+        "device_unused_seconds": config.devices.unused_days * 86_400,
+        "pass_env": config.environment.pass_env,
         **{name: value for name, value in given.items() if value is not None},
     }
     return HubOptions(home=home, environ=environ, **chosen)
@@ -180,6 +195,10 @@ def parse_config(text: str, source: str) -> HubConfig:
         log=reader.section(known.get("log", {}), LogSection, ("log",)),
         sessions=reader.section(known.get("sessions", {}), SessionsSection, ("sessions",)),
         retention=reader.section(known.get("retention", {}), RetentionSection, ("retention",)),
+        devices=reader.section(known.get("devices", {}), DevicesSection, ("devices",)),
+        environment=reader.section(
+            known.get("environment", {}), EnvironmentSection, ("environment",)
+        ),
     )
     _check(config, reader)
     return config
@@ -253,6 +272,9 @@ def _check(config: HubConfig, reader: _Reader) -> None:
         if not 0 <= span < _LONGEST:
             reason = f"{'.'.join(keys)} is {span}; it is a number from 0, which means never, on"
             raise reader.refusal(keys, reason)
+    if config.devices.unused_days < 0:
+        reason = "devices.unused_days is below 0; it is a number of days, 0 keeps devices for ever"
+        raise reader.refusal(("devices", "unused_days"), reason)
     for name, agent in config.agents.items():
         if not agent.command.strip():
             reason = f"agents.{name}.command is empty; it is the program that starts the agent"

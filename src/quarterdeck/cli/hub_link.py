@@ -9,21 +9,26 @@ from __future__ import annotations
 
 import fcntl
 import os
-import ssl
 import stat
 from argparse import Namespace
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from ssl import SSLContext
+from typing import Any, Final
+
+import anyio
 
 from quarterdeck.cli.hub_http import EmbeddedExchange, HttpExchange, HubApi, trust
 from quarterdeck.cli.places import data_directory
 from quarterdeck.client import WebSocketTransport
-from quarterdeck.errors import CommandFailed, HubDeclined, JsonInvalid
+from quarterdeck.errors import CommandFailed, HubDeclined, HubRefused, JsonInvalid
 from quarterdeck.jsontext import decode_json
 from quarterdeck.protocol import Transport
+
+_START_SECONDS: Final = 3.0  # that a hub may need from taking its directory to listening
+_LOOK_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +54,9 @@ class HubLink:
     """Makes a connection for a `Client`; a new one after one was lost."""
     url: str | None
     """None for a hub in this process, which nobody else can reach."""
+    token: str = field(default="", repr=False)
+    ssl: SSLContext | None = None
+    """How to trust it, if it has a certificate."""
 
     @property
     def is_embedded(self) -> bool:
@@ -70,13 +78,32 @@ async def open_hub(place: Place) -> AsyncIterator[HubLink]:
     # A hub of our own is a lot of code: whoever talks to a running one starts without it.
     from quarterdeck.cli.embedding import open_embedded  # noqa: PLC0415
 
-    async with open_embedded(place.home, place.environ, place.config_file) as parts:
-        app, transport, authority = parts
+    async with AsyncExitStack() as stack:
+        ours = open_embedded(place.home, place.environ, place.config_file)
+        try:
+            app, transport, authority = await stack.enter_async_context(ours)
+        except HubRefused:
+            found = await _starting_hub(place.home)
+            if found is None:
+                raise
+            yield found
+            return
         yield HubLink(
             api=HubApi(EmbeddedExchange(app, read_token(place.home), authority)),
             transport=transport,
             url=None,
         )
+
+
+async def _starting_hub(home: Path) -> HubLink | None:
+    """Return the hub that was about to start when we looked for it."""
+    with anyio.move_on_after(_START_SECONDS):
+        while _is_taken(home):
+            found = await running_hub(home)
+            if found is not None:
+                return found
+            await anyio.sleep(_LOOK_SECONDS)
+    return None
 
 
 async def require_hub(place: Place) -> HubLink:
@@ -115,10 +142,16 @@ async def running_hub(home: Path) -> HubLink | None:
             raise CommandFailed(f"the hub at {url} does not know our token; {remedy}") from error
         raise
     context = trust(certificate) if url.startswith("https:") else None
-    return HubLink(api=api, transport=lambda: _websocket(url, token, context), url=url)
+    return HubLink(
+        api=api,
+        transport=lambda: _websocket(url, token, context),
+        url=url,
+        token=token,
+        ssl=context,
+    )
 
 
-def _websocket(url: str, token: str, context: ssl.SSLContext | None) -> Transport:
+def _websocket(url: str, token: str, context: SSLContext | None) -> Transport:
     return WebSocketTransport(url, token=token, ssl=context)
 
 
@@ -163,14 +196,23 @@ def _is_running(home: Path, pid: Any) -> bool:
 
     Asked before the token is sent anywhere: after a hub was killed, anybody may have its port.
     """
+    return _owner(home) == str(pid)
+
+
+def _is_taken(home: Path) -> bool:
+    return _owner(home) is not None
+
+
+def _owner(home: Path) -> str | None:
+    """Return the process that has a data directory now."""
     try:
         lock = os.open(home / "hub.lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
-        return False
+        return None
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return os.pread(lock, 20, 0).decode(errors="replace").strip() == str(pid)
+        return os.pread(lock, 20, 0).decode(errors="replace").strip()
     finally:
         os.close(lock)
-    return False
+    return None

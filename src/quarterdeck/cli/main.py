@@ -18,6 +18,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "export": ("quarterdeck.cli.export", "write a session to a file"),
     "devices": ("quarterdeck.cli.devices", "list, pair and revoke devices"),
     "acp": ("quarterdeck.cli.acp", "be an agent: for an editor on stdio, or on HTTP"),
+    "proxy": ("quarterdeck.cli.proxy", "be an editor's agent that works in the hub"),
     "doctor": ("quarterdeck.cli.doctor", "look for what could be wrong"),
     "completion": ("quarterdeck.cli.completion", "print a script for bash, zsh or fish"),
 }

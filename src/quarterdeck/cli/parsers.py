@@ -278,6 +278,23 @@ def devices_parser() -> Parser:
     return parser
 
 
+def proxy_parser() -> Parser:
+    parser = Parser(
+        "proxy",
+        "Be an agent for an editor: it speaks ACP on standard input and output, and the agent works"
+        " in the hub, where phone, browser and terminal see the same session.",
+        (
+            ("quarterdeck proxy claude", "what an editor is told to start: docs/editors.md"),
+            ("quarterdeck proxy demo", "the built-in agent without a model"),
+        ),
+        "It uses the hub that is running: then sessions go on when the editor is closed. Without\n"
+        "one it is a hub itself, for this computer alone and until the editor ends it.",
+    )
+    parser.add_argument("agent", metavar="AGENT", help="one that quarterdeck agents lists")
+    add_home(parser)
+    return parser
+
+
 def doctor_parser() -> Parser:
     parser = Parser(
         "doctor",
@@ -322,6 +339,7 @@ PARSERS: Final[dict[str, Callable[[], Parser]]] = {
     "tail": tail_parser,
     "export": export_parser,
     "devices": devices_parser,
+    "proxy": proxy_parser,
     "doctor": doctor_parser,
     "completion": completion_parser,
 }

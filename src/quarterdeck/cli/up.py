@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import anyio
 from anyio import to_thread
 
+from quarterdeck.bridge import acp_endpoints
 from quarterdeck.cli.arguments import DONE, INTERRUPTED, read
 from quarterdeck.cli.hub_config import hub_options, load_config
 from quarterdeck.cli.hub_link import Place
@@ -91,7 +92,7 @@ def check_certificate(options: HubOptions) -> None:
 async def _up(
     options: HubOptions, chosen: Namespace, read_again: Callable[[Hub], Awaitable[None]]
 ) -> int:
-    async with Hub(options) as hub, serving(hub) as address:
+    async with Hub(options, parts=(acp_endpoints,)) as hub, serving(hub) as address:
         with anyio.open_signal_receiver(*_SIGNALS) as signals:
             had_terminal = has_terminal()
             invitation = await invite(hub, chosen)

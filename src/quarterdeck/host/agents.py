@@ -10,7 +10,6 @@ exit of an agent that nobody asked to leave is a crash like any other.
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -25,7 +24,7 @@ from quarterdeck.host.agent_facts import CLIENT_INFO, agent_info, capabilities_w
 from quarterdeck.host.emitter import Emitter
 from quarterdeck.host.handlers import derive_client_capabilities
 from quarterdeck.host.options import ResolvedHostOptions
-from quarterdeck.host.secrets import Secrets, inherited
+from quarterdeck.host.secrets import Secrets, credentials, environment_of
 from quarterdeck.host.sessions import agent_exited, agent_misbehaved
 from quarterdeck.machine import guarded_command, kill_tree, send_signal
 from quarterdeck.protocol import (
@@ -205,7 +204,8 @@ class Agent:
 
     async def _live_once(self) -> AgentExitReason:
         self._move("spawning")
-        env = {**inherited(os.environ), **(self.definition.env or {})}
+        env = environment_of(self.definition, self._options.inherit)
+        self.secrets.add(credentials(env))
         command = (self.definition.command, *self.definition.args)
         cwd = self.definition.cwd
         try:

@@ -7,10 +7,10 @@ complete product or raise `AcpError` with `acpjs/config-invalid`. Nothing else c
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from quarterdeck.errors import AcpError
 from quarterdeck.host.handlers import FsHandler, TerminalHandler, check_terminal
@@ -41,6 +41,9 @@ class RestartBackoff:
             return self.max_ms
 
 
+Inherit: TypeAlias = Callable[[AgentDefinition], Mapping[str, str]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class HostOptions:
     """How a host runs its agents; immutable, build another host to change it."""
@@ -54,6 +57,7 @@ class HostOptions:
     kill_timeout_ms: float | None = None
     open_timeout_ms: float | None = None
     elicitation: Sequence[ElicitationMode] | None = None
+    inherit: Inherit | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +76,9 @@ class ResolvedHostOptions:
     takes long, and an agent that never answers must not keep a session busy for ever."""
     elicitation: tuple[ElicitationMode, ...] = ()
     """What agents may ask people, because somebody here answers: "form", "url", or both."""
+    inherit: Inherit | None = None
+    """Says what an agent gets of an environment, below its own `env`; by default all of that of
+    this process, but no token of ours."""
 
 
 def config_invalid(message: str) -> AcpError:
@@ -214,6 +221,13 @@ def _check_terminal(value: Any) -> TerminalHandler | None:
     return handler
 
 
+def _check_inherit(value: Any) -> Inherit:
+    if not callable(value):
+        raise config_invalid("inherit must be a function of an agent's definition")
+    inherit: Inherit = value
+    return inherit
+
+
 _CHECKS: dict[str, Any] = {
     "restart": _check_restart,
     "restart_limit": _check_restart_limit,
@@ -224,6 +238,7 @@ _CHECKS: dict[str, Any] = {
     "terminal": _check_terminal,
     "open_timeout_ms": _check_open_timeout,
     "elicitation": _check_elicitation,
+    "inherit": _check_inherit,
 }
 
 

@@ -5,12 +5,17 @@ They reach the agent they are meant for. What is shown, stored or told has their
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from quarterdeck.host.options import Inherit
+from quarterdeck.protocol import AgentDefinition
+
 _SECRET_LISTS = ("env", "headers")  # of an MCP server, each a list of names with their values
 _OWN_TOKEN = re.compile("QUARTERDECK_([A-Z]+_)*TOKEN")
+_CREDENTIAL = re.compile("(^|_)(API_?KEY|KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS?)$", re.IGNORECASE)
 _SHORTEST = 8  # characters; hiding `1` and `true` would hide half of what a program says
 
 
@@ -29,6 +34,17 @@ def without_secrets(server: Mapping[str, Any]) -> dict[str, Any]:
 def inherited(environment: Mapping[str, str]) -> dict[str, str]:
     """Return what agents get of our environment: all but tokens that let one in to us."""
     return {name: value for name, value in environment.items() if not _OWN_TOKEN.fullmatch(name)}
+
+
+def environment_of(definition: AgentDefinition, inherit: Inherit | None) -> dict[str, str]:
+    """Return what an agent is started with: what it inherits, and its own on top."""
+    given = os.environ if inherit is None else inherit(definition)
+    return {**inherited(given), **(definition.env or {})}
+
+
+def credentials(environment: Mapping[str, str]) -> Iterator[str]:
+    """Return the values that, by their names, let somebody in somewhere."""
+    return (value for name, value in environment.items() if _CREDENTIAL.search(name))
 
 
 def secret_values(servers: Iterable[Mapping[str, Any]]) -> Iterator[str]:

@@ -13,6 +13,7 @@ from quarterdeck.protocol.codes import (
     AcpRpcMethod,
     is_error_code,
 )
+from quarterdeck.protocol.denormalize import denormalize_session_update
 from quarterdeck.protocol.envelopes import (
     EnvelopeEndpoint,
     ErrorObject,
@@ -312,6 +313,7 @@ __all__ = [
     "UsageUpdatePayload",
     "UserMessageChunkEvent",
     "decode_event",
+    "denormalize_session_update",
     "encode_event",
     "initial_state",
     "is_error_code",

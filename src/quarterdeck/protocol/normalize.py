@@ -56,6 +56,11 @@ _VARIANTS: Final[Mapping[object, _Variant]] = {
 }
 """The 11 of ACP's 13 variants that have an event type; `plan_update` and `plan_removed` are not."""
 
+UPDATE_NAMES: Final[Mapping[str, str]] = {
+    variant.type: str(name) for name, variant in _VARIANTS.items()
+}
+"""The names of updates, by the types of their events."""
+
 
 def normalize_session_update(update: Mapping[str, Any] | str | bytes) -> Normalized:
     """Turn the `update` of a `session/update` notification into what its event will carry.

@@ -45,7 +45,7 @@ PARTS: tuple[Part, ...] = (
 
 def hub_endpoints(hub: Hub) -> list[Endpoint]:
     """Return every way into a hub."""
-    endpoints = [endpoint for part in PARTS for endpoint in part(hub)]
+    endpoints = [endpoint for part in (*PARTS, *hub.parts) for endpoint in part(hub)]
     document = openapi([*endpoints, _document_endpoint({})])
 
     return [*endpoints, _document_endpoint(document)]

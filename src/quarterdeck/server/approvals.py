@@ -132,9 +132,20 @@ class Approvals:
         if not pending.over.is_set():
             await self._decide(pending, rejecting(pending.view.options), Decider(kind="expiry"))
 
+    def is_for_people(self, request_id: str) -> bool:
+        """Whether a request that waits is left to people, or is about to be decided by a rule."""
+        pending = self._pending.get(request_id)
+        return pending is None or self._by_policy(pending) is None
+
     async def _apply_policy(self, pending: Pending) -> None:
         if pending.over.is_set():
             return
+        decided = self._by_policy(pending)
+        if decided is not None:
+            await self._decide(pending, *decided)
+
+    def _by_policy(self, pending: Pending) -> tuple[str | None, Decider] | None:
+        """Return the option that the rules choose, and by which of them; None leaves it open."""
         view = pending.view
         agent = None if view.agent is UNSET else view.agent
         decision, rule = decide_by_rules(
@@ -142,11 +153,12 @@ class Approvals:
         )
         by = Decider(kind="policy", rule=rule)
         if decision == "deny":
-            await self._decide(pending, rejecting(view.options), by)
-        elif decision == "allow" and not view.is_ambiguous:
+            return rejecting(view.options), by
+        if decision == "allow" and not view.is_ambiguous:
             allowing = [each for each in view.options if each.kind == "allow_once"]
             if allowing:  # else a person has to say for how long
-                await self._decide(pending, allowing[0].option_id, by)
+                return allowing[0].option_id, by
+        return None
 
     async def _decide(self, pending: Pending, option_id: str | None, by: Decider) -> None:
         try:

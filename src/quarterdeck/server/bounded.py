@@ -10,12 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from quarterdeck.jsontext import encode_json
+from quarterdeck.server.doorway import Doorway, Room
 from quarterdeck.server.listening import Listening
 
 if TYPE_CHECKING:
@@ -34,25 +41,70 @@ HEAD_SECONDS: Final = 10.0
 """From the first byte, or from connecting, to the end of a request's head."""
 HEAD_BYTES: Final = 64 << 10
 """More than `rules` allows, so that a client that is a little over is told so."""
+ACCEPTED_AT_ONCE: Final = 32
+"""Connections taken in one turn of the event loop: a flood of them must not stop everything."""
+QUEUE: Final = 1_024
+"""Connections that the system keeps until they are taken."""
+TURNED_AWAY_SECONDS: Final = 1.0
+"""For somebody there is no room for to ask something, and to read that there is none."""
+RETRY_SECONDS: Final = 5
 _quiet = logging.getLogger(f"{__name__}.websocket")
 _quiet.setLevel(logging.WARNING)
+
+
+def _last_words(status: str, code: str, message: str, *headers: str) -> bytes:
+    """Return a whole answer after which the connection is closed."""
+    body = encode_json({"error": {"code": code, "message": message, "retryable": True}})
+    lines = (
+        f"HTTP/1.1 {status}",
+        "connection: close",
+        "cache-control: no-store",
+        "content-type: application/json",
+        f"content-length: {len(body)}",
+        *headers,
+        "",
+        "",
+    )
+    return "\r\n".join(lines).encode() + body
+
+
 _BAD_REQUEST: Final = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+_TOO_SLOW: Final = _last_words(
+    "408 Request Timeout",
+    "quarterdeck/invalid",
+    "the head of the request took too long; send it again",
+)
+_FULL: Final = _last_words(
+    "503 Service Unavailable",
+    "quarterdeck/too-many",
+    f"the hub has no room for another connection now; try again in {RETRY_SECONDS} s",
+    f"retry-after: {RETRY_SECONDS}",
+)
 
 
 class _Bounded:
     """Added to a protocol of uvicorn, whose attributes it looks at."""
 
+    door: Doorway
     transport: asyncio.Transport
     loop: asyncio.AbstractEventLoop
+    connections: set[Any]
     cycle: Any
     _head_bytes = 0
     _head_timer: asyncio.TimerHandle | None = None
+    _is_turned_away = False
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        if not self.door.has_room(self.connections, len(self.connections)):
+            self._turn_away(transport)
+            return
         super().connection_made(transport)  # type: ignore[misc]  # of the protocol it is added to
         self._wait_for_head()
 
     def data_received(self, data: bytes) -> None:
+        if self._is_turned_away:
+            self._say_that_it_is_full()
+            return
         before, was_in_body = self.cycle, self._is_in_body()  # its last bytes are of it, too
         super().data_received(data)  # type: ignore[misc]  # as above
         if was_in_body or self.cycle is not before or self._is_in_body():
@@ -66,7 +118,37 @@ class _Bounded:
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
-        super().connection_lost(exc)  # type: ignore[misc]  # as above
+        self.door.left(self)
+        if not self._is_turned_away:
+            super().connection_lost(exc)  # type: ignore[misc]  # as above
+
+    @property
+    def can_go(self) -> bool:
+        return self.transport.is_closing() or (self._is_idle() and not self._is_in_body())
+
+    def make_way(self) -> None:
+        """Go because others need the place."""
+        if self.transport.is_closing():
+            self.transport.abort()  # it is waiting for somebody who does not read
+        else:
+            self._leave(_FULL)
+
+    def _turn_away(self, transport: asyncio.Transport) -> None:
+        """Stay for a moment, without a place, to say that there is none."""
+        self._is_turned_away = True
+        self.transport = transport
+        if self.door.turns_away(self):
+            self._head_timer = self.loop.call_later(TURNED_AWAY_SECONDS, transport.abort)
+        else:
+            transport.abort()
+
+    def _say_that_it_is_full(self) -> None:
+        # It is not closed here: whoever is still sending would see a reset instead of an answer.
+        if self._head_bytes == 0:
+            self._head_bytes = 1
+            self.transport.write(_FULL)
+            if self.transport.can_write_eof():
+                self.transport.write_eof()
 
     def _is_in_body(self) -> bool:
         """Whether what comes now is none of our business: a body, or what a WebSocket says."""
@@ -80,17 +162,28 @@ class _Bounded:
     def _wait_for_head(self) -> None:
         if self._head_timer is None:
             self._head_timer = self.loop.call_later(HEAD_SECONDS, self._give_up)
+            self.door.keeps_silent(self)
 
     def _stop_waiting(self) -> None:
         self._head_bytes = 0
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+            self.door.spoke(self)
 
     def _give_up(self) -> None:
         self._head_timer = None
+        self.door.spoke(self)
         if self._is_idle() and not self._is_in_body():
+            self._leave(_TOO_SLOW)
+
+    def _leave(self, words: bytes) -> None:
+        """Close the connection; whoever has begun to ask something is told why."""
+        if self._head_bytes == 0:
             self.transport.abort()
+        else:
+            self.transport.write(words)
+            self.transport.close()
 
 
 class BoundedWebSocket(WebSocketsSansIOProtocol):
@@ -110,14 +203,43 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             self.transport.close()
 
 
-class BoundedH11(_Bounded, H11Protocol):
-    """The parser in pure Python."""
+class BoundedServer(uvicorn.Server):
+    """Takes a flood of connections in small portions; signals are left to whoever runs it."""
+
+    @override
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    @override
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await self.lifespan.startup()
+        config = self.config
+        made: Any = config.http_protocol_class
+        protocol = partial(
+            made,
+            config=config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
+        tls: dict[str, Any] = {}
+        if config.ssl is not None:
+            tls = {"ssl": config.ssl, "ssl_handshake_timeout": HEAD_SECONDS}
+        loop = asyncio.get_running_loop()
+        self.servers = []
+        for each in sockets or ():
+            server = await loop.create_server(protocol, sock=each, backlog=ACCEPTED_AT_ONCE, **tls)
+            self.servers.append(server)
+            each.listen(QUEUE)  # the loop has set it to what it takes in one turn
+        self.started = True
 
 
-def uvicorn_settings(listening: Listening, parser: Parser = "auto") -> dict[str, Any]:
+def uvicorn_settings(
+    listening: Listening, parser: Parser = "auto", *, room: Room | None = None
+) -> dict[str, Any]:
     """Return what `uvicorn.Config` must be told for the gate to hold."""
     return {
-        "http": bounded_http(parser),
+        "http": bounded_http(parser, room),
         "ws": BoundedWebSocket,
         "ws_max_size": MESSAGE_BYTES,
         "ws_per_message_deflate": False,  # costs memory for each client, and lets in bombs
@@ -131,15 +253,13 @@ def uvicorn_settings(listening: Listening, parser: Parser = "auto") -> dict[str,
     }
 
 
-def bounded_http(parser: Parser = "auto") -> type[asyncio.Protocol]:
-    """Return the protocol to serve HTTP with: the faster one if it is installed."""
-    if parser == "h11" or (parser == "auto" and find_spec("httptools") is None):
-        return BoundedH11
-    from uvicorn.protocols.http.httptools_impl import (  # noqa: PLC0415 - an optional dependency
-        HttpToolsProtocol,
-    )
+def bounded_http(parser: Parser = "auto", room: Room | None = None) -> type[asyncio.Protocol]:
+    """Return the protocol to serve HTTP with, at one door: the faster one if it is installed."""
+    base: type[asyncio.Protocol] = H11Protocol
+    if parser == "httptools" or (parser == "auto" and find_spec("httptools") is not None):
+        from uvicorn.protocols.http.httptools_impl import (  # noqa: PLC0415 - an optional dependency
+            HttpToolsProtocol,
+        )
 
-    class BoundedHttpTools(_Bounded, HttpToolsProtocol):
-        """The parser in C."""
-
-    return BoundedHttpTools
+        base = HttpToolsProtocol
+    return type(f"Bounded{base.__name__}", (_Bounded, base), {"door": Doorway(room)})

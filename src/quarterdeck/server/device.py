@@ -19,6 +19,9 @@ SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 OWNER: Final = "owner"
 """The id of whoever can read the token file: the user of this computer."""
 
+UNUSED_SECONDS: Final = 90 * 86_400.0
+"""A device that was not heard of for so long has to be paired again; 0: never."""
+
 SCOPE_KEY: Final = "quarterdeck.device"
 """Where the guard leaves the device in an ASGI scope."""
 
@@ -32,7 +35,11 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     created_at: str
     last_seen_at: str | None = None
     expires_at: str | None = None
-    """None: until it is revoked."""
+    """None: until it is revoked, or was not seen for long."""
+    last_address: str | None = None
+    """From where it was heard last."""
+    user_agent: str | None = None
+    """What it said it is, then."""
 
     def may(self, scope: Scope) -> bool:
         return SCOPES.index(scope) <= SCOPES.index(self.scope)

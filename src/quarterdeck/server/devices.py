@@ -10,18 +10,28 @@ import logging
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import anyio
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
+from starlette.types import Scope as AsgiScope
 
 from quarterdeck.errors import HubDatabaseFailed
 from quarterdeck.server.clock import Now, seconds_of, written
 from quarterdeck.server.database import HubDatabase, Tables
-from quarterdeck.server.device import OWNER, Device, Scope
+from quarterdeck.server.device import OWNER, UNUSED_SECONDS, Device, Scope
+from quarterdeck.server.device_log import (
+    NOWHERE,
+    DeviceEvent,
+    Happening,
+    Sighting,
+    known_addresses,
+    recent_events,
+    store_event,
+)
 from quarterdeck.server.secrets import digest, make_token
 
 logger = logging.getLogger(__name__)
@@ -30,8 +40,9 @@ SEEN_SECONDS: Final = 60.0
 """`last_seen_at` is stored when it is older than this: not a write for every request."""
 NAME_LENGTH: Final = 80
 
-_COLUMNS: Final = "id, name, scope, created_at, last_seen_at, expires_at"
-_Row: TypeAlias = tuple[str, str, Scope, str, str | None, str | None]
+USER_AGENT_LENGTH: Final = 200
+
+_COLUMNS: Final = "id, name, scope, created_at, last_seen_at, expires_at, last_address, user_agent"
 
 
 def _create(connection: sqlite3.Connection) -> None:
@@ -43,7 +54,14 @@ def _create(connection: sqlite3.Connection) -> None:
     )
 
 
-DEVICE_TABLES: Final = Tables("devices", (_create,))
+def _add_sightings(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE devices ADD COLUMN last_address TEXT")
+    connection.execute("ALTER TABLE devices ADD COLUMN user_agent TEXT")
+    connection.execute("ALTER TABLE devices ADD COLUMN next_token_hash BLOB")
+
+
+DEVICE_TABLES: Final = Tables("devices", (_create, _add_sightings))
+OnNews: TypeAlias = Callable[[Happening, Device], None]
 
 
 class Connection:
@@ -56,56 +74,120 @@ class Connection:
 class Devices:
     """All devices that may come in."""
 
-    def __init__(self, database: HubDatabase, *, now: Now = time.time) -> None:
+    def __init__(
+        self,
+        database: HubDatabase,
+        *,
+        now: Now = time.time,
+        unused_seconds: float = UNUSED_SECONDS,
+    ) -> None:
+        self.on_news: OnNews | None = None
+        """Hears what happens to devices."""
         self._database = database
         self._now = now
-        self._by_hash: dict[bytes, Device] = {}
-        self._hashes: dict[str, bytes] = {}
+        self._unused_seconds = unused_seconds or float("inf")
+        self._devices: dict[str, Device] = {}
+        self._ids: dict[bytes, str] = {}
+        self._hashes: dict[str, set[bytes]] = {}  # two while a token is being renewed
+        self._next: dict[str, bytes] = {}
         self._live: dict[str, set[Connection]] = {}
         self._stored_seen: dict[str, float] = {}
+        self._addresses: dict[str, set[str]] = {}
 
     async def load(self, token: str) -> None:
-        """Read the table; `token` is the owner's."""
+        """Read the tables; `token` is the owner's."""
         created_at = written(self._now())
 
-        def store_owner(connection: sqlite3.Connection) -> list[tuple[bytes, Device]]:
+        def store_owner(connection: sqlite3.Connection) -> list[tuple[bytes, bytes | None, Device]]:
             connection.execute(
                 "INSERT INTO devices (id, name, scope, token_hash, created_at)"
                 " VALUES (?, 'this computer', 'admin', ?, ?)"
                 " ON CONFLICT (id) DO UPDATE SET token_hash = excluded.token_hash",
                 (OWNER, digest(token), created_at),
             )
+            self._addresses = known_addresses(connection)
             rows = connection.execute(
-                f"SELECT token_hash, {_COLUMNS} FROM devices WHERE revoked_at IS NULL"  # noqa: S608
+                f"SELECT token_hash, next_token_hash, {_COLUMNS} FROM devices"  # noqa: S608
+                " WHERE revoked_at IS NULL"
             )
-            return [(row[0], _device(row[1:])) for row in rows]
+            return [(row[0], row[1], _device(row[2:])) for row in rows]
 
-        for token_hash, device in await self._database.write(store_owner):
+        for token_hash, next_hash, device in await self._database.write(store_owner):
             self._remember(device, token_hash)
+            if next_hash is not None:
+                self._remember_next(device.id, next_hash)
 
-    async def authenticate(self, token: str) -> Device | None:
+    async def authenticate(self, token: str, sighting: Sighting = NOWHERE) -> Device | None:
         """Return whose token it is; None if it is nobody's, or not any more."""
         token_hash = digest(token)
-        device = self._by_hash.get(token_hash)
-        if device is None or self.seconds_left(device) <= 0:
+        device = self._devices.get(self._ids.get(token_hash, ""))
+        if device is None or self._is_over(device):
             return None
-        await self._note_seen(device)
-        return self._by_hash.get(token_hash)  # it may have changed while that was stored
+        await self._note_seen(device, sighting)
+        if self._next.get(device.id) == token_hash:
+            await self._use_next(device.id)
+        # It may have changed while that was stored.
+        return self._devices.get(self._ids.get(token_hash, ""))
 
     def seconds_left(self, device: Device) -> float:
         if device.expires_at is None:
             return float("inf")
         return seconds_of(device.expires_at) - self._now()
 
+    def _is_over(self, device: Device) -> bool:
+        """Whether its time is over, or nobody has used it for long."""
+        if self.seconds_left(device) <= 0:
+            return True
+        if device.id == OWNER or self.live_count(device.id):
+            return False
+        heard = seconds_of(device.last_seen_at or device.created_at)
+        return self._now() - heard > self._unused_seconds
+
     @property
     def all(self) -> list[Device]:
         """Those that may come in, the oldest first."""
-        devices = (device for device in self._by_hash.values() if self.seconds_left(device) > 0)
+        devices = (device for device in self._devices.values() if not self._is_over(device))
         return sorted(devices, key=lambda device: (device.created_at, device.id))
 
     def get(self, device_id: str) -> Device | None:
-        token_hash = self._hashes.get(device_id)
-        return None if token_hash is None else self._by_hash[token_hash]
+        return self._devices.get(device_id)
+
+    async def events(self) -> list[DeviceEvent]:
+        """Return what happened to devices lately, the newest first."""
+        return await self._database.read(recent_events)
+
+    async def renew_token(self, device_id: str) -> str:
+        """Return a new token for a device; the old one works until the new one is used."""
+        token = make_token()
+        next_hash = digest(token)
+
+        def store(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                "UPDATE devices SET next_token_hash = ? WHERE id = ?", (next_hash, device_id)
+            )
+
+        await self._database.write(store)
+        self._remember_next(device_id, next_hash)
+        return token
+
+    async def _use_next(self, device_id: str) -> None:
+        """Forget the token before the new one: whoever has that is shut out."""
+        device, next_hash = self._devices[device_id], self._next[device_id]
+
+        def store(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                "UPDATE devices SET token_hash = ?, next_token_hash = NULL WHERE id = ?",
+                (next_hash, device_id),
+            )
+            store_event(connection, self._event("token-renewed", device))
+
+        await self._database.write(store)
+        if self._next.get(device_id) == next_hash:
+            del self._next[device_id]
+            for old in self._hashes[device_id] - {next_hash}:
+                del self._ids[old]
+            self._hashes[device_id] = {next_hash}
+            logger.info("token renewed", extra={"device": device_id})
 
     async def change(
         self, device_id: str, *, name: str | None = None, scope: Scope | None = None
@@ -122,14 +204,18 @@ class Devices:
                 f"SELECT {_COLUMNS} FROM devices WHERE id = ? AND revoked_at IS NULL",  # noqa: S608
                 (device_id,),
             ).fetchone()
-            return None if row is None else _device(row)
+            if row is None:
+                return None
+            device = _device(row)
+            store_event(connection, self._event("changed", device))
+            return device
 
         stored = await self._database.write(store)
         before = self.get(device_id)
         if stored is None or before is None:
             return None
         changed = replace(before, name=stored.name, scope=stored.scope)
-        self._by_hash[self._hashes[device_id]] = changed
+        self._devices[device_id] = changed
         if not changed.may(before.scope):
             self._cut(device_id)
         return changed
@@ -137,18 +223,22 @@ class Devices:
     async def revoke(self, device_id: str, *, sparing: Connection | None = None) -> bool:
         """Shut a device out and cut all it has open but `sparing`; return whether there was one."""
         revoked_at = written(self._now())
+        device = self._devices.get(device_id)
 
         def store(connection: sqlite3.Connection) -> bool:
             revoked = connection.execute(
                 "UPDATE devices SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL",
                 (revoked_at, device_id),
             )
+            if revoked.rowcount == 1 and device is not None:
+                store_event(connection, self._event("revoked", device))
             return revoked.rowcount == 1
 
         was_stored = await self._database.write(store)
-        token_hash = self._hashes.pop(device_id, None)
-        if token_hash is not None:
-            del self._by_hash[token_hash]
+        for token_hash in self._hashes.pop(device_id, ()):
+            del self._ids[token_hash]
+        self._devices.pop(device_id, None)
+        self._next.pop(device_id, None)
         self._cut(device_id, sparing)
         if was_stored:
             logger.info("device revoked", extra={"device": device_id})
@@ -161,7 +251,7 @@ class Devices:
         live = self._live.setdefault(device.id, set())
         live.add(connection)
         try:
-            if device.id not in self._hashes:  # revoked since it was let in
+            if device.id not in self._devices:  # revoked since it was let in
                 connection.scope.cancel()
             yield connection
         finally:
@@ -179,65 +269,111 @@ class Devices:
         It may come in once the caller has said `remember`, after the commit.
         """
         token = make_token()
+        places = ", ".join("?" for _ in Device.__struct_fields__)
         connection.execute(
-            f"INSERT INTO devices (token_hash, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
-            (digest(token), *_row(device)),
+            f"INSERT INTO devices (token_hash, {_COLUMNS}) VALUES (?, {places})",  # noqa: S608
+            (digest(token), *astuple(device)),
         )
+        store_event(connection, self._event("paired", device))
         return token
 
     def remember(self, device: Device, token: str) -> None:
         self._remember(device, digest(token))
-        logger.info("device paired", extra={"device": device.id, "scope": device.scope})
+        facts = {"device": device.id, "scope": device.scope, "address": device.last_address}
+        logger.info("device paired", extra=facts)
+        if device.last_address is not None:
+            self._addresses.setdefault(device.id, set()).add(device.last_address)
+        self._tell("paired", device)
 
     def _remember(self, device: Device, token_hash: bytes) -> None:
-        self._by_hash[token_hash] = device
-        self._hashes[device.id] = token_hash
+        self._devices[device.id] = device
+        self._ids[token_hash] = device.id
+        self._hashes[device.id] = {token_hash}
+
+    def _remember_next(self, device_id: str, next_hash: bytes) -> None:
+        before = self._next.get(device_id)
+        if before is not None:  # it was never used
+            self._hashes[device_id].discard(before)
+            del self._ids[before]
+        self._next[device_id] = next_hash
+        self._ids[next_hash] = device_id
+        self._hashes[device_id].add(next_hash)
+
+    def _event(self, what: Happening, device: Device) -> DeviceEvent:
+        return DeviceEvent(
+            device_id=device.id,
+            what=what,
+            name=device.name,
+            address=device.last_address,
+            user_agent=device.user_agent,
+            at=written(self._now()),
+        )
+
+    def _tell(self, what: Happening, device: Device) -> None:
+        if self.on_news is not None:
+            self.on_news(what, device)
 
     def _cut(self, device_id: str, sparing: Connection | None = None) -> None:
         for connection in self._live.get(device_id, set()) - {sparing}:
             connection.scope.cancel()
 
-    async def _note_seen(self, device: Device) -> None:
+    async def _note_seen(self, device: Device, sighting: Sighting) -> None:
         now = self._now()
-        seen = replace(device, last_seen_at=written(now))
-        self._by_hash[self._hashes[device.id]] = seen
-        if now - self._stored_seen.get(device.id, 0.0) < SEEN_SECONDS:
+        seen = replace(
+            device,
+            last_seen_at=written(now),
+            last_address=sighting.address or device.last_address,
+            user_agent=sighting.user_agent or device.user_agent,
+        )
+        self._devices[device.id] = seen
+        is_new = self._is_new_address(device.id, sighting.address)
+        if now - self._stored_seen.get(device.id, 0.0) < SEEN_SECONDS and not is_new:
             return
         self._stored_seen[device.id] = now
+        event = self._event("new-address", seen) if is_new else None
         try:
-            await self._database.write(partial(_store_seen, seen))
+            await self._database.write(partial(_store_seen, seen, event))
         except HubDatabaseFailed as error:  # a full disk must not shut everybody out
             logger.warning("last seen was not stored", extra={"reason": str(error)})
+        if is_new:
+            facts = {"device": device.id, "address": sighting.address}
+            logger.info("device came from a new address", extra=facts)
+            self._tell("new-address", seen)
+
+    def _is_new_address(self, device_id: str, address: str | None) -> bool:
+        known = self._addresses.setdefault(device_id, set())
+        if address is None or address in known:
+            return False
+        known.add(address)
+        return True
 
 
-def _store_seen(device: Device, connection: sqlite3.Connection) -> None:
+def _store_seen(device: Device, event: DeviceEvent | None, connection: sqlite3.Connection) -> None:
     connection.execute(
-        "UPDATE devices SET last_seen_at = ? WHERE id = ?", (device.last_seen_at, device.id)
+        "UPDATE devices SET last_seen_at = ?, last_address = ?, user_agent = ? WHERE id = ?",
+        (device.last_seen_at, device.last_address, device.user_agent, device.id),
     )
+    if event is not None:
+        store_event(connection, event)
 
 
 def new_device_id() -> str:
     return f"dev_{secrets.token_hex(8)}"
 
 
-def clean_name(name: str) -> str:
+def clean_name(name: str, length: int = NAME_LENGTH) -> str:
     """Return a name for a device that is fit to be shown on one line."""
     plain = "".join(each if each.isprintable() else " " for each in name)
-    return " ".join(plain.split())[:NAME_LENGTH].strip()
+    return " ".join(plain.split())[:length].strip()
 
 
-def _row(device: Device) -> _Row:
-    seen = device.last_seen_at
-    return device.id, device.name, device.scope, device.created_at, seen, device.expires_at
+def sighting_of(scope: AsgiScope) -> Sighting:
+    """Return from where a request came, and what it says of its sender."""
+    client = scope.get("client")
+    agents = [value for name, value in scope["headers"] if name.lower() == b"user-agent"]
+    said = clean_name(agents[0].decode("latin-1"), USER_AGENT_LENGTH) if agents else ""
+    return Sighting(address=client[0] if client else None, user_agent=said or None)
 
 
-def _device(row: _Row) -> Device:
-    id_, name, scope, created_at, last_seen_at, expires_at = row
-    return Device(
-        id=id_,
-        name=name,
-        scope=scope,
-        created_at=created_at,
-        last_seen_at=last_seen_at,
-        expires_at=expires_at,
-    )
+def _device(row: tuple[Any, ...]) -> Device:
+    return Device(**dict(zip(Device.__struct_fields__, row, strict=True)))

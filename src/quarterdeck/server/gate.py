@@ -8,13 +8,14 @@ from typing import Final
 
 from quarterdeck.server.clock import Now
 from quarterdeck.server.database import HubDatabase, Tables
+from quarterdeck.server.device_log import DEVICE_LOG_TABLES
 from quarterdeck.server.devices import DEVICE_TABLES, Devices
 from quarterdeck.server.guard import GateOptions, Guard
 from quarterdeck.server.listening import check_listening, public_origin
 from quarterdeck.server.pairing import PAIRING_TABLES, Pairings
 from quarterdeck.server.routes import Asgi
 
-GATE_TABLES: Final[tuple[Tables, ...]] = (DEVICE_TABLES, PAIRING_TABLES)
+GATE_TABLES: Final[tuple[Tables, ...]] = (DEVICE_TABLES, DEVICE_LOG_TABLES, PAIRING_TABLES)
 
 
 class Gate:
@@ -26,7 +27,7 @@ class Gate:
         """Raises HubRefused if the hub may not listen where it is told to."""
         check_listening(options.listening)
         self.options = options
-        self.devices = Devices(database, now=now)
+        self.devices = Devices(database, now=now, unused_seconds=options.unused_seconds)
         self.pairings = Pairings(database, self.devices, now=now)
 
     async def load(self, token: str) -> None:

@@ -17,9 +17,11 @@ from starlette.types import Receive, Scope as AsgiScope, Send
 from quarterdeck.errors import HubDatabaseFailed
 from quarterdeck.jsontext import encode_json
 from quarterdeck.server.device import OWNER, SCOPE_KEY, Device, Scope
-from quarterdeck.server.devices import clean_name
+from quarterdeck.server.device_log import DeviceEvent
+from quarterdeck.server.devices import clean_name, sighting_of
 from quarterdeck.server.gate import Gate
 from quarterdeck.server.guard import SITE_KEY, connection_of
+from quarterdeck.server.handling import Body
 from quarterdeck.server.invitation import pairing_link
 from quarterdeck.server.listening import Site
 from quarterdeck.server.pairing import LIFETIME_SECONDS, LONGEST_SECONDS, Pairing, TooMany
@@ -35,7 +37,7 @@ _Handler: TypeAlias = Callable[[AsgiScope, bytes], Awaitable[Response]]
 _Name: TypeAlias = Annotated[str, Meta(max_length=200)]
 
 
-class PairRequest(Struct, frozen=True, kw_only=True, rename="camel"):
+class PairRequest(Body, frozen=True, kw_only=True):
     """What a new device sends."""
 
     code: Annotated[str, Meta(min_length=1, max_length=100)]
@@ -51,7 +53,7 @@ class PairAnswer(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     """Told once. A browser gets a cookie instead, which scripts cannot read."""
 
 
-class PairingRequest(Struct, frozen=True, kw_only=True, rename="camel"):
+class PairingRequest(Body, frozen=True, kw_only=True):
     """Whom to let in."""
 
     scope: Scope = "approve"
@@ -80,7 +82,19 @@ class DeviceList(Struct, frozen=True, kw_only=True, rename="camel"):
     devices: list[Device]
 
 
-class DeviceChange(Struct, frozen=True, kw_only=True, rename="camel"):
+class DeviceLog(Struct, frozen=True, kw_only=True, rename="camel"):
+    events: list[DeviceEvent]
+    """The newest first."""
+
+
+class RenewAnswer(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The old token works until the new one is used."""
+
+    token: str | None = None
+    """Told once. A browser gets a cookie instead."""
+
+
+class DeviceChange(Body, frozen=True, kw_only=True):
     """What to change of a device."""
 
     name: _Name | None = None
@@ -115,6 +129,10 @@ def _device_endpoints(api: _DeviceApi) -> list[Endpoint]:
     change = _endpoint(
         "admin", "PATCH /api/devices/{id}", api.change, "Rename a device or change what it may do"
     )
+    log = _endpoint("admin", "GET /api/devices/log", api.log, "Tell what happened to devices")
+    renew = _endpoint(
+        "view", "POST /api/device/token", api.renew, "Get a new token for this device"
+    )
     revoke = _endpoint(
         "view",
         "DELETE /api/devices/{id}",
@@ -127,7 +145,9 @@ def _device_endpoints(api: _DeviceApi) -> list[Endpoint]:
     return [
         replace(me, answer=Device),
         replace(listed, answer=DeviceList),
+        replace(log, answer=DeviceLog),  # before {id}, which would match it, too
         replace(change, body=DeviceChange, answer=Device, errors=(400, 404)),
+        replace(renew, answer=RenewAnswer, errors=(403,)),
         replace(revoke, status=204, errors=(404,)),
         replace(log_out, status=204),
     ]
@@ -151,9 +171,13 @@ class _PairingApi:
 
     async def pair(self, scope: AsgiScope, body: bytes) -> Response:
         wanted = _read(body, PairRequest)
-        client = scope.get("client")
-        address = client[0] if client else ""
-        paired = await self._gate.pairings.pair(wanted.code, name=wanted.name, address=address)
+        seen = sighting_of(scope)
+        paired = await self._gate.pairings.pair(
+            wanted.code,
+            name=wanted.name,
+            address=seen.address or "",
+            user_agent=seen.user_agent,
+        )
         if paired is None:
             message = "this code is wrong, used or expired; ask for a new one"
             return refusal(403, "quarterdeck/forbidden", message)
@@ -206,6 +230,21 @@ class _DeviceApi:
 
     async def list(self, _scope: AsgiScope, _body: bytes) -> Response:
         return _json(DeviceList(devices=self._devices.all))
+
+    async def log(self, _scope: AsgiScope, _body: bytes) -> Response:
+        return _json(DeviceLog(events=await self._devices.events()))
+
+    async def renew(self, scope: AsgiScope, _body: bytes) -> Response:
+        asking = device_of(scope)
+        if asking.id == OWNER:
+            return _owner_stays()
+        token = await self._devices.renew_token(asking.id)
+        if not _is_browser(scope):
+            return _json(RenewAnswer(token=token))
+        response = _json(RenewAnswer())
+        left = self._devices.seconds_left(asking)
+        _set_cookie(response, scope[SITE_KEY], token, min(left, _COOKIE_SECONDS))
+        return response
 
     async def change(self, scope: AsgiScope, body: bytes) -> Response:
         device_id = scope["path_params"]["id"]

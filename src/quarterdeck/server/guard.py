@@ -15,10 +15,19 @@ from typing import Any, Final
 import anyio
 from starlette.types import Message, Receive, Scope as AsgiScope, Send
 
-from quarterdeck.server.device import SCOPE_KEY, Device
-from quarterdeck.server.devices import Connection, Devices
+from quarterdeck.server.device import SCOPE_KEY, UNUSED_SECONDS, Device
+from quarterdeck.server.devices import Connection, Devices, sighting_of
 from quarterdeck.server.listening import Listening, Site, sites
-from quarterdeck.server.request_body import TOO_SLOW, BodyLimits, drain, read_body, replayed
+from quarterdeck.server.request_body import (
+    AFTER_ANSWER,
+    BEFORE_ANSWER,
+    OF_STRANGERS,
+    TOO_SLOW,
+    BodyLimits,
+    drain,
+    read_body,
+    replayed,
+)
 from quarterdeck.server.response_headers import secured
 from quarterdeck.server.routes import Asgi, refusal, send_refusal
 from quarterdeck.server.rules import (
@@ -55,7 +64,15 @@ _FAILED: Final = Refused(
 _REVOKED: Final = Refused(
     401, "quarterdeck/unauthorized", "this device was revoked or has expired; pair it again"
 )
-_AT_ONCE: Final = (TOO_SLOW, _REVOKED, _FAILED)  # waiting for the rest of a body is over
+_RETRY_SECONDS: Final = 5
+_CROWDED: Final = Refused(
+    503,
+    "quarterdeck/too-many",
+    "too many ask at once without a token; try again in a few seconds, or send a token",
+    _RETRY_SECONDS,
+)
+# Waiting for the rest of a body is over.
+_AT_ONCE: Final = (TOO_SLOW, _REVOKED, _FAILED, _CROWDED)
 _OFTEN: Final = frozenset({"http.response.body", "websocket.send"})  # passed on as they are
 _OF_STRANGERS: Final = BodyLimits(size=8 << 10, seconds=10.0)
 _OF_DEVICES: Final = BodyLimits(size=16 << 20, seconds=300.0)
@@ -69,6 +86,10 @@ class GateLimits:
     devices: BodyLimits = _OF_DEVICES
     connections: int = 2_048
     """Requests and WebSockets that one device may have open."""
+    stranger_requests: int = 256
+    """Requests without a token that are answered at once, all together."""
+    stranger_seconds: float = 60.0
+    """For one of them from its head to the last byte of its answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +98,8 @@ class GateOptions:
 
     listening: Listening = field(default_factory=Listening)
     limits: GateLimits = field(default_factory=GateLimits)
+    unused_seconds: float = UNUSED_SECONDS
+    """After which a device that was not heard of has to be paired again; 0: never."""
 
 
 class Guard:
@@ -87,6 +110,7 @@ class Guard:
         self._devices = devices
         self._limits = options.limits
         self._sites = sites(options.listening)
+        self._strangers = 0
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -112,17 +136,15 @@ class Guard:
             version=scope.get("http_version", "1.1"),
         )
         verdict = judge(self._sites, head)
-        if isinstance(verdict, Refused):
-            await answer.refuse(verdict)
+        device = None if isinstance(verdict, Refused) else await self._device(verdict, scope)
+        if isinstance(verdict, Refused) or device is None:
+            await self._serve_stranger(scope, head, verdict, answer)
             return
-        device = await self._device(verdict)
-        if (refused := self._unwelcome(verdict, device)) is not None:
-            await answer.refuse(refused)
+        answer.is_known = True
+        if self._devices.live_count(device.id) >= self._limits.connections:
+            await answer.refuse(self._too_many)
             return
         inner = _inner_scope(scope, head, verdict.site, device)
-        if device is None:
-            await self._hand_over(inner, answer, verdict, self._limits.strangers)
-            return
         with self._devices.connection(device) as connection:
             inner[CONNECTION_KEY] = connection
             with connection.scope:
@@ -131,20 +153,46 @@ class Guard:
             with anyio.move_on_after(_CUT_SECONDS, shield=True):
                 await answer.cut()
 
-    async def _device(self, admitted: Admitted) -> Device | None:
+    async def _serve_stranger(
+        self, scope: AsgiScope, head: Head, verdict: Admitted | Refused, answer: _Answer
+    ) -> None:
+        """Serve whoever has no token, within a time; a socket asks for one, and waits not long."""
+        if head.kind == "websocket":
+            await self._face(scope, head, verdict, answer)
+            return
+        if self._strangers >= self._limits.stranger_requests:
+            await answer.refuse(_CROWDED)
+            return
+        self._strangers += 1
+        try:
+            with anyio.move_on_after(self._limits.stranger_seconds) as patience:
+                await self._face(scope, head, verdict, answer)
+        finally:
+            self._strangers -= 1
+        if patience.cancelled_caught:
+            with anyio.move_on_after(_CUT_SECONDS):
+                await answer.give_up()
+
+    async def _face(
+        self, scope: AsgiScope, head: Head, verdict: Admitted | Refused, answer: _Answer
+    ) -> None:
+        if isinstance(verdict, Refused):
+            await answer.refuse(verdict)
+        elif not verdict.is_public:
+            await answer.refuse(_NO_TOKEN if verdict.token is None else _WRONG_TOKEN)
+        else:
+            inner = _inner_scope(scope, head, verdict.site, None)
+            await self._hand_over(inner, answer, verdict, self._limits.strangers)
+
+    @property
+    def _too_many(self) -> Refused:
+        message = f"this device has {self._limits.connections} requests open; close some"
+        return Refused(429, "quarterdeck/too-many", message, _RETRY_SECONDS)
+
+    async def _device(self, admitted: Admitted, scope: AsgiScope) -> Device | None:
         if admitted.token is None:
             return None
-        return await self._devices.authenticate(admitted.token)
-
-    def _unwelcome(self, admitted: Admitted, device: Device | None) -> Refused | None:
-        if device is None:
-            if admitted.is_public:
-                return None
-            return _NO_TOKEN if admitted.token is None else _WRONG_TOKEN
-        if self._devices.live_count(device.id) >= self._limits.connections:
-            message = f"this device has {self._limits.connections} requests open; close some"
-            return Refused(429, "quarterdeck/too-many", message)
-        return None
+        return await self._devices.authenticate(admitted.token, sighting_of(scope))
 
     async def _hand_over(
         self, scope: AsgiScope, answer: _Answer, admitted: Admitted, limits: BodyLimits
@@ -172,6 +220,7 @@ class _Answer:
         self._has_ended = False
         self._has_length = False
         self._is_refused = False
+        self.is_known = False
         self.is_lost = False
 
     async def receive(self) -> Message:
@@ -202,12 +251,28 @@ class _Answer:
 
     async def refuse(self, refused: Refused) -> None:
         """Answer instead of a handler."""
-        response = refusal(refused.status, refused.code, refused.message)
+        retry = refused.retry_seconds
+        is_retryable = retry is not None
+        response = refusal(refused.status, refused.code, refused.message, retryable=is_retryable)
+        if is_retryable:
+            response.headers["retry-after"] = str(retry)
         if refused.status == 401:
             response.headers["www-authenticate"] = "Bearer"
-        if self._scope["type"] == "http" and not await self._has_drained(refused):
+        send = self.send
+        if self._is_sending(refused) and not await drain(self.receive, BEFORE_ANSWER):
+            send = self._send_and_linger
+        if self._scope["type"] == "http" and not self._has_heard_all:
             response.headers["connection"] = "close"
-        await send_refusal(response, self._scope, self._receive, self.send)
+        await send_refusal(response, self._scope, self._receive, send)
+
+    async def _send_and_linger(self, message: Message) -> None:
+        """Send all of an answer, but end it when the client has sent all of its request."""
+        if message["type"] != "http.response.body":
+            await self.send(message)
+            return
+        await self.send({**message, "more_body": True})
+        await drain(self.receive, AFTER_ANSWER if self.is_known else OF_STRANGERS)
+        await self.send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def fail(self) -> None:
         """End what a handler left behind when it failed."""
@@ -219,6 +284,11 @@ class _Answer:
         """End it because the device may not come in any more."""
         with suppress(OSError):  # it has gone by itself
             await self._end(_REVOKED, code=REVOKED, reason=_REVOKED.message)
+
+    async def give_up(self) -> None:
+        """End it because it takes too long."""
+        with suppress(OSError):  # it has gone by itself
+            await self._end(TOO_SLOW, code=1011, reason=TOO_SLOW.message)
 
     async def see_off(self) -> None:
         """Wait until the connection of a refused WebSocket is closed.
@@ -240,14 +310,11 @@ class _Answer:
         elif not self._has_length:  # of a stream, the end can still be said properly
             await self.send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _has_drained(self, refused: Refused) -> bool:
-        """Take in what a refused client is sending, unless it waits or has had its time."""
-        if self._has_heard_all:
-            return True
-        is_waiting = any(name.lower() == b"expect" for name, _ in self._scope["headers"])
-        if is_waiting or refused in _AT_ONCE:
+    def _is_sending(self, refused: Refused) -> bool:
+        """Whether a refused client may be sending a body that it is worth to wait for."""
+        if self._has_heard_all or refused in _AT_ONCE or self._scope["type"] != "http":
             return False
-        return await drain(self.receive)
+        return not any(name.lower() == b"expect" for name, _ in self._scope["headers"])
 
     def _dressed(self, message: Message) -> Message:
         """Return the beginning of an answer with what every answer of ours has."""

@@ -38,6 +38,7 @@ from quarterdeck.server.push_crypto import push_key
 from quarterdeck.server.push_rows import PUSH_TABLES
 from quarterdeck.server.queue import PromptQueue
 from quarterdeck.server.retention import keep_tidy
+from quarterdeck.server.routes import Endpoint
 from quarterdeck.server.secrets import owner_token
 from quarterdeck.server.tables import CORE_TABLES
 from quarterdeck.server.watch import Watch
@@ -64,9 +65,14 @@ class Hub:
     library: Library
     pushes: Pushes
 
-    def __init__(self, options: HubOptions) -> None:
+    def __init__(
+        self, options: HubOptions, *, parts: Sequence[Callable[[Hub], list[Endpoint]]] = ()
+    ) -> None:
+        """`parts` make endpoints of somebody else, which are then endpoints like all others."""
         self.options = options
+        self.parts = tuple(parts)
         self.started_at = time.time()
+        self._known = KnownAgents(options.agents, options.environ, options.pass_env)
         self.watch = Watch()
         self.storage_failures = 0
         self._stack = AsyncExitStack()
@@ -131,11 +137,13 @@ class Hub:
         parts = (*CORE_TABLES, *GATE_TABLES, *PUSH_TABLES)
         self.database = await stack.enter_async_context(open_database(home / DATABASE, parts))
         self.host = await stack.enter_async_context(Host(self._host_options()))
-        self.gate = Gate(self.database, GateOptions(listening=options.listening))
+        gate = GateOptions(
+            listening=options.listening, unused_seconds=options.device_unused_seconds
+        )
+        self.gate = Gate(self.database, gate)
         await self.gate.load(owner_token(home / TOKEN))
-        known = KnownAgents(options.agents, options.environ)
         self.library = Library(self.host)
-        self.keeper = Keeper(self.host, self.database, known, self.watch, self.library)
+        self.keeper = Keeper(self.host, self.database, self._known, self.watch, self.library)
         self.keeps = Keeps(self.host, self.keeper, self.library)
         self.prompts = PromptQueue(self.host, self.database, self.keeper, self.watch)
         self.idling = Idling(
@@ -149,6 +157,7 @@ class Hub:
         await self.keeper.start(tasks)
         await self.approvals.start(tasks)
         self.pushes.start(tasks)
+        self.gate.devices.on_news = self.pushes.on_device
         self._unfollow = self.host.subscribe(None, 0, self._on_event)
         await self.prompts.start(tasks)
         tasks.start_soon(self.idling.run)
@@ -166,9 +175,11 @@ class Hub:
 
     def _host_options(self) -> HostOptions:
         storage = SqliteStorage(self.options.home / LOG, synchronous=self.options.synchronous)
+        environment = self._known.environment
         return HostOptions(
             storage=storage,
-            terminal=DefaultTerminalHandler(),
+            terminal=DefaultTerminalHandler(environ=environment.common()),
+            inherit=environment.of,
             elicitation=("form", "url"),
             restart="on-crash",
             restart_limit=5,

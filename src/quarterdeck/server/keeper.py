@@ -82,6 +82,10 @@ class Keeper:
         """Return the definition's id of an agent that was started here."""
         return self._names.get(agent_id)
 
+    def knows(self, name: str) -> bool:
+        """Whether there is, or was, an agent of that name."""
+        return name in self.known or name in self._stored
+
     # ---- agents --------------------------------------------------------------------------------
 
     async def spawn_known(self, name: str) -> AgentSnapshotWire:
@@ -193,14 +197,27 @@ class Keeper:
     async def _spawned(self, definition: AgentDefinition) -> AgentSnapshotWire:
         try:
             agent = await self._host.spawn_agent(definition)
-        except AcpError:
+        except AcpError as error:
             # Whoever asked is told; what never ran is not left in the list.
+            has_begun = False
             for each in self._host.get_agents():
                 if each.status == "exited" and each.reason in _NEVER_RAN:
+                    has_begun |= each.reason != "spawn-failed"
                     await self._host.dispose_agent(each.agent_id)
+            if has_begun:
+                raise self._without_keys(error, definition) from error
             raise
         self._names[agent.agent_id] = definition.id
         return agent
+
+    def _without_keys(self, error: AcpError, definition: AgentDefinition) -> AcpError:
+        """Tell an agent that did not get through its start with what it was not given."""
+        withheld = self.known.environment.withheld(definition)
+        if not withheld:
+            return error
+        names = ", ".join(withheld)
+        message = f"{error.message}; it did not get {names}: if it needs one, name it in pass_env"
+        return AcpError(error.code, message, data=error.data, retryable=error.retryable)
 
     async def _settled_agent(self, agent_id: str) -> AgentSnapshotWire | None:
         def is_settled() -> bool:

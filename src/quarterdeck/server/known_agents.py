@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, Literal
 
 from quarterdeck.protocol import AgentDefinition
+from quarterdeck.server.environment import Environment
 from quarterdeck.server.handling import Answer
 from quarterdeck.server.options import AgentSettings
 
@@ -54,13 +55,20 @@ class KnownAgent(Answer, frozen=True, kw_only=True):
 class KnownAgents:
     """Finds agents by name; what is configured wins over what is well known."""
 
-    def __init__(self, configured: Mapping[str, AgentSettings], environ: Mapping[str, str]) -> None:
-        self._configured = dict(configured)
+    def __init__(
+        self,
+        configured: Mapping[str, AgentSettings],
+        environ: Mapping[str, str],
+        pass_env: Iterable[str] = (),
+    ) -> None:
         self._path = environ.get("PATH")
+        self.environment = Environment(environ, everybody=pass_env)
+        self.configure(configured)
 
     def configure(self, configured: Mapping[str, AgentSettings]) -> None:
         """Know other configured agents from now on."""
         self._configured = dict(configured)
+        self.environment.named = {name: agent.pass_env for name, agent in configured.items()}
 
     def __contains__(self, name: str) -> bool:
         return name in self._configured or name == DEMO or name in WELL_KNOWN

@@ -11,6 +11,7 @@ from typing import Literal
 from msgspec import Struct
 
 from quarterdeck.dialects.context import PolicyRules
+from quarterdeck.server.device import UNUSED_SECONDS
 from quarterdeck.server.listening import DEFAULT_PORT, LOOPBACK, Listening
 from quarterdeck.server.retention import Retention
 
@@ -21,7 +22,9 @@ class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     command: str
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}
-    """On top of what the hub itself was started with."""
+    """On top of what it gets of the hub's own environment."""
+    pass_env: tuple[str, ...] = ()
+    """Variables of the hub's environment that it gets beside the usual ones; `*` means any."""
     cwd: str | None = None
     """Where its process runs; sessions have folders of their own."""
 
@@ -75,14 +78,18 @@ class HubOptions:
     allowed_hosts: tuple[str, ...] = ()
     synchronous: Literal["normal", "full"] = "normal"
     """Whether the log also survives a power cut, for an fsync per commit."""
+    device_unused_seconds: float = UNUSED_SECONDS
+    """After which a device that was not heard of has to be paired again; 0: never."""
     push_services: tuple[str, ...] = ()
     """Origins of push services of your own, which need not be at a public address."""
     idle_agent_minutes: float = 0.0
     """After which an agent that does nothing is stopped until it is needed; 0 lets it run."""
     retention: Retention = field(default_factory=Retention)
     """How long hub.db keeps what is over."""
-    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Where agents are looked for: PATH."""
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)
+    """Where agents are looked for: PATH; and what they get a part of."""
+    pass_env: tuple[str, ...] = ()
+    """Variables of it that every agent and terminal gets beside the usual ones; `*` means any."""
 
     @property
     def listening(self) -> Listening:

@@ -21,6 +21,7 @@ from quarterdeck.server.attempts import Attempts, Budget
 from quarterdeck.server.clock import Now, written
 from quarterdeck.server.database import HubDatabase, Tables
 from quarterdeck.server.device import Device, Scope
+from quarterdeck.server.device_log import Sighting
 from quarterdeck.server.devices import Devices, clean_name, new_device_id
 from quarterdeck.server.secrets import digest
 
@@ -154,20 +155,23 @@ class Pairings:
 
         return await self._database.write(store)
 
-    async def pair(self, code: str, *, name: str, address: str) -> Paired | TooMany | None:
+    async def pair(
+        self, code: str, *, name: str, address: str, user_agent: str | None = None
+    ) -> Paired | TooMany | None:
         """Use a code up; None if it is not one, or not any more."""
         wanted = canonical(code)
         is_guessable = len(wanted) != _LONG_LENGTH
         wait = self._attempts.take(address, self._now(), is_guessable=is_guessable)
         if wait > 0:
             return TooMany(wait)
-        paired = await self._use(digest(wanted), clean_name(name))
+        sighting = Sighting(address or None, user_agent)
+        paired = await self._use(digest(wanted), clean_name(name), sighting)
         if paired is not None:
             self._devices.remember(paired.device, paired.token)
             self._attempts.give_back(address, is_guessable=is_guessable)
         return paired
 
-    async def _use(self, code_hash: bytes, name: str) -> Paired | None:
+    async def _use(self, code_hash: bytes, name: str, sighting: Sighting) -> Paired | None:
         now = self._now()
 
         def store(connection: sqlite3.Connection) -> Paired | None:
@@ -191,6 +195,8 @@ class Pairings:
                 scope=scope,
                 created_at=written(now),
                 expires_at=expires_at,
+                last_address=sighting.address,
+                user_agent=sighting.user_agent,
             )
             return Paired(device, self._devices.admit(connection, device))
 

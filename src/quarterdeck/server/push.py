@@ -25,6 +25,8 @@ from quarterdeck.protocol import Event
 from quarterdeck.server import push_rows as rows
 from quarterdeck.server.approvals import Approvals
 from quarterdeck.server.database import HubDatabase
+from quarterdeck.server.device import Device
+from quarterdeck.server.device_log import Happening
 from quarterdeck.server.devices import Devices
 from quarterdeck.server.library import Library
 from quarterdeck.server.push_crypto import (
@@ -36,7 +38,14 @@ from quarterdeck.server.push_crypto import (
     to_base64url,
 )
 from quarterdeck.server.push_delivery import AddressRefused, Delivery, deliver, origin_of
-from quarterdeck.server.push_notes import Note, approval_note, question_note, test_note, turn_note
+from quarterdeck.server.push_notes import (
+    Note,
+    approval_note,
+    device_note,
+    question_note,
+    test_note,
+    turn_note,
+)
 from quarterdeck.server.push_rows import PushKinds, Subscription
 
 logger = logging.getLogger(__name__)
@@ -107,6 +116,11 @@ class Pushes:
         elif event.type == "session-updated":
             self._on_session(payload["sessionId"], payload["status"])
 
+    def on_device(self, what: Happening, device: Device) -> None:
+        """Tell all others that a device was paired, whatever else they want to hear of."""
+        if what == "paired":
+            self._soon(lambda: self._tell(device_note(device), but=device.id))
+
     def _on_session(self, session_id: str, status: str) -> None:
         before = self._statuses.get(session_id)
         self._statuses[session_id] = status
@@ -147,13 +161,13 @@ class Pushes:
         if note is not None:
             await self._tell(note)
 
-    async def _tell(self, note: Note) -> None:
+    async def _tell(self, note: Note, *, but: str | None = None) -> None:
         assert self._tasks is not None
         known = {device.id for device in self._devices.all}
         for each in await self._database.read(rows.every):
             if each.device_id not in known:
                 await self._forget(each)
-            elif getattr(each.kinds, note.kind, False):
+            elif each.device_id != but and getattr(each.kinds, note.kind, note.kind == "device"):
                 self._tasks.start_soon(self._send_until_done, each, note)
 
     # ---- sending -------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from msgspec import UNSET
 
 from quarterdeck.server.approval_views import ApprovalView
+from quarterdeck.server.device import Device
 from quarterdeck.server.handling import Answer
 from quarterdeck.server.library import SessionView
 
@@ -32,7 +33,7 @@ _WISHES: Final = {
 class Note(Answer, frozen=True, kw_only=True):
     """What is sent to a service worker."""
 
-    kind: PushKind | Literal["test"]
+    kind: PushKind | Literal["test", "device"]
     title: str
     body: str
     url: str
@@ -76,6 +77,16 @@ def turn_note(session: SessionView, ended: dict[str, Any] | None) -> Note | None
         return Note(kind="failed", title="A turn has failed", body=body, url=url, tag=tag)
     body = f"{_who(session)} has finished."
     return Note(kind="finished", title="Done", body=body, url=url, tag=tag)
+
+
+def device_note(device: Device) -> Note:
+    return Note(
+        kind="device",
+        title="A new device has come in",
+        body=f"{device.name} may {device.scope}. If that was not you, revoke it.",
+        url="/#/devices",
+        tag=f"device:{device.id}",
+    )
 
 
 def test_note(test_id: str) -> Note:

@@ -29,6 +29,7 @@ from quarterdeck.server.database import HubDatabase
 from quarterdeck.server.keeper import Keeper
 from quarterdeck.server.left_prompts import begins, outcome_of, settle_left_prompts
 from quarterdeck.server.prompt_rows import Author, PromptEntry, PromptError, PromptMode, Row
+from quarterdeck.server.queue_news import QueueNews
 from quarterdeck.server.watch import Watch
 from quarterdeck.wire import background_tasks
 
@@ -56,6 +57,7 @@ class PromptQueue:
         self._database = database
         self._keeper = keeper
         self._watch = watch
+        self.news = QueueNews()
         self._tasks: TaskGroup | None = None
         self._awake: dict[str, bool] = {}  # whether a worker has to look again, by session
         self._running: dict[str, int] = {}  # the row that runs, by session
@@ -112,6 +114,7 @@ class PromptQueue:
 
         row, is_new = await self._database.write(insert)
         if is_new:
+            self.news.changed(session_id)
             self._wake(session_id)
             if mode == "interrupt":
                 await self._cancel(session_id)
@@ -130,17 +133,28 @@ class PromptQueue:
         row = await self._database.write(
             lambda connection: rows.edit(connection, session_id, key, blocks)
         )
+        self.news.changed(session_id)
         return row.entry
 
     async def cancel(self, session_id: str, key: str) -> PromptEntry:
         row = await self._database.write(
             lambda connection: rows.cancel(connection, session_id, key)
         )
+        self.news.changed(session_id)
         return row.entry
 
     def is_busy(self, session_id: str) -> bool:
         """Tell whether a prompt of this session runs, or is about to."""
         return session_id in self._awake or session_id in self._running
+
+    async def wait_ended(self, session_id: str, key: str) -> PromptEntry:
+        """Wait until a prompt neither waits nor runs any more."""
+        while True:
+            changed = self.news.next
+            entry = await self.get(session_id, key)
+            if entry.state not in ("queued", "running"):
+                return entry
+            await changed.wait()
 
     async def length(self) -> int:
         return await self._database.read(rows.count_queued)
@@ -186,6 +200,7 @@ class PromptQueue:
             lambda connection: rows.begin(connection, waiting.id, after)
         )
         if row is not None:
+            self.news.changed(session_id)
             self._running[session_id] = row.id
             try:
                 await self._turn(row, after)
@@ -208,11 +223,11 @@ class PromptQueue:
         facts = _facts(error)
         if session is None or session.status in _ENDED:
             await self._write(
-                lambda connection: rows.cancel_all(connection, row.entry.session_id, facts)
+                row, lambda connection: rows.cancel_all(connection, row.entry.session_id, facts)
             )
         else:
             await self._write(
-                lambda connection: rows.end(connection, row.id, "failed", error=facts)
+                row, lambda connection: rows.end(connection, row.id, "failed", error=facts)
             )
 
     async def _turn(self, row: Row, after: int) -> None:
@@ -238,7 +253,7 @@ class PromptQueue:
 
     async def _turn_refused(self, row: Row, error: AcpError, seqs: list[int]) -> None:
         if error.code in _BUSY and not seqs:  # refused before anything came of it
-            await self._write(lambda connection: rows.put_back(connection, row.id))
+            await self._write(row, lambda connection: rows.put_back(connection, row.id))
             await anyio.sleep(BUSY_SECONDS)
             return
         await self._end(row, "failed", seqs, error=_facts(error))
@@ -279,13 +294,16 @@ class PromptQueue:
             facts: dict[str, Any] = {"stop_reason": stop_reason, "error": error}
             rows.end(connection, row.id, state, seq=seq, **facts)
 
-        await self._write(end, is_last=is_last)
+        await self._write(row, end, is_last=is_last)
 
-    async def _write(self, change: Callable[[Any], None], *, is_last: bool = False) -> None:
+    async def _write(
+        self, row: Row, change: Callable[[Any], None], *, is_last: bool = False
+    ) -> None:
         """Write how a prompt ended; until that works nothing else of the session is run."""
         while True:
             try:
                 await self._database.write(change)
+                self.news.changed(row.entry.session_id)
                 return
             except HubDatabaseFailed as error:
                 logger.warning("the prompt queue failed", extra={"reason": str(error)})

@@ -12,8 +12,7 @@ from quarterdeck.server.rules import Refused
 
 TOO_SLOW: Final = Refused(408, "quarterdeck/invalid", "the body took too long; send it again")
 
-_POLITE_BYTES: Final = 1 << 20
-_POLITE_SECONDS: Final = 2.0
+_IDLE_SECONDS: Final = 2.0  # without a byte of what is thrown away
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,16 +49,33 @@ async def read_body(
         return TOO_SLOW
 
 
-async def drain(receive: Receive) -> bool:
-    """Read and forget the rest of a refused body; return whether that was all.
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """How much of a body is read to be thrown away, and for how long.
 
-    Whoever is still sending would not see the answer. Only up to a size and for a moment.
+    Whoever is still sending when the connection is closed sees a reset and not the answer.
     """
+
+    size: int
+    seconds: float
+
+
+BEFORE_ANSWER: Final = Patience(size=1 << 20, seconds=2.0)
+"""Then the connection can be used again."""
+AFTER_ANSWER: Final = Patience(size=256 << 20, seconds=60.0)
+"""Many clients send all before they read anything."""
+OF_STRANGERS: Final = Patience(size=16 << 20, seconds=5.0)
+
+
+async def drain(receive: Receive, patience: Patience) -> bool:
+    """Read and forget the rest of a refused body; return whether that was all."""
     size = 0
-    with anyio.move_on_after(_POLITE_SECONDS):
-        while size <= _POLITE_BYTES:
-            message = await receive()
-            if message["type"] != "http.request":
+    with anyio.move_on_after(patience.seconds):
+        while size <= patience.size:
+            message = None
+            with anyio.move_on_after(_IDLE_SECONDS):
+                message = await receive()
+            if message is None or message["type"] != "http.request":
                 return False
             size += len(message.get("body", b""))
             if not message.get("more_body", False):

@@ -86,6 +86,8 @@ class Refused:
     status: int
     code: str
     message: str
+    retry_seconds: int | None = None
+    """After which it may be tried again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import anyio
 import uvicorn
@@ -19,20 +19,13 @@ import uvicorn
 from quarterdeck.errors import HubRefused
 from quarterdeck.jsontext import encode_json
 from quarterdeck.server.app import hub_app
-from quarterdeck.server.bounded import uvicorn_settings
+from quarterdeck.server.bounded import QUEUE, BoundedServer, uvicorn_settings
 from quarterdeck.server.clock import written
+from quarterdeck.server.doorway import raise_file_limit, room_for
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.listening import LOOPBACK, is_wildcard
 from quarterdeck.server.secrets import PRIVATE_FILE
 from quarterdeck.wire import background_tasks
-
-if TYPE_CHECKING:
-    from typing_extensions import override  # in `typing` from Python 3.12 on
-else:
-
-    def override(method: object) -> object:
-        return method
-
 
 logger = logging.getLogger(__name__)
 
@@ -48,15 +41,6 @@ class Address:
 
     url: str
     port: int
-
-
-class _Server(uvicorn.Server):
-    """Signals are handled by us: sessions have to be parked, too."""
-
-    @override
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 async def serve_hub(hub: Hub, on_ready: Callable[[Address], None] | None = None) -> int:
@@ -87,7 +71,7 @@ async def serving(hub: Hub) -> AsyncIterator[Address]:
     with _listener(hub) as listener:
         port = listener.getsockname()[1]
         hub.gate.listens_at(port)
-        server = _Server(_config(hub))
+        server = BoundedServer(_config(hub))
         ended = anyio.Event()
 
         async def serve() -> None:
@@ -125,7 +109,7 @@ def _config(hub: Hub) -> uvicorn.Config:
         hub_app(hub),
         loop="none",
         timeout_graceful_shutdown=END_SECONDS,
-        **uvicorn_settings(options.listening),
+        **uvicorn_settings(options.listening, room=room_for(raise_file_limit())),
         **tls,
     )
 
@@ -140,7 +124,7 @@ def _listener(hub: Hub) -> Iterator[socket.socket]:
         if sys.platform != "win32":
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((options.host, options.port))
-        listener.listen(1024)
+        listener.listen(QUEUE)
     except OSError as error:
         listener.close()
         reason = f"cannot listen at {options.host}:{options.port} ({error.strerror})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import anyio
 import httpx2
 
 from quarterdeck.server import AgentSettings, Hub, HubOptions, Policy, serving
+from quarterdeck.server.routes import Endpoint
 from quarterdeck.testing import scripted_agent
 
 PATIENCE = 30
@@ -107,11 +108,13 @@ async def client_of(home: Path, url: str, token: str | None = None) -> AsyncIter
 
 
 @asynccontextmanager
-async def running(given: HubOptions) -> AsyncIterator[tuple[Hub, Client]]:
+async def running(
+    given: HubOptions, *, parts: Sequence[Callable[[Hub], list[Endpoint]]] = ()
+) -> AsyncIterator[tuple[Hub, Client]]:
     """Run a hub on a port, and give the owner's client."""
     with anyio.fail_after(PATIENCE):
         async with (
-            Hub(given) as hub,
+            Hub(given, parts=parts) as hub,
             serving(hub) as address,
             client_of(given.home, address.url) as client,
         ):

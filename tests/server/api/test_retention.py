@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -27,15 +28,16 @@ def fill(connection: sqlite3.Connection) -> None:
             " updated_at) VALUES ('s', ?, x'', '[]', 0, ?, ?, ?)",
             (f"{state}-{number}", state, OLD, at),
         )
-    for number, (state, is_delivered, at) in enumerate(
+    decided: Sequence[tuple[str, int, str | None]] = (
         [("answered", 1, OLD), ("superseded", 0, OLD), ("answered", 0, OLD), ("answered", 1, NEW)]
         + [("pending", 0, None)]
         + [("answered", 1, OLD)] * 1200
-    ):
+    )
+    for number, (state, is_delivered, decided_at) in enumerate(decided):
         connection.execute(
             "INSERT INTO decisions (request_id, digest, asked, state, is_delivered, asked_at,"
             " decided_at) VALUES (?, '', '{}', ?, ?, ?, ?)",
-            (f"perm-{number}", state, is_delivered, OLD, at),
+            (f"perm-{number}", state, is_delivered, OLD, decided_at),
         )
 
 

@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope as AsgiScope, Send
 
 from quarterdeck.server.database import open_database
 from quarterdeck.server.device import Scope
+from quarterdeck.server.doorway import Room
 from quarterdeck.server.gate import GATE_TABLES, Gate
 from quarterdeck.server.gate_api import gate_endpoints
 from quarterdeck.server.guard import GateLimits, GateOptions
@@ -162,6 +163,7 @@ async def open_hut(
     limits: GateLimits | None = None,
     listening: Listening = LOOPBACK,
     now: Callable[[], float] | None = None,
+    room: Room | None = None,
 ) -> AsyncIterator[Hut]:
     options = GateOptions(listening=listening, limits=limits or GateLimits())
     async with opened_gate(folder, options, now=now) as (gate, owner):
@@ -172,7 +174,7 @@ async def open_hut(
             gate.listens_at(port)
             return gate.guard(make_router([*endpoints, *behind.stuck_endpoints()]))
 
-        async with serving(app, parser, listening) as served:
+        async with serving(app, parser, listening, room=room) as served:
             yield Hut(gate, owner, behind, served, endpoints)
 
 

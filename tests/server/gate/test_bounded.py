@@ -1,11 +1,15 @@
 """Whoever does not say what it wants, or says too much, is shown the door."""
 
+import subprocess
+import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
 import pytest
 
 from quarterdeck.server import bounded
+from quarterdeck.server.doorway import MOST_CONNECTIONS, Room, room_for
 from tests.server.gate.support import Hut, open_hut
 from tests.server.served import PARSERS, PATIENCE, UPGRADE, Parser, Wire, request
 
@@ -124,3 +128,88 @@ async def test_the_end_of_a_long_body_is_not_taken_for_a_head(
                 await wire.send(head)
                 await wire.send(body)
                 assert (await wire.reply()).status == 200
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+async def test_who_comes_when_all_places_are_taken_is_told_to_come_back(
+    tmp_path: Path, parser: Parser
+) -> None:
+    async with (
+        open_hut(tmp_path, parser, room=Room(connections=2)) as hut,
+        hut.served.connect() as events,
+        hut.served.connect() as socket,
+    ):
+        await _open(hut, events, "/api/ticks")
+        await _open(hut, socket, "/api/socket", *UPGRADE)
+        for lines in ((), UPGRADE):
+            refused = await hut.get("/api/socket", *lines, token=hut.owner)
+            assert (refused.status, refused.header("retry-after")) == (503, "5")
+            assert refused.json["error"]["code"] == "quarterdeck/too-many"
+        assert hut.behind.reached == ["/api/ticks", "/api/socket"]
+        await events.stream.aclose()
+        with anyio.fail_after(PATIENCE):
+            while (await hut.get("/api/secret", token=hut.owner)).status != 200:
+                pass
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+async def test_a_connection_without_a_request_makes_way_for_one_with(
+    tmp_path: Path, parser: Parser
+) -> None:
+    async with (
+        open_hut(tmp_path, parser, room=Room(connections=2)) as hut,
+        hut.served.connect() as events,
+        hut.served.connect() as idle,
+    ):
+        await _open(hut, events, "/api/ticks")
+        await idle.send(request("GET /api/secret HTTP/1.1", host=hut.served.host))
+        assert (await idle.reply()).status == 401
+        assert (await hut.get("/api/secret", token=hut.owner)).status == 200
+        assert await _is_closed(idle)
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+async def test_of_many_that_do_not_say_what_they_want_the_oldest_goes_and_is_told(
+    tmp_path: Path, parser: Parser
+) -> None:
+    async with AsyncExitStack() as stack:
+        hut = await stack.enter_async_context(open_hut(tmp_path, parser, room=Room(silent=8)))
+        wires = []
+        for _ in range(16):
+            wires.append(await stack.enter_async_context(hut.served.connect()))
+            await wires[-1].send(b"GET / HTTP/1.1\r\nHost: x\r\n")
+        assert (await hut.get("/")).status == 200
+        with anyio.fail_after(PATIENCE):
+            told = [await wire.reply() for wire in wires[:8]]
+        assert {each.status for each in told} == {503}
+        assert {each.header("retry-after") for each in told} == {"5"}
+
+
+@pytest.mark.usefixtures("short_patience")
+@pytest.mark.parametrize("parser", PARSERS)
+async def test_whoever_has_begun_to_ask_is_told_that_it_took_too_long(
+    tmp_path: Path, parser: Parser
+) -> None:
+    async with open_hut(tmp_path, parser) as hut, hut.served.connect() as wire:
+        await wire.send(b"GET / HTTP/1.1\r\nHost: x\r\n")
+        with anyio.fail_after(PATIENCE):
+            assert (await wire.reply()).status == 408
+
+
+def test_there_is_room_for_three_quarters_of_the_files_that_may_be_open() -> None:
+    assert room_for(1_024).connections == 704
+    assert room_for(1_000_000).connections == MOST_CONNECTIONS
+    assert room_for(64).connections == 16
+
+
+def test_the_limit_of_open_files_is_raised_as_far_as_it_goes() -> None:
+    program = (
+        "import resource as r\n"
+        "hard = r.getrlimit(r.RLIMIT_NOFILE)[1]\n"
+        "most = 4096 if hard == r.RLIM_INFINITY else min(hard, 4096)\n"
+        "r.setrlimit(r.RLIMIT_NOFILE, (256, most))\n"
+        "from quarterdeck.server.doorway import raise_file_limit\n"
+        "assert raise_file_limit() == most == r.getrlimit(r.RLIMIT_NOFILE)[0]\n"
+        "assert raise_file_limit() == most\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

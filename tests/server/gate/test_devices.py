@@ -1,17 +1,19 @@
 """Devices: let in by their tokens, and out of it at once when they are revoked."""
 
 import sqlite3
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
 import anyio
 import pytest
 from anyio.abc import TaskGroup
 
-from quarterdeck.server.device import OWNER
+from quarterdeck.server import device_log
+from quarterdeck.server.device import OWNER, UNUSED_SECONDS
+from quarterdeck.server.device_log import Sighting
 from quarterdeck.server.devices import SEEN_SECONDS, clean_name
 from quarterdeck.server.gate import Gate
-from quarterdeck.server.guard import GateLimits
+from quarterdeck.server.guard import GateLimits, GateOptions
 from quarterdeck.server.secrets import make_token
 from tests.server.gate.support import Clock, Hut, open_hut, opened_gate
 from tests.server.served import PARSERS, PATIENCE, UPGRADE, Parser, Wire, request
@@ -220,3 +222,78 @@ async def test_one_device_cannot_take_all_connections(tmp_path: Path) -> None:
         refused = await hut.get("/api/secret", token=token)
         assert (refused.status, refused.json["error"]["code"]) == (429, "quarterdeck/too-many")
         assert (await hut.get("/api/secret", token=hut.owner)).status == 200
+
+
+async def test_a_device_that_nobody_used_for_long_has_to_be_paired_again(tmp_path: Path) -> None:
+    clock = Clock()
+    async with opened_gate(tmp_path, now=clock) as (gate, owner):
+        device_id, token = await paired(gate)
+        for _ in range(3):
+            clock.now += UNUSED_SECONDS - 1
+            assert await gate.devices.authenticate(token) is not None
+        clock.now += UNUSED_SECONDS + 1
+        assert await gate.devices.authenticate(token) is None
+        assert device_id not in {each.id for each in gate.devices.all}
+        assert await gate.devices.authenticate(owner) is not None
+    options = GateOptions(unused_seconds=0)
+    async with opened_gate(tmp_path, options, now=clock) as (gate, _):
+        assert await gate.devices.authenticate(token) is not None
+
+
+async def test_where_a_device_was_heard_is_told_and_a_new_address_once(tmp_path: Path) -> None:
+    async with opened_gate(tmp_path) as (gate, _):
+        news: list[str] = []
+        gate.devices.on_news = lambda what, _device: news.append(what)
+        device_id, token = await paired(gate)
+        for address in ("a", "b", "b"):
+            await gate.devices.authenticate(token, Sighting(address, "Firefox"))
+        device = await gate.devices.authenticate(token, Sighting("a"))
+        assert device is not None
+        assert (device.last_address, device.user_agent) == ("a", "Firefox")
+        assert news == ["paired", "new-address"]
+        await gate.devices.change(device_id, name="phone")
+    async with opened_gate(tmp_path) as (gate, _):
+        device = gate.devices.get(device_id)
+        assert device is not None
+        assert device.user_agent == "Firefox"
+        await gate.devices.authenticate(token, Sighting("b"))
+        await gate.devices.revoke(device_id)
+        told = [(event.what, event.address) for event in await gate.devices.events()]
+        assert [what for what, _ in told] == ["revoked", "changed", "new-address", "paired"]
+        assert told[-2:] == [("new-address", "b"), ("paired", "a")]
+
+
+async def test_the_log_of_devices_does_not_grow_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_log, "KEPT", 5)
+    async with opened_gate(tmp_path) as (gate, _):
+        device_id, _ = await paired(gate)
+        for number in range(20):
+            await gate.devices.change(device_id, name=str(number))
+        names = [event.name for event in await gate.devices.events()]
+        assert names == ["19", "18", "17", "16", "15"]
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_an_old_token_ends_when_the_new_one_is_used(
+    tmp_path: Path, *, is_restarted: bool
+) -> None:
+    async with AsyncExitStack() as stack:
+        gate, _ = await stack.enter_async_context(opened_gate(tmp_path))
+        device_id, old = await paired(gate)
+        never_used = await gate.devices.renew_token(device_id)
+        new = await gate.devices.renew_token(device_id)
+        assert await gate.devices.authenticate(never_used) is None
+        assert await gate.devices.authenticate(old) is not None  # the answer may have been lost
+        if is_restarted:
+            await stack.aclose()
+            gate, _ = await stack.enter_async_context(opened_gate(tmp_path))
+        device = await gate.devices.authenticate(new)
+        assert device is not None
+        assert device.id == device_id
+        assert await gate.devices.authenticate(old) is None
+        assert await gate.devices.authenticate(new) is not None
+        assert (await gate.devices.events())[0].what == "token-renewed"
+        assert await gate.devices.revoke(device_id)
+        assert await gate.devices.authenticate(new) is None

@@ -10,7 +10,7 @@ import pytest
 from quarterdeck.server.listening import Listening
 from quarterdeck.server.routes import make_router
 from tests.server.gate.support import Clock, Hut, open_hut
-from tests.server.served import Reply
+from tests.server.served import UPGRADE, Reply
 
 PROXIED = Listening(is_behind_proxy=True, allowed_hosts=("desk.example",))
 
@@ -128,6 +128,42 @@ async def test_devices_are_listed_and_renamed(tmp_path: Path) -> None:
         assert missing.status == 404
 
 
+async def test_a_list_of_devices_tells_from_where_they_were_heard(tmp_path: Path) -> None:
+    async with open_hut(tmp_path) as hut:
+        device_id, token = await hut.device("view")
+        for lines in (("User-Agent: Phone/1\t\x7f of mine",), UPGRADE):
+            await hut.get("/api/socket", *lines, token=token)
+        listed = (await call(hut, "GET", "/api/devices", hut.owner)).json["devices"]
+        (device,) = (each for each in listed if each["id"] == device_id)
+        assert (device["lastAddress"], device["userAgent"]) == ("127.0.0.1", "Phone/1 of mine")
+        log = await call(hut, "GET", "/api/devices/log", hut.owner)
+        told = [(each["what"], each["address"]) for each in log.json["events"]]
+        assert told == [("new-address", "127.0.0.1"), ("paired", "127.0.0.1")]
+        assert log.json["events"][0]["deviceId"] == "owner"
+        assert (await call(hut, "GET", "/api/devices/log", token)).status == 403
+
+
+async def test_a_device_gets_a_new_token_and_the_old_one_ends(tmp_path: Path) -> None:
+    async with open_hut(tmp_path) as hut:
+        _, old = await hut.device("view")
+        new = (await call(hut, "POST", "/api/device/token", old)).json["token"]
+        assert (await call(hut, "GET", "/api/device", new)).status == 200
+        assert (await call(hut, "GET", "/api/device", old)).status == 401
+        assert (await call(hut, "POST", "/api/device/token", hut.owner)).status == 403
+
+
+async def test_a_browser_gets_its_new_token_as_a_cookie(tmp_path: Path) -> None:
+    async with open_hut(tmp_path) as hut:
+        cookie = await hut.browser("view")
+        origin = f"Origin: {hut.served.origin}"
+        renewed = await hut.served.call("POST", "/api/device/token", origin, cookie)
+        assert b"qd_" not in renewed.body
+        fresh = "Cookie: " + (renewed.header("set-cookie") or "").partition(";")[0]
+        assert fresh != cookie
+        assert (await hut.get("/api/device", fresh)).status == 200
+        assert (await hut.get("/api/device", cookie)).status == 401
+
+
 async def test_the_owner_stays_what_it_is(tmp_path: Path) -> None:
     async with open_hut(tmp_path) as hut:
         for method, body in (("DELETE", None), ("PATCH", {"scope": "view"})):
@@ -150,12 +186,16 @@ async def test_a_body_that_cannot_be_used_is_a_sentence(tmp_path: Path) -> None:
         ("/api/pairings", {"seconds": -1}),
         ("/api/pairings", {"deviceSeconds": 0}),
         ("/api/pairings", {"name": "x" * 201}),
+        ("/api/pair", {"code": "x", "scope": "admin"}),
+        ("/api/pairings", {"skope": "view"}),
     ]
     async with open_hut(tmp_path) as hut:
         for path, body in tries:
             refused = await call(hut, "POST", path, hut.owner, body)
             assert (refused.status, refused.json["error"]["code"]) == (400, "quarterdeck/invalid")
             assert refused.json["error"]["message"].startswith("the body cannot be used: ")
+        unknown = await call(hut, "PATCH", "/api/devices/owner", hut.owner, {"nmae": "x"})
+        assert (unknown.status, "nmae" in unknown.json["error"]["message"]) == (400, True)
 
 
 async def test_behind_a_proxy_the_cookie_is_secure_and_bound_to_the_host(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """The guard at work: bodies, failures, cookies and what every answer carries."""
 
 import logging
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -65,6 +67,60 @@ async def test_a_stranger_may_send_less(tmp_path: Path, parser: Parser) -> None:
         # Without a token, the length does not even matter.
         head = _head(hut, "Content-Length: 999999999999", token=False)
         assert (await hut.served.send(head + b"x" * 2_000_000)).status == 401
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+async def test_who_sends_far_too_much_before_reading_gets_to_read_the_refusal(
+    tmp_path: Path, parser: Parser
+) -> None:
+    async with open_hut(tmp_path, parser, limits=SMALL) as hut:
+        size = 40 << 20
+        for framing in (f"Content-Length: {size}", "Transfer-Encoding: chunked"):
+            async with hut.served.connect() as wire:
+                await wire.send(_head(hut, framing))
+                part = b"x" * (1 << 20)
+                for _ in range(size // len(part)):
+                    await wire.send(_chunk(part) if "chunked" in framing else part)
+                if "chunked" in framing:
+                    await wire.send(_chunk(b""))
+                refused = await _reply(wire)
+                assert refused.status == 413
+                assert refused.header("connection") == "close"
+                assert refused.json["error"]["code"] == "quarterdeck/too-large"
+                assert await wire.rest() == b""
+        assert hut.behind.reached == []
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+async def test_strangers_together_have_only_so_many_requests(
+    tmp_path: Path, parser: Parser
+) -> None:
+    limits = replace(SMALL, stranger_requests=2, strangers=GateLimits().strangers)
+    async with AsyncExitStack() as stack:
+        hut = await stack.enter_async_context(open_hut(tmp_path, parser, limits=limits))
+        for _ in range(2):
+            wire = await stack.enter_async_context(hut.served.connect())
+            await wire.send(_head(hut, "Content-Length: 10", path="/api/pair", token=False))
+            await wire.send(b"x")
+        with anyio.fail_after(PATIENCE):
+            while (crowded := await hut.get("/")).status == 200:
+                pass  # both have not been heard yet
+        assert (crowded.status, crowded.header("retry-after")) == (503, "5")
+        assert crowded.json["error"] == {
+            "code": "quarterdeck/too-many",
+            "message": "too many ask at once without a token; try again in a few seconds,"
+            " or send a token",
+            "retryable": True,
+        }
+        assert (await hut.get("/", token=hut.owner)).status == 200
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+async def test_a_stranger_is_not_served_for_ever(tmp_path: Path, parser: Parser) -> None:
+    limits = replace(GateLimits(), stranger_seconds=0.2)
+    async with open_hut(tmp_path, parser, limits=limits) as hut, hut.served.connect() as wire:
+        await wire.send(_head(hut, "Content-Length: 10", path="/api/pair", token=False))
+        assert (await _reply(wire)).status == 408
 
 
 @pytest.mark.parametrize("parser", PARSERS)

@@ -97,6 +97,18 @@ def check_signature(authorization: str, origin: str, key: str) -> None:
 
 
 @pytest.mark.slow
+async def test_a_device_is_told_that_another_one_was_paired(tmp_path: Path) -> None:
+    with push_service() as service:
+        async with hub_with(tmp_path / "home", service) as (_hub, client):
+            browser = await subscribed(client, service, approvals=False, finished=False)
+            made = await client.post("/api/pairings", {"scope": "approve"}, status=201)
+            await client.post("/api/pair", {"code": made["code"], "name": "a phone"})
+            _, note = await received(service, browser)
+    assert (note["kind"], note["url"]) == ("device", "/#/devices")
+    assert note["body"] == "a phone may approve. If that was not you, revoke it."
+
+
+@pytest.mark.slow
 async def test_a_device_is_told_how_a_turn_ended(tmp_path: Path) -> None:
     failing = scripted({"fail": "no luck"}, sessions={"id": "bad-{n}"})
     with push_service() as service:

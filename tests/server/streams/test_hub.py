@@ -131,6 +131,29 @@ async def test_an_agent_started_by_envelope_comes_back_after_a_restart(tmp_path:
         assert (await http.ended(session.id, "k"))["state"] == "done"
 
 
+async def test_who_follows_sessions_is_told_when_their_queues_change(tmp_path: Path) -> None:
+    given = options(tmp_path / "home", demo=scripted({"say": "hi"}, {"stall": True}))
+    async with running(given) as (hub, http):
+        session, other = [await http.session("demo", tmp_path) for _ in range(2)]
+        host, path = f"127.0.0.1:{port_of(hub)}", f"/api/stream?session={session}:0"
+        async with reading(port_of(hub), path, token=token_of(hub), host=host) as reader:
+            await reader.until("caught-up")
+            await http.prompt(other, "unseen")
+            await http.prompt(session, "k1")
+            (*_, told) = await reader.until("queue")
+            assert (told.id, told.data) == (None, {"sessionId": session})
+            place = f"/api/sessions/{session}/prompts/k1"
+            await http.until(place, lambda entry: entry["state"] == "running")
+            await http.prompt(session, "k2")
+            await reader.until("queue")
+            await http.call("DELETE", f"/api/sessions/{session}/prompts/k2")
+            (*_, told) = await reader.until("queue")
+            assert told.data == {"sessionId": session}
+            await http.call("DELETE", f"/api/sessions/{session}", status=204)
+            said = await reader.to_the_end()
+            assert "ended" in [each.name for each in said]
+
+
 async def test_a_denial_by_the_context_protocol_keeps_its_reason(tmp_path: Path) -> None:
     async with running(options(tmp_path / "home", demo=scripted(ASK))) as (hub, http):
         session_id = await http.session("demo", tmp_path)

@@ -31,7 +31,7 @@ from quarterdeck.agent.http.client import HttpClient, RequestRepeated
 from quarterdeck.agent.http.cors import answer_preflight, is_preflight, readable_by
 from quarterdeck.agent.http.guard import Guard, Refusal, check_token, make_guard
 from quarterdeck.agent.http.stream import stream_events
-from quarterdeck.agent.serving import AgentServer
+from quarterdeck.agent.serving import AgentServer, Serving
 from quarterdeck.agent.store import SessionStore
 from quarterdeck.errors import ConnectionClosed
 from quarterdeck.wire import Failure, Notification, Request, Result, parse
@@ -39,6 +39,8 @@ from quarterdeck.wire import Failure, Notification, Request, Result, parse
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+
+Refuse = Callable[[Send, Refusal], Awaitable[None]]
 
 CLIENT_ID: Final = re.compile(r"[A-Za-z0-9._~:-]{1,128}")
 _STREAM_SECONDS: Final = 2.0  # for readers to take the last messages when the server ends
@@ -80,10 +82,21 @@ class HttpOptions:
 class HttpApp:
     """Made by `http_app`. Serves while it is `running`, which a lifespan does by itself."""
 
-    def __init__(self, server: AgentServer, guard: Guard | None, options: HttpOptions) -> None:
-        """Let everybody in if there is no `guard`: whoever mounts it has one in front."""
+    def __init__(
+        self,
+        server: Serving,
+        guard: Guard | None,
+        options: HttpOptions,
+        *,
+        refuse: Refuse | None = None,
+    ) -> None:
+        """Let everybody in if there is no `guard`: whoever mounts it has one in front.
+
+        What is refused is answered by `refuse`; without it, in plain text.
+        """
         self._server = server
         self._guard = guard
+        self._refuse = refuse or _refuse
         self.options = options
         self._clients: dict[str, HttpClient] = {}
         self._leaving: set[HttpClient] = set()
@@ -98,7 +111,7 @@ class HttpApp:
             send = self._for_pages(scope, send)
             refusal = await self._serve(scope, receive, send)
             if refusal is not None:
-                await _refuse(send, refusal)
+                await self._refuse(send, refusal)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1000})
 
@@ -114,14 +127,19 @@ class HttpApp:
                     await self.aclose()
                 tasks.cancel_scope.cancel()
 
-    async def aclose(self) -> None:
-        """Let every client go; safe to call twice."""
+    def dismiss(self) -> list[HttpClient]:
+        """Take no more requests and tell every client to go; return them."""
         self._is_closing = True
         for body in self._reading:
             body.cancel()
         clients = [*self._clients.values(), *self._leaving]
         for client in clients:
             client.dismiss()
+        return clients
+
+    async def aclose(self) -> None:
+        """Let every client go; safe to call twice."""
+        clients = self.dismiss()
         with anyio.move_on_after(_STREAM_SECONDS + 10):
             for client in clients:
                 await client.has_left.wait()

@@ -21,7 +21,7 @@ from quarterdeck.dialects.context import (
 from quarterdeck.errors import EventInvalid, StorageFailed
 from quarterdeck.protocol import SessionSnapshotWire, decode_event
 from quarterdeck.server.streams.context_frames import error_frame, event_frame, write_message
-from quarterdeck.server.streams.log import RING_EVENTS, SharedLog
+from quarterdeck.server.streams.log import NEAR_EVENTS, SharedLog
 
 _APPROVALS = (ApprovalRequestedEvent, ApprovalResolvedEvent)
 
@@ -75,7 +75,7 @@ class ContextLane:
         return self.log.head
 
     def is_near(self, goal: int) -> bool:
-        return goal - self._cursor <= RING_EVENTS
+        return goal - self._cursor <= NEAR_EVENTS
 
     async def next(self, goal: int) -> str | None:
         while not self._frames and self._cursor < goal:
@@ -107,7 +107,7 @@ class ContextLane:
             for waiting in self._waiting.values():
                 self._say(waiting)
             self._waiting.clear()
-        if len(run.numbers) > RING_EVENTS // 16:
+        if len(run.numbers) > NEAR_EVENTS // 16:
             await asyncio.sleep(0)  # projecting takes a while, and others want to go on
 
     def _take(self, event: ContextEvent, *, is_old: bool) -> None:

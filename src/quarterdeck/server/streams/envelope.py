@@ -42,7 +42,7 @@ from quarterdeck.protocol import (
 from quarterdeck.server.device import Device
 from quarterdeck.server.routes import Asgi, device_of
 from quarterdeck.server.streams.background import start_in_background
-from quarterdeck.server.streams.log import RING_EVENTS, SharedLog
+from quarterdeck.server.streams.log import NEAR_EVENTS, SharedLog
 from quarterdeck.server.streams.methods import ANSWER_SCOPE, METHOD_SCOPES
 from quarterdeck.server.streams.service import Streams
 from quarterdeck.server.streams.sockets import TOO_SLOW, Socket, accept
@@ -111,7 +111,7 @@ class _Subscription:
         return self.log.head
 
     def is_near(self, goal: int) -> bool:
-        return goal - self._cursor <= RING_EVENTS
+        return goal - self._cursor <= NEAR_EVENTS
 
     async def next(self, goal: int) -> str | None:
         if self._cursor >= goal:

@@ -23,7 +23,8 @@ from quarterdeck.server.streams.closed import ClosedLog, Library, open_source
 from quarterdeck.server.streams.runs import Run, stored_run
 
 BLOCK: Final = 128  # events; about 40 KB of an ordinary session, and as much is on its way at most
-RING_EVENTS: Final = 1024  # that are kept, or two runs if they are longer: a commit can be large
+RING_EVENTS: Final = 8192  # that are kept, or two runs if they are longer: a commit can be large
+NEAR_EVENTS: Final = 1024  # behind the head, that are soon caught up with
 RING_BYTES: Final = 4 << 20
 BLOCKS_BYTES: Final = 2 << 20  # of one log, while somebody reads it
 Source: TypeAlias = EncodedLog | ClosedLog

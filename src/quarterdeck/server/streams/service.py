@@ -25,8 +25,9 @@ from quarterdeck.server.streams.many import Braid
 from quarterdeck.server.streams.needs import Ends, HasHost
 from quarterdeck.server.streams.packets import PacketTrack
 from quarterdeck.server.streams.pulse import TICK_SECONDS, Pulse
+from quarterdeck.server.streams.queues import News, QueueTrack
 from quarterdeck.server.streams.sse import Body, EventStream, notice, send_head, serve_events
-from quarterdeck.server.streams.tracks import HostTrack, Track, follow
+from quarterdeck.server.streams.tracks import HostTrack, Says, Track, follow
 
 MOST_STREAMS: Final = 4096  # at once, of all kinds: each holds a connection
 
@@ -47,6 +48,12 @@ class _Request:
     @property
     def session_id(self) -> str:
         return str(self.scope["path_params"]["session_id"])
+
+    @property
+    def queue_news(self) -> News | None:
+        """Of the hub's prompts, if it has a queue."""
+        news: News | None = getattr(getattr(self._streams.hub, "prompts", None), "news", None)
+        return news
 
     async def open(self, session_id: str | None) -> SharedLog:
         log = await self.logs.open(session_id)
@@ -144,7 +151,7 @@ async def host_events(request: _Request) -> None:
 
 async def many_events(request: _Request) -> None:
     """Serve several logs; a session that is not there does not stop the others."""
-    asked = many_cursors(request.scope)
+    asked, news = many_cursors(request.scope), request.queue_news
     braid = Braid(asked)
     missing: list[str] = []
     for index, (session_id, cursor) in enumerate(asked.sessions):
@@ -161,7 +168,10 @@ async def many_events(request: _Request) -> None:
     async def say(stream: EventStream) -> None:
         for session_id in missing:
             await stream.say(notice("ended", {"sessionId": session_id, "reason": "unknown"}))
-        await follow(stream, braid.tracks)
+        tracks: list[Says] = [*braid.tracks]
+        if news is not None:
+            tracks.append(QueueTrack(news, braid.tracks))
+        await follow(stream, tracks)
 
     await request.serve(say)
 

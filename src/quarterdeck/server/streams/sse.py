@@ -4,6 +4,7 @@ Names of events are of a closed set and never an agent's words; data is JSON on 
 
     (none)      an event of a log, as it was stored
     host        the same of the host's log, on a connection that carries several logs
+    queue       the queue of a session has changed; on a connection that carries several logs
     caught-up   everything that has happened so far was said; what follows is live
     reset       forget what you have: it was of another log or is too old; this is where we are
     ended       nothing more will come of this log: its session was deleted, or the hub stops
@@ -22,7 +23,7 @@ from quarterdeck.errors import StorageFailed
 from quarterdeck.jsontext import encode_json
 from quarterdeck.server.streams.pulse import Follower, Pulse
 
-EVENT_NAMES: Final = frozenset({"host", "caught-up", "reset", "ended", "dropped"})
+EVENT_NAMES: Final = frozenset({"host", "queue", "caught-up", "reset", "ended", "dropped"})
 RETRY_MS: Final = 2000
 _HELLO: Final = b"retry: %d\n\n" % RETRY_MS
 _KEEP_ALIVE: Final = b": still here\n\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from quarterdeck.jsontext import encode_json
 from quarterdeck.server.streams.cursors import HostCursor
@@ -143,7 +143,25 @@ def why_ended(logs: Logs, log: SharedLog) -> str:
     return "shutdown" if is_there else "deleted"
 
 
-async def follow(stream: EventStream, tracks: Sequence[Track]) -> None:
+class Joins(Protocol):
+    """What tells of news."""
+
+    def join(self, wake: Callable[[], None]) -> Callable[[], None]: ...
+
+
+class Says(Protocol):
+    """What has something to say on a connection."""
+
+    @property
+    def log(self) -> Joins: ...
+
+    @property
+    def is_over(self) -> bool: ...
+
+    async def next(self) -> bytes: ...
+
+
+async def follow(stream: EventStream, tracks: Sequence[Says]) -> None:
     """Say what is in some logs, a run of each in turn, until all have ended.
 
     Raises:

@@ -1,0 +1,172 @@
+"""Messages between an editor on standard input and output and a hub's WebSocket, unread.
+
+Only ids are looked at: when the hub is gone, every request that waits is answered all the same, and
+when the editor has said its last word, its requests have a moment to be answered.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Final
+
+import anyio
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed as SocketClosed
+
+from quarterdeck.errors import ConnectionClosed
+from quarterdeck.jsontext import encode_json
+from quarterdeck.wire import (
+    INTERNAL_ERROR,
+    Failure,
+    FdTransport,
+    Framing,
+    Request,
+    Result,
+    background_tasks,
+    parse,
+)
+from quarterdeck.wire.framing import Fault, Frame, FrameReader, Lines, Payload, frame
+
+GRACE_SECONDS: Final = 2.0
+"""For what waits to be answered when the input has ended."""
+LOST: Final = "the hub has ended; start quarterdeck up again and load the session"
+MOST_BYTES: Final = 16 << 20
+"""Of one message that a hub takes."""
+_TOO_LONG: Final = f"the message has more than {MOST_BYTES >> 20} MiB; send less at a time"
+_MOST_UNSENT: Final = 1 << 20
+
+
+class Relay:
+    """One editor and one hub."""
+
+    def __init__(self, editor: FdTransport, hub: ClientConnection) -> None:
+        self._editor = editor
+        self._hub = hub
+        self._frames = FrameReader()
+        self._unsent: list[bytes] = []
+        self._refused: list[bytes] = []
+        self._size = 0
+        self._filled = anyio.Event()
+        self._emptied = anyio.Event()
+        self._waiting: set[bytes] = set()
+        self._answered = anyio.Event()
+        self._over = anyio.Event()
+        self._writing = anyio.Lock()
+        self._is_lost = False
+
+    async def run(self, stop: anyio.Event) -> bool:
+        """Pass messages on until one side ends, or `stop`; return whether the hub was lost."""
+        async with background_tasks() as tasks:
+
+            async def heed() -> None:
+                await stop.wait()
+                self._over.set()
+
+            async def heed_reader() -> None:
+                await self._editor.wait_unread()
+                self._over.set()
+
+            for work in (self._from_editor, self._to_hub, self._from_hub, heed, heed_reader):
+                tasks.start_soon(work)
+            await self._over.wait()
+        if self._is_lost:
+            await self._answer_all()
+        return self._is_lost
+
+    # ---- from the editor -----------------------------------------------------------------------
+
+    async def _from_editor(self) -> None:
+        await self._editor.pump(self._take)
+        self._read(self._frames.feed_eof())
+        with anyio.move_on_after(GRACE_SECONDS):
+            while self._waiting or self._unsent:
+                await self._answered.wait()
+        self._over.set()
+
+    def _take(self, data: bytes) -> anyio.Event | None:
+        self._read(self._frames.feed(data))
+        return self._emptied if self._size > _MOST_UNSENT else None
+
+    def _read(self, frames: Sequence[Frame]) -> None:
+        for payload in _payloads(frames):
+            message = parse(payload)
+            if len(payload) > MOST_BYTES:
+                self._refused.append(message.id if isinstance(message, Request) else b"null")
+                continue
+            if isinstance(message, Request):
+                self._waiting.add(message.id)
+            self._unsent.append(payload)
+            self._size += len(payload)
+        self._filled.set()
+
+    async def _to_hub(self) -> None:
+        while True:
+            await self._filled.wait()
+            self._filled = anyio.Event()
+            refused, self._refused = self._refused, []
+            for request_id in refused:
+                await self._fail(request_id, _TOO_LONG)
+            unsent, self._unsent = self._unsent, []
+            try:
+                for payload in unsent:
+                    await self._hub.send(payload.decode("utf-8", "replace"))
+                    self._size -= len(payload)
+            except SocketClosed:
+                return  # whoever reads from it tells
+            self._emptied.set()
+            self._emptied = anyio.Event()
+
+    # ---- from the hub --------------------------------------------------------------------------
+
+    async def _from_hub(self) -> None:
+        try:
+            async for text in self._hub:
+                payload = text.encode() if isinstance(text, str) else text
+                message = parse(payload)
+                if isinstance(message, Result | Failure):
+                    self._waiting.discard(message.id)
+                await self._say(payload)
+                self._notice()
+            self._is_lost = True
+        except SocketClosed:
+            self._is_lost = True
+        except ConnectionClosed:
+            pass  # the editor does not read any more
+        self._over.set()
+
+    async def _answer_all(self) -> None:
+        for request_id in sorted(self._waiting):
+            await self._fail(request_id, LOST)
+
+    async def _fail(self, request_id: bytes, message: str) -> None:
+        error = encode_json({"code": INTERNAL_ERROR, "message": message})
+        payload = b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (request_id, error)
+        with suppress(ConnectionClosed):  # the editor is gone, too
+            await self._say(payload)
+
+    async def _say(self, payload: bytes) -> None:
+        async with self._writing:
+            await self._editor.send(frame(payload, self._framing))
+
+    @property
+    def _framing(self) -> Framing:
+        return self._frames.peer_framing or Framing.LINES
+
+    def _notice(self) -> None:
+        self._answered.set()
+        self._answered = anyio.Event()
+
+
+def _payloads(frames: Sequence[Frame]) -> Iterator[bytes]:
+    for each in frames:
+        match each:
+            case Lines(data):
+                yield from (line for line in data.split(b"\n") if line)
+            case Payload(data):
+                yield data
+            case Fault(reason=reason):
+                print(f"quarterdeck: the editor sent no message: {reason}", file=sys.stderr)
+            case _:
+                continue
