@@ -111,6 +111,23 @@ def installing() -> tuple[str, ...]:
     return playing(*steps, sessions={"id": "installing-{n}"})
 
 
+def looking() -> tuple[str, ...]:
+    """Return an agent that asks for several harmless things at once."""
+    kinds = ("allow_once", "allow_always", "reject_once")
+    options = [{"optionId": kind, "name": kind, "kind": kind} for kind in kinds]
+    asked = ("git log --oneline -20", "git status --short", "ls docs")
+    steps: list[Json] = [{"title": "Write the release notes"}]
+    for number, command in enumerate(asked):
+        call = {"toolCallId": f"t{number}", "title": "Look", "kind": "execute"}
+        params = {
+            "sessionId": "{session}",
+            "toolCall": {**call, "rawInput": {"command": command}},
+            "options": options,
+        }
+        steps.append({"request": "session/request_permission", "nowait": True, "params": params})
+    return playing(*steps, {"stall": True}, sessions={"id": "looking-{n}"})
+
+
 def writing() -> tuple[str, ...]:
     steps: list[Json] = [
         {"title": "Write the migration guide"},
@@ -125,9 +142,11 @@ AGENTS: Final = {
     "codex": upgrading(),
     "goose": installing(),
     "gemini": writing(),
+    "qwen": looking(),
 }
 PROMPTS: Final = {
     "gemini": ("harbour", "Write a migration guide for 2.0"),
+    "qwen": ("harbour", "Write the notes of the next release"),
     "goose": ("ledger", "Get the build machine ready"),
     "codex": ("ledger", "Upgrade the database"),
     "claude": (
@@ -151,7 +170,7 @@ def told_hub(place: Path) -> Iterator[tuple[HubProcess, str]]:
         for agent, (folder, text) in PROMPTS.items():
             shown = hub.session(agent, _folder(place, folder))
             hub.prompt(shown, text)
-        hub.until("/api/permissions", lambda answer: len(answer["permissions"]) == 3)
+        hub.until("/api/permissions", lambda answer: len(answer["permissions"]) == 6)
         yield hub, shown
     finally:
         hub.stop()
@@ -160,6 +179,9 @@ def told_hub(place: Path) -> Iterator[tuple[HubProcess, str]]:
 def _folder(place: Path, name: str) -> Path:
     folder = place / "src" / name
     folder.mkdir(parents=True, exist_ok=True)
+    for file in ("src/harbour/client.py", "src/harbour/clock.py", "README.md"):
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).touch()
     return folder
 
 
@@ -198,6 +220,7 @@ def _places(page: Page, hub: HubProcess, shown: str) -> Iterator[str]:
     page.get_by_label("Tool: Edit").get_by_role("button").first.click()
     page.get_by_label("Tool: pytest").scroll_into_view_if_needed()
     yield "tools"
+    yield from _details(page, hub, shown)
     for place in ("inbox", "agents", "new", "devices", "settings"):
         page.goto(f"{hub.url}/#/{place}")
         page.get_by_role("heading", level=1).first.wait_for(state="attached")
@@ -208,6 +231,26 @@ def _places(page: Page, hub: HubProcess, shown: str) -> Iterator[str]:
     page.get_by_role("img", name="QR code of the pairing link").wait_for()
     yield "code"
     page.get_by_role("button", name="Close").click()
+    page.keyboard.press("?")
+    page.get_by_role("dialog", name="Keyboard").wait_for()
+    yield "keys"
+
+
+def _details(page: Page, hub: HubProcess, shown: str) -> Iterator[str]:
+    """Open what lies within the session that is shown."""
+    page.get_by_role("button", name="Open this change").click()
+    page.get_by_role("dialog").wait_for()
+    yield "change"
+    page.keyboard.press("Escape")
+    page.get_by_role("log").evaluate("log => log.scrollTo(0, log.scrollHeight)")
+    page.get_by_role("button", name="No, and say why").click()
+    yield "reason"
+    page.goto(f"{hub.url}/#/")
+    page.goto(f"{hub.url}/#/s/{shown}")
+    page.get_by_label("Prompt", exact=True).press_sequentially("Compare it with @cl")
+    page.get_by_role("listbox", name="Files").wait_for()
+    yield "mention"
+    page.get_by_label("Prompt", exact=True).fill("")
 
 
 def main() -> int:

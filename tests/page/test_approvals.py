@@ -138,7 +138,7 @@ def test_harmless_requests_of_one_kind_are_allowed_together_each_by_its_own_answ
     hub.until("/api/permissions", lambda answer: len(answer["permissions"]) == 4)
     page = open_device(hub, place="/#/inbox")
     expect(_card(page)).to_have_count(2)
-    together = _card(page).filter(has_text="3 requests of one kind")
+    together = _card(page).filter(has_text="Run 3 commands")
     expect(together.get_by_role("listitem")).to_have_text(["ls -la", "ls src", "ls docs"])
     allow = together.get_by_role("button", name="Allow all 3 once")
     expect(allow).to_have_attribute("aria-disabled", "false")

@@ -208,7 +208,6 @@ export function AnswerButton(props: ButtonProps): JSX.Element {
     <button
       type="button"
       class={`button answer ${tone} ${isHeld ? 'held' : ''} ${isArmed ? 'armed' : ''}`}
-      aria-disabled={props.isInert}
       aria-label={isArmed ? `Tap again to ${props.label.toLowerCase()}` : props.label}
       title={SCOPES[props.kind]}
       {...press}

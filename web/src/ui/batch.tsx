@@ -38,6 +38,17 @@ export function ApprovalCards(props: {
   )
 }
 
+const NAMES: Record<string, (count: number) => string> = {
+  execute: (count) => `Run ${count} commands`,
+  read: (count) => `Read ${count} times`,
+  search: (count) => `Search ${count} times`,
+  fetch: (count) => `Fetch ${count} pages`,
+}
+
+function nameOf(kind: string | null, count: number): string {
+  return NAMES[kind ?? '']?.(count) ?? `${count} requests of one kind`
+}
+
 type BatchProps = { items: readonly PermissionItem[]; isInSession: boolean }
 
 export function BatchCard({ items, isInSession }: BatchProps): JSX.Element | null {
@@ -54,17 +65,18 @@ export function BatchCard({ items, isInSession }: BatchProps): JSX.Element | nul
       </>
     )
   }
+  const name = nameOf(first.call.kind, items.length)
   const open = items.filter((item) => item.answer === null)
   const answer = (pick: typeof allowanceOf): void => {
     for (const item of open) data.answerPermission(item, pick(item)?.optionId ?? null)
   }
   return (
-    <section class="approval low" aria-label={`Approval: ${items.length} requests of one kind`}>
+    <section class="approval low" aria-label={`Approval: ${name}`}>
       <header class="approval-head">
         <span class="approval-icon">
           <KindIcon kind={first.call.kind} size={20} />
         </span>
-        <h2 class="approval-title">{items.length} requests of one kind</h2>
+        <h2 class="approval-title">{name}</h2>
       </header>
       {isInSession ? null : (
         <p class="approval-from">

@@ -25,7 +25,7 @@ export function setPinned(sessionId: string, isWanted: boolean): void {
 }
 
 export function isUnread(row: SessionRow): boolean {
-  if (row.group === 'running' || isOpen(row.sessionId)) return false
+  if (isBusy(row) || isOpen(row.sessionId)) return false
   const seq = seen.value[row.sessionId]
   return seq !== undefined && row.lastSeq > seq
 }
@@ -36,13 +36,18 @@ export function markSeen(sessionId: string, seq: number): void {
   seen.value = { ...seen.peek(), [sessionId]: seq }
 }
 
+/** In a turn, which its own mark tells. */
+function isBusy(row: SessionRow): boolean {
+  return row.group === 'running' || row.group === 'needs-you'
+}
+
 function isOpen(sessionId: string): boolean {
   return route.value.name === 'session' && route.value.id === sessionId
 }
 
 /** Follow the list: what is new to this device counts as seen, what ends its turn unseen is not. */
 export function watchSessions(): void {
-  let running = new Set<string>()
+  let busy = new Set<string>()
   effect(() => {
     if (!data.isLoaded.value) return
     const rows = data.sessions.value
@@ -50,10 +55,10 @@ export function watchSessions(): void {
     const next: Record<string, number> = {}
     for (const row of rows) {
       const before = known[row.sessionId] ?? row.lastSeq
-      const hasEnded = running.has(row.sessionId) && row.group !== 'running'
+      const hasEnded = busy.has(row.sessionId) && !isBusy(row)
       next[row.sessionId] = hasEnded && !isOpen(row.sessionId) ? -1 : before
     }
-    running = new Set(rows.filter((row) => row.group === 'running').map((row) => row.sessionId))
+    busy = new Set(rows.filter(isBusy).map((row) => row.sessionId))
     if (JSON.stringify(next) !== JSON.stringify(known)) seen.value = next
     const there = pins.peek().filter((each) => each in next)
     if (there.length !== pins.peek().length) pins.value = there

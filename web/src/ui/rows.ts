@@ -105,6 +105,23 @@ function isQuiet(entry: ToolEntry): boolean {
   return entry.call.status === 'completed' && !hasChange && (exitCode(entry) ?? 0) === 0
 }
 
+/** The call of a sub-agent that this one is part of, if its agent says so. */
+export function parentOf(entry: ToolEntry): string | null {
+  const places = [entry.call.extensions, entry.call.extensions?.['_meta']]
+  for (const place of places.flatMap((each) => [each, valueOf(each, 'claudeCode')])) {
+    for (const name of ['parentToolUseId', 'parentToolCallId', 'parent_tool_use_id']) {
+      const id = valueOf(place, name)
+      if (typeof id === 'string' && id !== '') return id
+    }
+  }
+  return null
+}
+
+function valueOf(place: unknown, name: string): unknown {
+  if (typeof place !== 'object' || place === null || !Object.hasOwn(place, name)) return undefined
+  return (place as Record<string, unknown>)[name]
+}
+
 /** What the program of a call ended with, wherever its agent says so. */
 export function exitCode(entry: ToolEntry): number | null {
   for (const terminal of entry.terminals) {

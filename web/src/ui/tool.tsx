@@ -27,7 +27,7 @@ import {
   TrashIcon,
 } from './icons'
 import { languageOf } from './painted'
-import { exitCode, runSummary } from './rows'
+import { exitCode, parentOf, runSummary } from './rows'
 import { Visible } from './visible'
 
 const ICONS: Record<string, (props: { size?: number }) => JSX.Element> = {
@@ -58,10 +58,12 @@ export const ToolCard = memo(function ToolCard(props: CardProps): JSX.Element {
   const [chosen, setChosen] = useState<boolean | null>(null)
   const changes = entry.call.content.filter((part) => part.type === 'diff')
   const isOpen = chosen ?? false
+  const isSlim = entry.call.kind === 'think' && !isOpen
+  const isInner = parentOf(entry) !== null
   return (
     <article
-      class={`tool ${stateOf(entry, props.isWaiting)} ${entry.call.kind === 'think' && !isOpen ? 'slim' : ''}`}
-      aria-label={`Tool: ${entry.call.title}`}
+      class={`tool ${stateOf(entry, props.isWaiting)} ${isSlim ? 'slim' : ''} ${isInner ? 'inner' : ''}`}
+      aria-label={`${isInner ? 'Tool of a sub-agent' : 'Tool'}: ${entry.call.title}`}
     >
       <button
         type="button"

@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { lineDiff, marked, pairs, wordSpans } from '../../src/ui/changes.ts'
+import type { ToolEntry } from '../../src/data/types.ts'
 import { painterOf, type Kind } from '../../src/ui/paint.ts'
+import { parentOf } from '../../src/ui/rows.ts'
 
 function kinds(language: string, ...lines: string[]): string[][] {
   const painter = painterOf(language)
@@ -106,4 +108,13 @@ test('marks cut runs and lose nothing', () => {
     cut.filter((run) => run.isMarked).map((run) => run.text),
     ['b', 'c', 'de'],
   )
+})
+
+test('a step of a sub-agent names the call that began it', () => {
+  const entry = (extensions: unknown) => ({ call: { extensions } }) as unknown as ToolEntry
+  assert.equal(parentOf(entry({ _meta: { claudeCode: { parentToolUseId: 't1' } } })), 't1')
+  assert.equal(parentOf(entry({ parentToolCallId: 't2' })), 't2')
+  for (const odd of [undefined, null, 'x', { _meta: 7 }, { _meta: { claudeCode: [] } }, { parentToolCallId: 3 }]) {
+    assert.equal(parentOf(entry(odd)), null)
+  }
 })
