@@ -242,8 +242,10 @@ def setup() -> None:
     if not (is_installed() and is_stamped(PEERS, peers)):
         say("setting up .venv and .peers; a minute or two, the first time only")
         with only_one(), concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
+            if not is_installed():
+                prepare_venv()
+            # The machine's own npm need not wait for pip; the other one comes with it.
             npm = None if is_stamped(PEERS, peers) else find_npm()
-            # The machine's own npm need not wait for pip, the other one comes with it.
             peers_installed = pool.submit(install_peers, peers, *npm) if npm else None
             if not is_installed():
                 install_packages(packages)
@@ -268,13 +270,16 @@ def is_usable_venv() -> bool:
     return is_ours and os.access(BIN / "python", os.X_OK)
 
 
-def install_packages(stamp: str) -> None:
+def prepare_venv() -> None:
     try:
         tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))
     except ValueError as error:
         stop(f"{PYPROJECT} is not TOML: {error}; mend it and run it again")
     if not is_usable_venv():
         create_venv()
+
+
+def install_packages(stamp: str) -> None:
     command = ("python", "-m", "pip", "install", "-qq", "--editable", ".[dev]")
     complaints = complaints_of(command)
     if complaints is not None:

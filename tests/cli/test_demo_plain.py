@@ -36,7 +36,7 @@ def demo(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",
-        timeout=25,
+        timeout=60,
         check=False,
     )
 

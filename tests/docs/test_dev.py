@@ -40,7 +40,7 @@ def run_dev(folder: Path, *arguments: str, **variables: str) -> subprocess.Compl
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
-        timeout=25,
+        timeout=60,
         check=False,
     )
 
