@@ -100,7 +100,9 @@ def environment() -> dict[str, str]:
     """Return our environment with the programs of .venv first and the pins of constraints.txt."""
     pins = CONSTRAINTS.as_uri()  # a path may have a space, where pip would cut it in two
     leaks = ("PYTHONHOME", "PYTHONPATH", "PIP_TARGET", "PIP_PREFIX")
-    inherited = {name: value for name, value in os.environ.items() if name not in leaks}
+    # Without bytecode each of the thousands of programs that the tests start compiles us anew.
+    slow = ("PYTHONDONTWRITEBYTECODE",)
+    inherited = {name: value for name, value in os.environ.items() if name not in (*leaks, *slow)}
     # Python reads and writes our path in files of .venv, in an encoding that may not have it.
     spelling = {} if str(ROOT).isascii() else {"PYTHONUTF8": "1"}
     return {
@@ -232,10 +234,18 @@ def setup() -> None:
     peers = digest(PEER_PACKAGES.read_text(encoding="utf-8"))
     if not (is_installed("dev") and is_stamped(PEERS, peers)):
         say("setting up .venv and .peers; a minute or two, the first time only")
-        with only_one():
-            install_packages("dev")
+        with only_one(), concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
+            if not is_installed("dev"):
+                prepare_venv()
+            # The machine's own npm need not wait for pip; the other one comes with it.
+            npm = None if is_stamped(PEERS, peers) else find_npm()
+            peers_installed = pool.submit(install_peers, peers, *npm) if npm else None
+            if not is_installed("dev"):
+                install_packages("dev")
+            if peers_installed:
+                peers_installed.result()
             if not is_stamped(PEERS, peers):
-                install_peers(peers)
+                install_peers(peers, str(BIN / "npm"), environment())
     build_page()
 
 
@@ -244,7 +254,9 @@ def setup_hub() -> None:
     if not (is_installed("fast") or is_installed("dev")):
         say("setting up .venv; less than a minute, the first time only")
         with only_one():
-            install_packages("fast")
+            if not (is_installed("fast") or is_installed("dev")):
+                prepare_venv()
+                install_packages("fast")
     build_page()
 
 
@@ -276,16 +288,17 @@ def is_usable_venv() -> bool:
     return is_ours and os.access(BIN / "python", os.X_OK)
 
 
-def install_packages(extra: str) -> None:
-    """Install ourselves with an extra of pyproject.toml, unless that was done."""
-    if is_installed(extra):
-        return
+def prepare_venv() -> None:
     try:
         tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))
     except ValueError as error:
         stop(f"{PYPROJECT} is not TOML: {error}; mend it and run it again")
     if not is_usable_venv():
         create_venv()
+
+
+def install_packages(extra: str) -> None:
+    """Install ourselves with an extra of pyproject.toml."""
     command = ("python", "-m", "pip", "install", "-qq", "--editable", f".[{extra}]")
     complaints = complaints_of(command)
     if complaints is not None:
@@ -312,8 +325,7 @@ def create_venv() -> None:
         stop(f"cannot create {VENV}; is the disk full or the folder read-only?")
 
 
-def install_peers(stamp: str) -> None:
-    npm, env = find_npm()
+def install_peers(stamp: str, npm: str, env: Mapping[str, str]) -> None:
     remove(PEERS)
     PEERS.mkdir()
     shutil.copyfile(PEER_PACKAGES, PEERS / "package.json")
@@ -330,15 +342,15 @@ def install_peers(stamp: str) -> None:
     write_stamp(PEERS, stamp)
 
 
-def find_npm() -> tuple[str, dict[str, str]]:
-    """Return the system's npm if its node is new enough, else the one that came with .venv."""
+def find_npm() -> tuple[str, dict[str, str]] | None:
+    """Return the system's npm if its node is new enough."""
     npm, node = shutil.which("npm"), shutil.which("node")
     if npm and node:
         asked = subprocess.run([node, "--version"], stdout=subprocess.PIPE, text=True, check=False)
         major = re.match(r"v(\d+)\.", asked.stdout)
         if major and int(major[1]) >= OLDEST_NODE:
             return npm, dict(os.environ)
-    return str(BIN / "npm"), environment()
+    return None
 
 
 def demo(*arguments: str) -> None:
@@ -348,7 +360,9 @@ def demo(*arguments: str) -> None:
 
 def test(*arguments: str) -> None:
     setup()
-    run(("pytest", *(arguments or ("-n4",))), "see the lines that start with FAILED or ERROR")
+    # Whole runs of tests to each worker, stolen at the end: what a module starts is started once.
+    everything = ("-n4", "--dist=worksteal")
+    run(("pytest", *(arguments or everything)), "see the lines that start with FAILED or ERROR")
 
 
 def bench(*arguments: str) -> None:
@@ -395,14 +409,11 @@ def ci() -> None:
         failed = ["browser"] if browser_status.result() else []
     # Tests wait for processes half of their time; mypy is the one that waits for nothing.
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
-        checks_passed = pool.submit(checks_pass)
+        others = {"check": pool.submit(checks_pass), "wheel": pool.submit(wheel_works)}
         tests_passed, closing_line = run_tests()
-        if not checks_passed.result():
-            failed.append("check")
+        failed += [name for name, passed in others.items() if not passed.result()]
     if not tests_passed:
         failed.append("test")
-    if not wheel_works():
-        failed.append("wheel")
     if failed:
         say(f"ci failed in {', '.join(failed)}; each can be run by itself, see python3 dev.py help")
     print(closing_line, flush=True)

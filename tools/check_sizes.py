@@ -13,7 +13,7 @@ CHECKED = ("src", "tools", "benchmarks", "dev.py")
 MODULE_LINES = 400
 FUNCTION_LINES = 40
 LARGER: dict[str, tuple[int, str]] = {
-    "dev.py": (530, "one file, because nothing is installed when it runs"),
+    "dev.py": (540, "one file, because nothing is installed when it runs"),
     "src/quarterdeck/acp/schema.py": (2000, "generated from ACP's JSON schema"),
 }
 

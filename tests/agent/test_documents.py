@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -43,16 +42,8 @@ def shown_commands() -> list[str]:
     return [line[2:] for line in joined.splitlines() if line.startswith("$ ")]
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
 def test_the_commands_for_http_do_what_the_document_says(tmp_path: Path) -> None:
-    port = free_port()
-    serve, listen, post = (each.replace("9000", str(port)) for each in shown_commands())
+    serve, listen, post = shown_commands()
     (tmp_path / "echo.py").write_text("async def echo(turn):\n    yield turn.text\n")
     (tmp_path / "token").write_text("correct-horse-battery\n")
     (tmp_path / "curl").write_text(CURL)
@@ -61,10 +52,16 @@ def test_the_commands_for_http_do_what_the_document_says(tmp_path: Path) -> None
     env = {**os.environ, "PATH": path, "TOKEN": "correct-horse-battery", "HOME": str(tmp_path)}
     pipe = subprocess.PIPE
     with subprocess.Popen(
-        ["sh", "-c", f"exec {serve}"], cwd=tmp_path, env=env, stderr=pipe, text=True
+        ["sh", "-c", f"exec {serve.replace('9000', '0')}"],
+        cwd=tmp_path,
+        env=env,
+        stderr=pipe,
+        text=True,
     ) as server:
         assert server.stderr is not None
         said = server.stderr.readline()
+        (port,) = set(re.findall(r"127\.0\.0\.1:(\d+)/", said))
+        listen, post = (each.replace("9000", port) for each in (listen, post))
         listening = ["sh", "-c", f"exec {listen.removesuffix('&').strip()}"]
         with subprocess.Popen(listening, env=env, stdout=pipe, text=True) as stream:
             assert stream.stdout is not None
@@ -73,7 +70,7 @@ def test_the_commands_for_http_do_what_the_document_says(tmp_path: Path) -> None
             answer = next(line for line in stream.stdout if line.startswith("data: "))
             server.terminate()
             rest = stream.stdout.read()
-    shown = DOCUMENT.read_text(encoding="utf-8").replace("9000", str(port))
+    shown = DOCUMENT.read_text(encoding="utf-8").replace("9000", port)
     assert said.strip() in shown
     assert '"protocolVersion":1' in answer
     assert ": the server has let you go" in rest

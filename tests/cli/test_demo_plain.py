@@ -36,7 +36,7 @@ def demo(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",
-        timeout=25,
+        timeout=60,
         check=False,
     )
 
@@ -375,7 +375,7 @@ def is_gone(pid: int) -> bool:
     while Path(f"/proc/{pid}").exists():
         if time.monotonic() > deadline:
             return False
-        os.sched_yield()
+        time.sleep(0.01)  # nobody tells us
     return True
 
 

@@ -379,8 +379,8 @@ def test_a_run_outlives_a_hub_that_is_killed_and_started_again(desk: Desk) -> No
     with desk.hub() as hub, desk.start("run", "--json", "stalls", "go") as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        while "begun" not in process.stdout.readline():
-            pass
+        while "begun" not in (line := process.stdout.readline()):
+            assert line
         hub.process.kill()
         hub.process.wait(60)
         assert "the connection to the hub is lost; trying again" in process.stderr.readline()

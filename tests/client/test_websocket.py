@@ -69,9 +69,10 @@ async def test_a_token_that_the_hub_does_not_know_is_refused_in_a_sentence() -> 
 
 
 async def test_where_nobody_listens_one_is_told_how_to_start_a_hub() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    error = await refused(WebSocketTransport(f"http://127.0.0.1:{port}", token="t"))
+    with socket.socket() as taken:  # so that nobody else can listen there meanwhile
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        error = await refused(WebSocketTransport(f"http://127.0.0.1:{port}", token="t"))
     assert error.retryable
     assert "quarterdeck up" in error.message
 

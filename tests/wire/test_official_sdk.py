@@ -14,7 +14,7 @@ from typing import Any, cast
 import acp
 import acp.schema
 import anyio
-import jsonschema
+import jsonschema_rs
 import pytest
 from acp.connection import StreamDirection, StreamEvent
 from pydantic import BaseModel
@@ -65,7 +65,7 @@ def check_schema(method: str, value: Any, *, is_answer: bool) -> None:
         for name, each in SCHEMA["$defs"].items()
         if each.get("x-method") == method and name.endswith("Response") == is_answer
     ]
-    jsonschema.validate(value, {**definition, "$defs": SCHEMA["$defs"]})
+    jsonschema_rs.validate({**definition, "$defs": SCHEMA["$defs"]}, value)
 
 
 def validate(sent: list[Any], asked: dict[Any, str]) -> set[str]:

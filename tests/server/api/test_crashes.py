@@ -110,6 +110,8 @@ async def test_an_answer_that_did_not_reach_the_agent_is_not_said_to_have(tmp_pa
             session = await hub.client.session("mine", tmp_path)
             await hub.client.prompt(session, "k1")
             (request,) = await hub.client.asked()
+            # It is shown before it is noted.
+            await hub.client.until("/api/decisions", lambda answer: answer["decisions"])
             await hub.kill()
         # As if it had been killed between its own commit and the answer to the agent.
         with sqlite3.connect(home / "hub.db") as database:
