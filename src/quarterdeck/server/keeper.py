@@ -1,14 +1,11 @@
 """Agents and sessions on demand: whoever needs a session gets it, running.
 
 An agent that is set up under a name runs once, for all its sessions; it is started when somebody
-needs it. Of an agent that was started by command the definition is stored, without the values of
-its environment (INV-7): one that had some cannot be started again by the hub alone.
+needs it.
 """
 
 from __future__ import annotations
 
-import logging
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -16,9 +13,8 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import UNSET
 
-from quarterdeck.errors import AcpError, HubDatabaseFailed, RequestRefused, RpcError
+from quarterdeck.errors import AcpError, RequestRefused, RpcError
 from quarterdeck.host import Host, resolve_agent_definition
-from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import (
     ERROR_CODES,
     AgentDefinition,
@@ -26,13 +22,10 @@ from quarterdeck.protocol import (
     SessionSnapshotWire,
 )
 from quarterdeck.server.database import HubDatabase
+from quarterdeck.server.definitions import Definitions
 from quarterdeck.server.known_agents import KnownAgents
 from quarterdeck.server.library import Library, SessionView
-from quarterdeck.server.refusals import not_found
-from quarterdeck.server.tables import now
 from quarterdeck.server.watch import Watch
-
-logger = logging.getLogger(__name__)
 
 SETTLING_SECONDS: Final = 60.0
 """That somebody waits for an agent that is starting, or a session that is being opened."""
@@ -40,7 +33,6 @@ GONE_SECONDS: Final = 5.0
 """Until an agent that is gone is said to be."""
 _STARTING: Final = ("spawning", "initializing", "restarting")
 _NEVER_RAN: Final = ("spawn-failed", "initialize-failed")
-_FACTS: Final = ("command", "args", "cwd", "envNames")
 _WORKING: Final = ("active", "prompting")
 
 
@@ -67,10 +59,9 @@ class Keeper:
         self.known = known
         self._library = library
         self._host = host
-        self._database = database
+        self._definitions = Definitions(host, database, known)
         self._watch = watch
         self._names: dict[str, str] = {}  # definition ids by agent ids
-        self._stored: dict[str, dict[str, Any]] = {}  # definitions that were started by command
         self._shared: dict[str, _Shared] = {}
         self._uses: dict[str, int] = {}  # how often somebody wanted an agent
         self._leaving: dict[str, str] = {}  # definition ids of agents that are being stopped
@@ -78,10 +69,7 @@ class Keeper:
 
     async def start(self, tasks: TaskGroup) -> None:
         self._tasks = tasks
-        rows = await self._database.read(
-            lambda connection: connection.execute("SELECT name, definition FROM agents").fetchall()
-        )
-        self._stored = {name: decode_json(definition) for name, definition in rows}
+        await self._definitions.load()
 
     def name_of(self, agent_id: str) -> str | None:
         """Return the definition's id of an agent that was started here."""
@@ -89,7 +77,7 @@ class Keeper:
 
     def knows(self, name: str) -> bool:
         """Whether there is, or was, an agent of that name."""
-        return name in self.known or name in self._stored
+        return name in self._definitions
 
     # ---- agents --------------------------------------------------------------------------------
 
@@ -100,7 +88,7 @@ class Keeper:
             RequestRefused: if there is no such name.
             AcpError: `acpjs/agent-exited` if it cannot be started.
         """
-        definition = self.known.definition(name) or self._revivable(name)
+        definition = self._definitions.get(name)
         agent: AgentSnapshotWire = await self._once(
             f"agent {name}", lambda: self._running(name, definition)
         )
@@ -118,9 +106,7 @@ class Keeper:
             message = f"{resolved.id!r} is the name of a known agent; choose another id"
             raise RequestRefused(409, "invalid", message)
         agent = await self._spawned(resolved)
-        kept = _kept(resolved)
-        self._tell_change(kept)
-        await self._remember(kept)
+        await self._definitions.keep(resolved)
         return agent
 
     async def dispose(self, agent_id: str) -> None:
@@ -141,12 +127,10 @@ class Keeper:
         name = self._names.get(agent.agent_id)
         if name is None or not (can_resume(agent) or can_load(agent)):
             return False
-        stored = self._stored.get(name)
-        is_known = name in self.known or (stored is not None and not stored["envNames"])
         servers = [
             each for session in sessions if session.mcp_servers for each in session.mcp_servers
         ]
-        return is_known and not any(map(_lacks_secrets, servers))
+        return self._definitions.can_start(name) and not any(map(_lacks_secrets, servers))
 
     async def rest(self, agent_id: str) -> None:
         """Stop an agent; whoever wants it meanwhile waits, and gets another."""
@@ -157,57 +141,6 @@ class Keeper:
             del self._leaving[agent_id]
             self._watch.look()
 
-    async def _remember(self, kept: dict[str, Any]) -> None:
-        self._stored[kept["id"]] = kept
-        row = (kept["id"], encode_json(kept).decode(), now())
-        await self._database.write(
-            lambda connection: connection.execute(
-                "INSERT INTO agents (name, definition, stored_at) VALUES (?, ?, ?)"
-                " ON CONFLICT (name) DO UPDATE SET definition = excluded.definition,"
-                " stored_at = excluded.stored_at",
-                row,
-            )
-        )
-
-    async def _note_known(self, definition: AgentDefinition) -> None:
-        """Remember what ran under a known name, only to notice when that changes."""
-        kept = {**_kept(definition), "isKnown": definition.id in self.known}
-        if not kept["isKnown"] or self._stored.get(definition.id) == kept:
-            return
-        self._tell_change(kept)
-        try:
-            await self._remember(kept)
-        except HubDatabaseFailed as error:  # it runs all the same
-            logger.warning("an agent was not noted", extra={"reason": str(error)})
-
-    def _tell_change(self, kept: Mapping[str, Any]) -> None:
-        """Say that what runs under a name is something else now: its sessions go on with that."""
-        before = self._stored.get(kept["id"])
-        if before is None or all(before[each] == kept[each] for each in _FACTS):
-            return
-        self._host.diagnose(
-            "warn",
-            "agent/definition-changed",
-            f"agent {kept['id']!r} is not started as the last time: {_line(kept)}, and not"
-            f" {_line(before)}; its sessions go on with that",
-            data={"before": _facts(before), "now": _facts(kept)},
-        )
-
-    def _revivable(self, name: str) -> AgentDefinition:
-        stored = self._stored.get(name)
-        if stored is None or stored.get("isKnown"):  # then it was taken out of the configuration
-            raise not_found(f"agent named {name!r}", "GET /api/agents/known lists those there are")
-        if stored["envNames"]:
-            names = ", ".join(stored["envNames"])
-            message = (
-                f"agent {name!r} was started with {names}, whose values are not stored; "
-                "set it up in hub.toml, or start it again with them"
-            )
-            raise RequestRefused(409, "gone", message)
-        return resolve_agent_definition(
-            {key: value for key, value in stored.items() if key != "envNames"}
-        )
-
     async def _running(self, name: str, definition: AgentDefinition) -> AgentSnapshotWire:
         await self._watch.until(lambda: name not in self._leaving.values())
         for agent_id in [each for each, of in self._names.items() if of == name]:
@@ -217,7 +150,7 @@ class Keeper:
                 return agent
             await self.dispose(agent_id)
         agent = await self._spawned(definition)
-        await self._note_known(definition)
+        await self._definitions.note(definition)
         return agent
 
     async def _spawned(self, definition: AgentDefinition) -> AgentSnapshotWire:
@@ -376,25 +309,6 @@ class Keeper:
         finally:
             del self._shared[what]
             shared.ended.set()
-
-
-def _kept(definition: AgentDefinition) -> dict[str, Any]:
-    """Return what is stored of a definition."""
-    return {
-        "id": definition.id,
-        "command": definition.command,
-        "args": list(definition.args),
-        "cwd": definition.cwd,
-        "envNames": sorted(definition.env or ()),
-    }
-
-
-def _facts(kept: Mapping[str, Any]) -> dict[str, Any]:
-    return {each: kept[each] for each in _FACTS}
-
-
-def _line(kept: Mapping[str, Any]) -> str:
-    return shlex.join((kept["command"], *kept["args"]))
 
 
 def _closed(session: SessionSnapshotWire | SessionView) -> AcpError:
