@@ -103,7 +103,7 @@ async def test_an_agent_that_fails_at_once_is_told_with_what_it_did_not_get(
         (("mine", "npx", "-y", "@zed-industries/claude-code-acp@0.4.1"), True),
         (("mine", "node", "/x/node_modules/@a/claude-agent-acp/dist/index.js"), True),
         (("mine", "/opt/bin/claude-agent-acp"), True),
-        (("mine", "/home/claude/bin/agent"), False),
+        (("mine", "/srv/claude/bin/agent"), False),
         (("mine", "claudette"), False),
         (("gemini", "gemini", "--acp"), False),
     ],
