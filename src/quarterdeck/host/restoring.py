@@ -21,7 +21,7 @@ from quarterdeck.host.table import Sessions
 from quarterdeck.protocol import ELICITATION_UPDATED, Event, Normalized
 from quarterdeck.storage import SessionMeta, Storage
 
-_READ: Final = 10_000
+PAGE: Final = 10_000
 """Events that are read at a time: most are passed over, and a busy machine makes a thread wait."""
 _CHUNKS: Final = tuple(
     f'{{"type":"{name}",'.encode()
@@ -105,7 +105,7 @@ class Restorer:
         pending: _Pending = {}
         status: str | None = None
         after = 0
-        while page := await self._storage.read(session.id, after, _READ):
+        while page := await self._storage.read(session.id, after, PAGE):
             after += len(page)  # or more, if some were deleted: the last one says
             telling = [data for data in page[:-1] if not data.startswith(_CHUNKS)]
             for event in decode_stored([*telling, page[-1]]):
