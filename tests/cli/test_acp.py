@@ -42,7 +42,7 @@ def run(*arguments: str, text: str = "", **environ: str) -> subprocess.Completed
         capture_output=True,
         text=True,
         check=False,
-        timeout=20,
+        timeout=60,
     )
 
 
@@ -83,10 +83,12 @@ def test_what_was_met_is_told_on_stderr_but_not_what_the_client_sent(tmp_path: P
 
 def test_no_sessions_keeps_none(echo: Path, tmp_path: Path) -> None:
     hello = lines(call(1, "initialize", protocolVersion=1))
-    done = run("--agent", f"{echo}:echo", "--no-sessions", text=hello, HOME=str(tmp_path))
+    home = tmp_path / "home"
+    home.mkdir()
+    done = run("--agent", f"{echo}:echo", "--no-sessions", text=hello, HOME=str(home))
     answer = json.loads(done.stdout)
     assert answer["result"]["agentCapabilities"]["loadSession"] is False
-    assert list(tmp_path.iterdir()) == [echo]
+    assert list(home.iterdir()) == []
 
 
 @pytest.mark.parametrize("verb", ["acp", "acp serve"])
