@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from quarterdeck.errors import StorageFailed
 from quarterdeck.host.journal import Journal
+from quarterdeck.host.paging import next_limit
 from quarterdeck.protocol import Event, encode_event, make_session_event
 from quarterdeck.storage import (
     JsonlStorage,
@@ -173,7 +174,8 @@ async def test_a_stored_event_that_is_damaged_does_not_hide_the_others_nor_end_t
     tmp_path: Path, damaged: bytes, page: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("quarterdeck.host.streams.PAGE", page)
-    monkeypatch.setattr("quarterdeck.host.restoring.PAGE", page)
+    monkeypatch.setattr("quarterdeck.host.restoring.FIRST_LIMIT", page)
+    monkeypatch.setattr("quarterdeck.host.restoring.next_limit", lambda _page: page)
     log = SqliteStorage(tmp_path / "log.db")
     await log.open()
     whole = [
@@ -197,3 +199,8 @@ async def test_a_stored_event_that_is_damaged_does_not_hide_the_others_nor_end_t
                 break
         assert followed == [1, 4, 5]
         await stage.create("after")
+
+
+@pytest.mark.parametrize(("size", "limit"), [(100, 10_000), (4 << 20, 16), (4 << 10, 1024)])
+def test_pages_of_a_log_are_as_long_as_its_events_are_short(size: int, limit: int) -> None:
+    assert next_limit([bytes(size)] * 10) == limit

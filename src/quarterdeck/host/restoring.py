@@ -15,14 +15,13 @@ from quarterdeck.host.elicitations import record_elicitation
 from quarterdeck.host.emitter import Emitter
 from quarterdeck.host.lifecycle import Lifecycles
 from quarterdeck.host.options import check_text
+from quarterdeck.host.paging import FIRST_LIMIT, next_limit
 from quarterdeck.host.sessions import Place, Session
 from quarterdeck.host.streams import decode_stored
 from quarterdeck.host.table import Sessions
 from quarterdeck.protocol import ELICITATION_UPDATED, Event, Normalized
 from quarterdeck.storage import SessionMeta, Storage
 
-PAGE: Final = 10_000
-"""Events that are read at a time: most are passed over, and a busy machine makes a thread wait."""
 _CHUNKS: Final = tuple(
     f'{{"type":"{name}",'.encode()
     for name in ("agent-message-chunk", "agent-thought-chunk", "user-message-chunk")
@@ -104,8 +103,9 @@ class Restorer:
             return
         pending: _Pending = {}
         status: str | None = None
-        after = 0
-        while page := await self._storage.read(session.id, after, PAGE):
+        after, limit = 0, FIRST_LIMIT
+        while page := await self._storage.read(session.id, after, limit):
+            limit = next_limit(page)
             after += len(page)  # or more, if some were deleted: the last one says
             telling = [data for data in page[:-1] if not data.startswith(_CHUNKS)]
             for event in decode_stored([*telling, page[-1]]):

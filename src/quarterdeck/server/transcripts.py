@@ -17,6 +17,7 @@ import msgspec
 from anyio import lowlevel
 
 from quarterdeck.errors import EventInvalid
+from quarterdeck.host.paging import FIRST_LIMIT, next_limit
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import Event, SessionState, decode_event, initial_state, reduce
 from quarterdeck.server.library import Library
@@ -29,7 +30,6 @@ from quarterdeck.server.transcript_views import (
     tool_entry,
 )
 
-READ: Final = 10_000  # events that are read at a time: a busy machine makes a thread wait
 PAGE: Final = 1000  # events that are folded before others get their turn: a few milliseconds
 SESSIONS: Final = 32  # whose transcripts are kept: those looked at last
 
@@ -234,7 +234,9 @@ class Transcripts:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(session_id)
         async with kept.lock:
-            while page := await self._library.page(session_id, kept.seq, READ):
+            limit = FIRST_LIMIT
+            while page := await self._library.page(session_id, kept.seq, limit):
+                limit = next_limit(page)
                 for start in range(0, len(page), PAGE):
                     _fold(kept, page[start : start + PAGE])
                     await lowlevel.checkpoint()
