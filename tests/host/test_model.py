@@ -44,7 +44,8 @@ def live(choose: Choose, *, is_durable: bool) -> None:
         patch.setattr(agents, "open_process", pulled(world.started))
         patch.setattr(streams, "TAIL", SMALL_PAGE)
         patch.setattr(streams, "PAGE", SMALL_PAGE)
-        patch.setattr(restoring, "PAGE", SMALL_PAGE)
+        patch.setattr(restoring, "FIRST_LIMIT", SMALL_PAGE)
+        patch.setattr(restoring, "next_limit", lambda _page: SMALL_PAGE)
         anyio.run(main)
 
 
