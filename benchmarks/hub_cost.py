@@ -1,6 +1,6 @@
 """What the hub costs, from an agent's output to clients in another process.
 
-    python benchmarks/hub_cost.py hub|bare|each sse|ws CLIENTS COUNT [INTERVAL]
+    python benchmarks/hub_cost.py hub|bare|relay sse|ws CLIENTS COUNT [INTERVAL]
 
 Prints one JSON line: deliveries a second, the server's CPU for each, its memory for each client,
 and for paced events how late they came.

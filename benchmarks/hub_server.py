@@ -1,9 +1,10 @@
 """A server to be measured: the hub with an agent, or a bare Starlette that sends the same bytes.
 
-    python benchmarks/hub_server.py hub|bare|each COUNT [INTERVAL]
+    python benchmarks/hub_server.py hub|bare|relay COUNT [INTERVAL]
 
-`bare` has all bytes in memory before it begins, 128 events in a piece; `each` too, and sends
-event by event, as an endpoint does that passes on what it gets.
+`bare` has all bytes in memory before it begins, 128 events in a piece. `relay` is what a bare
+endpoint can do with an agent: it passes on each line of the agent's output as it is, looks at none
+and keeps them in memory only.
 
 Says where it is in one JSON line, then takes one word a line: `go` (the agent sends COUNT updates,
 all at once or each after INTERVAL seconds), `stats` (CPU seconds and memory so far) and `end`.
@@ -37,7 +38,7 @@ from quarterdeck.server import AgentSettings, Hub, HubOptions, serving
 HERE = Path(__file__).parent
 TRAFFIC = HERE.parent / "build/benchmarks"
 KIND = "mix"
-PER_WRITE = {"bare": 128, "each": 1}
+PER_WRITE = 128
 NOW_MS = time.time_ns() // 1_000_000
 PEER = f"""
 import json, os, sys, time
@@ -87,16 +88,21 @@ async def obey(go: Callable[[], Awaitable[None]]) -> None:
             return
 
 
-async def run_hub(count: int, interval: float) -> None:
+def agent_arguments(count: int, interval: float) -> tuple[str, ...]:
     write_traffic(TRAFFIC)
-    arguments = (str(TRAFFIC / f"{KIND}.ndjson"), str(count), str(interval))
-    settings = AgentSettings(command=sys.executable, args=("-c", PEER, *arguments))
+    return "-c", PEER, str(TRAFFIC / f"{KIND}.ndjson"), str(count), str(interval)
+
+
+async def run_hub(count: int, interval: float) -> None:
+    args = agent_arguments(count, interval)
+    settings = AgentSettings(command=sys.executable, args=args)
     with tempfile.TemporaryDirectory(dir=TRAFFIC) as folder:
         home = Path(folder) / "home"
         async with Hub(HubOptions(home=home, port=0, agents={"peer": settings})) as hub:
             session = await hub.create_session("peer", cwd="/")
             async with serving(hub) as address:
                 token = (home / "token").read_text().strip()
+                gc.freeze()  # as `quarterdeck up` does
                 say(port=address.port, token=token, session=session.session_id)
 
                 async def go() -> None:
@@ -108,13 +114,13 @@ async def run_hub(count: int, interval: float) -> None:
 class Bare:
     """The framework alone: the same bytes, from memory."""
 
-    def __init__(self, count: int, interval: float, per_write: int) -> None:
-        self._count, self._interval, self._per_write = count, interval, per_write
+    def __init__(self, count: int, interval: float, *, is_relay: bool) -> None:
+        self._count, self._interval, self._is_relay = count, interval, is_relay
         self.sse: list[bytes] = []
         self.ws: list[str] = []
         self._changed = asyncio.Event()
         self._is_going = False
-        if not interval:
+        if not (interval or is_relay):
             self._fill()
 
     def _fill(self) -> None:
@@ -131,8 +137,8 @@ class Bare:
             )
             events.append(encode_event(event))
         events.append(b'{"type":"prompt-finished"}')
-        for start in range(0, len(events), self._per_write):
-            self.add(events[start : start + self._per_write], start)
+        for start in range(0, len(events), PER_WRITE):
+            self.add(events[start : start + PER_WRITE], start)
 
     def add(self, run: list[bytes], start: int) -> None:
         numbered = enumerate(run, start + 1)
@@ -142,6 +148,9 @@ class Bare:
 
     async def go(self) -> None:
         self._is_going = True
+        if self._is_relay:
+            await self._relay()
+            return
         for number in range(self._count if self._interval else 0):
             await asyncio.sleep(self._interval)
             self.add([b'{"text":"T%.6fT"}' % time.perf_counter()], number)
@@ -149,6 +158,25 @@ class Bare:
         if self._interval:
             self.add([b'{"type":"prompt-finished"}'], self._count)
         self.wake()
+
+    async def _relay(self) -> None:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *agent_arguments(self._count, self._interval),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=1 << 20,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b'{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{}}\n')
+        for number in range(self._count):
+            self.add([(await process.stdout.readline()).rstrip()], number)
+            self.wake()
+        self.add([b'{"type":"prompt-finished"}'], self._count)
+        self.wake()
+        process.kill()
+        await process.wait()
 
     def wake(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
@@ -178,8 +206,8 @@ class Bare:
             await self._changed.wait()
 
 
-async def run_bare(count: int, interval: float, per_write: int) -> None:
-    bare = Bare(count, interval, per_write)
+async def run_bare(count: int, interval: float, *, is_relay: bool) -> None:
+    bare = Bare(count, interval, is_relay=is_relay)
     routes = [
         Route("/api/sessions/x/events", bare.events),
         WebSocketRoute("/api/envelope", bare.socket),
@@ -212,7 +240,7 @@ def main() -> None:
     if what == "hub":
         uvloop.run(run_hub(int(count), interval))
     else:
-        uvloop.run(run_bare(int(count), interval, PER_WRITE[what]))
+        uvloop.run(run_bare(int(count), interval, is_relay=what == "relay"))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -97,6 +98,7 @@ async def _up(
             had_terminal = has_terminal()
             invitation = await invite(hub, chosen)
             show(options.home, address.url, invitation, chosen, host=options.host)
+            gc.freeze()  # what is loaded by now stays, and need not be looked through again
             if chosen.open and invitation is not None:
                 await to_thread.run_sync(webbrowser.open, invitation.link)
             async for number in signals:
