@@ -74,8 +74,8 @@ def long_agent() -> tuple[str, ...]:
 
 
 def talking_agent(number: int, first: str, text: str) -> tuple[str, ...]:
-    """Return an agent that says some 700 pieces a second, all in one message."""
-    some = [{"say": text, "pieces": PIECES}, {"pause": 0.01}]
+    """Return an agent that says some 550 pieces a second, all in one message."""
+    some = [{"say": text, "pieces": PIECES}, {"pause": 0.016}]
     steps = ({"say": first}, {"repeat": ROUNDS, "steps": some})
     return playing(*steps, pace=1, sessions={"id": f"talking-{number}-{{n}}"})
 
