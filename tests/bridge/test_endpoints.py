@@ -165,3 +165,65 @@ async def test_a_hub_that_ends_lets_its_clients_go(tmp_path: Path) -> None:
         assert closed.value.rcvd.code == 1001
         with pytest.raises(AssertionError, match="the stream has ended"):
             await stream.message()
+
+
+async def _drain(ws: ClientConnection) -> None:
+    """Read until it is closed."""
+    while True:
+        await ws.recv()
+
+
+@pytest.mark.parametrize("is_revoked", [True, False])
+async def test_a_device_that_is_cut_off_is_told_why_and_its_turn_goes_on(
+    tmp_path: Path, *, is_revoked: bool
+) -> None:
+    async with hub_with(tmp_path / "home", ASK) as (hub, owner):
+        _, codes = await hub.gate.pairings.create(scope="approve")
+        paired = await owner.post("/api/pair", {"code": codes.long})
+        url = str(owner.http.base_url).replace("http", "ws", 1)
+        headers = {"authorization": f"Bearer {paired['token']}"}
+        async with connect(f"{url}/acp?agent=mine", additional_headers=headers, proxy=None) as ws:
+            session_id = await owner.session("mine", tmp_path)
+            place = {"sessionId": session_id, "cwd": str(tmp_path), "mcpServers": []}
+            text = {"sessionId": session_id, "prompt": [{"type": "text", "text": "go"}]}
+            for number, (method, params) in enumerate(
+                (
+                    ("initialize", {"protocolVersion": 1}),
+                    ("session/load", place),
+                    ("session/prompt", text),
+                )
+            ):
+                message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+                await ws.send(json.dumps(message))
+                while (
+                    method != "session/prompt" and json.loads(await ws.recv()).get("id") != number
+                ):
+                    pass
+            (asked,) = await owner.asked()
+            at = f"/api/devices/{paired['device']['id']}"
+            if is_revoked:
+                await owner.call("DELETE", at, status=204)
+            else:
+                await owner.call("PATCH", at, {"scope": "view"})
+            with pytest.raises(ConnectionClosed, match="revoked or has expired"):
+                await _drain(ws)
+            assert ws.close_code == 4401
+        answer = {"digest": asked["digest"], "optionId": "allow_once"}
+        await owner.post(f"/api/permissions/{asked['requestId']}/answer", answer)
+        (entry,) = (await owner.get(f"/api/sessions/{session_id}/prompts"))["prompts"]
+        assert (await owner.ended(session_id, entry["key"]))["state"] == "done"
+
+
+async def test_a_client_whose_device_is_renamed_stays_the_same(tmp_path: Path) -> None:
+    async with hub_with(tmp_path / "home", {"say": "hi"}) as (hub, owner):
+        _, codes = await hub.gate.pairings.create(scope="approve")
+        paired = await owner.post("/api/pair", {"code": codes.long})
+        url = str(owner.http.base_url)
+        async with (
+            client_of(tmp_path / "home", url, paired["token"]) as phone,
+            on_http(phone, "client_id=one&agent=mine") as client,
+        ):
+            await client.call("initialize", protocolVersion=1)
+            at = f"/api/devices/{paired['device']['id']}"
+            await owner.call("PATCH", at, {"name": "my phone"})
+            assert (await client.call("session/list"))["sessions"] == []

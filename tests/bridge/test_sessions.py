@@ -11,6 +11,7 @@ import pytest
 
 from quarterdeck.bridge.listing import PAGE, listed
 from quarterdeck.errors import RpcError
+from quarterdeck.protocol import Event
 from quarterdeck.server import Policy, PolicyRule
 from quarterdeck.server.library import SessionView
 from tests.bridge.kit import FakeEditor, editor_at, hub_with
@@ -106,6 +107,21 @@ async def test_an_editor_that_may_not_approve_is_not_asked(tmp_path: Path) -> No
         ):
             with pytest.raises(RpcError, match="this device may prompt"):
                 await editor.call(method, **{"sessionId": session_id, **more})
+
+
+async def test_the_meta_of_a_prompt_is_for_editors_that_may_choose_modes(tmp_path: Path) -> None:
+    block = {"type": "text", "text": "go", "_meta": {"permissionMode": "bypassPermissions"}}
+    async with hub_with(tmp_path / "home", {"say": "hi"}) as (hub, owner):
+        told: list[Event] = []
+        hub.host.subscribe(None, 0, told.append)
+        for scope, kept in (("prompt", {"type": "text", "text": "go"}), ("approve", block)):
+            async with editor_at(hub, scope=scope) as editor:  # type: ignore[arg-type]
+                session_id = await editor.new(tmp_path)
+                await editor.call("session/prompt", sessionId=session_id, prompt=[block])
+            (entry,) = (await owner.get(f"/api/sessions/{session_id}/prompts"))["prompts"]
+            assert entry["prompt"] == [kept]
+        codes = [each.payload["code"] for each in told if each.type == "diagnostic"]
+        assert codes.count("prompt/meta-left-out") == 1
 
 
 async def test_what_a_rule_decides_is_not_put_before_the_editor(tmp_path: Path) -> None:

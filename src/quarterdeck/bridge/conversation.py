@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import anyio
+import anyio.lowlevel
 from msgspec import UNSET
 
 from quarterdeck._version import __version__
@@ -28,6 +29,7 @@ from quarterdeck.bridge.turn import EditorTurn
 from quarterdeck.bridge.updates import mode_option, session_settings
 from quarterdeck.errors import RequestRefused, RpcError
 from quarterdeck.protocol import AgentSnapshotWire, SessionState, to_json
+from quarterdeck.server.metadata import permitted, tell_left_out
 from quarterdeck.server.prompt_rows import Author
 from quarterdeck.wire import INVALID_REQUEST, Answer, method_not_found, rpc_error
 
@@ -247,9 +249,11 @@ class Conversation:
 
     def _prompt(self, params: Json) -> Awaitable[Any]:
         attached = self._session(params)
-        blocks = _blocks(params)
+        blocks, is_less = permitted(_blocks(params), self._at.device)
         if attached.turn is not None:
             raise rpc_error(INVALID_REQUEST, "prompt already running")
+        if is_less:
+            tell_left_out(self._at.hub.host, attached.session_id, self._at.as_device)
         turn = attached.turn = EditorTurn(f"acp-{secrets.token_hex(16)}")
         attached.expect(turn)
         return self._run(attached, turn, blocks)
@@ -286,6 +290,8 @@ class Conversation:
 
     async def _cancel(self, attached: Attached, turn: EditorTurn | None = None) -> None:
         """Cancel what the editor waits for: its own prompt, or else the turn it sees running."""
+        # Whoever is cut off by the hub has not cancelled anything: then this goes no further.
+        await anyio.lowlevel.checkpoint()
         turn = turn or attached.turn
         if turn is None or turn.has_begun:
             await attached.cancel_turn()

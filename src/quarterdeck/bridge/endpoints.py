@@ -153,7 +153,11 @@ class _Remote:
 
             tasks.start_soon(heed_end)
             tasks.start_soon(heed_client)
-            await over.wait()
+            try:
+                await over.wait()
+            except anyio.get_cancelled_exc_class():
+                transport.leave()  # the guard cuts it off, and says why
+                raise
 
     async def http(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         try:
@@ -165,7 +169,7 @@ class _Remote:
 
     async def _app(self, scope: AsgiScope) -> Asgi:
         device, agent = device_of(scope), self._agent(scope)
-        key = (device.id, device.name, device.scope, agent)
+        key = (device.id, device.scope, agent)
         if key not in self._apps:
             server = BridgeServer(self._hub, agent, device)
             options = HttpOptions(max_clients=MOST_CLIENTS)

@@ -47,6 +47,10 @@ class SocketTransport:
     def send_now(self, data: bytes) -> int:
         return 0
 
+    def leave(self) -> None:
+        """Say nothing more, not even goodbye: somebody else does."""
+        self._has_left = True
+
     async def aclose(self) -> None:
         if self._has_left:
             return

@@ -187,6 +187,7 @@ class Devices:
             for old in self._hashes[device_id] - {next_hash}:
                 del self._ids[old]
             self._hashes[device_id] = {next_hash}
+            self._cut(device_id)  # all of it came with the old one
             logger.info("token renewed", extra={"device": device_id})
 
     async def change(

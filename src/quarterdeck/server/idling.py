@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import anyio
 
+from quarterdeck.errors import QuarterdeckError
 from quarterdeck.host import Host
 from quarterdeck.protocol import AgentSnapshotWire, SessionSnapshotWire
 from quarterdeck.server.keeper import Keeper
@@ -66,7 +67,10 @@ class Idling:
             elif limit and now - rest.since >= limit and self._can_come_back(agent):
                 del self._rests[agent_id]
                 logger.info("an idle agent is stopped", extra={"agent": agent_id})
-                await self._keeper.rest(agent_id)
+                try:
+                    await self._keeper.rest(agent_id)
+                except QuarterdeckError as error:  # the log; the hub goes on all the same
+                    logger.warning("an idle agent stays", extra={"reason": str(error)})
 
     def _mark(self, agent: AgentSnapshotWire) -> object | None:
         """Return what changes whenever something happens with an agent; None while it works."""

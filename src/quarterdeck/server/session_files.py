@@ -20,6 +20,12 @@ FRESH_SECONDS: Final = 10.0
 """So that each letter that is typed does not list everything anew."""
 MOST_ROOTS: Final = 8
 SKIPPED: Final = frozenset({"node_modules", "__pycache__", "venv", "target", "dist", "build"})
+PASSED_ON: Final = ("PATH", "HOME", "XDG_CONFIG_HOME")
+CAREFUL: Final = {
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_ALLOW_PROTOCOL": "none",  # older ones do not know the former; no setting overrides this
+}
 LIST_FILES: Final = ("ls-files", "-z", "--cached", "--others", "--exclude-standard")
 
 
@@ -66,15 +72,16 @@ def _rank(name: str, sought: str) -> int | None:
 
 async def _listed_by_git(root: str) -> list[str] | None:
     """Return what git knows and does not ignore; None without a repository, or without git."""
-    # Whatever the repository's own settings say, no program of theirs is started.
+    # Whatever the repository's own settings say, no program of theirs is started: not to watch
+    # files, and not to fetch what is missing, which a protocol of theirs would do.
     command = ("git", "-c", "core.fsmonitor=false", "-C", root, *LIST_FILES)
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    plain = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     try:
         process = await anyio.open_process(
             command,
             stdin=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env={**plain, "GIT_OPTIONAL_LOCKS": "0"},
+            env={**plain, **CAREFUL},
         )
     except OSError:
         return None

@@ -60,6 +60,43 @@ async def test_what_git_ignores_is_left_out_and_no_program_of_the_repository_run
     assert not proof.exists()
 
 
+async def test_what_is_missing_in_a_repository_is_not_fetched_by_its_own_program(
+    tmp_path: Path,
+) -> None:
+    place, proof, trap = tmp_path / "place", tmp_path / "ran", tmp_path / "trap.sh"
+    place.mkdir()
+    trap.write_text(f"#!/bin/sh\ntouch {proof}\n")
+    trap.chmod(0o755)
+    (place / ".gitignore").write_text("x\n")
+    (place / "new.py").touch()
+
+    async def git(*words: str) -> str:
+        done = await anyio.run_process(["git", *words], cwd=place)
+        return done.stdout.decode().strip()
+
+    await git("init", "-q")
+    await git("add", ".gitignore")
+    blob = await git("rev-parse", ":.gitignore")
+    await git("update-index", "--skip-worktree", ".gitignore")
+    (place / ".gitignore").unlink()
+    (place / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    for name, value in (
+        ("core.repositoryformatversion", "1"),
+        ("extensions.partialClone", "origin"),
+        ("remote.origin.url", str(tmp_path)),
+        ("remote.origin.promisor", "true"),
+        ("remote.origin.uploadpack", str(trap)),
+        ("protocol.allow", "always"),
+        ("protocol.file.allow", "always"),
+    ):
+        await git("config", name, value)
+    async with running(options(tmp_path / "home")) as (_hub, client):
+        session = await client.session("demo", place)
+        found = await client.get(f"/api/sessions/{session}/files")
+    assert [each["name"] for each in found["files"]] == ["new.py"]
+    assert not proof.exists()
+
+
 def test_the_name_of_a_file_counts_more_than_its_folders() -> None:
     names = ["client/other.py", "src/a_client.py", "src/client.py", "c/l/i/e/n/x", "x"]
     assert best_matches(names, "client", 9) == [

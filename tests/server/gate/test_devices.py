@@ -297,3 +297,13 @@ async def test_an_old_token_ends_when_the_new_one_is_used(
         assert (await gate.devices.events())[0].what == "token-renewed"
         assert await gate.devices.revoke(device_id)
         assert await gate.devices.authenticate(new) is None
+
+
+async def test_what_was_opened_with_an_old_token_ends_with_it(tmp_path: Path) -> None:
+    async with open_hut(tmp_path) as hut, hut.served.connect() as events:
+        device_id, old = await hut.device()
+        with anyio.fail_after(PATIENCE):
+            await _stream(hut, events, old)
+            new = await hut.gate.devices.renew_token(device_id)
+            assert (await hut.get("/api/device", token=new)).status == 200
+            assert await events.chunk() == b""

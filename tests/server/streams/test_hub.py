@@ -154,6 +154,13 @@ async def test_who_follows_sessions_is_told_when_their_queues_change(tmp_path: P
             assert "ended" in [each.name for each in said]
 
 
+async def test_who_follows_nothing_that_is_there_is_let_go(tmp_path: Path) -> None:
+    async with running(options(tmp_path / "home")) as (hub, _):
+        host, path = f"127.0.0.1:{port_of(hub)}", "/api/stream?session=gone:0"
+        async with reading(port_of(hub), path, token=token_of(hub), host=host) as reader:
+            assert [each.name for each in await reader.to_the_end()] == ["ended"]
+
+
 async def test_a_denial_by_the_context_protocol_keeps_its_reason(tmp_path: Path) -> None:
     async with running(options(tmp_path / "home", demo=scripted(ASK))) as (hub, http):
         session_id = await http.session("demo", tmp_path)

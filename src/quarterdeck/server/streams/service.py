@@ -169,7 +169,7 @@ async def many_events(request: _Request) -> None:
         for session_id in missing:
             await stream.say(notice("ended", {"sessionId": session_id, "reason": "unknown"}))
         tracks: list[Says] = [*braid.tracks]
-        if news is not None:
+        if news is not None and tracks:
             tracks.append(QueueTrack(news, braid.tracks))
         await follow(stream, tracks)
 
