@@ -57,6 +57,26 @@ async def test_what_the_phone_answers_first_is_withdrawn_from_the_editor(tmp_pat
         await editor.until(lambda: editor.withdrawn)
 
 
+async def test_an_editor_that_cancels_its_own_prompt_decides_nothing_in_the_turn_of_another(
+    tmp_path: Path,
+) -> None:
+    async with hub_with(tmp_path / "home", ASK) as (hub, owner), editor_at(hub) as editor:
+        session_id = await editor.new(tmp_path)
+        # What ACP has it say to everything that is asked, when its user cancels a prompt.
+        editor.answer = {"outcome": {"outcome": "cancelled"}}
+        await owner.prompt(session_id, "phone")
+        await editor.until(lambda: editor.asked)
+        for _ in range(3):
+            await editor.call("session/list")  # by now its answer was heard
+        (asked,) = await owner.asked()
+        await owner.post(
+            f"/api/permissions/{asked['requestId']}/answer",
+            {"digest": asked["digest"], "optionId": "allow_once"},
+        )
+        await editor.until(editor.said)
+        assert editor.said() == ["done"]
+
+
 async def test_a_prompt_from_the_phone_shows_in_the_editor_with_its_answer(tmp_path: Path) -> None:
     say = {"say": "hello"}
     async with hub_with(tmp_path / "home", say) as (hub, owner), editor_at(hub) as editor:

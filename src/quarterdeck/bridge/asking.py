@@ -26,9 +26,15 @@ Shown = Callable[[dict[str, Any]], dict[str, Any]]
 class Asking:
     """The questions of one session that one editor has before it."""
 
-    def __init__(self, editor: Editor, session_id: str, shown: Shown) -> None:
-        """`shown` makes of a tool call what the editor can show."""
+    def __init__(
+        self, editor: Editor, session_id: str, shown: Shown, *, is_its_turn: Callable[[], bool]
+    ) -> None:
+        """`shown` makes of a tool call what the editor can show.
+
+        `is_its_turn` tells whether the turn that runs is of a prompt of this editor.
+        """
         self._editor = editor
+        self._is_its_turn = is_its_turn
         self._shown = shown
         self._session_id = session_id
         self._asked: dict[str, anyio.CancelScope] = {}
@@ -114,8 +120,8 @@ class Asking:
         if not isinstance(outcome, dict):
             return  # no answer, so it still waits, here and elsewhere
         chosen = outcome.get("optionId") if outcome.get("outcome") == "selected" else None
-        if chosen is None and outcome.get("outcome") != "cancelled":
-            return
+        if chosen is None and not (outcome.get("outcome") == "cancelled" and self._is_its_turn()):
+            return  # who cancels a prompt that waits says this of everything, and means only that
         by = approvals.decider(self._editor.as_device)
         digest = None if shown is None else shown.digest
         with anyio.CancelScope(shield=True):

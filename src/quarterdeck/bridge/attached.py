@@ -39,7 +39,12 @@ class Attached:
         self._editor = editor
         self._connection = editor.connection
         self._terminals = Terminals()
-        self._asking = Asking(editor, session_id, self._terminals.shown)
+        self._asking = Asking(
+            editor,
+            session_id,
+            self._terminals.shown,
+            is_its_turn=lambda: self._running is not None,
+        )
         self._commands: Sequence[Any] = ()
         self._scope = anyio.CancelScope()
         self._position = 0

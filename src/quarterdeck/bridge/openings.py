@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from quarterdeck.bridge.editor import Editor
 from quarterdeck.errors import AcpError, RequestRefused, RpcError
+from quarterdeck.host.paging import FIRST_LIMIT, next_limit
 from quarterdeck.protocol import (
     ERROR_CODES,
     AgentSnapshotWire,
@@ -24,7 +25,6 @@ from quarterdeck.server.keeper import can_load, can_resume
 from quarterdeck.server.library import SessionView
 
 _LIVE: Final = ("active", "prompting")
-_PAGE: Final = 1000
 _RESET: Final = b'"session-reset"'
 
 
@@ -123,10 +123,12 @@ class Openings:
     async def history_begins(self, session_id: str, until: int) -> int:
         """Return the number behind which the history begins: that of the last reset."""
         begins = after = 0
+        limit = FIRST_LIMIT
         while after < until:
-            page = await self._hub.library.page(session_id, after, _PAGE)
+            page = await self._hub.library.page(session_id, after, limit)
             if not page:
                 break
+            limit = next_limit(page)
             begins = max([begins, *map(_reset_seq, page)])
             after += len(page)
         return begins
