@@ -157,3 +157,16 @@ def _has_one(listed: Any) -> bool:
 async def _send(transport: MemoryTransport, number: int, method: str, **params: Any) -> None:
     message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
     await transport.send(json.dumps(message).encode() + b"\n")
+
+
+async def test_the_meta_of_an_editors_prompt_is_for_those_who_may_choose_modes(
+    tmp_path: Path,
+) -> None:
+    block = {"type": "text", "text": "go", "_meta": {"permissionMode": "bypassPermissions"}}
+    async with hub_with(tmp_path / "home", {"say": "hi"}) as (hub, owner):
+        for scope, kept in (("prompt", {"type": "text", "text": "go"}), ("approve", block)):
+            async with editor_at(hub, scope=scope) as editor:  # type: ignore[arg-type]
+                session = await editor.new(tmp_path)
+                await editor.call("session/prompt", sessionId=session, prompt=[block])
+            (entry,) = (await owner.get(f"/api/sessions/{session}/prompts"))["prompts"]
+            assert entry["prompt"] == [kept]

@@ -28,6 +28,7 @@ from quarterdeck.bridge.turn import EditorTurn
 from quarterdeck.bridge.updates import mode_option, session_settings
 from quarterdeck.errors import RequestRefused, RpcError
 from quarterdeck.protocol import AgentSnapshotWire, SessionState, to_json
+from quarterdeck.server.metadata import permitted, tell_left_out
 from quarterdeck.server.prompt_rows import Author
 from quarterdeck.wire import INVALID_REQUEST, Answer, method_not_found, rpc_error
 
@@ -259,7 +260,10 @@ class Conversation:
         author = self._at.as_device
         try:
             by = Author(id=author.id, name=author.name)
-            await prompts.add(attached.session_id, turn.key, blocks, by=by)
+            allowed, is_less = permitted(blocks, author)
+            await prompts.add(attached.session_id, turn.key, allowed, by=by)
+            if is_less:
+                tell_left_out(self._at.hub.host, attached.session_id, author)
             if turn.is_cancelled:
                 await self._cancel(attached)
             self._at.start_soon("waiting for a prompt", lambda: self._heed_queue(attached, turn))
