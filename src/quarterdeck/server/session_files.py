@@ -20,6 +20,14 @@ FRESH_SECONDS: Final = 10.0
 """So that each letter that is typed does not list everything anew."""
 MOST_ROOTS: Final = 8
 SKIPPED: Final = frozenset({"node_modules", "__pycache__", "venv", "target", "dist", "build"})
+SETTINGS: Final = ("-c", "core.fsmonitor=false", "-c", "safe.bareRepository=explicit")
+"""The second: folders that a repository brings along can look like one, settings and all."""
+QUIET: Final = {
+    "GIT_OPTIONAL_LOCKS": "0",
+    # What is missing is not fetched: by which program, the repository's settings would say.
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_ALLOW_PROTOCOL": "",  # the same for a git that does not know that
+}
 LIST_FILES: Final = ("ls-files", "-z", "--cached", "--others", "--exclude-standard")
 
 
@@ -67,14 +75,14 @@ def _rank(name: str, sought: str) -> int | None:
 async def _listed_by_git(root: str) -> list[str] | None:
     """Return what git knows and does not ignore; None without a repository, or without git."""
     # Whatever the repository's own settings say, no program of theirs is started.
-    command = ("git", "-c", "core.fsmonitor=false", "-C", root, *LIST_FILES)
+    command = ("git", *SETTINGS, "-C", root, *LIST_FILES)
     plain = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         process = await anyio.open_process(
             command,
             stdin=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env={**plain, "GIT_OPTIONAL_LOCKS": "0"},
+            env={**plain, **QUIET},
         )
     except OSError:
         return None
