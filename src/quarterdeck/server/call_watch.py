@@ -69,7 +69,9 @@ class CallWatch:
     def said(self, session_id: str, tool_call: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return all that is known of the call of a permission request."""
         calls = self._sessions.get(session_id)
-        known = [] if calls is None else calls.said.get(tool_call.get("toolCallId"), [])
+        call_id = tool_call.get("toolCallId")
+        has_id = isinstance(call_id, str)  # an agent's word: it may be a list
+        known = [] if calls is None or not has_id else calls.said.get(call_id, [])
         return [*known, dict(tool_call)]
 
     def allowed(self, session_id: str, call_id: str, request_id: str, said: Any) -> None:

@@ -36,12 +36,35 @@ def tell_left_out(host: Host, session_id: Any, device: Device) -> None:
 
 
 def _has_meta(value: Any) -> bool:
-    if isinstance(value, dict):
-        return _KEY in value or any(map(_has_meta, value.values()))
-    return isinstance(value, list) and any(map(_has_meta, value))
+    # Without recursion, here and below: what somebody sends may nest as deeply as JSON is read.
+    found = [value]
+    while found:
+        each = found.pop()
+        if isinstance(each, dict):
+            if _KEY in each:
+                return True
+            found.extend(each.values())
+        elif isinstance(each, list):
+            found.extend(each)
+    return False
 
 
 def _without_meta(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _without_meta(each) for name, each in value.items() if name != _KEY}
-    return [_without_meta(each) for each in value] if isinstance(value, list) else value
+    """Return a copy; its parts are filled after they are put into their places."""
+    copies: list[tuple[Any, Any]] = []
+
+    def begin(each: Any) -> Any:
+        if not isinstance(each, dict | list):
+            return each
+        copy: Any = {} if isinstance(each, dict) else []
+        copies.append((each, copy))
+        return copy
+
+    whole = begin(value)
+    while copies:
+        given, copy = copies.pop()
+        if isinstance(given, dict):
+            copy.update((name, begin(each)) for name, each in given.items() if name != _KEY)
+        else:
+            copy.extend(map(begin, given))
+    return whole

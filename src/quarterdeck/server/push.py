@@ -136,6 +136,8 @@ class Pushes:
                 await tell()
             except QuarterdeckError as error:  # the log or the database; the work itself goes on
                 logger.warning("a notification was not sent", extra={"reason": str(error)})
+            except Exception:  # made of what agents say; it must not end the hub
+                logger.exception("a notification was not sent")
 
         assert self._tasks is not None
         self._tasks.start_soon(later)
@@ -204,7 +206,7 @@ class Pushes:
             body = encrypted(message, Recipient.read(to.p256dh, to.auth))
         except (AddressRefused, KeyInvalid) as error:
             return Delivery(400, str(error))
-        topic = to_base64url(hashlib.sha256(note.tag.encode()).digest())[:32]
+        topic = to_base64url(hashlib.sha256(note.tag.encode("utf-8", "replace")).digest())[:32]
         headers = {
             "authorization": self.options.key.authorization(
                 origin, self.options.subject, time.time()

@@ -71,7 +71,7 @@ def turn_note(session: SessionView, ended: dict[str, Any] | None) -> Note | None
     reason = None if ended is None else ended.get("stopReason")
     if reason == "cancelled":
         return None  # somebody knows: they did it
-    url, tag = f"/#/s/{quote(session.session_id, safe='')}", f"turn:{session.session_id}"
+    url, tag = f"/#/s/{_segment(session.session_id)}", f"turn:{session.session_id}"
     if ended is None or ended.get("error") is not None or reason == "refusal":
         body = f"{_who(session)} could not finish."
         return Note(kind="failed", title="A turn has failed", body=body, url=url, tag=tag)
@@ -105,6 +105,11 @@ def _who(session: SessionView | None) -> str:
         return "An agent"
     agent = "An agent" if session.agent is UNSET else session.agent
     return f"{agent} in {_folder(session.cwd)}"
+
+
+def _segment(session_id: str) -> str:
+    # An agent may have put half a surrogate pair into it.
+    return quote(session_id, safe="", errors="replace")
 
 
 def _folder(cwd: str) -> str:

@@ -73,9 +73,11 @@ class PromptQueue:
     async def park(self) -> None:
         """Cancel the turns that run and wait for their end, a while; the queue stays."""
         self._is_ending = True
-        for session_id in tuple(self._running):
-            await self._cancel(session_id)
+        # All of it within that time: while the disk is full, no cancellation is ever stored.
         with anyio.move_on_after(PARKING_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                for session_id in tuple(self._running):
+                    tasks.start_soon(self._cancel, session_id)
             await self._watch.until(lambda: not self._running)
 
     # ---- what clients do -----------------------------------------------------------------------

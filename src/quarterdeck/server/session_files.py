@@ -21,6 +21,8 @@ FRESH_SECONDS: Final = 10.0
 MOST_ROOTS: Final = 8
 SKIPPED: Final = frozenset({"node_modules", "__pycache__", "venv", "target", "dist", "build"})
 PASSED_ON: Final = ("PATH", "HOME", "XDG_CONFIG_HOME")
+SETTINGS: Final = ("-c", "core.fsmonitor=false", "-c", "safe.bareRepository=explicit")
+"""The second: folders that a repository brings along can look like one, settings and all."""
 CAREFUL: Final = {
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_NO_LAZY_FETCH": "1",
@@ -74,7 +76,7 @@ async def _listed_by_git(root: str) -> list[str] | None:
     """Return what git knows and does not ignore; None without a repository, or without git."""
     # Whatever the repository's own settings say, no program of theirs is started: not to watch
     # files, and not to fetch what is missing, which a protocol of theirs would do.
-    command = ("git", "-c", "core.fsmonitor=false", "-C", root, *LIST_FILES)
+    command = ("git", *SETTINGS, "-C", root, *LIST_FILES)
     plain = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     try:
         process = await anyio.open_process(

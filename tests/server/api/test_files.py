@@ -97,6 +97,31 @@ async def test_what_is_missing_in_a_repository_is_not_fetched_by_its_own_program
     assert not proof.exists()
 
 
+async def test_nothing_that_a_repository_lacks_is_fetched_by_a_program_of_its_own(
+    tmp_path: Path,
+) -> None:
+    place, proof = _project(tmp_path / "place"), tmp_path / "ran"
+    me = ("-c", "user.name=me", "-c", "user.email=me@example.com")
+    for command in (
+        ("init", "-q"),
+        ("add", "src"),
+        (*me, "commit", "-q", "-m", "all"),
+        ("sparse-checkout", "init", "--cone", "--sparse-index"),
+        ("config", "core.repositoryFormatVersion", "1"),
+        ("config", "extensions.partialClone", "origin"),
+        ("config", "remote.origin.promisor", "true"),
+        ("config", "remote.origin.url", "ssh://nowhere.example/x"),
+        ("config", "core.sshCommand", f"touch {proof}; false"),
+    ):
+        await anyio.run_process(["git", *command], cwd=place)
+    tree = (await anyio.run_process(["git", "rev-parse", "HEAD:src"], cwd=place)).stdout.decode()
+    (place / ".git/objects" / tree[:2] / tree[2:].strip()).unlink()
+    async with running(options(tmp_path / "home")) as (_hub, client):
+        session = await client.session("demo", place)
+        await client.get(f"/api/sessions/{session}/files")
+    assert not proof.exists()
+
+
 def test_the_name_of_a_file_counts_more_than_its_folders() -> None:
     names = ["client/other.py", "src/a_client.py", "src/client.py", "c/l/i/e/n/x", "x"]
     assert best_matches(names, "client", 9) == [

@@ -9,6 +9,8 @@ import anyio
 import pytest
 
 from quarterdeck.protocol import Event
+from quarterdeck.server.device import Device
+from quarterdeck.server.metadata import permitted
 from tests.server.api.kit import ASK, Client, client_of, options, running, scripted
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -207,3 +209,16 @@ async def test_the_meta_of_a_prompt_is_for_those_who_may_choose_modes(tmp_path: 
                 await client.ended(session, scope)
         codes = [each.payload["code"] for each in told if each.type == "diagnostic"]
         assert codes.count("prompt/meta-left-out") == 1
+
+
+def test_meta_is_found_and_left_out_however_deep_it_is() -> None:
+    deep: Any = {"_meta": 1, "kept": [1, {"_meta": 2, "x": "y"}]}
+    for _ in range(5_000):
+        deep = [deep]
+    device = Device(id="d", name="d", scope="prompt", created_at="2026-01-01T00:00:00Z")
+    kept, is_less = permitted([{"type": "text", "a": deep}], device)
+    assert is_less
+    inner = kept[0]["a"]
+    for _ in range(5_000):
+        (inner,) = inner
+    assert inner == {"kept": [1, {"x": "y"}]}

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 
 from quarterdeck.errors import HubRefused
 from quarterdeck.server import Hub, HubOptions, Policy, PolicyRule
+from quarterdeck.server.library import SessionView
 from quarterdeck.server.push_crypto import (
     KeyInvalid,
     Recipient,
@@ -26,6 +27,7 @@ from quarterdeck.server.push_crypto import (
     to_base64url,
 )
 from quarterdeck.server.push_delivery import AddressRefused, deliver, origin_of
+from quarterdeck.server.push_notes import turn_note
 from tests.server.api.kit import ASK, Client, running, scripted
 from tests.server.page.push_service import Browser, PushService, push_service
 
@@ -317,3 +319,12 @@ def test_a_key_that_others_can_read_is_not_used(tmp_path: Path) -> None:
     path.write_text("no key\n")
     with pytest.raises(HubRefused, match="does not hold a key"):
         push_key(path)
+
+
+def test_a_session_whose_id_is_no_text_ends_its_turns_like_any_other() -> None:
+    session = SessionView(
+        session_id="half \ud83d", status="active", cwd="/p", additional_directories=(), last_seq=1
+    )
+    note = turn_note(session, {"stopReason": "end_turn"})
+    assert note is not None
+    assert note.url == "/#/s/half%20%3F"
