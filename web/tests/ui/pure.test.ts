@@ -4,7 +4,7 @@ import type { Entry } from '../../src/data/types.ts'
 import type { ToolCall } from '../../src/protocol/types.ts'
 import { commandMatches } from '../../src/ui/commands.ts'
 import { duration, shortPath } from '../../src/ui/format.ts'
-import { target } from '../../src/ui/links.ts'
+import { target, tells } from '../../src/ui/links.ts'
 import { TranscriptLines } from '../../src/ui/rows.ts'
 import { fieldsOf, readAnswers } from '../../src/ui/schema.ts'
 import { RowTops, rowAt, visibleRange } from '../../src/ui/window.ts'
@@ -28,6 +28,24 @@ test('only addresses of the web and of mail are followed, and no hidden names', 
     '',
   ]) {
     assert.equal(target(address), null, address)
+  }
+})
+
+test('a link tells its place only by that place or an address of it', () => {
+  const goal = { href: 'https://hub.com/x', place: 'hub.com' }
+  for (const text of ['hub.com', ' hub.com ', 'https://hub.com/', 'https://hub.com/a?b']) {
+    assert.equal(tells(text, goal), true, text)
+  }
+  for (const text of [
+    'github.com',
+    'https://github.com/login',
+    'https://bank.example/?to=hub.com',
+    'https://hub.com.bank.example/',
+    'https://hub.com@bank.example/',
+    'here (hub.com)',
+    '',
+  ]) {
+    assert.equal(tells(text, goal), false, text)
   }
 })
 
