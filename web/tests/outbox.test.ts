@@ -120,3 +120,13 @@ test('a draft is there again after a reload, and gone after it was sent', async 
   await new Promise((resolve) => setTimeout(resolve, 20))
   assert.equal(third.text.value, '')
 })
+
+test('a draft whose session was left at once is still there', async () => {
+  const storage = openStorage(indexedDB, 'left at once')
+  const draft = new StoredDraft('s', storage, clock)
+  draft.setText('half a thought')
+  await draft.save()
+  await new StoredDraft('s', storage, clock).save()
+  const again = new StoredDraft('s', storage, clock)
+  await until('it is there', () => again.text.value === 'half a thought')
+})
