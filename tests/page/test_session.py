@@ -76,6 +76,20 @@ def test_the_first_answer_needs_three_taps(
     expect(page.get_by_text("I am the demo model")).to_be_visible()
 
 
+def test_a_key_pressed_twice_starts_one_session(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    hub = start_hub()
+    page = open_device(hub, place="/#/new", desktop=True)
+    page.get_by_label("Folder").fill(str(folder))
+    prompt = page.get_by_label("What should it do?")
+    prompt.fill("hello")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("I am the demo model")).to_be_visible()
+    assert len(hub.call("GET", "/api/sessions")["sessions"]) == 1
+
+
 def test_a_turn_is_stopped_and_what_waits_is_edited_and_cancelled(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:

@@ -36,7 +36,7 @@ export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Eleme
   }, [])
 
   const start = async (): Promise<void> => {
-    if (selected === null || folder.trim() === '') return
+    if (isStarting || selected === null || folder.trim() === '') return
     setStarting(true)
     setProblem(null)
     const outcome = await data.createSession({ agent: selected, cwd: folder.trim() })
