@@ -61,6 +61,24 @@ def test_a_file_is_named_by_letters_and_reaches_the_agent_as_a_link(
     ]
 
 
+def test_a_finger_can_scroll_what_is_offered_and_takes_it_by_a_tap(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    for number in range(8):
+        (folder / f"client{number}.py").touch()
+    hub = start_hub()
+    page = open_device(hub, place=f"/#/s/{hub.session('demo', folder)}")
+    prompt = page.get_by_label("Prompt", exact=True)
+    prompt.press_sequentially("@client")
+    offered = page.get_by_role("listbox", name="Files").get_by_role("option")
+    expect(offered).to_have_count(8)
+    offered.nth(3).dispatch_event("pointerdown")
+    expect(prompt).to_have_value("@client")
+    offered.nth(3).tap()
+    expect(prompt).to_have_value("@client3.py ")
+    expect(prompt).to_be_focused()
+
+
 def test_what_another_app_shares_is_put_into_a_session_and_sent_by_nobody_else(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
