@@ -147,6 +147,19 @@ def test_modes_and_commands_of_the_agent_are_offered(
     assert wanted != before
 
 
+def test_a_change_that_is_refused_is_told_in_the_session(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    hub = start_hub()
+    page = open_device(hub, place=f"/#/s/{hub.session('demo', folder)}")
+    error = {"code": "quarterdeck/agent", "message": "the agent does not want to"}
+    refusal = {"status": 422, "json": {"error": error}}
+    page.route("**/mode", lambda route: route.fulfill(**refusal))  # type: ignore[arg-type]
+    page.locator(".composer").get_by_role("button", name=re.compile("^Mode: ")).tap()
+    page.get_by_role("dialog").get_by_role("radio", checked=False).first.tap()
+    expect(page.get_by_text("A change of mode: the agent does not want to")).to_be_visible()
+
+
 def test_a_draft_survives_a_reload(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:

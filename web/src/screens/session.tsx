@@ -264,12 +264,16 @@ function promptBefore(lines: readonly Line[], index: number): number | null {
 function Working({ view }: { view: SessionView }): JSX.Element {
   const isWorking = view.state.value.connection.status === 'prompting'
   const isWaiting = view.state.value.pendingPermissionRequests.length > 0
+  const isStopping = data.actions.value.some(
+    ({ kind, sessionId, state }) =>
+      kind === 'cancel-turn' && sessionId === view.sessionId && state !== 'failed',
+  )
   return (
     <div class="working-line" aria-live="polite">
       {isWorking ? (
         <>
           <span class="pulse" aria-hidden="true" />
-          {isWaiting ? 'Waits for your answer' : 'Working'}
+          {isStopping ? 'Stopping' : isWaiting ? 'Waits for your answer' : 'Working'}
         </>
       ) : null}
     </div>
