@@ -22,6 +22,7 @@ import { goBack } from '../ui/router'
 import { TranscriptLines, type Line } from '../ui/rows'
 import { SessionPanel, SessionSheet } from '../ui/session_panel'
 import { RunCard, ToolCard } from '../ui/tool'
+import { Visible } from '../ui/visible'
 import { VirtualList, type VirtualHandle } from '../ui/virtual'
 import { titleOf } from './sessions'
 import { takeFor } from './shared'
@@ -113,7 +114,9 @@ function Head({ view, onMore }: { view: SessionView; onMore: () => void }): JSX.
         </IconButton>
       )}
       <div class="top-text">
-        <h1 class="top-title">{title}</h1>
+        <h1 class="top-title">
+          <Visible text={title} />
+        </h1>
         <p class="top-facts">
           <span class={`working ${status}`}>{STATUSES[status] ?? status}</span>
           {row === null ? '' : ` · ${row.agent ?? 'agent'} · ${pathEnd(row.cwd)}`}

@@ -10,6 +10,7 @@ import { Empty, Spinner } from '../ui/kit'
 import { To } from '../ui/link'
 import { isPinned, isUnread } from '../ui/marks'
 import { route } from '../ui/router'
+import { Visible } from '../ui/visible'
 
 const GROUPS: readonly { group: Group; name: string }[] = [
   { group: 'needs-you', name: 'Needs you' },
@@ -168,7 +169,7 @@ function SessionLine({ row }: { row: SessionRow }): JSX.Element {
                 <span class="aside">unread: </span>
               </span>
             ) : null}
-            {titleOf(row)}
+            <Visible text={titleOf(row)} />
           </span>
           <span class="session-facts">
             {row.agent ?? 'agent'} · {pathEnd(row.cwd)}

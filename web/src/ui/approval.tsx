@@ -44,7 +44,9 @@ export function ApprovalCard({
       </header>
       {isInSession ? null : (
         <p class="approval-from">
-          <To to={{ name: 'session', id: item.sessionId }}>{item.title ?? pathEnd(item.cwd)}</To>
+          <To to={{ name: 'session', id: item.sessionId }}>
+            <Visible text={item.title ?? pathEnd(item.cwd)} />
+          </To>
           <span class="muted">
             {' '}
             · {item.agent ?? 'agent'} · {pathEnd(item.cwd)}
