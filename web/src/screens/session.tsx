@@ -266,7 +266,9 @@ function promptBefore(lines: readonly Line[], index: number): number | null {
 /** A line that says the agent works, when nothing else moves; in a room of its own, so it stays. */
 function Working({ view }: { view: SessionView }): JSX.Element {
   const isWorking = view.state.value.connection.status === 'prompting'
-  const isWaiting = view.state.value.pendingPermissionRequests.length > 0
+  const isWaiting =
+    view.state.value.pendingPermissionRequests.length > 0 ||
+    data.questions.value.some((item) => item.sessionId === view.sessionId)
   const isStopping = data.actions.value.some(
     ({ kind, sessionId, state }) =>
       kind === 'cancel-turn' && sessionId === view.sessionId && state !== 'failed',

@@ -54,18 +54,20 @@ export function ApprovalCard({
         </p>
       )}
       <What item={item} />
-      <p class={`risk ${risk.tone}`}>
-        {risk.tone === 'low' || risk.tone === 'medium' ? (
-          <ShieldIcon size={16} />
-        ) : (
-          <WarningIcon size={16} />
-        )}
-        <span>
-          <strong>{risk.name}</strong>
-          {item.call.riskReason === '' ? null : <> · {item.call.riskReason}</>}
-        </span>
-      </p>
-      <Answers item={item} />
+      <div class="decide">
+        <p class={`risk ${risk.tone}`}>
+          {risk.tone === 'low' || risk.tone === 'medium' ? (
+            <ShieldIcon size={16} />
+          ) : (
+            <WarningIcon size={16} />
+          )}
+          <span>
+            <strong>{risk.name}</strong>
+            {item.call.riskReason === '' ? null : <> · {item.call.riskReason}</>}
+          </span>
+        </p>
+        <Answers item={item} />
+      </div>
     </section>
   )
 }
