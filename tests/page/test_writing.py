@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from playwright.sync_api import expect
@@ -59,6 +60,26 @@ def test_a_file_is_named_by_letters_and_reaches_the_agent_as_a_link(
         },
         {"type": "text", "text": "Look at @src/client.py again"},
     ]
+
+
+def test_all_files_that_are_chosen_are_attached(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    hub = start_hub(quick=playing({"say": "Seen."}))
+    session = hub.session("quick", folder)
+    page = open_device(hub, place=f"/#/s/{session}")
+    names = ["one.txt", "two.txt", "three.txt"]
+    for name in names:
+        (folder / name).write_text(name)
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Attach a file").tap()
+    chooser.value.set_files([folder / name for name in names])
+    attached = page.get_by_role("list", name="Attached").get_by_role("listitem")
+    expect(attached).to_have_text([re.compile(name) for name in names])
+    page.get_by_role("button", name="Send").tap()
+    expect(page.get_by_text("Seen.")).to_be_visible()
+    sent = hub.call("GET", f"/api/sessions/{session}/prompts")["prompts"][0]["prompt"]
+    assert [each["resource"]["text"] for each in sent] == names
 
 
 def test_a_finger_can_scroll_what_is_offered_and_takes_it_by_a_tap(
