@@ -10,7 +10,7 @@ import { batches } from '../ui/batches'
 import { Composer } from '../ui/composer'
 import { ConnectionPill, OfflineBanner } from '../ui/connection'
 import { Message, Status, Turn } from '../ui/entries'
-import { pathEnd } from '../ui/format'
+import { pathEnd, sentence } from '../ui/format'
 import { ArrowDownIcon, BackIcon, ClockIcon, MoreIcon, Wheel } from '../ui/icons'
 import { Banner, Empty, IconButton, Spinner } from '../ui/kit'
 import { markSeen } from '../ui/marks'
@@ -105,7 +105,9 @@ function Head({ view, onMore }: { view: SessionView; onMore: () => void }): JSX.
     row?.title ??
     firstPrompt(view) ??
     (row === null ? 'Session' : titleOf(row))
-  const status = view.state.value.connection.status
+  // Until it is loaded its state is that of a session that begins.
+  const isLoaded = view.phase.value === 'ready'
+  const status = isLoaded ? view.state.value.connection.status : (row?.status ?? '')
   return (
     <header class="top">
       {isWide.value ? null : (
@@ -158,7 +160,7 @@ function Body({ view, reading }: PartProps): JSX.Element {
             </button>
           }
         >
-          {view.problem.value?.message ?? 'The session could not be loaded.'}
+          {sentence(view.problem.value?.message ?? 'the session could not be loaded')}
         </Banner>
       </div>
     )
@@ -271,7 +273,9 @@ function Working({ view }: { view: SessionView }): JSX.Element {
     data.questions.value.some((item) => item.sessionId === view.sessionId)
   const isStopping = data.actions.value.some(
     ({ kind, sessionId, state }) =>
-      kind === 'cancel-turn' && sessionId === view.sessionId && state !== 'failed',
+      kind === 'cancel-turn' &&
+      sessionId === view.sessionId &&
+      (state === 'queued' || state === 'sent'),
   )
   return (
     <div class="working-line" aria-live="polite">

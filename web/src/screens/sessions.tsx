@@ -44,7 +44,10 @@ export function listed(): SessionRow[] {
 
 export function SessionList(): JSX.Element {
   const all = data.sessions.value
-  if (!data.isLoaded.value && all.length === 0) return <Spinner label="Loading sessions" />
+  if (!data.isLoaded.value && all.length === 0) {
+    if (data.connection.value.retryAt === null) return <Spinner label="Loading sessions" />
+    return <p class="nothing">Sessions are here when the hub is.</p>
+  }
   if (all.length === 0) return <NoSessions />
   const shown = sections(all.filter(matches))
   return (

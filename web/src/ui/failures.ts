@@ -17,15 +17,12 @@ export const WHAT: Record<Action['kind'], string> = {
   'delete-session': 'Deleting a session',
 }
 
-// Their own cards say so.
-const TOLD = new Set<Action['kind']>(['prompt', 'answer-permission', 'answer-question'])
-
 export function watchFailures(): void {
   let known = new Set<string>()
   effect(() => {
     const failed = data.actions.value.filter((each) => each.state === 'failed')
     for (const { key, kind, refusal } of failed) {
-      if (known.has(key) || TOLD.has(kind)) continue
+      if (known.has(key) || kind === 'prompt') continue // that one stays where it waits
       say(`${WHAT[kind]}: ${refusal?.message ?? 'it could not be done'}`, 'bad')
     }
     known = new Set(failed.map((each) => each.key))

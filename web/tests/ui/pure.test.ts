@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import type { Entry } from '../../src/data/types.ts'
 import type { ToolCall } from '../../src/protocol/types.ts'
 import { commandMatches } from '../../src/ui/commands.ts'
-import { duration, shortPath } from '../../src/ui/format.ts'
+import { duration, sentence, shortPath } from '../../src/ui/format.ts'
 import { target, tells } from '../../src/ui/links.ts'
 import { TranscriptLines } from '../../src/ui/rows.ts'
 import { fieldsOf, readAnswers } from '../../src/ui/schema.ts'
@@ -154,4 +154,9 @@ test('times and paths are short', () => {
   const home = ['', 'home', 'ana'].join('/')
   assert.equal(shortPath(`${home}/src/a.py`, `${home}/src`), 'a.py')
   assert.equal(shortPath(`${home}/src`), '~/src')
+})
+
+test('what the hub says stands alone as a sentence', () => {
+  assert.equal(sentence('the hub cannot be reached'), 'The hub cannot be reached.')
+  assert.equal(sentence('It is gone.'), 'It is gone.')
 })
