@@ -154,7 +154,7 @@ def test_a_change_that_is_refused_is_told_in_the_session(
     page = open_device(hub, place=f"/#/s/{hub.session('demo', folder)}")
     error = {"code": "quarterdeck/agent", "message": "the agent does not want to"}
     refusal = {"status": 422, "json": {"error": error}}
-    page.route("**/options", lambda route: route.fulfill(**refusal))  # type: ignore[arg-type]
+    page.route("**/options", lambda route: route.fulfill(**refusal))
     page.locator(".composer").get_by_role("button", name=re.compile("^Mode: ")).tap()
     page.get_by_role("dialog").get_by_role("radio", checked=False).first.tap()
     expect(page.get_by_text("A change of an option: the agent does not want to")).to_be_visible()
