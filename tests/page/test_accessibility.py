@@ -96,6 +96,13 @@ def test_a_session_is_run_with_the_keyboard_alone(
     expect(reject).to_be_focused()
     page.keyboard.press("Enter")
     hub.until("/api/permissions", lambda answer: not answer["permissions"])
+    expect(page.locator("#main")).to_be_focused()
+    mode = page.locator(".composer").get_by_role("button", name=re.compile("^Mode"))
+    mode.focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("dialog").wait_for()
+    page.keyboard.press("Escape")
+    expect(mode).to_be_focused()
     assert hub.call("GET", "/api/decisions")["decisions"][0]["optionKind"] == "reject_once"
 
 

@@ -182,8 +182,10 @@ def test_an_answer_that_comes_too_late_is_told_so(
     hub.until(f"/api/sessions/{session}", lambda answer: answer["session"]["status"] == "active")
     late.context.set_offline(False)
     expect(_card(late)).to_have_count(0)
+    told = late.get_by_text(re.compile("^An answer to an approval: .*answered already"))
+    expect(told).to_be_visible()
     late.goto(f"{hub.url}/#/settings")
-    expect(late.get_by_text(re.compile("answered already"))).to_be_visible()
+    expect(late.locator("main").get_by_text(re.compile("answered already"))).to_be_visible()
     decisions = hub.call("GET", "/api/decisions")["decisions"]
     assert [each["optionKind"] for each in decisions] == ["allow_once"]
 

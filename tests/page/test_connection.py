@@ -70,3 +70,20 @@ def test_a_page_follows_its_hub_through_a_restart(
     hub.start()
     expect(page.get_by_text("You said: while it was away")).to_be_visible()
     expect(page.get_by_text("You said: before")).to_have_count(1)
+
+
+def test_a_page_opened_without_its_hub_takes_prompts_and_goes_on_when_it_is_there(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    hub = start_hub()
+    session = hub.session("demo", folder)
+    page = open_device(hub, place=f"/#/s/{session}")
+    page.evaluate("() => navigator.serviceWorker.ready.then(() => null)")
+    hub.stop()
+    page.reload()
+    prompt = page.get_by_label("Prompt", exact=True)
+    prompt.fill("while it was away")
+    page.get_by_role("button", name="Send").tap()
+    expect(page.get_by_text("Not sent yet")).to_be_visible()
+    hub.start()
+    expect(page.get_by_text("You said: while it was away")).to_be_visible()

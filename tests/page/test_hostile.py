@@ -111,3 +111,19 @@ def test_buttons_are_named_by_what_they_do_and_not_by_the_agent(
     card.get_by_role("button", name="More answers").tap()
     expect(card.get_by_role("button", name="Allow always")).to_be_visible()
     expect(card).to_contain_text("it does not ask again")
+
+
+def test_a_title_does_not_turn_around_who_asks(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    ask = {"ask": "t", "title": "Look", "kind": "execute", "input": {"command": "ls"}}
+    hub = start_hub(turner=playing({"title": "\u202etidy up"}, ask))
+    session = hub.session("turner", folder)
+    hub.prompt(session, "go")
+    page = open_device(hub, place="/#/inbox")
+    asked_by = page.locator(".approval-from")
+    expect(asked_by).to_contain_text("U+202Etidy up · turner · ")
+    for place in ("", f"s/{session}"):
+        page.goto(f"{hub.url}/#/{place}")
+        expect(page.get_by_text("U+202E").first).to_be_visible()
+        assert "\u202e" not in page.locator("main").inner_text()

@@ -76,6 +76,20 @@ def test_the_first_answer_needs_three_taps(
     expect(page.get_by_text("I am the demo model")).to_be_visible()
 
 
+def test_a_key_pressed_twice_starts_one_session(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    hub = start_hub()
+    page = open_device(hub, place="/#/new", desktop=True)
+    page.get_by_label("Folder").fill(str(folder))
+    prompt = page.get_by_label("What should it do?")
+    prompt.fill("hello")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("I am the demo model")).to_be_visible()
+    assert len(hub.call("GET", "/api/sessions")["sessions"]) == 1
+
+
 def test_a_turn_is_stopped_and_what_waits_is_edited_and_cancelled(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
@@ -131,6 +145,19 @@ def test_modes_and_commands_of_the_agent_are_offered(
     choices.first.click()
     expect(chip).to_have_text(wanted)
     assert wanted != before
+
+
+def test_a_change_that_is_refused_is_told_in_the_session(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    hub = start_hub()
+    page = open_device(hub, place=f"/#/s/{hub.session('demo', folder)}")
+    error = {"code": "quarterdeck/agent", "message": "the agent does not want to"}
+    refusal = {"status": 422, "json": {"error": error}}
+    page.route("**/options", lambda route: route.fulfill(**refusal))
+    page.locator(".composer").get_by_role("button", name=re.compile("^Mode: ")).tap()
+    page.get_by_role("dialog").get_by_role("radio", checked=False).first.tap()
+    expect(page.get_by_text("A change of an option: the agent does not want to")).to_be_visible()
 
 
 def test_a_draft_survives_a_reload(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from playwright.sync_api import expect
@@ -59,6 +60,44 @@ def test_a_file_is_named_by_letters_and_reaches_the_agent_as_a_link(
         },
         {"type": "text", "text": "Look at @src/client.py again"},
     ]
+
+
+def test_all_files_that_are_chosen_are_attached(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    hub = start_hub(quick=playing({"say": "Seen."}))
+    session = hub.session("quick", folder)
+    page = open_device(hub, place=f"/#/s/{session}")
+    names = ["one.txt", "two.txt", "three.txt"]
+    for name in names:
+        (folder / name).write_text(name)
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Attach a file").tap()
+    chooser.value.set_files([folder / name for name in names])
+    attached = page.get_by_role("list", name="Attached").get_by_role("listitem")
+    expect(attached).to_have_text([re.compile(name) for name in names])
+    page.get_by_role("button", name="Send").tap()
+    expect(page.get_by_text("Seen.")).to_be_visible()
+    sent = hub.call("GET", f"/api/sessions/{session}/prompts")["prompts"][0]["prompt"]
+    assert [each["resource"]["text"] for each in sent] == names
+
+
+def test_a_finger_can_scroll_what_is_offered_and_takes_it_by_a_tap(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    for number in range(8):
+        (folder / f"client{number}.py").touch()
+    hub = start_hub()
+    page = open_device(hub, place=f"/#/s/{hub.session('demo', folder)}")
+    prompt = page.get_by_label("Prompt", exact=True)
+    prompt.press_sequentially("@client")
+    offered = page.get_by_role("listbox", name="Files").get_by_role("option")
+    expect(offered).to_have_count(8)
+    offered.nth(3).dispatch_event("pointerdown")
+    expect(prompt).to_have_value("@client")
+    offered.nth(3).tap()
+    expect(prompt).to_have_value("@client3.py ")
+    expect(prompt).to_be_focused()
 
 
 def test_what_another_app_shares_is_put_into_a_session_and_sent_by_nobody_else(

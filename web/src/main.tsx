@@ -7,6 +7,7 @@ import './styles/base.css'
 import './styles/parts.css'
 import './styles/shell.css'
 import './styles/transcript.css'
+import { watchFailures } from './ui/failures'
 import { watchSessions } from './ui/marks'
 import { followTheme } from './ui/theme'
 
@@ -14,6 +15,7 @@ followTheme()
 data.start()
 watchMoves()
 watchSessions()
+watchFailures()
 void receiveShared()
 const root = document.getElementById('page')
 if (root !== null) render(<Shell />, root)

@@ -78,6 +78,20 @@ test('a network that is gone is tried again, and what the hub refuses is not', a
   await until('it is applied', () => refusing.actions.value[0]?.state === 'applied')
 })
 
+test('what is tried again after a refusal survives a reload as well', async () => {
+  const refusing = outbox('again', hub([409, null]).fetch)
+  refusing.add(prompt('one'), 'one')
+  await until('it has failed', () => refusing.actions.value[0]?.state === 'failed')
+  refusing.retry('one')
+  await until('it waits', () => refusing.actions.value[0]?.refusal?.status === 0)
+  refusing.stop()
+  const there = hub([200])
+  const reloaded = outbox('again', there.fetch)
+  await reloaded.start()
+  await until('it is applied', () => reloaded.actions.value[0]?.state === 'applied')
+  assert.deepEqual(there.sent, ['one'])
+})
+
 test('an action that waits can be taken back', async () => {
   const there = hub([null, 200])
   const sending = outbox('taken back', there.fetch)
@@ -119,4 +133,14 @@ test('a draft is there again after a reload, and gone after it was sent', async 
   const third = new StoredDraft('s', storage, clock)
   await new Promise((resolve) => setTimeout(resolve, 20))
   assert.equal(third.text.value, '')
+})
+
+test('a draft whose session was left at once is still there', async () => {
+  const storage = openStorage(indexedDB, 'left at once')
+  const draft = new StoredDraft('s', storage, clock)
+  draft.setText('half a thought')
+  await draft.save()
+  await new StoredDraft('s', storage, clock).save()
+  const again = new StoredDraft('s', storage, clock)
+  await until('it is there', () => again.text.value === 'half a thought')
 })

@@ -1,5 +1,5 @@
 // Everything put together: one connection, one outbox, the lists, and the sessions that are open.
-import { computed, effect, signal } from '@preact/signals-core'
+import { computed, effect, signal, untracked } from '@preact/signals-core'
 import type { ContentBlock, JsonObject } from '../protocol/types.ts'
 import { segment } from './address.ts'
 import { lookAhead } from './ahead.ts'
@@ -96,7 +96,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
   function start(): void {
     stopEffect = effect(() => {
       const { state } = stream.connection.value
-      if (state === 'live') outbox.flush()
+      if (state === 'live') untracked(onReached)
       if (state === 'catching-up' && device.peek() === null) void identify()
     })
     stopLooking = lookAhead(api, clock, lists.sessions)
@@ -105,6 +105,12 @@ export function createData(environment: Environment): Data & { stop(): void } {
     stream.start()
     environment.onWake(() => stream.reconnect())
     environment.onNetworkLost(() => stream.renew())
+  }
+
+  /** The hub is there again: what waits is sent, and what could not be loaded is asked for anew. */
+  function onReached(): void {
+    outbox.flush()
+    for (const view of open.values()) view.retry()
   }
 
   function openSession(sessionId: string): SessionView {
@@ -321,7 +327,8 @@ export function createData(environment: Environment): Data & { stop(): void } {
     hasUpdate: computed(() => environment.hasUpdate.value === true),
     may: (scope) => {
       const own = device.value?.scope
-      return own !== undefined && SCOPES.indexOf(scope) <= SCOPES.indexOf(own)
+      // Until the hub has said it, as when the page opens without it, nothing is taken away: it judges.
+      return own === undefined || SCOPES.indexOf(scope) <= SCOPES.indexOf(own)
     },
     start,
     stop() {

@@ -89,6 +89,7 @@ export class StoredDraft implements Draft {
 
   async save(): Promise<void> {
     this.#cancelSave()
+    if (!this.#isTouched) return // it may not even have been read
     const kept: Kept = { text: this.#text.value, attachments: [...this.#attachments.value] }
     try {
       const storage = await this.#storage

@@ -106,9 +106,10 @@ export class Outbox {
     const kept = this.#failed.get(key)
     if (kept === undefined) return
     this.#failed.delete(key)
-    this.#kept.set(key, { ...kept, attempts: 0, at: this.#clock.now() })
+    const again: Kept = { ...kept, attempts: 0, at: this.#clock.now() }
+    this.#kept.set(key, again)
     this.#change(key, { state: 'queued', refusal: null })
-    this.flush()
+    void this.#keep(again).then(() => this.flush())
   }
 
   dismiss(key: string): void {

@@ -1,7 +1,7 @@
 // A new session: an agent, a folder, and what it should do. Both are filled in with the last ones.
 
 import type { JSX } from 'preact'
-import { useEffect, useState } from 'preact/hooks'
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { blockOf } from '../data/drafts.ts'
 import { data, type ContentBlock, type FolderList } from '../data/index.ts'
 import { baseName, shortPath } from '../ui/format'
@@ -36,7 +36,7 @@ export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Eleme
   }, [])
 
   const start = async (): Promise<void> => {
-    if (selected === null || folder.trim() === '') return
+    if (isStarting || selected === null || folder.trim() === '') return
     setStarting(true)
     setProblem(null)
     const outcome = await data.createSession({ agent: selected, cwd: folder.trim() })
@@ -140,12 +140,19 @@ type FolderProps = { folder: string; recent: readonly string[]; onChoose: (folde
 
 function FolderField({ folder, recent, onChoose }: FolderProps): JSX.Element {
   const [isOpen, setOpen] = useState(false)
+  const field = useRef<HTMLInputElement>(null)
+  // Of a long path the end says which project it is.
+  useLayoutEffect(() => {
+    const input = field.current
+    if (input !== null && input !== document.activeElement) input.scrollLeft = input.scrollWidth
+  }, [folder])
   const others = recent.filter((each) => each !== folder).slice(0, 4)
   return (
     <div class="field">
       <label for="folder">Folder</label>
       <div class="folder-input">
         <input
+          ref={field}
           id="folder"
           class="input mono"
           type="text"

@@ -10,7 +10,7 @@ import { batches } from '../ui/batches'
 import { Composer } from '../ui/composer'
 import { ConnectionPill, OfflineBanner } from '../ui/connection'
 import { Message, Status, Turn } from '../ui/entries'
-import { pathEnd } from '../ui/format'
+import { pathEnd, sentence } from '../ui/format'
 import { ArrowDownIcon, BackIcon, ClockIcon, MoreIcon, Wheel } from '../ui/icons'
 import { Banner, Empty, IconButton, Spinner } from '../ui/kit'
 import { markSeen } from '../ui/marks'
@@ -22,6 +22,7 @@ import { goBack } from '../ui/router'
 import { TranscriptLines, type Line } from '../ui/rows'
 import { SessionPanel, SessionSheet } from '../ui/session_panel'
 import { RunCard, ToolCard } from '../ui/tool'
+import { Visible } from '../ui/visible'
 import { VirtualList, type VirtualHandle } from '../ui/virtual'
 import { titleOf } from './sessions'
 import { takeFor } from './shared'
@@ -104,7 +105,9 @@ function Head({ view, onMore }: { view: SessionView; onMore: () => void }): JSX.
     row?.title ??
     firstPrompt(view) ??
     (row === null ? 'Session' : titleOf(row))
-  const status = view.state.value.connection.status
+  // Until it is loaded its state is that of a session that begins.
+  const isLoaded = view.phase.value === 'ready'
+  const status = isLoaded ? view.state.value.connection.status : (row?.status ?? '')
   return (
     <header class="top">
       {isWide.value ? null : (
@@ -113,7 +116,9 @@ function Head({ view, onMore }: { view: SessionView; onMore: () => void }): JSX.
         </IconButton>
       )}
       <div class="top-text">
-        <h1 class="top-title">{title}</h1>
+        <h1 class="top-title">
+          <Visible text={title} />
+        </h1>
         <p class="top-facts">
           <span class={`working ${status}`}>{STATUSES[status] ?? status}</span>
           {row === null ? '' : ` · ${row.agent ?? 'agent'} · ${pathEnd(row.cwd)}`}
@@ -155,7 +160,7 @@ function Body({ view, reading }: PartProps): JSX.Element {
             </button>
           }
         >
-          {view.problem.value?.message ?? 'The session could not be loaded.'}
+          {sentence(view.problem.value?.message ?? 'the session could not be loaded')}
         </Banner>
       </div>
     )
@@ -263,13 +268,21 @@ function promptBefore(lines: readonly Line[], index: number): number | null {
 /** A line that says the agent works, when nothing else moves; in a room of its own, so it stays. */
 function Working({ view }: { view: SessionView }): JSX.Element {
   const isWorking = view.state.value.connection.status === 'prompting'
-  const isWaiting = view.state.value.pendingPermissionRequests.length > 0
+  const isWaiting =
+    view.state.value.pendingPermissionRequests.length > 0 ||
+    data.questions.value.some((item) => item.sessionId === view.sessionId)
+  const isStopping = data.actions.value.some(
+    ({ kind, sessionId, state }) =>
+      kind === 'cancel-turn' &&
+      sessionId === view.sessionId &&
+      (state === 'queued' || state === 'sent'),
+  )
   return (
     <div class="working-line" aria-live="polite">
       {isWorking ? (
         <>
           <span class="pulse" aria-hidden="true" />
-          {isWaiting ? 'Waits for your answer' : 'Working'}
+          {isStopping ? 'Stopping' : isWaiting ? 'Waits for your answer' : 'Working'}
         </>
       ) : null}
     </div>

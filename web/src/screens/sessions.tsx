@@ -10,6 +10,7 @@ import { Empty, Spinner } from '../ui/kit'
 import { To } from '../ui/link'
 import { isPinned, isUnread } from '../ui/marks'
 import { route } from '../ui/router'
+import { Visible } from '../ui/visible'
 
 const GROUPS: readonly { group: Group; name: string }[] = [
   { group: 'needs-you', name: 'Needs you' },
@@ -43,7 +44,10 @@ export function listed(): SessionRow[] {
 
 export function SessionList(): JSX.Element {
   const all = data.sessions.value
-  if (!data.isLoaded.value && all.length === 0) return <Spinner label="Loading sessions" />
+  if (!data.isLoaded.value && all.length === 0) {
+    if (data.connection.value.retryAt === null) return <Spinner label="Loading sessions" />
+    return <p class="nothing">Sessions are here when the hub is.</p>
+  }
   if (all.length === 0) return <NoSessions />
   const shown = sections(all.filter(matches))
   return (
@@ -168,7 +172,7 @@ function SessionLine({ row }: { row: SessionRow }): JSX.Element {
                 <span class="aside">unread: </span>
               </span>
             ) : null}
-            {titleOf(row)}
+            <Visible text={titleOf(row)} />
           </span>
           <span class="session-facts">
             {row.agent ?? 'agent'} · {pathEnd(row.cwd)}

@@ -2,7 +2,8 @@
 
 import type { JSX } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
-import { data, type Action, type Policy, type PolicyRule, type PushKind } from '../data/index.ts'
+import { data, type Policy, type PolicyRule, type PushKind } from '../data/index.ts'
+import { WHAT } from '../ui/failures'
 import { clock, duration, shortPath, timeOf } from '../ui/format'
 import { CheckIcon, ChevronIcon, CrossIcon, DevicesIcon, KeyboardIcon } from '../ui/icons'
 import { isHelpOpen } from '../ui/keys'
@@ -228,19 +229,6 @@ function AboutHub(): JSX.Element | null {
       </dl>
     </section>
   )
-}
-
-const WHAT: Record<Action['kind'], string> = {
-  prompt: 'A prompt',
-  'edit-prompt': 'A changed prompt',
-  'cancel-prompt': 'Cancelling a prompt',
-  'cancel-turn': 'Stopping a turn',
-  'answer-permission': 'An answer to an approval',
-  'answer-question': 'An answer to a question',
-  'set-mode': 'A change of mode',
-  'set-option': 'A change of an option',
-  'close-session': 'Closing a session',
-  'delete-session': 'Deleting a session',
 }
 
 /** What was done here and has not reached the hub. */

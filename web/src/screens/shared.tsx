@@ -92,7 +92,9 @@ export function SharedSessions(): JSX.Element | null {
               }}
             >
               <span class="row-text">
-                <span class="row-title">{titleOf(row)}</span>
+                <span class="row-title">
+                  <Visible text={titleOf(row)} />
+                </span>
                 <span class="row-note">
                   {row.agent ?? 'agent'} · {pathEnd(row.cwd)}
                 </span>

@@ -4,7 +4,7 @@
 import type { JSX } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { data, type Action, type PermissionItem } from '../data/index.ts'
-import { useInert, usePress } from './guard'
+import { keepPlace, useInert, usePress } from './guard'
 import { CheckIcon } from './icons'
 import { Switch } from './kit'
 
@@ -55,6 +55,7 @@ export function Answers({ item }: { item: PermissionItem }): JSX.Element {
   )
   const answer = (option: Option | null, reason = ''): void => {
     data.answerPermission(item, option?.optionId ?? null, reason)
+    keepPlace()
   }
   const toggle = (wanted: Open): void => setOpen(open === wanted ? 'none' : wanted)
   return (

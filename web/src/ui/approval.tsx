@@ -44,7 +44,9 @@ export function ApprovalCard({
       </header>
       {isInSession ? null : (
         <p class="approval-from">
-          <To to={{ name: 'session', id: item.sessionId }}>{item.title ?? pathEnd(item.cwd)}</To>
+          <To to={{ name: 'session', id: item.sessionId }}>
+            <Visible text={item.title ?? pathEnd(item.cwd)} />
+          </To>
           <span class="muted">
             {' '}
             · {item.agent ?? 'agent'} · {pathEnd(item.cwd)}
@@ -52,18 +54,20 @@ export function ApprovalCard({
         </p>
       )}
       <What item={item} />
-      <p class={`risk ${risk.tone}`}>
-        {risk.tone === 'low' || risk.tone === 'medium' ? (
-          <ShieldIcon size={16} />
-        ) : (
-          <WarningIcon size={16} />
-        )}
-        <span>
-          <strong>{risk.name}</strong>
-          {item.call.riskReason === '' ? null : <> · {item.call.riskReason}</>}
-        </span>
-      </p>
-      <Answers item={item} />
+      <div class="decide">
+        <p class={`risk ${risk.tone}`}>
+          {risk.tone === 'low' || risk.tone === 'medium' ? (
+            <ShieldIcon size={16} />
+          ) : (
+            <WarningIcon size={16} />
+          )}
+          <span>
+            <strong>{risk.name}</strong>
+            {item.call.riskReason === '' ? null : <> · {item.call.riskReason}</>}
+          </span>
+        </p>
+        <Answers item={item} />
+      </div>
     </section>
   )
 }

@@ -80,7 +80,9 @@ export function BatchCard({ items, isInSession }: BatchProps): JSX.Element | nul
       </header>
       {isInSession ? null : (
         <p class="approval-from">
-          <To to={{ name: 'session', id: first.sessionId }}>{first.title ?? pathEnd(first.cwd)}</To>
+          <To to={{ name: 'session', id: first.sessionId }}>
+            <Visible text={first.title ?? pathEnd(first.cwd)} />
+          </To>
           <span class="muted">
             {' '}
             · {first.agent ?? 'agent'} · {pathEnd(first.cwd)}

@@ -134,7 +134,8 @@ export function Composer({ view, given }: Props): JSX.Element {
             multiple
             hidden
             onChange={(event) => {
-              void attach(event.currentTarget.files ?? [])
+              // A copy: the list of the field is empty as soon as the field is.
+              void attach([...(event.currentTarget.files ?? [])])
               event.currentTarget.value = ''
             }}
           />

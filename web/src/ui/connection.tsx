@@ -3,7 +3,7 @@
 import type { JSX } from 'preact'
 import { data } from '../data/index.ts'
 import { now } from './clock'
-import { plural } from './format'
+import { plural, sentence } from './format'
 import { OfflineIcon } from './icons'
 import { Banner } from './kit'
 
@@ -43,7 +43,7 @@ export function OfflineBanner(): JSX.Element | null {
       <span>
         {waiting > 0
           ? `Offline: ${plural(waiting, 'action')} will be sent.`
-          : (reason ?? 'The hub cannot be reached.')}
+          : sentence(reason ?? 'the hub cannot be reached')}
         {left !== null && left > 0 ? ` Next try in ${left} s.` : ''}
       </span>
     </Banner>

@@ -6,7 +6,7 @@ import { stripAnsi } from './ansi'
 import { TerminalOutput } from './code'
 import { baseName, bytes } from './format'
 import { FileIcon, GlobeIcon } from './icons'
-import { target } from './links'
+import { target, tells } from './links'
 import { Markdown, Place } from './markdown'
 import { languageOf } from './painted'
 import { Visible } from './visible'
@@ -116,7 +116,7 @@ function Resource({
       ) : (
         <a href={goal.href} target="_blank" rel="noopener noreferrer nofollow">
           <Visible text={says} />
-          {says.includes(goal.place) ? null : <Place name={goal.place} />}
+          {tells(says, goal) ? null : <Place name={goal.place} />}
         </a>
       )}
       {size === null ? null : <span class="muted">{bytes(size)}</span>}

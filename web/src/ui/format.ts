@@ -60,6 +60,12 @@ export function money(amount: number, currency: string): string {
   }
 }
 
+/** What the hub says in words, as a sentence that stands alone. */
+export function sentence(text: string): string {
+  const end = /[.!?…]$/.test(text) ? '' : '.'
+  return text.slice(0, 1).toUpperCase() + text.slice(1) + end
+}
+
 /** The last part of a path. */
 export function baseName(path: string): string {
   return (

@@ -24,6 +24,14 @@ export function useInert(subject: string): boolean {
   return isInert
 }
 
+/** The button that was pressed is about to go: whoever has a keyboard goes on in the screen. */
+export function keepPlace(): void {
+  requestAnimationFrame(() => {
+    if (document.activeElement !== document.body) return
+    document.getElementById('main')?.focus({ preventScroll: true })
+  })
+}
+
 type Press = {
   isArmed: boolean
   isHeld: boolean

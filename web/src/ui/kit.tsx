@@ -39,8 +39,13 @@ export function Sheet(props: {
   const title = useId()
   useEffect(() => {
     const dialog = element.current
+    const before = document.activeElement
     dialog?.showModal()
-    return () => dialog?.close()
+    return () => {
+      dialog?.close()
+      // It is gone already then, and with it what gives the focus back.
+      if (before instanceof HTMLElement && before.isConnected) before.focus({ preventScroll: true })
+    }
   }, [])
   return (
     <dialog

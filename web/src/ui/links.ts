@@ -4,6 +4,12 @@ const SAFE = new Set(['http:', 'https:', 'mailto:'])
 
 export type Target = { href: string; place: string }
 
+/** Whether a link's own text says where it leads: that place alone, or an address of it. */
+export function tells(text: string, goal: Target): boolean {
+  const said = text.trim()
+  return said === goal.place || target(said)?.place === goal.place
+}
+
 /** Where an address leads; null if it may not be followed. */
 export function target(address: string): Target | null {
   let url: URL

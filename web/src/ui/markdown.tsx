@@ -7,7 +7,7 @@ import { memo } from 'preact/compat'
 import { useState } from 'preact/hooks'
 import { GrowingBlocks } from './blocks'
 import { CodeBlock } from './code'
-import { target } from './links'
+import { target, tells } from './links'
 import { Visible } from './visible'
 
 const reader = new MarkdownIt({ html: false, linkify: true, breaks: false, typographer: false })
@@ -171,7 +171,7 @@ function Link({
   return (
     <a href={goal.href} target="_blank" rel="noopener noreferrer nofollow">
       {children}
-      {says.includes(goal.place) ? null : <Place name={goal.place} />}
+      {tells(says, goal) ? null : <Place name={goal.place} />}
     </a>
   )
 }

@@ -34,7 +34,9 @@ export function QuestionCard({
       </header>
       {isInSession || row === undefined ? null : (
         <p class="approval-from">
-          <To to={{ name: 'session', id: row.sessionId }}>{row.title ?? row.cwd}</To>
+          <To to={{ name: 'session', id: row.sessionId }}>
+            <Visible text={row.title ?? row.cwd} />
+          </To>
           <span class="muted"> · {row.agent ?? 'agent'}</span>
         </p>
       )}

@@ -1,7 +1,7 @@
 // What the composer offers while somebody writes: commands of the agent after `/`, files after `@`.
 
 import type { JSX } from 'preact'
-import { useEffect, useState } from 'preact/hooks'
+import { useEffect, useRef, useState } from 'preact/hooks'
 import { data, type SessionFile, type SessionView } from '../data/index.ts'
 import { commandMatches } from './commands'
 import { baseName } from './format'
@@ -63,10 +63,16 @@ export function SuggestionList(props: {
   chosen: number
   onTake: (suggestion: Suggestion) => void
 }): JSX.Element | null {
+  const list = useRef<HTMLUListElement>(null)
+  useEffect(
+    () => list.current?.children[props.chosen]?.scrollIntoView({ block: 'nearest' }),
+    [props.chosen, props.suggestions.length],
+  )
   const [first] = props.suggestions
   if (first === undefined) return null
   return (
     <ul
+      ref={list}
       class="commands"
       id="commands"
       role="listbox"
@@ -78,10 +84,9 @@ export function SuggestionList(props: {
           id={`command-${index}`}
           role="option"
           aria-selected={index === props.chosen}
-          onPointerDown={(event) => {
-            event.preventDefault()
-            props.onTake(each)
-          }}
+          // The field keeps the focus; only a click takes, so that a finger can scroll.
+          onPointerDown={(event) => event.preventDefault()}
+          onClick={() => props.onTake(each)}
         >
           {each.isFile ? <FileIcon size={16} /> : null}
           <span class="command-name">

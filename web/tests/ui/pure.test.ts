@@ -3,8 +3,8 @@ import { test } from 'node:test'
 import type { Entry } from '../../src/data/types.ts'
 import type { ToolCall } from '../../src/protocol/types.ts'
 import { commandMatches } from '../../src/ui/commands.ts'
-import { duration, shortPath } from '../../src/ui/format.ts'
-import { target } from '../../src/ui/links.ts'
+import { duration, sentence, shortPath } from '../../src/ui/format.ts'
+import { target, tells } from '../../src/ui/links.ts'
 import { TranscriptLines } from '../../src/ui/rows.ts'
 import { fieldsOf, readAnswers } from '../../src/ui/schema.ts'
 import { RowTops, rowAt, visibleRange } from '../../src/ui/window.ts'
@@ -28,6 +28,24 @@ test('only addresses of the web and of mail are followed, and no hidden names', 
     '',
   ]) {
     assert.equal(target(address), null, address)
+  }
+})
+
+test('a link tells its place only by that place or an address of it', () => {
+  const goal = { href: 'https://hub.com/x', place: 'hub.com' }
+  for (const text of ['hub.com', ' hub.com ', 'https://hub.com/', 'https://hub.com/a?b']) {
+    assert.equal(tells(text, goal), true, text)
+  }
+  for (const text of [
+    'github.com',
+    'https://github.com/login',
+    'https://bank.example/?to=hub.com',
+    'https://hub.com.bank.example/',
+    'https://hub.com@bank.example/',
+    'here (hub.com)',
+    '',
+  ]) {
+    assert.equal(tells(text, goal), false, text)
   }
 })
 
@@ -136,4 +154,9 @@ test('times and paths are short', () => {
   const home = ['', 'home', 'ana'].join('/')
   assert.equal(shortPath(`${home}/src/a.py`, `${home}/src`), 'a.py')
   assert.equal(shortPath(`${home}/src`), '~/src')
+})
+
+test('what the hub says stands alone as a sentence', () => {
+  assert.equal(sentence('the hub cannot be reached'), 'The hub cannot be reached.')
+  assert.equal(sentence('It is gone.'), 'It is gone.')
 })
