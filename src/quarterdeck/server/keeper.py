@@ -256,7 +256,7 @@ class Keeper:
             return  # an agent that was restarted resumes what it had by itself
         place: dict[str, Any] = {
             "cwd": session.cwd,
-            "mcp_servers": self._servers(session),
+            "mcp_servers": self.whole_servers(session),
             "additional_directories": session.additional_directories,
         }
         if can_resume(agent):
@@ -273,7 +273,7 @@ class Keeper:
             message = f"agent {name!r} can neither resume nor load sessions; start a new one"
             raise AcpError(ERROR_CODES["capability_unsupported"], message)
 
-    def _servers(self, session: SessionSnapshotWire) -> list[Any]:
+    def whole_servers(self, session: SessionSnapshotWire | SessionView) -> list[Any]:
         """Return the MCP servers of a session but those whose secrets were not stored."""
         servers: list[Any] = [] if session.mcp_servers is UNSET else list(session.mcp_servers)
         missing = [server for server in servers if _lacks_secrets(server)]

@@ -143,9 +143,16 @@ def repeated(
     return get(connection, session_id, key)
 
 
-def edit(connection: sqlite3.Connection, session_id: str, key: str, blocks: Sequence[Any]) -> Row:
+def edit(
+    connection: sqlite3.Connection,
+    session_id: str,
+    key: str,
+    blocks: Sequence[Any],
+    by: Author | None,
+) -> Row:
     """Change a prompt that waits."""
-    _change_queued(connection, session_id, key, "blocks = ?", _text(blocks))
+    author = None if by is None else _text(by)
+    _change_queued(connection, session_id, key, "blocks = ?, by = ?", _text(blocks), author)
     return get(connection, session_id, key)
 
 
@@ -156,13 +163,13 @@ def cancel(connection: sqlite3.Connection, session_id: str, key: str) -> Row:
 
 
 def _change_queued(
-    connection: sqlite3.Connection, session_id: str, key: str, change: str, value: str
+    connection: sqlite3.Connection, session_id: str, key: str, change: str, *values: str | None
 ) -> None:
     query = (
         f"UPDATE prompts SET {change}, updated_at = ?"  # noqa: S608 - one of ours
         " WHERE session_id = ? AND key = ? AND state = 'queued'"
     )
-    if connection.execute(query, (value, now(), column_of(session_id), key)).rowcount == 1:
+    if connection.execute(query, (*values, now(), column_of(session_id), key)).rowcount == 1:
         return
     state = get(connection, session_id, key).entry.state
     remedy = "cancel the turn instead" if state == "running" else "send a new one"

@@ -131,9 +131,12 @@ class PromptQueue:
             lambda connection: rows.listed(connection, session_id, limit)
         )
 
-    async def edit(self, session_id: str, key: str, blocks: Sequence[Any]) -> PromptEntry:
+    async def edit(
+        self, session_id: str, key: str, blocks: Sequence[Any], *, by: Author | None = None
+    ) -> PromptEntry:
+        """Change a prompt that waits: it is then that of whoever changed it."""
         row = await self._database.write(
-            lambda connection: rows.edit(connection, session_id, key, blocks)
+            lambda connection: rows.edit(connection, session_id, key, blocks, by)
         )
         self.news.changed(session_id)
         return row.entry

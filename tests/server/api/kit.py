@@ -99,6 +99,13 @@ class Client:
         return found
 
 
+async def paired(owner: Client, scope: str) -> str:
+    """Return the token of a new device."""
+    codes = await owner.post("/api/pairings", {"scope": scope}, status=201)
+    token: str = (await owner.post("/api/pair", {"code": codes["code"]}))["token"]
+    return token
+
+
 @asynccontextmanager
 async def client_of(home: Path, url: str, token: str | None = None) -> AsyncIterator[Client]:
     token = token or (home / "token").read_text().strip()

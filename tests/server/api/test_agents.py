@@ -11,7 +11,7 @@ import pytest
 from quarterdeck.errors import RequestRefused
 from quarterdeck.protocol import Event
 from quarterdeck.server import AgentSettings, Hub
-from tests.server.api.kit import Client, Json, client_of, options, running, scripted
+from tests.server.api.kit import Json, client_of, options, paired, running, scripted
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -113,23 +113,17 @@ async def test_an_agent_that_is_ended_leaves_its_sessions_disconnected(tmp_path:
         assert (await client.ended(session, "k1"))["state"] == "done"
 
 
-async def paired(owner: Client, home: Path, scope: str) -> str:
-    codes = await owner.post("/api/pairings", {"scope": scope}, status=201)
-    token: str = (await owner.post("/api/pair", {"code": codes["code"]}))["token"]
-    return token
-
-
 async def test_what_a_device_may_do_is_what_its_scope_says(tmp_path: Path) -> None:
     home = tmp_path / "home"
     async with running(options(home, mine=scripted({"say": "hi"}))) as (_, owner):
         url = str(owner.http.base_url)
         session = await owner.session("mine", tmp_path)
-        token = await paired(owner, home, "view")
+        token = await paired(owner, "view")
         async with client_of(home, url, token) as viewer:
             await viewer.get(f"/api/sessions/{session}")
             body = {"key": "k", "prompt": "x"}
             await viewer.post(f"/api/sessions/{session}/prompts", body, status=403)
-        token = await paired(owner, home, "prompt")
+        token = await paired(owner, "prompt")
         async with client_of(home, url, token) as prompter:
             await prompter.prompt(session, "k")
             await prompter.post("/api/agents", {"definition": definition()}, status=403)
@@ -214,6 +208,23 @@ async def test_a_server_whose_secrets_are_not_stored_is_left_out_and_told_of(
             if event.payload.get("code") == "session/servers-left-out"
         ]
         assert diagnostic["message"].startswith("secretive: ")
+
+
+async def test_stored_servers_are_not_moved_by_those_who_could_not_start_them(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "home"
+    methods: Json = {"session/load": [{"result": {}}]}
+    given = options(home, mine=scripted({"say": "hi"}, methods=methods))
+    server = {"name": "x", "command": "./server", "args": [], "env": []}
+    async with running(given) as (_, owner):
+        body = {"agent": "mine", "cwd": str(tmp_path), "mcpServers": [server]}
+        session = (await owner.post("/api/sessions", body, status=201))["sessionId"]
+        token = await paired(owner, "prompt")
+        async with client_of(home, str(owner.http.base_url), token) as prompter:
+            path = f"/api/sessions/{session}/load"
+            refused = await prompter.post(path, {"cwd": "/etc"}, status=403)
+            assert "MCP servers" in refused["error"]["message"]
 
 
 def changes_told(told: list[Event]) -> list[Any]:

@@ -11,7 +11,7 @@ import pytest
 from quarterdeck.protocol import Event
 from quarterdeck.server.device import Device
 from quarterdeck.server.metadata import permitted
-from tests.server.api.kit import ASK, Client, client_of, options, running, scripted
+from tests.server.api.kit import ASK, Client, client_of, options, paired, running, scripted
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -29,6 +29,20 @@ async def texts(client: Client, session: str) -> list[Any]:
         for event in events
         if event["type"] == "user-message-chunk"
     ]
+
+
+async def test_a_prompt_that_another_device_has_changed_is_that_devices(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    given = options(home, mine=scripted(ASK))
+    async with running(given) as (_, client):
+        session = await client.session("mine", tmp_path)
+        for key in ("k1", "k2"):
+            assert (await client.prompt(session, key))["by"]["id"] == "owner"
+        url, token = str(client.http.base_url), await paired(client, "prompt")
+        async with client_of(home, url, token) as other:
+            path = f"/api/sessions/{session}/prompts/k2"
+            changed = await other.call("PATCH", path, {"prompt": "other words"})
+        assert changed["by"]["id"] != "owner"
 
 
 async def test_prompts_wait_are_changed_cancelled_and_run_in_order(tmp_path: Path) -> None:

@@ -118,6 +118,14 @@ async def test_only_admin_starts_mcp_servers_which_are_commands() -> None:
                     assert is_refused == (scope != "admin"), (scope, method)
 
 
+@pytest.mark.parametrize("place", [{"cwd": "."}, {"cwd": "/", "additionalDirectories": ["x"]}])
+async def test_folders_are_absolute_whatever_the_hub_was_started_in(place: dict[str, Any]) -> None:
+    async with served() as (_host, port), peer(port, "prompt") as client:
+        answer = await client.call(AcpRpcMethod.CREATE_SESSION, agentId="agent-1", **place)
+        assert answer["error"]["code"] == "acpjs/config-invalid"
+        assert "no absolute path" in answer["error"]["message"]
+
+
 @pytest.mark.parametrize(("scope", "is_kept"), [("prompt", False), ("approve", True)])
 async def test_the_meta_of_a_prompt_is_for_those_who_may_choose_modes(
     tmp_path: Path, scope: str, *, is_kept: bool

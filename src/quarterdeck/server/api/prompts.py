@@ -88,7 +88,8 @@ class _Prompts:
 
     async def edit(self, asked: Asked) -> PromptEntry:
         blocks, is_less = permitted(blocks_of(asked.body.prompt), asked.by)
-        entry = await self._hub.prompts.edit(asked.path["id"], asked.path["key"], blocks)
+        session_id, key, author = asked.path["id"], asked.path["key"], _author(asked.by)
+        entry = await self._hub.prompts.edit(session_id, key, blocks, by=author)
         if is_less:
             tell_left_out(self._hub.host, asked.path["id"], asked.by)
         return entry

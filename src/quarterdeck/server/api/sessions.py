@@ -12,6 +12,7 @@ from quarterdeck.protocol import to_json
 from quarterdeck.server.handling import Answer, Asked, Body, Nothing, Query, way
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.library import SessionView
+from quarterdeck.server.places import relative_folder
 from quarterdeck.server.refusals import invalid, not_found
 from quarterdeck.server.routes import Endpoint
 
@@ -187,7 +188,9 @@ class _Sessions:
             raise invalid("this session is not known here; say its cwd")
         servers = wanted.mcp_servers
         if servers is None:
-            servers = [] if known is None or known.mcp_servers is UNSET else [*known.mcp_servers]
+            servers = [] if known is None else self._hub.keeper.whole_servers(known)
+            if known is not None and cwd != known.cwd:
+                _check_servers(asked, servers)  # elsewhere, their commands may mean other programs
         directories = wanted.additional_directories
         if directories is None:
             directories = [] if known is None else [*known.additional_directories]
@@ -234,9 +237,9 @@ def _check_servers(asked: Asked, servers: Any) -> None:
 
 def _check_folders(*folders: str) -> None:
     """Refuse what would be relative to wherever the hub was started."""
-    for folder in folders:
-        if not folder.startswith("/") or "\0" in folder:
-            raise invalid(f"{folder!r} is no absolute path; begin it with a slash")
+    sentence = relative_folder(*folders)
+    if sentence is not None:
+        raise invalid(sentence)
 
 
 def _seq(event: bytes, otherwise: int) -> int:

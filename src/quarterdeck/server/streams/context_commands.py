@@ -28,6 +28,7 @@ from quarterdeck.errors import AcpError
 from quarterdeck.host import AgentDefinition, Host
 from quarterdeck.protocol import ERROR_CODES, HostPermissionSnapshot, SessionSnapshotWire
 from quarterdeck.server.device import Device, Scope
+from quarterdeck.server.places import check_absolute
 from quarterdeck.server.streams.answering import Answers
 from quarterdeck.server.streams.background import start_in_background
 from quarterdeck.server.streams.context_frames import StartSession
@@ -64,6 +65,7 @@ class Commander:
         Raises:
             QuarterdeckError: if there is no such agent, or it refuses.
         """
+        check_absolute(asked.project_path)
         create = getattr(self._hub, "create_session", None)
         if create is None:
             created = await self._host.create_session(

@@ -43,6 +43,7 @@ from quarterdeck.protocol import (
 )
 from quarterdeck.server.device import Device
 from quarterdeck.server.metadata import permitted, tell_left_out
+from quarterdeck.server.places import relative_folder
 from quarterdeck.server.routes import Asgi, device_of
 from quarterdeck.server.streams.background import start_in_background
 from quarterdeck.server.streams.log import NEAR_EVENTS, SharedLog
@@ -183,6 +184,8 @@ class _Connection:
         elif self._calls >= MOST_CALLS:
             message = f"{MOST_CALLS} calls of this connection wait for an answer; wait for one"
             self._respond(request, _error("quarterdeck/too-many", message, retryable=True))
+        elif (sentence := _odd_place(request)) is not None:
+            self._respond(request, _error(ERROR_CODES["config_invalid"], sentence))
         else:
             self._start(partial(self._perform, request))
 
@@ -306,3 +309,9 @@ def _error(code: str, message: str, *, data: Any = None, retryable: bool = False
 
 
 _decode: Final = msgspec.json.Decoder(Frame).decode
+
+
+def _odd_place(request: RpcRequest) -> str | None:
+    further = request.params.get("additionalDirectories")
+    folders = further if isinstance(further, list | tuple) else ()
+    return relative_folder(request.params.get("cwd"), *folders)
