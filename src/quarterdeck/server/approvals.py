@@ -16,15 +16,15 @@ from functools import partial
 from typing import Any
 
 import anyio
-from anyio.abc import TaskGroup
 from msgspec import UNSET
 
 from quarterdeck.errors import AcpError, HubDatabaseFailed, QuarterdeckError, RequestRefused
 from quarterdeck.host import Host
-from quarterdeck.protocol import ERROR_CODES, Event
+from quarterdeck.protocol import ERROR_CODES, Event, HostPermissionSnapshot
 from quarterdeck.server import decision_rows as rows
 from quarterdeck.server.approval_views import ApprovalView
 from quarterdeck.server.call_watch import CallWatch, Shown
+from quarterdeck.server.chores import Chores
 from quarterdeck.server.clock import written
 from quarterdeck.server.database import HubDatabase
 from quarterdeck.server.decision_rows import Decider, Decision, Question
@@ -61,9 +61,9 @@ class Approvals:
         self._keeper = keeper
         self._calls = CallWatch(host, self._on_mismatch)
         self._pending: dict[str, Pending] = {}
-        self._tasks: TaskGroup | None = None
+        self._tasks: Chores | None = None
 
-    async def start(self, tasks: TaskGroup) -> None:
+    async def start(self, tasks: Chores) -> None:
         """Settle what an earlier hub left open."""
         self._tasks = tasks
         await settle_left_decisions(self._host.options.storage, self._database)
@@ -106,16 +106,31 @@ class Approvals:
         asked: Any = request.tool_call
         tool_call = asked if isinstance(asked, dict) else {}
         expiry = self.policy.expiry_seconds
-        pending = make_pending(
-            request,
-            self._host.get_session(request.session_id),
-            self._calls.said(request.session_id, tool_call),
-            asked_at=now(),
-            expires_at=None if expiry is None else written(time.time() + expiry),
-        )
+        try:
+            pending = make_pending(
+                request,
+                self._host.get_session(request.session_id),
+                self._calls.said(request.session_id, tool_call),
+                asked_at=now(),
+                expires_at=None if expiry is None else written(time.time() + expiry),
+            )
+        except Exception as error:  # noqa: BLE001 - an agent's words, in whatever shape
+            assert self._tasks is not None
+            self._tasks.start_soon(self._refuse, request, error)
+            return
         self._pending[request_id] = pending
         assert self._tasks is not None
         self._tasks.start_soon(self._take, pending)
+
+    async def _refuse(self, request: HostPermissionSnapshot, error: Exception) -> None:
+        """Answer what cannot be shown to anybody: else its agent would wait for ever."""
+        self._host.diagnose(
+            "error",
+            "permission/cannot-be-shown",
+            f"a request of the agent cannot be shown ({type(error).__name__}); it was cancelled",
+            session_id=request.session_id,
+        )
+        await self._host.respond_permission(request.request_id, {"outcome": "cancelled"})
 
     async def _take(self, pending: Pending) -> None:
         """Note a request, decide it by the policy, or wait until it expires."""

@@ -23,6 +23,7 @@ from quarterdeck.errors import StorageFailed
 from quarterdeck.host import DefaultTerminalHandler, Host, HostOptions
 from quarterdeck.protocol import Event, SessionSnapshotWire
 from quarterdeck.server.approvals import Approvals
+from quarterdeck.server.chores import Chores
 from quarterdeck.server.database import HubDatabase, open_database
 from quarterdeck.server.gate import GATE_TABLES, Gate
 from quarterdeck.server.guard import GateOptions
@@ -151,7 +152,7 @@ class Hub:
         )
         self.approvals = Approvals(self.host, self.database, self.keeper, options.policy)
         self.pushes = self._pushes(home)
-        tasks = await stack.enter_async_context(background_tasks())
+        tasks = Chores(await stack.enter_async_context(background_tasks()))
         await self.host.restore_sessions()
         await self.library.start()
         await self.keeper.start(tasks)

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import anyio
-from anyio.abc import TaskGroup
 from msgspec import UNSET
 
 from quarterdeck.errors import AcpError, RequestRefused, RpcError
@@ -21,6 +20,7 @@ from quarterdeck.protocol import (
     AgentSnapshotWire,
     SessionSnapshotWire,
 )
+from quarterdeck.server.chores import Chores
 from quarterdeck.server.database import HubDatabase
 from quarterdeck.server.definitions import Definitions
 from quarterdeck.server.known_agents import KnownAgents
@@ -65,9 +65,9 @@ class Keeper:
         self._shared: dict[str, _Shared] = {}
         self._uses: dict[str, int] = {}  # how often somebody wanted an agent
         self._leaving: dict[str, str] = {}  # definition ids of agents that are being stopped
-        self._tasks: TaskGroup | None = None
+        self._tasks: Chores | None = None
 
-    async def start(self, tasks: TaskGroup) -> None:
+    async def start(self, tasks: Chores) -> None:
         self._tasks = tasks
         await self._definitions.load()
 

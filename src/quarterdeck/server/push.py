@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import anyio
-from anyio.abc import TaskGroup
 
 from quarterdeck.errors import HubDatabaseFailed, QuarterdeckError
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import ELICITATION_UPDATED, Event
 from quarterdeck.server import push_rows as rows
 from quarterdeck.server.approvals import Approvals
+from quarterdeck.server.chores import Chores
 from quarterdeck.server.database import HubDatabase
 from quarterdeck.server.device import Device
 from quarterdeck.server.device_log import Happening
@@ -96,12 +96,12 @@ class Pushes:
         self._devices = devices
         self._approvals = approvals
         self._library = library
-        self._tasks: TaskGroup | None = None
+        self._tasks: Chores | None = None
         self._limiter = anyio.CapacityLimiter(_AT_ONCE)
         self._statuses: dict[str, str] = {}
         self._receipts = _Receipts()
 
-    def start(self, tasks: TaskGroup) -> None:
+    def start(self, tasks: Chores) -> None:
         self._tasks = tasks
 
     # ---- what is worth a word ------------------------------------------------------------------

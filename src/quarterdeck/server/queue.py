@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import anyio
-from anyio.abc import TaskGroup
 
 from quarterdeck.errors import (
     AcpError,
@@ -25,6 +24,7 @@ from quarterdeck.errors import (
 from quarterdeck.host import Host
 from quarterdeck.protocol import ERROR_CODES, Event
 from quarterdeck.server import prompt_rows as rows
+from quarterdeck.server.chores import Chores
 from quarterdeck.server.database import HubDatabase
 from quarterdeck.server.keeper import Keeper
 from quarterdeck.server.left_prompts import begins, outcome_of, settle_left_prompts
@@ -58,12 +58,12 @@ class PromptQueue:
         self._keeper = keeper
         self._watch = watch
         self.news = QueueNews()
-        self._tasks: TaskGroup | None = None
+        self._tasks: Chores | None = None
         self._awake: dict[str, bool] = {}  # whether a worker has to look again, by session
         self._running: dict[str, int] = {}  # the row that runs, by session
         self._is_ending = False
 
-    async def start(self, tasks: TaskGroup) -> None:
+    async def start(self, tasks: Chores) -> None:
         """Settle what an earlier hub left behind and go on with what waits."""
         self._tasks = tasks
         await settle_left_prompts(self._host.options.storage, self._database)
