@@ -50,4 +50,4 @@ async def test_a_request_that_cannot_be_shown_is_cancelled_and_told(
         await client.prompt(session, "k1")
         assert (await client.ended(session, "k1"))["state"] == "cancelled"
         codes = [each.payload["code"] for each in told if each.type == "diagnostic"]
-        assert codes == ["permission/cannot-be-shown"]
+        assert codes.count("permission/cannot-be-shown") == 1
