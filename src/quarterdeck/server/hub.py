@@ -144,8 +144,8 @@ class Hub:
         await self.gate.load(owner_token(home / TOKEN))
         self.library = Library(self.host)
         self.keeper = Keeper(self.host, self.database, self._known, self.watch, self.library)
-        self.keeps = Keeps(self.host, self.keeper, self.library)
         self.prompts = PromptQueue(self.host, self.database, self.keeper, self.watch)
+        self.keeps = Keeps(self.host, self.database, self.keeper, self.library, self.prompts.news)
         self.idling = Idling(
             self.host, self.keeper, self.prompts, lambda: self.options.idle_agent_minutes
         )
@@ -155,6 +155,7 @@ class Hub:
         await self.host.restore_sessions()
         await self.library.start()
         await self.keeper.start(tasks)
+        await self.keeps.start()
         await self.approvals.start(tasks)
         self.pushes.start(tasks)
         self.gate.devices.on_news = self.pushes.on_device
@@ -252,5 +253,4 @@ class Hub:
         agent_id = view.agent_id if isinstance(view.agent_id, str) else ""
         if self.host.get_session(session_id) is None and isinstance(view.agent, str):
             agent_id = (await self.keeper.spawn_known(view.agent)).agent_id
-        await self.host.delete_session(agent_id, session_id)
-        self.library.forget(session_id)
+        await self.keeps.delete_session(agent_id, session_id)
