@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import anyio
 
-from quarterdeck.errors import StorageFailed
+from quarterdeck.errors import AcpError, RequestRefused, StorageFailed
 from quarterdeck.host import DefaultTerminalHandler, Host, HostOptions
 from quarterdeck.protocol import Event, SessionSnapshotWire
 from quarterdeck.server.approvals import Approvals
@@ -244,13 +244,22 @@ class Hub:
         )
 
     async def delete_session(self, session_id: str) -> None:
-        """Delete a session for ever.
+        """Delete a session for ever; an agent that is not there any more need not know.
 
         Raises:
             RequestRefused: if there is none.
         """
         view = self.library.get(session_id)
-        agent_id = view.agent_id if isinstance(view.agent_id, str) else ""
+        agent_id = view.agent_id if isinstance(view.agent_id, str) else None
         if self.host.get_session(session_id) is None and isinstance(view.agent, str):
-            agent_id = (await self.keeper.spawn_known(view.agent)).agent_id
+            agent_id = await self._agent_to_tell(view.agent, session_id)
         await self.keeps.delete_session(agent_id, session_id)
+
+    async def _agent_to_tell(self, name: str, session_id: str) -> str | None:
+        """Return the agent that had a closed session; None if it cannot be started."""
+        try:
+            return (await self.keeper.spawn_known(name)).agent_id
+        except (AcpError, RequestRefused) as error:
+            message = f"session {session_id} is deleted here alone: {error.message}"
+            self.host.diagnose("warn", "session/delete-skipped", message)
+            return None

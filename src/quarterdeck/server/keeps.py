@@ -74,7 +74,7 @@ class Keeps:
     async def dispose_agent(self, agent_id: str) -> None:
         await self._keeper.dispose(agent_id)
 
-    async def delete_session(self, agent_id: str, session_id: str) -> None:
+    async def delete_session(self, agent_id: str | None, session_id: str) -> None:
         """Delete a session and all that happened in it; the audit keeps who decided what."""
 
         async def delete() -> None:

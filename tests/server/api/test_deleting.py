@@ -11,7 +11,8 @@ import pytest
 
 from quarterdeck.client import Client as EnvelopeClient, WebSocketTransport
 from quarterdeck.errors import RequestRefused
-from quarterdeck.server import Hub
+from quarterdeck.protocol import Event
+from quarterdeck.server import AgentSettings, Hub
 from tests.server.api.kit import ASK, Client, options, running, scripted
 
 pytestmark = pytest.mark.anyio
@@ -157,4 +158,38 @@ async def test_a_deletion_goes_on_when_whoever_asked_for_it_is_gone(tmp_path: Pa
             await anyio.lowlevel.checkpoint()
             tasks.cancel_scope.cancel()
         await forgotten.wait()
+        await check_forgotten(client, session)
+
+
+@pytest.mark.parametrize("is_broken", [False, True], ids=["not set up", "cannot be started"])
+async def test_a_closed_session_is_deleted_after_a_restart_without_its_agent(
+    tmp_path: Path, *, is_broken: bool
+) -> None:
+    home = tmp_path / "home"
+    async with running(options(home, mine=scripted(ASKED))) as (_, client):
+        session = await decided_session(client, tmp_path)
+        await client.post(f"/api/sessions/{session}/close")
+    agents = {"mine": AgentSettings(command=str(tmp_path / "nowhere"))} if is_broken else {}
+    async with running(options(home, None, **agents)) as (hub, client):
+        told: list[Event] = []
+        hub.host.subscribe(None, 0, told.append)
+        await client.call("DELETE", f"/api/sessions/{session}", status=204)
+        await client.get(f"/api/sessions/{session}", status=404)
+        await check_forgotten(client, session)
+        codes = [each.payload["code"] for each in told if each.type == "diagnostic"]
+        assert "session/delete-skipped" in codes
+        await client.call("DELETE", f"/api/sessions/{session}", status=404)
+    check_files(home)
+    async with running(options(home)) as (_, client):
+        assert (await client.get("/api/sessions"))["sessions"] == []
+
+
+async def test_a_session_that_is_not_closed_is_deleted_after_a_restart_without_its_agent(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "home"
+    async with running(options(home, mine=scripted(ASKED))) as (_, client):
+        session = await decided_session(client, tmp_path)
+    async with running(options(home)) as (_, client):
+        await client.call("DELETE", f"/api/sessions/{session}", status=204)
         await check_forgotten(client, session)
