@@ -229,6 +229,7 @@ class _DeviceApi:
         return _json(device_of(scope))
 
     async def list(self, _scope: AsgiScope, _body: bytes) -> Response:
+        await self._devices.look_after()
         return _json(DeviceList(devices=self._devices.all))
 
     async def log(self, _scope: AsgiScope, _body: bytes) -> Response:

@@ -161,6 +161,7 @@ class Hub:
         self.gate.devices.on_news = self.pushes.on_device
         self._unfollow = self.host.subscribe(None, 0, self._on_event)
         await self.prompts.start(tasks)
+        tasks.start_soon(self.gate.keep_watch)
         tasks.start_soon(self.idling.run)
         tasks.start_soon(keep_tidy, self.database, lambda: self.options.retention)
 
