@@ -278,3 +278,32 @@ def test_sessions_are_listed_page_by_page_the_newest_first() -> None:
     assert "nextCursor" not in second
     with pytest.raises(RpcError):
         listed(views, agent="mine", cwd=None, cursor="s900")
+
+
+async def test_an_editor_deletes_a_session_with_all_that_was_said_in_it(tmp_path: Path) -> None:
+    async with hub_with(tmp_path / "home", ASK) as (hub, client), editor_at(hub) as editor:
+        editor.answer = {"outcome": {"outcome": "selected", "optionId": "allow_once"}}
+        session_id = await editor.new(tmp_path)
+        await editor.prompt(session_id, "words")
+        (entry,) = (await client.get(f"/api/sessions/{session_id}/prompts"))["prompts"]
+        await editor.call("session/delete", sessionId=session_id)
+        await client.get(f"/api/sessions/{session_id}/prompts/{entry['key']}", status=404)
+        (decision,) = (await client.get(f"/api/decisions?session={session_id}"))["decisions"]
+        assert (decision["asked"], decision["state"]) == (None, "answered")
+
+
+async def test_the_turn_of_an_editor_is_cancelled_when_its_session_is_deleted_elsewhere(
+    tmp_path: Path,
+) -> None:
+    async with hub_with(tmp_path / "home", ASK) as (hub, client), editor_at(hub) as editor:
+        session_id = await editor.new(tmp_path)
+        answers: list[Json] = []
+
+        async def prompt() -> None:
+            answers.append(await editor.prompt(session_id))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(prompt)
+            await client.asked()
+            await client.call("DELETE", f"/api/sessions/{session_id}", status=204)
+        assert answers == [{"stopReason": "cancelled"}]

@@ -227,15 +227,17 @@ class Host(Answering):
         await self._settle(session_id)
         await self._endings.close(self._agents.get(session.agent_id or ""), session)
 
-    async def delete_session(self, agent_id: str, session_id: str) -> None:
+    async def delete_session(self, agent_id: str | None, session_id: str) -> None:
+        """Delete a session for ever; None if there is no agent to be told."""
         session = self._sessions.known.get(session_id) or self._sessions.staged.get(session_id)
         if session is None:
-            await self._endings.delete_unknown(self._agent(agent_id), session_id)
+            agent = None if agent_id is None else self._agent(agent_id)
+            await self._endings.delete_unknown(agent, session_id)
             return
         if session.agent_id not in (None, agent_id):
             raise config_invalid(f"session {session_id} belongs to another agent")
         await self._settle(session_id)
-        await self._endings.delete(self._agents.get(agent_id), session)
+        await self._endings.delete(self._agents.get(agent_id or ""), session)
 
     async def prompt(
         self, session_id: str, prompt: Prompt, *, key: str | None = None

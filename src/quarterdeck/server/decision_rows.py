@@ -42,7 +42,7 @@ class Decision(Answer, frozen=True, kw_only=True):
     digest: str
     """Of what was shown."""
     asked: Any
-    """The tool call as the agent sent it, or the question."""
+    """The tool call as the agent sent it, or the question; null once its session was deleted."""
     state: Literal["pending", "answered", "superseded"]
     outcome: Any | UnsetType = UNSET
     option_kind: str | UnsetType = UNSET
@@ -120,6 +120,13 @@ def supersede(connection: sqlite3.Connection, request_id: str, by: Decider) -> N
         "UPDATE decisions SET state = 'superseded', outcome = NULL, kind = NULL, by = ?,"
         " decided_at = ? WHERE request_id = ? AND is_delivered = 0",
         (_text(by), now(), request_id),
+    )
+
+
+def blank(connection: sqlite3.Connection, session_id: str) -> None:
+    """Forget what was asked in a session that was deleted; who decided, how and when stays."""
+    connection.execute(
+        "UPDATE decisions SET asked = 'null' WHERE session_id = ?", (column_of(session_id),)
     )
 
 

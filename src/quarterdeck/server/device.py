@@ -37,9 +37,15 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     expires_at: str | None = None
     """None: until it is revoked, or was not seen for long."""
     last_address: str | None = None
-    """From where it was heard last."""
+    """From where it was heard last; for itself and `admin` alone."""
     user_agent: str | None = None
-    """What it said it is, then."""
+    """What it said it is, then; for the same."""
 
     def may(self, scope: Scope) -> bool:
         return SCOPES.index(scope) <= SCOPES.index(self.scope)
+
+    def shown_to(self, asking: Device) -> Device:
+        """Return what another device may know of it: where it is and what runs there is its own."""
+        if asking.id == self.id or asking.may("admin"):
+            return self
+        return msgspec.structs.replace(self, last_address=None, user_agent=None)

@@ -13,7 +13,9 @@ from quarterdeck.server.database import Tables
 KEPT: Final = 2_000
 """Entries; the oldest go."""
 SHOWN: Final = 200
-Happening: TypeAlias = Literal["paired", "new-address", "changed", "token-renewed", "revoked"]
+Happening: TypeAlias = Literal[
+    "paired", "new-address", "changed", "token-renewed", "revoked", "expired"
+]
 
 
 def _create(connection: sqlite3.Connection) -> None:

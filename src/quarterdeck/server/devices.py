@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import anyio
 from msgspec.structs import astuple, replace
@@ -21,7 +21,7 @@ from starlette.types import Scope as AsgiScope
 
 from quarterdeck.errors import HubDatabaseFailed
 from quarterdeck.server.clock import Now, seconds_of, written
-from quarterdeck.server.database import HubDatabase, Tables
+from quarterdeck.server.database import HubDatabase
 from quarterdeck.server.device import OWNER, UNUSED_SECONDS, Device, Scope
 from quarterdeck.server.device_log import (
     NOWHERE,
@@ -32,6 +32,7 @@ from quarterdeck.server.device_log import (
     recent_events,
     store_event,
 )
+from quarterdeck.server.device_rows import COLUMNS, device_of_row, store_end, store_seen
 from quarterdeck.server.secrets import digest, make_token
 
 logger = logging.getLogger(__name__)
@@ -42,25 +43,6 @@ NAME_LENGTH: Final = 80
 
 USER_AGENT_LENGTH: Final = 200
 
-_COLUMNS: Final = "id, name, scope, created_at, last_seen_at, expires_at, last_address, user_agent"
-
-
-def _create(connection: sqlite3.Connection) -> None:
-    connection.execute(
-        "CREATE TABLE devices ("
-        " id TEXT PRIMARY KEY, name TEXT NOT NULL, scope TEXT NOT NULL,"
-        " token_hash BLOB NOT NULL UNIQUE, created_at TEXT NOT NULL, last_seen_at TEXT,"
-        " expires_at TEXT, revoked_at TEXT)"
-    )
-
-
-def _add_sightings(connection: sqlite3.Connection) -> None:
-    connection.execute("ALTER TABLE devices ADD COLUMN last_address TEXT")
-    connection.execute("ALTER TABLE devices ADD COLUMN user_agent TEXT")
-    connection.execute("ALTER TABLE devices ADD COLUMN next_token_hash BLOB")
-
-
-DEVICE_TABLES: Final = Tables("devices", (_create, _add_sightings))
 OnNews: TypeAlias = Callable[[Happening, Device], None]
 
 
@@ -107,10 +89,10 @@ class Devices:
             )
             self._addresses = known_addresses(connection)
             rows = connection.execute(
-                f"SELECT token_hash, next_token_hash, {_COLUMNS} FROM devices"  # noqa: S608
+                f"SELECT token_hash, next_token_hash, {COLUMNS} FROM devices"  # noqa: S608
                 " WHERE revoked_at IS NULL"
             )
-            return [(row[0], row[1], _device(row[2:])) for row in rows]
+            return [(row[0], row[1], device_of_row(row[2:])) for row in rows]
 
         for token_hash, next_hash, device in await self._database.write(store_owner):
             self._remember(device, token_hash)
@@ -121,7 +103,10 @@ class Devices:
         """Return whose token it is; None if it is nobody's, or not any more."""
         token_hash = digest(token)
         device = self._devices.get(self._ids.get(token_hash, ""))
-        if device is None or self._is_over(device):
+        if device is None:
+            return None
+        if self._is_over(device):
+            await self._expire(device)
             return None
         await self._note_seen(device, sighting)
         if self._next.get(device.id) == token_hash:
@@ -202,12 +187,12 @@ class Devices:
                 (name, scope, device_id),
             )
             row = connection.execute(
-                f"SELECT {_COLUMNS} FROM devices WHERE id = ? AND revoked_at IS NULL",  # noqa: S608
+                f"SELECT {COLUMNS} FROM devices WHERE id = ? AND revoked_at IS NULL",  # noqa: S608
                 (device_id,),
             ).fetchone()
             if row is None:
                 return None
-            device = _device(row)
+            device = device_of_row(row)
             store_event(connection, self._event("changed", device))
             return device
 
@@ -223,26 +208,45 @@ class Devices:
 
     async def revoke(self, device_id: str, *, sparing: Connection | None = None) -> bool:
         """Shut a device out and cut all it has open but `sparing`; return whether there was one."""
-        revoked_at = written(self._now())
+        return await self._end(device_id, "revoked", sparing)
+
+    async def look_after(self) -> None:
+        """Note that devices with something open are there, and shut out those that are over."""
+        for device_id in tuple(self._devices):
+            if self.live_count(device_id):
+                self._note_here(device_id)
+            device = self._devices.get(device_id)  # others go on while something is stored
+            if device is None:
+                continue
+            if self._is_over(device):
+                await self._expire(device)
+                continue
+            heard = seconds_of(device.last_seen_at or device.created_at)
+            if heard - self._stored_seen.get(device_id, heard) >= SEEN_SECONDS:
+                await self._store_seen(device)
+
+    async def _expire(self, device: Device) -> None:
+        """Shut a device out whose time is over: with more time, it would not come back."""
+        try:
+            await self._end(device.id, "expired")
+        except HubDatabaseFailed as error:  # it is out all the same, and noted the next time
+            logger.warning("a device was not shut out", extra={"reason": str(error)})
+
+    async def _end(
+        self, device_id: str, what: Happening, sparing: Connection | None = None
+    ) -> bool:
         device = self._devices.get(device_id)
-
-        def store(connection: sqlite3.Connection) -> bool:
-            revoked = connection.execute(
-                "UPDATE devices SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL",
-                (revoked_at, device_id),
-            )
-            if revoked.rowcount == 1 and device is not None:
-                store_event(connection, self._event("revoked", device))
-            return revoked.rowcount == 1
-
-        was_stored = await self._database.write(store)
+        event = None if device is None else self._event(what, device)
+        was_stored = await self._database.write(
+            partial(store_end, device_id=device_id, at=written(self._now()), event=event)
+        )
         for token_hash in self._hashes.pop(device_id, ()):
             del self._ids[token_hash]
         self._devices.pop(device_id, None)
         self._next.pop(device_id, None)
         self._cut(device_id, sparing)
         if was_stored:
-            logger.info("device revoked", extra={"device": device_id})
+            logger.info("device %s", what, extra={"device": device_id})
         return was_stored
 
     @contextmanager
@@ -257,8 +261,15 @@ class Devices:
             yield connection
         finally:
             live.discard(connection)
+            self._note_here(device.id)
             if not live and self._live.get(device.id) is live:
                 del self._live[device.id]
+
+    def _note_here(self, device_id: str) -> None:
+        """A device is there until now, however long ago it was let in; the next look stores it."""
+        device = self._devices.get(device_id)
+        if device is not None:
+            self._devices[device_id] = replace(device, last_seen_at=written(self._now()))
 
     def live_count(self, device_id: str) -> int:
         """How many requests and WebSockets of a device are open."""
@@ -272,7 +283,7 @@ class Devices:
         token = make_token()
         places = ", ".join("?" for _ in Device.__struct_fields__)
         connection.execute(
-            f"INSERT INTO devices (token_hash, {_COLUMNS}) VALUES (?, {places})",  # noqa: S608
+            f"INSERT INTO devices (token_hash, {COLUMNS}) VALUES (?, {places})",  # noqa: S608
             (digest(token), *astuple(device)),
         )
         store_event(connection, self._event("paired", device))
@@ -330,16 +341,18 @@ class Devices:
         is_new = self._is_new_address(device.id, sighting.address)
         if now - self._stored_seen.get(device.id, 0.0) < SEEN_SECONDS and not is_new:
             return
-        self._stored_seen[device.id] = now
-        event = self._event("new-address", seen) if is_new else None
-        try:
-            await self._database.write(partial(_store_seen, seen, event))
-        except HubDatabaseFailed as error:  # a full disk must not shut everybody out
-            logger.warning("last seen was not stored", extra={"reason": str(error)})
+        await self._store_seen(seen, self._event("new-address", seen) if is_new else None)
         if is_new:
             facts = {"device": device.id, "address": sighting.address}
             logger.info("device came from a new address", extra=facts)
             self._tell("new-address", seen)
+
+    async def _store_seen(self, device: Device, event: DeviceEvent | None = None) -> None:
+        self._stored_seen[device.id] = self._now()
+        try:
+            await self._database.write(partial(store_seen, device, event))
+        except HubDatabaseFailed as error:  # a full disk must not shut everybody out
+            logger.warning("last seen was not stored", extra={"reason": str(error)})
 
     def _is_new_address(self, device_id: str, address: str | None) -> bool:
         known = self._addresses.setdefault(device_id, set())
@@ -347,15 +360,6 @@ class Devices:
             return False
         known.add(address)
         return True
-
-
-def _store_seen(device: Device, event: DeviceEvent | None, connection: sqlite3.Connection) -> None:
-    connection.execute(
-        "UPDATE devices SET last_seen_at = ?, last_address = ?, user_agent = ? WHERE id = ?",
-        (device.last_seen_at, device.last_address, device.user_agent, device.id),
-    )
-    if event is not None:
-        store_event(connection, event)
 
 
 def new_device_id() -> str:
@@ -374,7 +378,3 @@ def sighting_of(scope: AsgiScope) -> Sighting:
     agents = [value for name, value in scope["headers"] if name.lower() == b"user-agent"]
     said = clean_name(agents[0].decode("latin-1"), USER_AGENT_LENGTH) if agents else ""
     return Sighting(address=client[0] if client else None, user_agent=said or None)
-
-
-def _device(row: tuple[Any, ...]) -> Device:
-    return Device(**dict(zip(Device.__struct_fields__, row, strict=True)))

@@ -6,16 +6,22 @@ import time
 from dataclasses import replace
 from typing import Final
 
+import anyio
+
 from quarterdeck.server.clock import Now
 from quarterdeck.server.database import HubDatabase, Tables
 from quarterdeck.server.device_log import DEVICE_LOG_TABLES
-from quarterdeck.server.devices import DEVICE_TABLES, Devices
+from quarterdeck.server.device_rows import DEVICE_TABLES
+from quarterdeck.server.devices import Devices
 from quarterdeck.server.guard import GateOptions, Guard
 from quarterdeck.server.listening import check_listening, public_origin
 from quarterdeck.server.pairing import PAIRING_TABLES, Pairings
 from quarterdeck.server.routes import Asgi
 
 GATE_TABLES: Final[tuple[Tables, ...]] = (DEVICE_TABLES, DEVICE_LOG_TABLES, PAIRING_TABLES)
+
+LOOK_SECONDS: Final = 600.0
+"""Nothing, compared with the days that a device may be silent."""
 
 
 class Gate:
@@ -33,6 +39,13 @@ class Gate:
     async def load(self, token: str) -> None:
         """Begin with the devices of earlier hubs; `token` is the owner's."""
         await self.devices.load(token)
+        await self.devices.look_after()
+
+    async def keep_watch(self) -> None:
+        """Look after devices now and again, until it is cancelled."""
+        while True:
+            await anyio.sleep(LOOK_SECONDS)
+            await self.devices.look_after()
 
     def listens_at(self, port: int) -> None:
         """Tell which port it became, before `guard` is called, if the system has chosen one."""

@@ -228,8 +228,10 @@ class _DeviceApi:
     async def me(self, scope: AsgiScope, _body: bytes) -> Response:
         return _json(device_of(scope))
 
-    async def list(self, _scope: AsgiScope, _body: bytes) -> Response:
-        return _json(DeviceList(devices=self._devices.all))
+    async def list(self, scope: AsgiScope, _body: bytes) -> Response:
+        asking = device_of(scope)
+        await self._devices.look_after()
+        return _json(DeviceList(devices=[each.shown_to(asking) for each in self._devices.all]))
 
     async def log(self, _scope: AsgiScope, _body: bytes) -> Response:
         return _json(DeviceLog(events=await self._devices.events()))

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import anyio
 
-from quarterdeck.errors import StorageFailed
+from quarterdeck.errors import AcpError, RequestRefused, StorageFailed
 from quarterdeck.host import DefaultTerminalHandler, Host, HostOptions
 from quarterdeck.protocol import Event, SessionSnapshotWire
 from quarterdeck.server.approvals import Approvals
@@ -145,8 +145,8 @@ class Hub:
         await self.gate.load(owner_token(home / TOKEN))
         self.library = Library(self.host)
         self.keeper = Keeper(self.host, self.database, self._known, self.watch, self.library)
-        self.keeps = Keeps(self.host, self.keeper, self.library)
         self.prompts = PromptQueue(self.host, self.database, self.keeper, self.watch)
+        self.keeps = Keeps(self.host, self.database, self.keeper, self.library, self.prompts.news)
         self.idling = Idling(
             self.host, self.keeper, self.prompts, lambda: self.options.idle_agent_minutes
         )
@@ -156,11 +156,13 @@ class Hub:
         await self.host.restore_sessions()
         await self.library.start()
         await self.keeper.start(tasks)
+        await self.keeps.start()
         await self.approvals.start(tasks)
         self.pushes.start(tasks)
         self.gate.devices.on_news = self.pushes.on_device
         self._unfollow = self.host.subscribe(None, 0, self._on_event)
         await self.prompts.start(tasks)
+        tasks.start_soon(self.gate.keep_watch)
         tasks.start_soon(self.idling.run)
         tasks.start_soon(keep_tidy, self.database, lambda: self.options.retention)
 
@@ -244,14 +246,22 @@ class Hub:
         )
 
     async def delete_session(self, session_id: str) -> None:
-        """Delete a session for ever.
+        """Delete a session for ever; an agent that is not there any more need not know.
 
         Raises:
             RequestRefused: if there is none.
         """
         view = self.library.get(session_id)
-        agent_id = view.agent_id if isinstance(view.agent_id, str) else ""
+        agent_id = view.agent_id if isinstance(view.agent_id, str) else None
         if self.host.get_session(session_id) is None and isinstance(view.agent, str):
-            agent_id = (await self.keeper.spawn_known(view.agent)).agent_id
-        await self.host.delete_session(agent_id, session_id)
-        self.library.forget(session_id)
+            agent_id = await self._agent_to_tell(view.agent, session_id)
+        await self.keeps.delete_session(agent_id, session_id)
+
+    async def _agent_to_tell(self, name: str, session_id: str) -> str | None:
+        """Return the agent that had a closed session; None if it cannot be started."""
+        try:
+            return (await self.keeper.spawn_known(name)).agent_id
+        except (AcpError, RequestRefused) as error:
+            message = f"session {session_id} is deleted here alone: {error.message}"
+            self.host.diagnose("warn", "session/delete-skipped", message)
+            return None

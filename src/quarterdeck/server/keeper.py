@@ -89,7 +89,7 @@ class Keeper:
             AcpError: `acpjs/agent-exited` if it cannot be started.
         """
         definition = self._definitions.get(name)
-        agent: AgentSnapshotWire = await self._once(
+        agent: AgentSnapshotWire = await self.once(
             f"agent {name}", lambda: self._running(name, definition)
         )
         return agent
@@ -215,7 +215,7 @@ class Keeper:
             return session
         if session.status != "disconnected":
             raise _closed(session)
-        await self._once(f"session {session_id}", lambda: self._revive(session_id))
+        await self.once(f"session {session_id}", lambda: self._revive(session_id))
         return self.session(session_id)
 
     async def _settled_session(self, session_id: str) -> SessionSnapshotWire:
@@ -287,7 +287,7 @@ class Keeper:
             )
         return [server for server in servers if server not in missing]
 
-    async def _once(self, what: str, work: Any) -> Any:
+    async def once(self, what: str, work: Any) -> Any:
         """Do something in a task of the hub; whoever asks meanwhile waits for the same."""
         shared = self._shared.get(what)
         if shared is None:

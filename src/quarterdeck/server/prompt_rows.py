@@ -17,6 +17,7 @@ from msgspec import UNSET, UnsetType
 
 from quarterdeck.errors import RequestRefused
 from quarterdeck.jsontext import decode_json, encode_json
+from quarterdeck.protocol import ERROR_CODES
 from quarterdeck.server.handling import Answer
 from quarterdeck.server.refusals import not_found
 from quarterdeck.server.tables import column_of, id_of_column, now
@@ -243,6 +244,26 @@ def cancel_all(connection: sqlite3.Connection, session_id: str, error: PromptErr
         "UPDATE prompts SET state = 'cancelled', error = ?, updated_at = ?"
         " WHERE session_id = ? AND state = 'queued'",
         (_text(error), now(), column_of(session_id)),
+    )
+
+
+def remove_all(connection: sqlite3.Connection, session_id: str) -> None:
+    """Forget the prompts of a session that was deleted, with all that they said."""
+    connection.execute("DELETE FROM prompts WHERE session_id = ?", (column_of(session_id),))
+
+
+def gone(session_id: str, key: str) -> PromptEntry:
+    """Return what there is to say of a prompt that was deleted with its session."""
+    message = f"session {session_id} was deleted, and prompt {key!r} with it"
+    return PromptEntry(
+        key=key,
+        session_id=session_id,
+        state="cancelled",
+        mode="queue",
+        prompt=[],
+        error=PromptError(code=str(ERROR_CODES["session_closed"]), message=message),
+        created_at=now(),
+        updated_at=now(),
     )
 
 

@@ -30,6 +30,7 @@ from quarterdeck.server.keeper import Keeper
 from quarterdeck.server.left_prompts import begins, outcome_of, settle_left_prompts
 from quarterdeck.server.prompt_rows import Author, PromptEntry, PromptError, PromptMode, Row
 from quarterdeck.server.queue_news import QueueNews
+from quarterdeck.server.refusals import not_found
 from quarterdeck.server.watch import Watch
 from quarterdeck.wire import background_tasks
 
@@ -115,6 +116,9 @@ class PromptQueue:
             return rows.add(connection, session_id, key, blocks, mode, by), True
 
         row, is_new = await self._database.write(insert)
+        if self._host.get_session(session_id) is None:  # it was deleted while that was stored
+            await self._database.write(lambda connection: rows.remove_all(connection, session_id))
+            raise not_found(f"session {session_id!r}", "it was deleted just now")
         if is_new:
             self.news.changed(session_id)
             self._wake(session_id)
@@ -153,12 +157,16 @@ class PromptQueue:
         return session_id in self._awake or session_id in self._running
 
     async def wait_ended(self, session_id: str, key: str) -> PromptEntry:
-        """Wait until a prompt neither waits nor runs any more."""
+        """Wait until a prompt neither waits nor runs any more; a deleted one is cancelled."""
         while True:
             changed = self.news.next
-            entry = await self.get(session_id, key)
-            if entry.state not in ("queued", "running"):
-                return entry
+            row = await self._database.read(
+                lambda connection: rows.find(connection, session_id, key)
+            )
+            if row is None:
+                return rows.gone(session_id, key)
+            if row.entry.state not in ("queued", "running"):
+                return row.entry
             await changed.wait()
 
     async def length(self) -> int:

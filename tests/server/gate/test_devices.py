@@ -235,9 +235,75 @@ async def test_a_device_that_nobody_used_for_long_has_to_be_paired_again(tmp_pat
         assert await gate.devices.authenticate(token) is None
         assert device_id not in {each.id for each in gate.devices.all}
         assert await gate.devices.authenticate(owner) is not None
+        (expired, *_) = await gate.devices.events()
+        assert (expired.what, expired.device_id) == ("expired", device_id)
     options = GateOptions(unused_seconds=0)
     async with opened_gate(tmp_path, options, now=clock) as (gate, _):
+        assert await gate.devices.authenticate(token) is None
+        assert [each.what for each in await gate.devices.events()].count("expired") == 1
+
+
+@pytest.mark.parametrize("finding", ["look", "restart"])
+async def test_a_device_that_is_over_is_shut_out_also_when_it_does_not_come(
+    tmp_path: Path, finding: str
+) -> None:
+    clock = Clock()
+    async with opened_gate(tmp_path, now=clock) as (gate, _):
+        _, unused = await paired(gate)
+        _, expiring = await paired(gate, device_seconds=100.0)
+        clock.now += UNUSED_SECONDS + 1
+        if finding == "look":
+            await gate.devices.look_after()
+    if finding == "restart":
+        async with opened_gate(tmp_path, now=clock):
+            pass
+    async with opened_gate(tmp_path, GateOptions(unused_seconds=0), now=clock) as (gate, _):
+        assert [each.what for each in await gate.devices.events()][:2] == ["expired"] * 2
+        assert await gate.devices.authenticate(unused) is None
+        assert await gate.devices.authenticate(expiring) is None
+
+
+async def test_a_device_was_there_until_its_long_stream_ended(tmp_path: Path) -> None:
+    clock = Clock()
+    async with opened_gate(tmp_path, now=clock) as (gate, _):
+        device_id, token = await paired(gate)
+        device = await gate.devices.authenticate(token)
+        assert device is not None
+        with gate.devices.connection(device):
+            clock.now += 2 * UNUSED_SECONDS
+        clock.now += UNUSED_SECONDS - 1
+        assert device_id in {each.id for each in gate.devices.all}
         assert await gate.devices.authenticate(token) is not None
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+async def test_that_a_long_stream_was_there_is_stored(tmp_path: Path, *, is_open: bool) -> None:
+    clock = Clock()
+    async with opened_gate(tmp_path, now=clock) as (gate, _):
+        _, token = await paired(gate)
+        device = await gate.devices.authenticate(token)
+        assert device is not None
+        with gate.devices.connection(device):
+            clock.now += 2 * UNUSED_SECONDS
+            if is_open:
+                await gate.devices.look_after()
+        if not is_open:
+            await gate.devices.look_after()
+    clock.now += UNUSED_SECONDS - 1
+    async with opened_gate(tmp_path, now=clock) as (gate, _):
+        assert await gate.devices.authenticate(token) is not None
+
+
+async def test_a_look_does_not_bring_a_revoked_device_back(tmp_path: Path) -> None:
+    async with opened_gate(tmp_path) as (gate, _):
+        device_id, token = await paired(gate)
+        device = await gate.devices.authenticate(token)
+        assert device is not None
+        with gate.devices.connection(device):
+            await gate.devices.revoke(device_id)
+            await gate.devices.look_after()
+        assert gate.devices.get(device_id) is None
+        assert await gate.devices.authenticate(token) is None
 
 
 async def test_where_a_device_was_heard_is_told_and_a_new_address_once(tmp_path: Path) -> None:

@@ -143,6 +143,23 @@ async def test_a_list_of_devices_tells_from_where_they_were_heard(tmp_path: Path
         assert (await call(hut, "GET", "/api/devices/log", token)).status == 403
 
 
+@pytest.mark.parametrize("scope", ["view", "prompt", "approve", "admin"])
+async def test_where_others_are_is_shown_to_admin_alone(tmp_path: Path, scope: Any) -> None:
+    async with open_hut(tmp_path) as hut:
+        own_id, token = await hut.device(scope)
+        other_id, other_token = await hut.device("view")
+        for each in (token, other_token):
+            await hut.get("/api/secret", "User-Agent: Phone/1", token=each)
+        listed = (await hut.get("/api/devices", "User-Agent: Phone/1", token=token)).json["devices"]
+        known = {each["id"]: (each["lastAddress"], each["userAgent"]) for each in listed}
+        assert known[own_id] == ("127.0.0.1", "Phone/1")
+        is_shown = scope == "admin"
+        assert known[other_id] == (("127.0.0.1", "Phone/1") if is_shown else (None, None))
+        other = next(each for each in listed if each["id"] == other_id)
+        assert other["lastSeenAt"]
+        assert other["name"]
+
+
 async def test_a_device_gets_a_new_token_and_the_old_one_ends(tmp_path: Path) -> None:
     async with open_hut(tmp_path) as hut:
         _, old = await hut.device("view")
