@@ -4,15 +4,11 @@ import json
 import shutil
 import signal
 import socket
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
+from tests.certificates import certify
 from tests.cli.kit import SECONDS, Desk, agent_toml
 
 pytestmark = pytest.mark.slow
@@ -150,20 +146,6 @@ def test_log_lines_are_json_in_a_private_file_without_secrets(desk: Desk) -> Non
     assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
     assert log.stat().st_mode & 0o777 == 0o600
     assert (desk.home / "token").read_text(encoding="ascii").strip() not in log.read_text("utf-8")
-
-
-def certify(certificate: Path, key: Path, name: str) -> None:
-    """Write a key and a certificate that nobody else vouches for."""
-    secret = ec.generate_private_key(ec.SECP256R1())
-    own = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.now(UTC)
-    made = x509.CertificateBuilder(own, own, secret.public_key(), x509.random_serial_number())
-    made = made.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=3))
-    made = made.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-    pem = serialization.Encoding.PEM
-    certificate.write_bytes(made.sign(secret, hashes.SHA256()).public_bytes(pem))
-    form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    key.write_bytes(secret.private_bytes(pem, form, plain))
 
 
 def test_with_a_certificate_of_its_own_the_command_line_trusts_that_one_alone(desk: Desk) -> None:

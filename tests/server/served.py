@@ -187,6 +187,7 @@ async def serving(
     listening: Listening = LOOPBACK,
     *,
     room: Room | None = None,
+    tls: dict[str, Any] | None = None,
 ) -> AsyncIterator[Served]:
     """Serve what `make_app` makes for a port, in this process."""
     with socket.socket() as listener:
@@ -195,7 +196,9 @@ async def serving(
         listener.listen(256)
         port = listener.getsockname()[1]
         settings = uvicorn_settings(replace(listening, port=port), parser, room=room)
-        config = uvicorn.Config(make_app(port), **settings, timeout_graceful_shutdown=2)
+        config = uvicorn.Config(
+            make_app(port), **settings, **(tls or {}), timeout_graceful_shutdown=2
+        )
         config.load()
         server = BoundedServer(config)
         server.lifespan = config.lifespan_class(config)

@@ -11,17 +11,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Iterator
+import ssl
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from quarterdeck.jsontext import encode_json
+from quarterdeck.server.arrivals import (
+    ACCEPTED_AT_ONCE,
+    TURNED_AWAY_SECONDS,
+    Arrival,
+    Entrance,
+    TlsServer,
+)
 from quarterdeck.server.doorway import Doorway, Room
 from quarterdeck.server.listening import Listening
 
@@ -41,12 +49,8 @@ HEAD_SECONDS: Final = 10.0
 """From the first byte, or from connecting, to the end of a request's head."""
 HEAD_BYTES: Final = 64 << 10
 """More than `rules` allows, so that a client that is a little over is told so."""
-ACCEPTED_AT_ONCE: Final = 32
-"""Connections taken in one turn of the event loop: a flood of them must not stop everything."""
 QUEUE: Final = 1_024
 """Connections that the system keeps until they are taken."""
-TURNED_AWAY_SECONDS: Final = 1.0
-"""For somebody there is no room for to ask something, and to read that there is none."""
 RETRY_SECONDS: Final = 5
 _quiet = logging.getLogger(f"{__name__}.websocket")
 _quiet.setLevel(logging.WARNING)
@@ -86,6 +90,7 @@ class _Bounded:
     """Added to a protocol of uvicorn, whose attributes it looks at."""
 
     door: Doorway
+    arrival: Arrival | None = None
     transport: asyncio.Transport
     loop: asyncio.AbstractEventLoop
     connections: set[Any]
@@ -95,6 +100,8 @@ class _Bounded:
     _is_turned_away = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:
+        if self.arrival is not None:
+            self.arrival.leave()
         if not self.door.has_room(self.connections, len(self.connections)):
             self._turn_away(transport)
             return
@@ -222,16 +229,35 @@ class BoundedServer(uvicorn.Server):
             server_state=self.server_state,
             app_state=self.lifespan.state,
         )
-        tls: dict[str, Any] = {}
-        if config.ssl is not None:
-            tls = {"ssl": config.ssl, "ssl_handshake_timeout": HEAD_SECONDS}
         loop = asyncio.get_running_loop()
         self.servers = []
         for each in sockets or ():
-            server = await loop.create_server(protocol, sock=each, backlog=ACCEPTED_AT_ONCE, **tls)
+            server: Any
+            if config.ssl is None:
+                server = await loop.create_server(protocol, sock=each, backlog=ACCEPTED_AT_ONCE)
+            else:
+                server = self._tls_server(each, protocol, config.ssl)
             self.servers.append(server)
             each.listen(QUEUE)  # the loop has set it to what it takes in one turn
         self.started = True
+
+    def _tls_server(
+        self, listener: socket.socket, make_protocol: Callable[[], Any], tls: ssl.SSLContext
+    ) -> TlsServer:
+        def protocol(arrival: Arrival) -> asyncio.Protocol:
+            made = make_protocol()
+            made.arrival = arrival
+            return cast("asyncio.Protocol", made)
+
+        made: Any = self.config.http_protocol_class
+        entrance = Entrance(
+            door=made.door,
+            connections=self.server_state.connections,
+            protocol=protocol,
+            tls=tls,
+            seconds=HEAD_SECONDS,
+        )
+        return TlsServer(listener, entrance)
 
 
 def uvicorn_settings(

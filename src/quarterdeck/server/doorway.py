@@ -11,6 +11,7 @@ from __future__ import annotations
 import resource
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, Protocol, TypeGuard
 
 MOST_SILENT: Final = 256
@@ -49,18 +50,24 @@ class Doorway:
     def __init__(self, room: Room | None = None) -> None:
         self.room = room or Room()
         self._silent: dict[Waiting, None] = {}
+        self._arriving: dict[Waiting, None] = {}
         self._leaving: set[Waiting] = set()
         self._turned_away: set[Waiting] = set()
 
     def has_room(self, connections: Iterable[object], count: int) -> bool:
         """Whether one more may come in; one that can go makes way for it."""
-        if count - len(self._leaving) < self.room.connections:
+        if count + len(self._arriving) - len(self._leaving) < self.room.connections:
             return True
-        for each in connections:
+        for each in chain(self._arriving, connections):
             if is_waiting(each) and each not in self._leaving and each.can_go:
                 self._show_out(each)
                 return True
         return False
+
+    def arrives(self, connection: Waiting) -> None:
+        """Note one that is not among the connections yet, and has no request either."""
+        self._arriving[connection] = None
+        self.keeps_silent(connection)
 
     def keeps_silent(self, connection: Waiting) -> None:
         """Note a connection that has no request yet; one too many, and the oldest goes."""
@@ -80,6 +87,7 @@ class Doorway:
 
     def left(self, connection: Waiting) -> None:
         self._silent.pop(connection, None)
+        self._arriving.pop(connection, None)
         self._leaving.discard(connection)
         self._turned_away.discard(connection)
 

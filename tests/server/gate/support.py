@@ -164,6 +164,7 @@ async def open_hut(
     listening: Listening = LOOPBACK,
     now: Callable[[], float] | None = None,
     room: Room | None = None,
+    tls: dict[str, Any] | None = None,
 ) -> AsyncIterator[Hut]:
     options = GateOptions(listening=listening, limits=limits or GateLimits())
     async with opened_gate(folder, options, now=now) as (gate, owner):
@@ -174,7 +175,7 @@ async def open_hut(
             gate.listens_at(port)
             return gate.guard(make_router([*endpoints, *behind.stuck_endpoints()]))
 
-        async with serving(app, parser, listening, room=room) as served:
+        async with serving(app, parser, listening, room=room, tls=tls) as served:
             yield Hut(gate, owner, behind, served, endpoints)
 
 
