@@ -13,6 +13,7 @@ from argparse import Namespace
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -67,7 +68,9 @@ def run(arguments: list[str]) -> int:
     )
     check_certificate(options)
     with hub_logging(chosen.log_file):
-        return anyio.run(_up, options, chosen, partial(reread, place=place, began_with=config))
+        again = partial(reread, place=place, began_with=config)
+        fast = {"use_uvloop": find_spec("uvloop") is not None}
+        return anyio.run(_up, options, chosen, again, backend_options=fast)
 
 
 def check_certificate(options: HubOptions) -> None:
