@@ -5,6 +5,7 @@ import { useState } from 'preact/hooks'
 import { ansiRuns } from './ansi'
 import { CheckIcon, CopyIcon } from './icons'
 import { plural } from './format'
+import { say } from './kit'
 import { Painted } from './painted'
 
 export function CodeBlock({
@@ -32,7 +33,12 @@ export function CodeBlock({
 export function CopyButton({ text }: { text: string }): JSX.Element {
   const [isDone, setDone] = useState(false)
   const copy = async (): Promise<void> => {
-    await navigator.clipboard.writeText(text)
+    try {
+      await navigator.clipboard.writeText(text)
+    } catch {
+      say('The browser does not let this page copy; select the text and copy it.', 'bad')
+      return
+    }
     setDone(true)
     setTimeout(() => setDone(false), 1500)
   }

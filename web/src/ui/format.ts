@@ -76,11 +76,19 @@ export function baseName(path: string): string {
   )
 }
 
-/** A path as people say it: inside the folder of the session, or from home. */
+const HOME = /^\/(?:(?:home|Users)\/[^/]+|root)(?=\/|$)/
+
+/**
+ * A path as people say it: inside the folder of the session, or from home. Beside a folder, the
+ * home is that of the folder: another's must not look like one's own.
+ */
 export function shortPath(path: string, folder?: string): string {
-  if (folder !== undefined && folder !== '' && path.startsWith(`${folder}/`))
-    return path.slice(folder.length + 1)
-  return path.replace(/^\/(?:home|Users)\/[^/]+(?=\/|$)/, '~').replace(/^\/root(?=\/|$)/, '~')
+  if (folder === undefined || folder === '') return path.replace(HOME, '~')
+  if (path.startsWith(`${folder}/`)) return path.slice(folder.length + 1)
+  const home = HOME.exec(path)?.[0]
+  return home !== undefined && home === HOME.exec(folder)?.[0]
+    ? `~${path.slice(home.length)}`
+    : path
 }
 
 /** The end of a long path, for where there is little room. */

@@ -1,7 +1,7 @@
 // Small parts that every screen is made of.
 
 import { signal } from '@preact/signals'
-import type { ComponentChildren, JSX } from 'preact'
+import type { ComponentChildren, JSX, TargetedKeyboardEvent } from 'preact'
 import { useEffect, useId, useRef } from 'preact/hooks'
 import { CheckIcon, CloseIcon } from './icons'
 
@@ -81,6 +81,19 @@ export type Choice = {
 }
 
 /** One of a few: for modes, models, scopes. */
+const STEPS: Record<string, number> = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }
+
+/** Arrows go from choice to choice; choosing is another key, since it takes effect at once. */
+function moveBetween(event: TargetedKeyboardEvent<HTMLElement>): void {
+  const step = STEPS[event.key]
+  if (step === undefined) return
+  const choices = [...event.currentTarget.querySelectorAll<HTMLElement>('[role=radio]')]
+  const at = choices.findIndex((choice) => choice === document.activeElement)
+  if (at < 0) return
+  event.preventDefault()
+  choices[(at + step + choices.length) % choices.length]?.focus()
+}
+
 export function ChoiceList(props: {
   label: string
   choices: readonly Choice[]
@@ -88,7 +101,7 @@ export function ChoiceList(props: {
   onChoose: (value: string) => void
 }): JSX.Element {
   return (
-    <div class="choices" role="radiogroup" aria-label={props.label}>
+    <div class="choices" role="radiogroup" aria-label={props.label} onKeyDown={moveBetween}>
       {props.choices.map((choice) => (
         <button
           key={choice.value}
@@ -140,7 +153,7 @@ export function Segmented(props: {
   onChoose: (value: string) => void
 }): JSX.Element {
   return (
-    <div class="segmented" role="radiogroup" aria-label={props.label}>
+    <div class="segmented" role="radiogroup" aria-label={props.label} onKeyDown={moveBetween}>
       {props.choices.map((choice) => (
         <button
           key={choice.value}

@@ -154,6 +154,15 @@ test('times and paths are short', () => {
   const home = ['', 'home', 'ana'].join('/')
   assert.equal(shortPath(`${home}/src/a.py`, `${home}/src`), 'a.py')
   assert.equal(shortPath(`${home}/src`), '~/src')
+  assert.equal(shortPath(`${home}/.profile`, `${home}/src`), '~/.profile')
+})
+
+test('the home of another does not look like your own', () => {
+  const [mine, other] = ['ana', 'anatol'].map((name) => ['', 'home', name].join('/'))
+  const [key, root] = [`${other}/.ssh/key`, ['', 'root', 'x'].join('/')]
+  assert.equal(shortPath(key, `${mine}/src`), key)
+  assert.equal(shortPath(root, `${mine}/src`), root)
+  assert.equal(shortPath(key, '/tmp/x'), key)
 })
 
 test('what the hub says stands alone as a sentence', () => {
