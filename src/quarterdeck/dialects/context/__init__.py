@@ -132,6 +132,7 @@ from quarterdeck.dialects.context.policy import (
 from quarterdeck.dialects.context.projector import (
     ContextProjector,
 )
+from quarterdeck.dialects.context.reasons import explain_risk
 from quarterdeck.dialects.context.risk import (
     assess_risk,
     risk_of_call,
@@ -371,6 +372,7 @@ __all__ = [
     "encode_context_event",
     "events_by_prefix",
     "every_question_of",
+    "explain_risk",
     "inspect_call",
     "parse_call",
     "parse_command_line",

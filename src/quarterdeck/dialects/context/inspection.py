@@ -12,19 +12,10 @@ from typing import Any, Final
 from quarterdeck.dialects.context.approvals import parsed_call
 from quarterdeck.dialects.context.calls import ToolCall
 from quarterdeck.dialects.context.policy import ParsedCall
+from quarterdeck.dialects.context.reasons import explain_risk
 from quarterdeck.dialects.context.shapes import RiskLevel
-from quarterdeck.dialects.context.toolcalls import risk_of
 from quarterdeck.dialects.context.tools import describe_tool_call
 
-_REASONS: Final[Mapping[RiskLevel, str]] = {
-    "low": "it only looks",
-    "medium": "it changes files, installs, talks to the network, or its effect is not known",
-    "high": (
-        "it deletes, ends programs, changes rights, becomes another user, rewrites history, or"
-        " writes where the system or the account is configured"
-    ),
-    "critical": "it deletes everything, writes to a device, or runs what it has just downloaded",
-}
 _UNREADABLE: Final = "its input does not say what it does, so it cannot be inspected"
 
 
@@ -53,7 +44,7 @@ def inspect_call(said: Sequence[Mapping[str, Any]]) -> InspectedCall:
         told = {key: value for key, value in payload.items() if value not in (None, [], {})}
         call.merge({**told, "status": None}, payload, 0)
     parsed = parsed_call(call)
-    risk: RiskLevel = risk_of(call)
+    risk, reason = explain_risk(call.name, call.decisive_input, call.kind)
     return InspectedCall(
         tool_call_id=call.id,
         name=call.name,
@@ -63,5 +54,5 @@ def inspect_call(said: Sequence[Mapping[str, Any]]) -> InspectedCall:
         parsed=parsed,
         command=call.command,
         risk=risk,
-        risk_reason=_UNREADABLE if parsed == ParsedCall() else _REASONS[risk],
+        risk_reason=_UNREADABLE if parsed == ParsedCall() else reason,
     )

@@ -9,14 +9,16 @@
 
 A line is as dangerous as the worst of its commands. Programs are looked for behind `sudo`, `env`,
 `xargs`, `sh -c` and the like. What cannot be read is never low.
+
+Every decision is a `Rule`, so that the same one gives the level and, in `reasons`, the words.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from quarterdeck.dialects.context.plain import SimpleCommand
 from quarterdeck.dialects.context.shapes import RiskLevel
@@ -27,7 +29,49 @@ from quarterdeck.dialects.context.wrappers import is_shell, programs_of
 _Programs: TypeAlias = Sequence[tuple[str, Sequence[str]]]
 
 
-def _names(text: str) -> frozenset[str]:
+class Rule(NamedTuple):
+    """Why something has its level."""
+
+    rank: int
+    """The place of the level in `LEVELS`."""
+    words: str
+    """`{}` is where that goes which it is about."""
+
+
+Finding: TypeAlias = tuple[Rule, str, Sequence[str]]
+"""A rule, the program that it is about, and those words that it was found in."""
+LEVELS: Final[tuple[RiskLevel, ...]] = ("low", "medium", "high", "critical")
+_LOW, _MEDIUM, _HIGH, _CRITICAL = range(len(LEVELS))
+
+LOOKS: Final = Rule(_LOW, "reads only")
+UNKNOWN: Final = Rule(_MEDIUM, "its effect is not known: {}")
+UNTOLD: Final = Rule(_MEDIUM, "its command is not told")
+UNREADABLE: Final = Rule(_MEDIUM, "not all of its command can be read")
+DYNAMIC: Final = Rule(_MEDIUM, "what it runs is only known when it runs: {}")
+ASSIGNS: Final = Rule(_MEDIUM, "sets variables: {}")
+READS_SECRET: Final = Rule(_MEDIUM, "reads what may be secret: {}")
+WRITES: Final = Rule(_MEDIUM, "writes to {}")
+CHANGES: Final = Rule(_MEDIUM, "changes {}")
+OPTION_ACTS: Final = Rule(_MEDIUM, "may write files or run programs: {}")
+GIT_CHANGES: Final = Rule(_MEDIUM, "changes the repository: {}")
+GIT_CONFIGURED: Final = Rule(_MEDIUM, "may write files or run programs with git's {}")
+DANGEROUS: Final = Rule(_HIGH, "changes the system: {}")
+DELETES: Final = Rule(_HIGH, "deletes {}")
+DELETES_ALL_IN: Final = Rule(_HIGH, "rm -r deletes {} and everything in it")
+DELETES_FOUND: Final = Rule(_HIGH, "deletes what find finds")
+GUARDS: Final = Rule(_HIGH, "writes where the system or the account is configured: {}")
+GIT_DISCARDS: Final = Rule(_HIGH, "discards work or rewrites history: {}")
+RUNS_GIVEN: Final = Rule(_HIGH, "runs what another command gives it: {}")
+RUNS_DOWNLOADED: Final = Rule(_CRITICAL, "runs what {} downloads")
+DELETES_EVERYTHING: Final = Rule(_CRITICAL, "rm -r deletes everything: {}")
+WRITES_DEVICE: Final = Rule(_CRITICAL, "writes to a device: {}")
+ON_DEVICE: Final = Rule(_CRITICAL, "works on a device: {}")
+FORMATS: Final = Rule(_CRITICAL, "formats a disk: {}")
+FORCES_MAIN: Final = Rule(_CRITICAL, "force-pushes the main branch: {}")
+STARTS_ITSELF: Final = Rule(_CRITICAL, "starts itself without end")
+
+
+def names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
@@ -35,10 +79,8 @@ def _names(text: str) -> frozenset[str]:
 _FORK_BOMB: Final = re.compile(
     r"(?<!\w)([\w:.]{1,64})\s{0,9}\(\s{0,9}\)\s{0,9}\{[^}]{0,200}?(?<!\w)\1\s{0,9}(\|\s{0,9}\1\s{0,9})?&"
 )
-LEVELS: Final[tuple[RiskLevel, ...]] = ("low", "medium", "high", "critical")
-_RANKS: Final[Mapping[RiskLevel, int]] = {level: rank for rank, level in enumerate(LEVELS)}
 
-_READERS: Final = _names(
+_READERS: Final = names(
     """[ [[ : ack ag basename cat cd cmp column comm cut diff dirname df du echo export false fd
     file find fmt fold for grep egrep fgrep head id jq less ls md5sum more nl od popd
     printenv printf pushd pwd read readlink realpath return rg sed seq set sha256sum sleep sort stat
@@ -51,19 +93,27 @@ _WRITING_OPTIONS: Final = re.compile(
 )
 _WRITERS: Final = frozenset({"sed", "yq", "sort", "find", "fd", "rg", "date", "tree"})
 """Readers that write, or run something, with one of these options."""
-_DANGEROUS: Final = _names(
+# `-o` joins two tests of find, `-i` and `-s` ignore case or size elsewhere.
+_HARMLESS_OPTIONS: Final = {
+    "find": frozenset({"-o", "-iname", "-ipath", "-size"}),
+    "rg": frozenset({"-i", "-o", "-s"}),
+    "fd": frozenset({"-i"}),
+}
+_DANGEROUS: Final = names(
     """chgrp chmod chown crontab dd diskutil doas fdisk halt iptables kill killall launchctl mkfs
     mount parted passwd pkill poweroff reboot rm rmdir service shred shutdown srm su sudo systemctl
     truncate umount unlink useradd userdel usermod visudo wipefs"""
 )
+_DELETERS: Final = frozenset({"rm", "rmdir", "shred", "srm", "unlink"})
+_RECURSIVE: Final = re.compile(r"-\w*[rR]\w*|--recursive")
 _DOWNLOADERS: Final = frozenset({"aria2c", "curl", "fetch", "http", "https", "nc", "wget"})
 _INTERPRETERS: Final = re.compile(r"(python|perl|ruby|node|php)[\d.]*")
-_GIT_READERS: Final = _names(
+_GIT_READERS: Final = names(
     """blame cat-file describe diff grep help log ls-files ls-remote ls-tree merge-base name-rev
     rev-list rev-parse shortlog show show-ref status version whatchanged"""
 )
 _GIT_LISTS: Final = frozenset({"branch", "tag", "remote", "worktree", "config", "stash", "reflog"})
-_GIT_HIGH: Final = {
+GIT_HIGH: Final = {
     name: re.compile(pattern)
     for name, pattern in (
         ("push", r"-f|--force.*|--delete|-d|--mirror|--prune|\+.*|:.+"),
@@ -83,19 +133,21 @@ _GIT_HIGH: Final = {
         ("remote", r"remove|rm"),
     )
 }
-_MAIN: Final = frozenset({"main", "master", "trunk", "+main", "+master"})
-_EVERYTHING: Final = re.compile(r"(/|~|\$HOME|\$\{HOME\}|/root|/home|/Users|\.|\.\.|\*)/?\*?/?")
-_GUARDED: Final = re.compile(
+GIT_ACTING: Final = ("--output", "-O")
+"""Options with which a reader of git's writes a file or opens a pager."""
+MAIN: Final = frozenset({"main", "master", "trunk", "+main", "+master"})
+EVERYTHING: Final = re.compile(r"(/|~|\$HOME|\$\{HOME\}|/root|/home|/Users|\.|\.\.|\*)/?\*?/?")
+GUARDED: Final = re.compile(
     r"(/etc|/usr|/bin|/sbin|/lib|/boot|/dev|/sys|/proc|/System|/Library)(/|$)"
     r"|(^|/)\.(ssh|gnupg|aws|kube|docker)(/|$)|(^|/)\.git/(hooks|config)"
     r"|(^|/)\.(bashrc|bash_profile|zshrc|zshenv|profile|npmrc|netrc|pypirc)$|authorized_keys"
 )
-_SECRET: Final = re.compile(
+SECRET: Final = re.compile(
     r"(^|/)\.(ssh|gnupg|aws|kube)/|(^|/)\.(env|netrc|npmrc|pypirc)(\.[\w-]+)?$|(^|/)id_(rsa|ed25519)"
     r"|/etc/shadow",
     re.MULTILINE,
 )
-_DEVICE: Final = re.compile(r"/dev/(sd|hd|nvme|vd|xvd|disk|mmcblk|mem)")
+DEVICE: Final = re.compile(r"/dev/(sd|hd|nvme|vd|xvd|disk|mmcblk|mem)")
 _HARMLESS_TOOLS: Final = frozenset(
     {"Glob", "Grep", "List", "Task", "TodoWrite", "TodoRead", "WebSearch", "WebFetch", "Think"}
     | {"ExitPlanMode", "AskUserQuestion"}
@@ -118,16 +170,29 @@ def risk_of_call(name: str, given: Any = None, kind: str | None = None) -> RiskL
     command = command_of(given)
     if canonical == "Bash" or kind == "execute" or (canonical is None and command is not None):
         return "medium" if command is None else risk_of_command(command)
+    return LEVELS[_rule_of_tool(canonical, kind, given).rank]
+
+
+def findings_of_call(name: str, given: Any = None, kind: str | None = None) -> Sequence[Finding]:
+    """Return what there is to say about a call; the worst of it decides on its risk."""
+    canonical = canonical_name(name)
+    command = command_of(given)
+    if canonical == "Bash" or kind == "execute" or (canonical is None and command is not None):
+        return [(UNTOLD, "", ())] if command is None else _findings(command)
+    path = text_of(given, PATH_KEYS)
+    return [(_rule_of_tool(canonical, kind, given), name, (path,) if path else ())]
+
+
+def _rule_of_tool(canonical: str | None, kind: str | None, given: Any) -> Rule:
     if canonical == "Delete" or kind == "delete":
-        return "high"
-    path = text_of(given, PATH_KEYS) or ""
+        return DELETES
     if canonical in _CHANGING_TOOLS or kind in ("edit", "move"):
-        return "high" if _GUARDED.search(path) else "medium"
+        return GUARDS if GUARDED.search(text_of(given, PATH_KEYS) or "") else CHANGES
     if canonical == "Read" or kind == "read":
-        return "medium" if _SECRET.search(path) else "low"
+        return READS_SECRET if SECRET.search(text_of(given, PATH_KEYS) or "") else LOOKS
     if canonical in _HARMLESS_TOOLS or kind in ("search", "fetch", "think", "switch_mode"):
-        return "low"
-    return "medium"
+        return LOOKS
+    return UNKNOWN
 
 
 def risk_of_command(line: str) -> RiskLevel:
@@ -141,28 +206,40 @@ def _remembered(line: str) -> RiskLevel:
 
 
 def _risk_of_line(line: str) -> RiskLevel:
+    return LEVELS[max([rule.rank for rule, _, _ in _findings(line)])]
+
+
+def _findings(line: str) -> list[Finding]:
+    """Judge a line, command by command; there is always something to say."""
     parsed = parse_command_line(line)
+    found: list[Finding] = []
     runs = [(command, programs_of(command)) for command in parsed.commands]
-    levels = [_risk_of_simple(command, programs) for command, programs in runs]
-    levels += _risks_of_the_whole(runs)
+    for command, programs in runs:
+        for program, arguments in programs:
+            found.append((_rule_of_program(program, arguments), program, arguments))
+        if command.writes:
+            found.append((_rule_of_writes(command.writes), "", command.writes))
+        if command.is_dynamic:
+            found.append((DYNAMIC, "", command.words))
+        if command.assignments:
+            found.append((ASSIGNS, "", command.assignments))
+    found += _findings_of_the_whole(runs)
     if not parsed.is_complete or not parsed.commands:
-        levels.append("medium")
+        found.append((UNREADABLE, "", ()))
     if len(line) <= REMEMBERED and _FORK_BOMB.search(line):
-        levels.append("critical")
-    return worst(levels)
+        found.append((STARTS_ITSELF, "", ()))
+    return found or [(LOOKS, "", ())]
 
 
-def worst(levels: Iterable[RiskLevel]) -> RiskLevel:
-    return max(levels, key=_RANKS.__getitem__, default="low")
-
-
-def _risks_of_the_whole(runs: Sequence[tuple[SimpleCommand, _Programs]]) -> list[RiskLevel]:
+def _findings_of_the_whole(runs: Sequence[tuple[SimpleCommand, _Programs]]) -> list[Finding]:
     """Find shells that run what another command of the line gives them."""
     fed = [run for command, run in runs if command.is_piped or _runs_text(command)]
-    if not any(_interprets(program) for run in fed for program, _ in run):
+    shells = [program for run in fed for program, _ in run if _interprets(program)]
+    if not shells:
         return []
-    programs = {program for _, run in runs for program, _ in run}
-    return ["high" if _DOWNLOADERS.isdisjoint(programs) else "critical"]
+    programs = [program for _, run in runs for program, _ in run]
+    downloaders = [program for program in programs if program in _DOWNLOADERS]
+    return [(RUNS_DOWNLOADED, "", downloaders) if downloaders else (RUNS_GIVEN, "", shells)]
 
 
 def _runs_text(command: SimpleCommand) -> bool:
@@ -173,69 +250,62 @@ def _interprets(program: str) -> bool:
     return is_shell(program) or program in ("eval", ".") or bool(_INTERPRETERS.fullmatch(program))
 
 
-def _risk_of_simple(command: SimpleCommand, programs: _Programs) -> RiskLevel:
-    levels = [_risk_of_program(program, arguments) for program, arguments in programs]
-    if command.writes:
-        levels.append(_risk_of_writes(command.writes))
-    if command.is_dynamic or command.assignments:
-        levels.append("medium")
-    return levels[0] if len(levels) == 1 else worst(levels)
+def _rule_of_writes(paths: Sequence[str]) -> Rule:
+    if any(DEVICE.match(path) for path in paths):
+        return WRITES_DEVICE
+    if any(GUARDED.search(path) for path in paths):
+        return GUARDS
+    return WRITES
 
 
-def _risk_of_writes(paths: Sequence[str]) -> RiskLevel:
-    if any(_DEVICE.match(path) for path in paths):
-        return "critical"
-    if any(_GUARDED.search(path) for path in paths):
-        return "high"
-    return "medium"
-
-
-def _risk_of_program(program: str, arguments: Sequence[str]) -> RiskLevel:
+def _rule_of_program(program: str, arguments: Sequence[str]) -> Rule:
     if program == "git":
-        return _risk_of_git(arguments)
+        return _rule_of_git(arguments)
     if program in _DANGEROUS or program.startswith("mkfs"):
-        return _risk_of_dangerous(program, arguments)
+        return _rule_of_dangerous(program, arguments)
     if program in _READERS:
-        level = _risk_of_reader(program, arguments)
-        has_secret = level == "low" and _SECRET.search("\n".join(arguments)) is not None
-        return "medium" if has_secret else level
-    return "medium"
+        rule = _rule_of_reader(program, arguments)
+        has_secret = rule is LOOKS and SECRET.search("\n".join(arguments)) is not None
+        return READS_SECRET if has_secret else rule
+    return UNKNOWN
 
 
-def _risk_of_reader(program: str, arguments: Sequence[str]) -> RiskLevel:
+def _rule_of_reader(program: str, arguments: Sequence[str]) -> Rule:
     if program not in _WRITERS:
-        return "low"
+        return LOOKS
+    if program == "find" and "-delete" in arguments:
+        return DELETES_FOUND
+    return OPTION_ACTS if acting_options(program, arguments) else LOOKS
+
+
+def acting_options(program: str, arguments: Sequence[str]) -> list[str]:
+    """Return those options of a reader with which it writes, or runs something."""
     options = [each for each in arguments if _WRITING_OPTIONS.fullmatch(each)]
-    if program == "find" and "-delete" in options:
-        return "high"
-    # `-o` joins two tests of find, `-i` and `-s` ignore case or size elsewhere.
-    harmless = {"find": {"-o", "-iname", "-ipath", "-size"}, "rg": {"-i", "-o", "-s"}, "fd": {"-i"}}
-    return "medium" if set(options) - harmless.get(program, set()) else "low"
+    harmless = _HARMLESS_OPTIONS.get(program)
+    return [each for each in options if each not in harmless] if harmless else options
 
 
-def _risk_of_dangerous(program: str, arguments: Sequence[str]) -> RiskLevel:
-    if program.startswith("mkfs") or any(_DEVICE.search(each) for each in arguments):
-        return "critical"
-    if program == "rm":
-        is_recursive = any(re.fullmatch(r"-\w*[rR]\w*|--recursive", each) for each in arguments)
+def _rule_of_dangerous(program: str, arguments: Sequence[str]) -> Rule:
+    if program.startswith("mkfs"):
+        return FORMATS
+    if any(DEVICE.search(each) for each in arguments):
+        return ON_DEVICE
+    if program == "rm" and any(map(_RECURSIVE.fullmatch, arguments)):
         targets = [each for each in arguments if not each.startswith("-")]
-        if is_recursive and any(_EVERYTHING.fullmatch(target) for target in targets):
-            return "critical"
-    return "high"
+        return DELETES_EVERYTHING if any(map(EVERYTHING.fullmatch, targets)) else DELETES_ALL_IN
+    return DELETES if program in _DELETERS else DANGEROUS
 
 
-def _risk_of_git(arguments: Sequence[str]) -> RiskLevel:
+def _rule_of_git(arguments: Sequence[str]) -> Rule:
     options, subcommand, rest = git_parts(arguments)
-    level: RiskLevel = "medium"
-    dangers = _GIT_HIGH.get(subcommand)
+    dangers = GIT_HIGH.get(subcommand)
     if dangers is not None and any(map(dangers.fullmatch, rest)):
-        level = "high"
-        if subcommand == "push" and _is_forced(rest) and _MAIN.intersection(rest):
-            level = "critical"
-    elif subcommand in _GIT_READERS or (subcommand in _GIT_LISTS and _only_lists(rest)):
-        is_plain = not options and not any(each.startswith(("--output", "-O")) for each in rest)
-        level = "low" if is_plain else "medium"
-    return level
+        is_main = subcommand == "push" and _is_forced(rest) and MAIN.intersection(rest)
+        return FORCES_MAIN if is_main else GIT_DISCARDS
+    if subcommand in _GIT_READERS or (subcommand in _GIT_LISTS and _only_lists(rest)):
+        is_plain = not options and not any(each.startswith(GIT_ACTING) for each in rest)
+        return LOOKS if is_plain else GIT_CONFIGURED
+    return GIT_CHANGES
 
 
 def git_parts(arguments: Sequence[str]) -> tuple[list[str], str, list[str]]:
