@@ -54,6 +54,42 @@ test('a list of sessions that comes late takes back nothing that was heard since
   assert.deepEqual(seen, { one: 'prompting', two: 'active', new: 'active' })
 })
 
+test('sessions are in the order of what last happened in them, as told and as heard since', async () => {
+  const { api, asked } = slowHub()
+  const lists = new Lists(api, environment({ base: '' }).clock, signal([]))
+  const order = () => lists.sessions.value.map((each) => each.sessionId)
+  lists.refresh()
+  const list = await until('the list is asked for', () => asked.find((each) => each.path === '/api/sessions'))
+  const told = (id: string, minute: number) => ({ ...row(id, 'active'), title: id, lastAt: `2026-01-01T00:0${minute}:00Z` })
+  const agentsWord = { ...told('b', 3), updatedAt: '2030-01-01T00:00:00Z' }
+  list.answer({ sessions: [told('a', 5), agentsWord, told('c', 4), { ...row('new', 'active'), title: 'new' }] })
+  await until('it is taken in', () => lists.isLoaded.value)
+  assert.deepEqual(order(), ['a', 'c', 'b', 'new'])
+  assert.deepEqual(lists.row('a')?.lastAt, Date.parse('2026-01-01T00:05:00Z'))
+  assert.equal(lists.row('new')?.lastAt, null)
+
+  const ts = Date.parse('2026-01-01T00:06:00Z')
+  lists.onEvent({ ...sessionEvent(1, 'b', 'active'), ts })
+  assert.deepEqual(order(), ['b', 'a', 'c', 'new'])
+  assert.deepEqual([lists.row('b')?.lastAt, lists.row('b')?.title], [ts, 'b'])
+})
+
+test('a session without a title is asked for again when something happens in it', async () => {
+  const { api, asked } = slowHub()
+  const lists = new Lists(api, environment({ base: '' }).clock, signal([]))
+  const questions = () => asked.filter((each) => each.path === '/api/sessions')
+  lists.refresh()
+  ;(await until('the list is asked for', () => questions()[0])).answer({ sessions: [row('one', 'active')] })
+  await until('it is taken in', () => lists.isLoaded.value)
+  lists.onEvent(sessionEvent(1, 'one', 'prompting'))
+  const again = await until('it is asked for again', () => questions()[1])
+  const ended = sessionEvent(2, 'one', 'active')
+  lists.onEvent({ ...ended, payload: { ...ended.payload, title: null } } as LogEvent)
+  again.answer({ sessions: [{ ...row('one', 'prompting'), title: 'Mend the fence' }] })
+  await until('it has a title', () => lists.row('one')?.title === 'Mend the fence')
+  assert.equal(lists.row('one')?.status, 'active')
+})
+
 test('how notifications stand is not taken back by an earlier look', async () => {
   const { api, asked } = slowHub()
   const subscription = { options: {}, toJSON: () => ({}) }

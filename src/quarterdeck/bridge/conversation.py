@@ -196,7 +196,8 @@ class Conversation:
     async def _list(self, params: Json) -> Any:
         cwd = checks.optional_string(params, "cwd")
         cursor = checks.optional_string(params, "cursor")
-        return listed(self._at.hub.library.all(), agent=self._agent, cwd=cwd, cursor=cursor)
+        sessions = await self._at.hub.library.listed()
+        return listed(sessions, agent=self._agent, cwd=cwd, cursor=cursor)
 
     async def _close(self, params: Json) -> Any:
         session_id = checks.required_string(params, "sessionId")

@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 from quarterdeck.host import Host
 from quarterdeck.protocol import SessionSnapshotWire, SessionState
 from quarterdeck.server.handling import Answer
+from quarterdeck.server.headings import Heading, Headings
 from quarterdeck.server.refusals import not_found
 from quarterdeck.server.states import States
 from quarterdeck.storage import SessionMeta
@@ -27,7 +28,11 @@ class SessionView(Answer, frozen=True, kw_only=True):
     mcp_servers: tuple[dict[str, Any], ...] | UnsetType = UNSET
     """Without the values of secrets."""
     title: str | UnsetType | None = UNSET
+    """The agent's; the beginning of the first prompt if it gives none."""
     updated_at: str | UnsetType | None = UNSET
+    """What the agent says."""
+    last_at: str | UnsetType = UNSET
+    """When its last event was."""
     last_seq: int
 
 
@@ -38,18 +43,29 @@ class Library:
         self._host = host
         self._closed: dict[str, SessionMeta] = {}
         self._states = States(self.page)
+        self._headings = Headings(host.options.storage)
 
     async def start(self) -> None:
         """Learn which sessions were closed before."""
         metas = await self._host.options.storage.sessions()
         self._closed = {meta.session_id: meta for meta in metas if meta.lifecycle == "closed"}
 
+    async def listed(self) -> list[SessionView]:
+        """Return all sessions as `all` does, with titles and times that are up to date."""
+        await self._headings.learn((each.session_id, each.last_seq) for each in self.all())
+        return self.all()
+
+    async def shown(self, session_id: str) -> SessionView:
+        """Return a session as `get` does, with a title and a time that are up to date."""
+        await self._headings.learn([(session_id, self.get(session_id).last_seq)])
+        return self.get(session_id)
+
     def all(self) -> list[SessionView]:
         """Return all sessions, in the order of their beginning as far as it is known."""
         live = self._host.get_sessions()
         known = {session.session_id for session in live}
         closed = [meta for name, meta in self._closed.items() if name not in known]
-        return [_closed_view(meta) for meta in closed] + [self._view(each) for each in live]
+        return [self._closed_view(meta) for meta in closed] + [self._view(each) for each in live]
 
     def get(self, session_id: str) -> SessionView:
         """Return a session.
@@ -63,12 +79,13 @@ class Library:
         meta = self._closed.get(session_id)
         if meta is None:
             raise not_found(f"session {session_id!r}", "GET /api/sessions lists those there are")
-        return _closed_view(meta)
+        return self._closed_view(meta)
 
     def forget(self, session_id: str) -> None:
         """A session was deleted."""
         self._closed.pop(session_id, None)
         self._states.forget(session_id)
+        self._headings.forget(session_id)
 
     async def page(self, session_id: str, after: int, limit: int) -> list[bytes]:
         """Return stored events after a number, verbatim."""
@@ -80,6 +97,7 @@ class Library:
         return await self._states.at(session_id, seq)
 
     def _view(self, session: SessionSnapshotWire) -> SessionView:
+        heading = self._headings.get(session.session_id)
         return SessionView(
             session_id=session.session_id,
             status=session.status,
@@ -88,22 +106,29 @@ class Library:
             cwd=session.cwd,
             additional_directories=tuple(session.additional_directories),
             mcp_servers=session.mcp_servers,
-            title=session.title,
+            title=_title(session.title, heading),
             updated_at=session.updated_at,
+            last_at=heading.last_at or UNSET,
             last_seq=self._host.last_seq(session.session_id),
         )
 
+    def _closed_view(self, meta: SessionMeta) -> SessionView:
+        servers, heading = meta.mcp_servers, self._headings.get(meta.session_id)
+        return SessionView(
+            session_id=meta.session_id,
+            status="closed",
+            agent=UNSET if meta.agent_definition_id is None else meta.agent_definition_id,
+            cwd=meta.cwd,
+            additional_directories=tuple(meta.additional_directories),
+            mcp_servers=UNSET if servers is None else tuple(dict(each) for each in servers),
+            title=_title(meta.title, heading),
+            updated_at=meta.updated_at,
+            last_at=heading.last_at or UNSET,
+            last_seq=meta.last_seq,
+        )
 
-def _closed_view(meta: SessionMeta) -> SessionView:
-    servers = meta.mcp_servers
-    return SessionView(
-        session_id=meta.session_id,
-        status="closed",
-        agent=UNSET if meta.agent_definition_id is None else meta.agent_definition_id,
-        cwd=meta.cwd,
-        additional_directories=tuple(meta.additional_directories),
-        mcp_servers=UNSET if servers is None else tuple(dict(each) for each in servers),
-        title=meta.title,
-        updated_at=meta.updated_at,
-        last_seq=meta.last_seq,
-    )
+
+def _title(given: str | UnsetType | None, heading: Heading) -> str | UnsetType | None:
+    if isinstance(given, str) and given.strip():
+        return given
+    return given if heading.title is None else heading.title

@@ -15,6 +15,8 @@ type WireSession = {
   cwd: string
   title?: string | null
   updatedAt?: string | null
+  /** When its last event was, as the hub told. */
+  lastAt?: string
   lastSeq?: number
   /** When we last heard of it, in milliseconds. */
   heardAt?: number
@@ -132,7 +134,9 @@ export class Lists implements HostListener {
       return
     }
     this.put(session)
-    if (isNew) this.#refreshSessions.soon()
+    // The first prompt is its title until the agent gives one; only the hub's list has it.
+    const isUntitled = !this.#sessions.value.get(session.sessionId)?.title
+    if (isNew || isUntitled) this.#refreshSessions.soon()
   }
 
   // ---- answers ----------------------------------------------------------------------------------
@@ -147,7 +151,9 @@ export class Lists implements HostListener {
       const known = before.get(each.sessionId)
       if (!this.#heardOf.has(each.sessionId)) {
         told.set(each.sessionId, known?.heardAt === undefined ? each : { ...each, heardAt: known.heardAt })
-      } else if (known !== undefined) told.set(each.sessionId, { ...each, ...known })
+      } else if (known !== undefined) {
+        told.set(each.sessionId, { ...each, ...known, title: known.title ?? each.title ?? null })
+      }
     }
     for (const id of this.#heardOf) {
       const known = before.get(id)
@@ -204,14 +210,15 @@ export class Lists implements HostListener {
     }
     // The hub lists them in the order of their beginning.
     const newestFirst = [...this.#sessions.value.values()].reverse()
-    newestFirst.sort((one, other) => heardAt(other) - heardAt(one))
+    newestFirst.sort((one, other) => (lastAt(other) ?? 0) - (lastAt(one) ?? 0))
     const rows = newestFirst.map((each) => rowOf(each, waiting.get(each.sessionId) ?? 0))
     return rows.sort((one, other) => GROUPS.indexOf(one.group) - GROUPS.indexOf(other.group))
   }
 }
 
-function heardAt(session: WireSession): number {
-  return session.heardAt ?? (session.updatedAt ? Date.parse(session.updatedAt) || 0 : 0)
+function lastAt(session: WireSession): number | null {
+  const told = Date.parse(session.lastAt ?? session.updatedAt ?? '') || 0
+  return Math.max(session.heardAt ?? 0, told) || null
 }
 
 export function rowOf(session: WireSession, waiting: number): SessionRow {
@@ -223,7 +230,7 @@ export function rowOf(session: WireSession, waiting: number): SessionRow {
     agent: session.agent ?? session.agentDefinitionId ?? null,
     cwd: session.cwd,
     title: session.title ?? null,
-    updatedAt: session.updatedAt ?? null,
+    lastAt: lastAt(session),
     lastSeq: session.lastSeq ?? 0,
     waiting,
     additionalDirectories: session.additionalDirectories ?? [],

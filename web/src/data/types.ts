@@ -56,9 +56,10 @@ export interface SessionRow {
   /** The name of its agent. */
   agent: string | null
   cwd: string
+  /** The agent's, or the beginning of the first prompt. */
   title: string | null
-  /** ISO time. */
-  updatedAt: string | null
+  /** When something last happened in it, in milliseconds. */
+  lastAt: number | null
   lastSeq: number
   /** Permissions and questions that wait. */
   waiting: number

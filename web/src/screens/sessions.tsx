@@ -4,7 +4,7 @@ import { signal } from '@preact/signals'
 import type { JSX } from 'preact'
 import { data, type Group, type SessionRow } from '../data/index.ts'
 import { slowNow } from '../ui/clock'
-import { age, baseName, clock, pathEnd, timeOf } from '../ui/format'
+import { age, baseName, clock, pathEnd } from '../ui/format'
 import { PinIcon, PlusIcon, SearchIcon, Wheel } from '../ui/icons'
 import { Empty, Spinner } from '../ui/kit'
 import { To } from '../ui/link'
@@ -155,7 +155,6 @@ export function titleOf(row: SessionRow): string {
 }
 
 function SessionLine({ row }: { row: SessionRow }): JSX.Element {
-  const changed = timeOf(row.updatedAt)
   const isCurrent = route.value.name === 'session' && route.value.id === row.sessionId
   return (
     <li>
@@ -180,9 +179,9 @@ function SessionLine({ row }: { row: SessionRow }): JSX.Element {
         </span>
         <span class="session-end">
           <span class="aside">{SAID[row.group]}</span>
-          {changed === null ? null : (
-            <time dateTime={row.updatedAt ?? ''} title={clock(changed)}>
-              {age(changed, slowNow.value)}
+          {row.lastAt === null ? null : (
+            <time dateTime={new Date(row.lastAt).toISOString()} title={clock(row.lastAt)}>
+              {age(row.lastAt, slowNow.value)}
             </time>
           )}
           {isPinned(row.sessionId) ? <PinIcon size={16} /> : null}

@@ -109,7 +109,7 @@ class _Sessions:
         return SessionList(
             sessions=[
                 session
-                for session in self._library.all()
+                for session in await self._library.listed()
                 if all(
                     value is UNSET or getattr(session, name) == value
                     for name, value in wanted.items()
@@ -122,7 +122,7 @@ class _Sessions:
         view = self._library.get(session_id)
         # Read once before its end is looked at: that settles what a crash left open.
         await self._library.page(session_id, view.last_seq, 1)
-        view = self._library.get(session_id)
+        view = await self._library.shown(session_id)
         seq = view.last_seq if asked.query.at is UNSET else asked.query.at
         if seq > view.last_seq:
             raise invalid(f"session {session_id} has {view.last_seq} events, not {seq}")

@@ -60,6 +60,7 @@ class _TranscriptApi:
 
     async def page(self, asked: Asked) -> TranscriptPage:
         session_id, query = asked.path["id"], asked.query
+        await self._hub.library.shown(session_id)  # before the transcript: that must not grow below
         transcript = await self._transcripts.get(session_id)
         before = None if query.before is UNSET else query.before
         newest_first = transcript.older(before)
