@@ -233,7 +233,7 @@ def test_nothing_jumps_while_an_answer_streams(
     page = open_device(hub, place=f"/#/s/{session}")
     expect(page.get_by_text("is ready")).to_be_visible()
     hub.prompt(session, "go")
-    expect(page.get_by_role("heading", name="Part 1")).to_be_attached()
+    expect(page.get_by_role("heading", name="Part 1", exact=True)).to_be_attached()
     page.evaluate(
         """() => {
             window.jumps = []

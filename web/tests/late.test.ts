@@ -8,7 +8,8 @@ import { Lists } from '../src/data/lists.ts'
 import { Newest } from '../src/data/newest.ts'
 import { Push } from '../src/data/push.ts'
 import { Timeline } from '../src/data/timeline.ts'
-import type { SessionRow } from '../src/data/types.ts'
+import { withActions } from '../src/data/session.ts'
+import type { Action, Prompt, SessionRow } from '../src/data/types.ts'
 import type { LogEvent } from '../src/protocol/types.ts'
 import { environment, until } from './environment.ts'
 
@@ -144,4 +145,15 @@ test('the hub is asked to look ahead at long sessions in the first rows, once ea
   stop()
   const paths = ['a', 'b', 'c'].map((id) => `/api/sessions/${id}/transcript?limit=1`)
   assert.deepEqual(asked.map((each) => each.path), paths)
+})
+
+test('a prompt that has begun does not wait, whatever a list from before says', () => {
+  const queue = ['one', 'two'].map((key) => ({ key, state: 'queued' }) as unknown as Prompt)
+  const sending = [{ kind: 'prompt', sessionId: 's', state: 'sent', target: 'three', body: {}, at: 0 }]
+  const told = (begun: string | null) =>
+    withActions(queue, sending as unknown as Action[], 's', begun).map((each) => [each.key, each.state])
+  const waiting = ['two', 'queued']
+  assert.deepEqual(told(null), [['one', 'queued'], waiting, ['three', 'sending']])
+  assert.deepEqual(told('one'), [['one', 'running'], waiting, ['three', 'sending']])
+  assert.deepEqual(told('three'), [['one', 'queued'], waiting])
 })

@@ -10,7 +10,7 @@ import type { Api } from './api.ts'
 import type { StoredDraft } from './drafts.ts'
 import { Newest } from './newest.ts'
 import type { Clock, SessionListener, Stream } from './stream.ts'
-import { Timeline, type WireEntry } from './timeline.ts'
+import { Timeline, type WireEntry, promptKeyOf } from './timeline.ts'
 import type { Action, Entry, Outcome, Prompt, Refusal, SessionRow, SessionView } from './types.ts'
 
 export interface Surroundings {
@@ -59,6 +59,8 @@ export class OpenSession implements SessionView, SessionListener {
   #stateVersion = -1
   #isLoadingWanted = false
   readonly #newestPrompts = new Newest()
+  /** The newest prompt that the log has: it has begun, whatever a list that was made before says. */
+  readonly #begun = signal<string | null>(null)
   #cancelPrompts: () => void = () => {}
   #generation = 0
 
@@ -69,7 +71,9 @@ export class OpenSession implements SessionView, SessionListener {
     this.#onClose = onClose
     this.state = signal(initialState(sessionId))
     this.row = computed(() => around.row(sessionId))
-    this.prompts = computed(() => withActions(this.#queue.value, around.actions.value, sessionId))
+    this.prompts = computed(() =>
+      withActions(this.#queue.value, around.actions.value, sessionId, this.#begun.value),
+    )
     void this.#load()
   }
 
@@ -184,6 +188,7 @@ export class OpenSession implements SessionView, SessionListener {
       this.#held.push(event)
       this.#wakeHeld()
     }
+    if (event.type === 'user-message-chunk') this.#begun.value = promptKeyOf(event)
     if (BUSY.has(event.type)) this.#refreshPromptsSoon()
   }
 
@@ -279,20 +284,22 @@ function promptOf(wire: WirePrompt): Prompt {
 }
 
 /** The queue as it will be: what the hub has, and what is on its way there. */
-function withActions(
+export function withActions(
   queue: readonly Prompt[],
   actions: readonly Action[],
   sessionId: string,
+  begun: string | null,
 ): readonly Prompt[] {
   const ours = actions.filter((each) => each.sessionId === sessionId && each.state !== 'applied')
   const live = queue.filter((each) => each.state === 'queued' || each.state === 'running')
   const known = new Set(queue.map((each) => each.key))
   const changed = live.map((each) => {
-    const action = ours.findLast((one) => one.target === each.key)
-    return action === undefined ? each : { ...each, action }
+    const action = ours.findLast((one) => one.target === each.key) ?? null
+    return { ...each, action, state: each.key === begun ? 'running' : each.state }
   })
   const sending = ours
     .filter((each) => each.kind === 'prompt' && !known.has(each.target ?? ''))
+    .filter((each) => begun === null || each.target !== begun)
     .map((action): Prompt => {
       const body = action.body as { prompt: Prompt['prompt']; mode?: Prompt['mode'] }
       return {

@@ -24,6 +24,12 @@ const KINDS: Readonly<Record<string, MessageKind>> = {
   'user-message-chunk': 'user',
 }
 
+/** The key of the prompt that an event is a part of. */
+export function promptKeyOf(event: LogEvent): string | null {
+  const ours = event.extensions?.['quarterdeck'] as { promptKey?: unknown } | undefined
+  return typeof ours?.promptKey === 'string' ? ours.promptKey : null
+}
+
 export class Timeline {
   seq: number
   /** Another one when `state` is. */
@@ -148,7 +154,6 @@ export class Timeline {
   }
 
   #beginMessage(kind: MessageKind, messageId: string | null, event: LogEvent): void {
-    const ours = event.extensions?.['quarterdeck'] as { promptKey?: unknown } | undefined
     this.#entries.push({
       type: 'message',
       seq: event.seq,
@@ -156,7 +161,7 @@ export class Timeline {
       kind,
       messageId,
       content: [],
-      promptKey: typeof ours?.promptKey === 'string' ? ours.promptKey : null,
+      promptKey: promptKeyOf(event),
       isOpen: false,
       isClipped: false,
     })
