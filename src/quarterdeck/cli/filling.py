@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from quarterdeck.cli.keyboard import read_line
+from quarterdeck.cli.keyboard import drop_typed, read_line
 from quarterdeck.cli.screen import Screen
 from quarterdeck.cli.text import visible, wrapped
 from quarterdeck.dialects.context import (
@@ -73,6 +73,7 @@ async def _ask(screen: Screen, question: Question) -> str | None:
     for number, option in enumerate(question.options or (), 1):
         screen.line(f"  {number} {visible(option)}")
     while True:
+        drop_typed()
         screen.write(f"{hint(question)} > ", "question")
         screen.flush()
         typed = await read_line()

@@ -50,17 +50,25 @@ async def read_key() -> str | None:
     return text if len(text) == 1 else ""
 
 
+def drop_typed() -> None:
+    """Drop what was typed before a question is shown; what comes after it is its answer.
+
+    Raises:
+        OSError: if the terminal is gone.
+    """
+    try:
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+    except termios.error as error:
+        raise OSError(*error.args) from error
+
+
 async def read_line() -> str | None:
-    """Return a line that is typed; None for Ctrl-D. What was typed before is dropped.
+    """Return a line that is typed; None for Ctrl-D.
 
     Raises:
         OSError: if the terminal is gone.
     """
     descriptor = sys.stdin.fileno()
-    try:
-        termios.tcflush(descriptor, termios.TCIFLUSH)
-    except termios.error as error:
-        raise OSError(*error.args) from error
     await anyio.wait_readable(descriptor)
     typed = os.read(descriptor, 1 << 16)  # a terminal gives whole lines
     return typed.decode(errors="replace").rstrip("\r\n") if typed else None
