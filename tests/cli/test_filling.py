@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from quarterdeck.cli.filling import fill
+from quarterdeck.cli.overriding import override
 from quarterdeck.cli.screen import Screen
 
 FORM: dict[str, Any] = {
@@ -32,6 +33,7 @@ class QuickPerson(io.StringIO):
         self._keyboard = keyboard
         self._answer = answer
 
+    @override
     def flush(self) -> None:
         if self.getvalue().endswith(" > ") and self._answer:
             os.write(self._keyboard, self._answer.encode())

@@ -182,7 +182,7 @@ async def test_readers_that_do_not_read_slow_nobody_and_cost_little_memory(tmp_p
             log = len(await stored(host, session_id))
             data = bytearray()
             async with await SocketStream.from_socket(stalled.pop()) as revived:
-                while b'"prompt-finished"' not in data[-70_000:]:
+                while b"\nid: %d\n" % log not in data[-70_000:]:
                     data += await revived.receive(1 << 20)
             ids = [int(found) for found in IDS.findall(bytes(data))]
             assert ids == list(range(1, log + 1))
