@@ -216,7 +216,9 @@ class Terminal:
         return self.process.wait(SECONDS)
 
     def _read(self) -> bool:
-        assert select.select([self._keyboard], [], [], SECONDS)[0], f"nothing more came: {self.text}"
+        assert select.select([self._keyboard], [], [], SECONDS)[0], (
+            f"nothing more came: {self.text}"
+        )
         try:
             received = os.read(self._keyboard, 65536)
         except OSError:  # how Linux says that nobody holds the other end any more
