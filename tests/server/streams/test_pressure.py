@@ -24,7 +24,7 @@ from tests.server.streams.test_sse import opened, stored
 
 pytestmark = pytest.mark.anyio
 IDS = re.compile(rb"^id: (\d+)$", re.MULTILINE)
-MANY = 100_000
+MANY, FEWER = 100_000, 40_000
 
 
 @pytest.fixture
@@ -71,29 +71,29 @@ async def drained(raw: socket.socket) -> tuple[list[int], list[str]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("http", ["h11", "httptools"])
+@pytest.mark.parametrize(("http", "pieces"), [("h11", FEWER), ("httptools", MANY)])
 async def test_a_phone_that_reconnects_a_hundred_times_sees_each_event_once(
-    tmp_path: Path, http: str
+    tmp_path: Path, http: str, pieces: int
 ) -> None:
     chance = random.Random(http)
     async with Host({"storage": SqliteStorage(tmp_path / "log.db")}) as host:
-        session_id = await opened(host, tmp_path, flood(MANY))
+        session_id = await opened(host, tmp_path, flood(pieces))
         async with serving(BareHub(host), http) as port, anyio.create_task_group() as tasks:
             tasks.start_soon(host.prompt, session_id, "x")
             numbers: list[int] = []
             last_id, connections, is_over = "", 0, False
             while not is_over:
                 connections += 1
-                wanted = len(numbers) + MANY // 130 + chance.randint(0, 20)
+                wanted = len(numbers) + pieces // 160 + chance.randint(0, 20)
                 async with reading(port, events_of(session_id), last_id=last_id) as reader:
                     while len(numbers) < wanted and not is_over:
-                        said = await reader.some(chance.choice([7, 900, 60_000]))
+                        said = await reader.some(chance.choice([7, 900, 9_000]))
                         numbers += [each.data["seq"] for each in said if each.name == "message"]
                         is_over = any(each.data.get("type") == "prompt-finished" for each in said)
                     last_id = reader.parser.last_id or last_id
             assert connections >= 100
             assert numbers == list(range(1, len(numbers) + 1))
-            assert len(numbers) > MANY
+            assert len(numbers) > pieces
 
 
 @pytest.mark.slow
@@ -102,14 +102,14 @@ async def test_a_phone_on_a_websocket_that_breaks_a_hundred_times_sees_each_even
     tmp_path: Path,
 ) -> None:
     async with Host({"storage": SqliteStorage(tmp_path / "log.db")}) as host:
-        session_id = await opened(host, tmp_path, flood(MANY))
+        session_id = await opened(host, tmp_path, flood(FEWER))
         async with serving(BareHub(host)) as port, anyio.create_task_group() as tasks:
             tasks.start_soon(host.prompt, session_id, "x")
             numbers: list[int] = []
             connections, is_over = 0, False
             while not is_over:
                 connections += 1
-                wanted = len(numbers) + MANY // 130
+                wanted = len(numbers) + FEWER // 160
                 async with connect(
                     f"ws://127.0.0.1:{port}/api/envelope",
                     additional_headers={"Authorization": "Bearer view"},
@@ -126,7 +126,7 @@ async def test_a_phone_on_a_websocket_that_breaks_a_hundred_times_sees_each_even
                     client.transport.abort()  # as a phone in a tunnel does
             assert connections >= 100
             assert numbers == list(range(1, len(numbers) + 1))
-            assert len(numbers) > MANY
+            assert len(numbers) > FEWER
 
 
 @pytest.mark.slow
