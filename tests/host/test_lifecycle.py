@@ -15,13 +15,17 @@ import pytest
 from quarterdeck.errors import AcpError, StorageFailed
 from quarterdeck.host import Host, HostOptions, agents
 from quarterdeck.storage import MemoryStorage, SessionMeta, Storage, Stored
+from quarterdeck.wire import ConnectionOptions
 from tests.host.faults.kit import Seen
 from tests.host.model.puppet import Puppet, pulled
-from tests.host.model.world import Unhurried
+from tests.host.model.world import Unhurried, check_answered_once
 
 pytestmark = pytest.mark.anyio
 
 PATIENCE = 30
+RESOLVED = "permission-request-resolved"
+AT_ONCE = ConnectionOptions().max_requests
+FLOOD = AT_ONCE + 100
 
 
 class Held(Unhurried):
@@ -210,6 +214,55 @@ async def test_inv_9_a_question_is_superseded_before_a_reload_hides_it(tmp_path:
         kinds = [event.type for event in seen.events]
         assert kinds.index("permission-request-resolved") < kinds.index("session-reset")
         assert [each["status"] for each in seen.of("permission-request-resolved")] == ["superseded"]
+
+
+async def test_inv_9_what_a_turn_left_open_can_be_answered_until_the_next_turn_supersedes_it(
+    tmp_path: Path,
+) -> None:
+    async with staged(tmp_path) as stage, anyio.create_task_group() as tasks:
+        seen = await stage.create()
+        for turn in (1, 2):
+            prompt = Attempt(lambda: stage.host.prompt("s", "go"))
+            tasks.start_soon(prompt)
+            request_id = await stage.asked("session/prompt")
+            if turn == 1:
+                stage.ask()
+                stage.ask()
+            stage.puppet.answer(request_id, {"stopReason": "end_turn"})
+            while prompt.result is None:
+                await anyio.lowlevel.checkpoint()
+            if turn == 1:
+                assert seen.of("permission-request-resolved") == []
+                await stage.host.respond_permission("perm-1", {"outcome": "cancelled"})
+                stage.ask()  # of no turn: whoever asks between two does not mean the first
+                await stage.told.first("permission-updated", requestId="perm-3")
+        resolved = [(each["requestId"], each["status"]) for each in seen.of(RESOLVED)]
+        assert resolved == [("perm-1", "answered"), ("perm-2", "superseded")]
+        (_, superseded, between) = stage.puppet.answers.values()
+        assert superseded[0]["result"] == {"outcome": {"outcome": "cancelled"}}
+        assert between == []
+
+
+async def test_inv_9_a_flood_of_questions_is_refused_beyond_a_limit_and_the_rest_is_resolved_once(
+    tmp_path: Path,
+) -> None:
+    async with staged(tmp_path) as stage, anyio.create_task_group() as tasks:
+        seen = await stage.create()
+        for flood in (FLOOD, 1):
+            prompt = Attempt(lambda: stage.host.prompt("s", "go"))
+            tasks.start_soon(prompt)
+            request_id = await stage.asked("session/prompt")
+            for _ in range(flood):
+                stage.ask()
+            stage.puppet.answer(request_id, {"stopReason": "end_turn"})
+            while prompt.result is None:
+                await anyio.lowlevel.checkpoint()
+    answers = list(stage.puppet.answers.values())[:FLOOD]
+    assert [len(each) for each in answers] == [1] * FLOOD
+    is_refused = ["error" in answer for (answer,) in answers]
+    assert is_refused == [False] * AT_ONCE + [True] * (FLOOD - AT_ONCE)
+    assert len(seen.of("permission-request-created")) == AT_ONCE + 1
+    check_answered_once(seen.events, [])
 
 
 async def test_a_closed_session_can_be_loaded_again_after_its_agent_died_while_loading_it(

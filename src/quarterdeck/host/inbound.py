@@ -101,7 +101,7 @@ class Inbound:
         finally:
             # The agent withdrew its question: nobody needs to answer it any more. If instead
             # the agent itself is gone, that is told first, and takes its questions along.
-            if agent.is_connected:
+            if question.status == "pending" and agent.is_connected:
                 self._asked.supersede(lambda each: each is question)
 
     async def _read_text_file(self, _agent: Agent, session: Session, params: Any) -> Any:

@@ -70,6 +70,7 @@ class Question:
     agent: str
     puppet: Any
     wire_id: int
+    is_of_turn: bool
     status: str = "pending"
     outcome: dict[str, Any] = field(default_factory=lambda: {"outcome": "cancelled"})
     """What the agent is told once it is not pending any more."""
@@ -240,6 +241,13 @@ class Reference:
         for question in self.questions:
             if question.status == "pending" and of in (question.session, question.agent):
                 question.status = "superseded"
+
+    def begin_turn(self, session: ModelSession) -> None:
+        for question in self.questions:
+            is_left = question.session is session and question.is_of_turn
+            if question.status == "pending" and is_left:
+                question.status = "superseded"
+        session.status = "prompting"
 
     def end(self, session_id: str, status: Literal["closed", "deleted"]) -> None:
         self.tombstones[session_id] = status
