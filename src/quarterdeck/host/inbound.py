@@ -135,7 +135,8 @@ class Inbound:
 
         async def serve(agent: Agent, session: Session, params: Any) -> Any:
             terminal_id = params.get("terminalId")
-            owner = self._owners.get((agent.id, terminal_id))
+            is_named = isinstance(terminal_id, str)
+            owner = self._owners.get((agent.id, terminal_id)) if is_named else None
             if owner is None:
                 raise rpc_error(INVALID_PARAMS, f"unknown terminal {terminal_id}")
             if owner != session.id:
