@@ -22,7 +22,7 @@ from tests.host.model.world import Unhurried, check_answered_once
 
 pytestmark = pytest.mark.anyio
 
-PATIENCE = 30
+PATIENCE = 60
 RESOLVED = "permission-request-resolved"
 AT_ONCE = ConnectionOptions().max_requests
 FLOOD = AT_ONCE + 100

@@ -37,7 +37,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
 async def test_a_story_goes_as_it_went_with_the_original(
     name: str, storage: Storage, tmp_path: Path
 ) -> None:
-    with anyio.fail_after(25):
+    with anyio.fail_after(100):
         if name in EARLIER:
             await Played(story(EARLIER[name]), storage, tmp_path).play()
         played = Played(story(name), storage, tmp_path)
@@ -56,7 +56,7 @@ async def test_when_the_end_of_an_agent_fails_a_prompt_its_session_is_disconnect
     storage: Storage, tmp_path: Path
 ) -> None:
     played = Played(story("crash-restart-no-resume"), storage, tmp_path)
-    with anyio.fail_after(25):
+    with anyio.fail_after(100):
         await played.play()
     assert played.statuses[-1] == {"agent-1": "restarting", "sess-1": "disconnected"}
 
@@ -74,7 +74,7 @@ async def test_a_session_goes_on_after_an_answer_that_cannot_be_read(
     del told["calls"][3 if method == "session/prompt" else 2]
     told |= {"wire": {"lines": []}, "hostEvents": []}
     played = Played(told, MemoryStorage(), tmp_path)
-    with anyio.fail_after(25):
+    with anyio.fail_after(100):
         await played.play()
     assert list(played.outcomes[2]) == [outcome]
     assert played.statuses[2] == {"agent-1": "ready", "sess-1": "active"}
