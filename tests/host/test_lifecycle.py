@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -11,6 +12,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from typing_extensions import override
 
 from quarterdeck.errors import AcpError, StorageFailed
 from quarterdeck.host import Host, HostOptions, agents
@@ -263,6 +265,82 @@ async def test_inv_9_a_flood_of_questions_is_refused_beyond_a_limit_and_the_rest
     assert is_refused == [False] * AT_ONCE + [True] * (FLOOD - AT_ONCE)
     assert len(seen.of("permission-request-created")) == AT_ONCE + 1
     check_answered_once(seen.events, [])
+
+
+class Unread(Unhurried):
+    """A log whose readers wait until they are let go."""
+
+    def __init__(self, kept: MemoryStorage) -> None:
+        super().__init__(kept)
+        self.reached, self.let_go = anyio.Event(), anyio.Event()
+
+    @override
+    async def read(self, session_id: str, after: int, limit: int) -> list[bytes]:
+        self.reached.set()
+        await self.let_go.wait()
+        return await super().read(session_id, after, limit)
+
+
+async def left_behind(cwd: Path) -> Unread:
+    """Return the log of a host that was killed while a question waited in session "s"."""
+    log = MemoryStorage()
+    async with staged(cwd, log) as stage:
+        await stage.create()
+        stage.ask()
+        await stage.told.first("permission-updated")
+        killed = copy.deepcopy(log)
+    return Unread(killed)
+
+
+async def test_inv_9_a_name_given_away_again_begins_behind_what_its_first_owner_left_open(
+    tmp_path: Path,
+) -> None:
+    log = await left_behind(tmp_path)
+    async with staged(tmp_path, log) as stage:
+        create = Attempt(lambda: stage.host.create_session("agent-1", cwd=stage.cwd))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(create)
+            stage.puppet.answer(await stage.asked("session/new"), {"sessionId": "s"})
+            stage.puppet.update("s", {"sessionUpdate": "session_info_update", "title": "new"})
+            await log.reached.wait()
+            assert stage.host.get_sessions() == []
+            log.let_go.set()
+        seen = Seen()
+        stage.host.subscribe("s", 0, seen)
+        await seen.first("session-info-update")
+        kinds = [event.type for event in seen.events]
+        wanted = ["session-reset", "session-config-init", "session-status-change"]
+        assert kinds[-5:] == [RESOLVED, *wanted, "session-info-update"]
+        assert seen.is_dense
+        check_answered_once(seen.events, [])
+        await stage.told.first("session-updated", status="active", title="new")
+
+
+@pytest.mark.parametrize("ending", ["crash", "delete", "caller"])
+async def test_a_name_given_away_again_that_ends_before_it_began_is_never_seen(
+    ending: str, tmp_path: Path
+) -> None:
+    log = await left_behind(tmp_path)
+    async with staged(tmp_path, log) as stage:
+        create = Attempt(lambda: stage.host.create_session("agent-1", cwd=stage.cwd))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(create)
+            stage.puppet.answer(await stage.asked("session/new"), {"sessionId": "s"})
+            await log.reached.wait()
+            if ending == "crash":
+                await stage.puppet.exit(1)
+                await stage.told.first("agent-updated", status="exited")
+            elif ending == "delete":
+                await stage.host.delete_session("agent-1", "s")
+            else:
+                tasks.cancel_scope.cancel()
+            log.let_go.set()
+        wanted = {"crash": "acpjs/agent-exited", "delete": "acpjs/session-closed", "caller": None}
+        assert (create.code, create.result) == (wanted[ending], None)
+        assert stage.host.get_sessions() == []
+        assert stage.told.of("session-updated") == []
+        restored = [each.session_id for each in await stage.host.restore_sessions()]
+        assert restored == ([] if ending == "delete" else ["s"])
 
 
 async def test_a_closed_session_can_be_loaded_again_after_its_agent_died_while_loading_it(

@@ -60,8 +60,8 @@ class Scene:
     async def gate(self, number: int = 1) -> str:
         """Wait until the agent has come to a gate; return what opens it."""
         first = await self.told.first("quarterdeck/elicitation-updated")
-        before = int(first.payload["requestId"].removeprefix("elic-")) - 1
-        request_id = f"elic-{before + number}"
+        prefix, first_number, *mark = first.payload["requestId"].split("-")
+        request_id = "-".join((prefix, str(int(first_number) + number - 1), *mark))
         await self.told.first("quarterdeck/elicitation-updated", requestId=request_id)
         return request_id
 

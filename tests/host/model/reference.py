@@ -88,8 +88,6 @@ class Reference:
         self.tombstones: dict[str, str] = {}
         self.ended_logs: dict[str, str] = {}
         """The last status of those that ended when the host knew them."""
-        self.reborn: set[str] = set()
-        """Names that an agent gave away again, while nobody had restored their first owner."""
         self.questions: list[Question] = []
         self.stored_before = 0
         """Events that earlier hosts left: no question of theirs has a higher number."""
@@ -188,8 +186,7 @@ class Reference:
         session = ModelSession(session_id, agent.id, agent.definition)
         session.texts = agent.early.pop(session_id, [])
         self.known[session_id] = session
-        if self.stored.pop(session_id, None) is not None:
-            self.reborn.add(session_id)
+        self.stored.pop(session_id, None)  # its log goes on, under a new session of that name
         return None
 
     def begin(self, operation: Opening, agent: ModelAgent, session_id: str) -> ModelSession:
