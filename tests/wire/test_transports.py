@@ -358,9 +358,9 @@ async def test_a_child_that_ignores_its_input_and_sigterm_is_killed_with_its_gro
 def _is_alive(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
-    return state != "Z"
+    return state not in "ZX"
 
 
 @pytest.mark.parametrize("command", [["no-such-program-anywhere"], ["/"], []])
