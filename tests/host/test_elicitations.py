@@ -109,12 +109,14 @@ async def _prompt(host: Host, session_id: str) -> None:
 async def test_an_agent_is_told_of_the_modes_that_somebody_answers(
     modes: Any, tmp_path: Path
 ) -> None:
-    wire = Wire(tmp_path / "wire", Changes())
+    changes = Changes()
+    wire = Wire(tmp_path / "wire", changes)
     module, *arguments = scripted_agent({"name": "x", "turns": []})[3:]
     assert module == "quarterdeck.testing.agent"
     command = ["-P", str(RECORDER), str(wire.path), *arguments]
     async with wire.recording(), running(elicitation=modes) as host:
         await host.spawn_agent({"id": "x", "command": sys.executable, "args": command})
+        await changes.until(lambda: bool(wire.messages))
         capabilities = wire.messages[0]["params"]["clientCapabilities"]
     assert capabilities.get("elicitation", {}) == {mode: {} for mode in modes}
     assert ("elicitation" in capabilities) is bool(modes)
