@@ -117,11 +117,11 @@ class Attempt:
 
 
 @asynccontextmanager
-async def staged(cwd: Path, storage: Storage | None = None) -> AsyncIterator[Stage]:
+async def staged(cwd: Path, storage: Storage | None = None, **options: Any) -> AsyncIterator[Stage]:
     puppets: list[Puppet] = []
     with pytest.MonkeyPatch.context() as patch, anyio.fail_after(PATIENCE):
         patch.setattr(agents, "open_process", pulled(puppets.append))
-        async with Host(HostOptions(storage=storage)) as host:
+        async with Host(HostOptions(storage=storage, **options)) as host:
             stage = Stage(host, puppets, cwd)
             await stage.spawn()
             yield stage
@@ -265,6 +265,23 @@ async def test_inv_9_a_flood_of_questions_is_refused_beyond_a_limit_and_the_rest
     assert is_refused == [False] * AT_ONCE + [True] * (FLOOD - AT_ONCE)
     assert len(seen.of("permission-request-created")) == AT_ONCE + 1
     check_answered_once(seen.events, [])
+
+
+@pytest.mark.parametrize("operation", ["load", "resume"])
+async def test_an_agent_that_takes_too_long_gives_the_session_back(
+    operation: str, tmp_path: Path
+) -> None:
+    async with staged(tmp_path, open_timeout_ms=300) as stage, anyio.create_task_group() as tasks:
+        seen = await stage.create()
+        opening = getattr(stage.host, f"{operation}_session")
+        with pytest.raises(AcpError, match=f"session/{operation} was not answered") as caught:
+            await opening("agent-1", "s", cwd=stage.cwd)
+        assert caught.value.code == "acpjs/agent-error"
+        assert statuses(seen) == ["active", "resuming", "active"]
+        prompt = Attempt(lambda: stage.host.prompt("s", "go on"))
+        tasks.start_soon(prompt)
+        stage.puppet.answer(await stage.asked("session/prompt"), {"stopReason": "end_turn"})
+        await seen.first("prompt-finished")
 
 
 class Unread(Unhurried):
