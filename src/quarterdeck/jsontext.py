@@ -18,6 +18,7 @@ from quarterdeck.errors import JsonInvalid
 _decode = msgspec.json.Decoder().decode
 UNWRITABLE = (TypeError, ValueError, NotImplementedError, JsonInvalid)
 """What writing a value of somebody else as JSON may raise."""
+NESTED_TOO_DEEPLY = "nested too deeply"
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -46,7 +47,7 @@ def encode_json(value: Any) -> bytes:
         except UnicodeEncodeError:  # a lone surrogate: only an escape can carry it
             return _encode_slowly(msgspec.to_builtins(value))
     except RecursionError as error:
-        raise JsonInvalid("nested too deeply") from error
+        raise JsonInvalid(NESTED_TOO_DEEPLY) from error
 
 
 def _encode_slowly(plain: Any) -> bytes:
@@ -74,7 +75,7 @@ def _decode_slowly(text: bytes | str) -> Any:
             text = text.removeprefix(_BOM).decode()
         return json.loads(text, parse_constant=_null)
     except RecursionError as error:
-        raise JsonInvalid("nested too deeply") from error
+        raise JsonInvalid(NESTED_TOO_DEEPLY) from error
     except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are both of this kind
         raise JsonInvalid(str(error)) from error
 

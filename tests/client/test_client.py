@@ -162,12 +162,16 @@ async def test_a_client_knows_all_even_if_the_host_stream_has_forgotten(tmp_path
         async with connect() as first:
             session = await opened(first, tmp_path, {"stderr": "line", "times": 1500})
             await session.prompt("x")
-            seen = Seen()
-            host.subscribe(None, 0, seen)
-            while seen.events[0].type != "diagnostic" or seen.events[0].seq < 400:
-                await anyio.lowlevel.checkpoint()
-                seen = Seen()
-                host.subscribe(None, 0, seen)
+            enough, late = anyio.Event(), Seen()
+
+            def count(event: Event) -> None:
+                if event.seq >= 1500:
+                    enough.set()
+
+            host.subscribe(None, 0, count)
+            await enough.wait()
+            host.subscribe(None, 0, late)
+            assert late.events[0].seq > 400, "nothing is forgotten yet"
             await up_to_date(first)
             assert len(first.diagnostics.all()) == 200
         async with connect() as second:

@@ -30,7 +30,7 @@ from tests.testing.stories import story_scenario
 Json = dict[str, Any]
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "host"
-PATIENCE = 30.0  # seconds for what a story expects to come; what is missing then is a failure
+PATIENCE = 60.0  # seconds for what a story expects to come; what is missing then is a failure
 
 CROSS_AGENT_UPDATE = {"sessionUpdate": "plan", "entries": []}
 SCRIPTS: dict[str, Json] = {

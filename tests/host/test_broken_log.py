@@ -11,6 +11,7 @@ import pytest
 from typing_extensions import override
 
 from quarterdeck.errors import StorageFailed
+from quarterdeck.host import Host, HostOptions
 from quarterdeck.host.journal import Journal
 from quarterdeck.host.paging import next_limit
 from quarterdeck.protocol import Event, encode_event, make_session_event
@@ -125,6 +126,22 @@ async def test_the_record_of_a_commit_fails_with_what_its_storage_raised(tmp_pat
     journal = Journal(log, lambda _error: None)
     with pytest.raises(StorageFailed, match="Input/output error"):
         await journal.commit(SessionMeta(session_id="s", cwd="/"))
+
+
+class Unlisted(SqliteStorage):
+    """SQLite, but nobody can say which sessions there are."""
+
+    @override
+    async def sessions(self) -> list[SessionMeta]:
+        raise StorageFailed("the log", "it is damaged", "salvage it")
+
+
+async def test_a_host_that_cannot_begin_lets_go_of_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "log.db"
+    with pytest.raises(StorageFailed, match="salvage it"):
+        await Host(HostOptions(storage=Unlisted(log))).__aenter__()
+    async with Host(HostOptions(storage=SqliteStorage(log))) as another:
+        assert await another.restore_sessions() == []
 
 
 @pytest.mark.parametrize("kind", ["memory", "jsonl"])

@@ -16,6 +16,7 @@ from quarterdeck.host.options import (
     resolve_host_options,
 )
 from quarterdeck.machine.files import DefaultFsHandler
+from quarterdeck.protocol import to_json
 from tests.host.stories import Json, snake
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "config"
@@ -51,6 +52,16 @@ def test_an_agent_definition_is_checked_and_completed(case: Json) -> None:
     with pytest.raises(AttributeError):
         resolved.id = "other"  # type: ignore[misc]
     assert resolve_agent_definition(resolved, host_cwd=Path("/other")) == resolved
+
+
+@pytest.mark.parametrize("field", ["env", "meta"])
+def test_what_is_inside_an_agent_definition_cannot_be_changed_either(field: str) -> None:
+    given = {"A": "b"}
+    resolved = resolve_agent_definition({"id": "x", "command": "y", field: given})
+    with pytest.raises(TypeError):
+        getattr(resolved, field)["A"] = "c"
+    given["A"] = "d"
+    assert to_json(resolved)[field] == {"A": "b"}
 
 
 @pytest.mark.parametrize("case", cases("host-options"))

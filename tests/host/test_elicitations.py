@@ -14,6 +14,8 @@ import pytest
 from quarterdeck.client import Client, InProcessTransport
 from quarterdeck.errors import AcpError
 from quarterdeck.host import Host, HostEndpoint
+from quarterdeck.host.elicitations import Elicitations, is_elicitation_id
+from quarterdeck.host.emitter import Emitter
 from quarterdeck.host.options import resolve_host_options
 from quarterdeck.protocol import (
     ELICITATION_UPDATED,
@@ -107,12 +109,14 @@ async def _prompt(host: Host, session_id: str) -> None:
 async def test_an_agent_is_told_of_the_modes_that_somebody_answers(
     modes: Any, tmp_path: Path
 ) -> None:
-    wire = Wire(tmp_path / "wire", Changes())
+    changes = Changes()
+    wire = Wire(tmp_path / "wire", changes)
     module, *arguments = scripted_agent({"name": "x", "turns": []})[3:]
     assert module == "quarterdeck.testing.agent"
     command = ["-P", str(RECORDER), str(wire.path), *arguments]
     async with wire.recording(), running(elicitation=modes) as host:
         await host.spawn_agent({"id": "x", "command": sys.executable, "args": command})
+        await changes.until(lambda: bool(wire.messages))
         capabilities = wire.messages[0]["params"]["clientCapabilities"]
     assert capabilities.get("elicitation", {}) == {mode: {} for mode in modes}
     assert ("elicitation" in capabilities) is bool(modes)
@@ -251,6 +255,15 @@ async def test_a_question_for_a_request_of_ours_needs_no_session(tmp_path: Path)
             asked = await told.first(ELICITATION_UPDATED, status="pending")
             assert "sessionId" not in asked.payload
             await host.respond_elicitation(asked.payload["requestId"], ACCEPT)
+
+
+async def test_questions_without_a_session_of_two_hosts_never_have_the_same_id() -> None:
+    params = {**FORM, "requestId": 1}
+    hosts = [Elicitations(Emitter(MemoryStorage()), ("form",)) for _ in range(2)]
+    one, other = [host.open("agent-1", None, params) for host in hosts]
+    assert one.id.startswith("elic-1-")
+    assert one.id != other.id
+    assert is_elicitation_id(one.id)
 
 
 async def test_a_page_that_a_person_is_done_with_is_told_once(tmp_path: Path) -> None:

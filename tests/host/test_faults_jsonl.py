@@ -14,6 +14,7 @@ from quarterdeck.protocol import Event, decode_event
 from quarterdeck.storage import JsonlStorage
 from tests.host import test_faults, test_faults_storage
 from tests.host.faults import kit
+from tests.host.test_faults_storage import impatience as impatience
 
 pytestmark = [
     pytest.mark.anyio,

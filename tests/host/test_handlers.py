@@ -93,9 +93,10 @@ async def test_a_terminal_answers_to_no_other_session_of_the_same_agent(
 
 async def test_an_unknown_terminal_is_refused(tmp_path: Path) -> None:
     output = request("terminal/output", terminalId="made-up")
+    odd = request("terminal/kill", terminalId=["made-up"])
     async with running(terminal=DefaultTerminalHandler()) as host:
-        answer = await said(host, agent(output, SAY_LAST), tmp_path)
-    assert "-32602" in answer
+        answer = await said(host, agent(output, SAY_LAST, odd, SAY_LAST), tmp_path)
+    assert answer.count("-32602") == 2
     assert "unknown terminal made-up" in answer
 
 

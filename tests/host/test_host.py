@@ -69,7 +69,7 @@ class Seen:
 
 @asynccontextmanager
 async def running(storage: Storage | None = None, **options: Any) -> AsyncIterator[Host]:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with Host(HostOptions(storage=storage, **options)) as host:
             yield host
 

@@ -84,7 +84,7 @@ class Bench:
 async def bench() -> AsyncIterator[Bench]:
     made = Bench()
     await made.storage.open()
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(made.journal.run)
             await anyio.wait_all_tasks_blocked()

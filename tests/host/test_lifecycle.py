@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -11,17 +12,22 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from typing_extensions import override
 
 from quarterdeck.errors import AcpError, StorageFailed
 from quarterdeck.host import Host, HostOptions, agents
 from quarterdeck.storage import MemoryStorage, SessionMeta, Storage, Stored
+from quarterdeck.wire import ConnectionOptions
 from tests.host.faults.kit import Seen
 from tests.host.model.puppet import Puppet, pulled
-from tests.host.model.world import Unhurried
+from tests.host.model.world import Unhurried, check_answered_once
 
 pytestmark = pytest.mark.anyio
 
-PATIENCE = 30
+PATIENCE = 60
+RESOLVED = "permission-request-resolved"
+AT_ONCE = ConnectionOptions().max_requests
+FLOOD = AT_ONCE + 100
 
 
 class Held(Unhurried):
@@ -111,11 +117,11 @@ class Attempt:
 
 
 @asynccontextmanager
-async def staged(cwd: Path, storage: Storage | None = None) -> AsyncIterator[Stage]:
+async def staged(cwd: Path, storage: Storage | None = None, **options: Any) -> AsyncIterator[Stage]:
     puppets: list[Puppet] = []
     with pytest.MonkeyPatch.context() as patch, anyio.fail_after(PATIENCE):
         patch.setattr(agents, "open_process", pulled(puppets.append))
-        async with Host(HostOptions(storage=storage)) as host:
+        async with Host(HostOptions(storage=storage, **options)) as host:
             stage = Stage(host, puppets, cwd)
             await stage.spawn()
             yield stage
@@ -210,6 +216,148 @@ async def test_inv_9_a_question_is_superseded_before_a_reload_hides_it(tmp_path:
         kinds = [event.type for event in seen.events]
         assert kinds.index("permission-request-resolved") < kinds.index("session-reset")
         assert [each["status"] for each in seen.of("permission-request-resolved")] == ["superseded"]
+
+
+async def test_inv_9_what_a_turn_left_open_can_be_answered_until_the_next_turn_supersedes_it(
+    tmp_path: Path,
+) -> None:
+    async with staged(tmp_path) as stage, anyio.create_task_group() as tasks:
+        seen = await stage.create()
+        for turn in (1, 2):
+            prompt = Attempt(lambda: stage.host.prompt("s", "go"))
+            tasks.start_soon(prompt)
+            request_id = await stage.asked("session/prompt")
+            if turn == 1:
+                stage.ask()
+                stage.ask()
+            stage.puppet.answer(request_id, {"stopReason": "end_turn"})
+            while prompt.result is None:
+                await anyio.lowlevel.checkpoint()
+            if turn == 1:
+                assert seen.of("permission-request-resolved") == []
+                await stage.host.respond_permission("perm-1", {"outcome": "cancelled"})
+                stage.ask()  # of no turn: whoever asks between two does not mean the first
+                await stage.told.first("permission-updated", requestId="perm-3")
+        resolved = [(each["requestId"], each["status"]) for each in seen.of(RESOLVED)]
+        assert resolved == [("perm-1", "answered"), ("perm-2", "superseded")]
+        (_, superseded, between) = stage.puppet.answers.values()
+        assert superseded[0]["result"] == {"outcome": {"outcome": "cancelled"}}
+        assert between == []
+
+
+async def test_inv_9_a_flood_of_questions_is_refused_beyond_a_limit_and_the_rest_is_resolved_once(
+    tmp_path: Path,
+) -> None:
+    async with staged(tmp_path) as stage, anyio.create_task_group() as tasks:
+        seen = await stage.create()
+        for flood in (FLOOD, 1):
+            prompt = Attempt(lambda: stage.host.prompt("s", "go"))
+            tasks.start_soon(prompt)
+            request_id = await stage.asked("session/prompt")
+            for _ in range(flood):
+                stage.ask()
+            stage.puppet.answer(request_id, {"stopReason": "end_turn"})
+            while prompt.result is None:
+                await anyio.lowlevel.checkpoint()
+    answers = list(stage.puppet.answers.values())[:FLOOD]
+    assert [len(each) for each in answers] == [1] * FLOOD
+    is_refused = ["error" in answer for (answer,) in answers]
+    assert is_refused == [False] * AT_ONCE + [True] * (FLOOD - AT_ONCE)
+    assert len(seen.of("permission-request-created")) == AT_ONCE + 1
+    check_answered_once(seen.events, [])
+
+
+@pytest.mark.parametrize("operation", ["load", "resume"])
+async def test_an_agent_that_takes_too_long_gives_the_session_back(
+    operation: str, tmp_path: Path
+) -> None:
+    async with staged(tmp_path, open_timeout_ms=300) as stage, anyio.create_task_group() as tasks:
+        seen = await stage.create()
+        opening = getattr(stage.host, f"{operation}_session")
+        with pytest.raises(AcpError, match=f"session/{operation} was not answered") as caught:
+            await opening("agent-1", "s", cwd=stage.cwd)
+        assert caught.value.code == "acpjs/agent-error"
+        assert statuses(seen) == ["active", "resuming", "active"]
+        prompt = Attempt(lambda: stage.host.prompt("s", "go on"))
+        tasks.start_soon(prompt)
+        stage.puppet.answer(await stage.asked("session/prompt"), {"stopReason": "end_turn"})
+        await seen.first("prompt-finished")
+
+
+class Unread(Unhurried):
+    """A log whose readers wait until they are let go."""
+
+    def __init__(self, kept: MemoryStorage) -> None:
+        super().__init__(kept)
+        self.reached, self.let_go = anyio.Event(), anyio.Event()
+
+    @override
+    async def read(self, session_id: str, after: int, limit: int) -> list[bytes]:
+        self.reached.set()
+        await self.let_go.wait()
+        return await super().read(session_id, after, limit)
+
+
+async def left_behind(cwd: Path) -> Unread:
+    """Return the log of a host that was killed while a question waited in session "s"."""
+    log = MemoryStorage()
+    async with staged(cwd, log) as stage:
+        await stage.create()
+        stage.ask()
+        await stage.told.first("permission-updated")
+        killed = copy.deepcopy(log)
+    return Unread(killed)
+
+
+async def test_inv_9_a_name_given_away_again_begins_behind_what_its_first_owner_left_open(
+    tmp_path: Path,
+) -> None:
+    log = await left_behind(tmp_path)
+    async with staged(tmp_path, log) as stage:
+        create = Attempt(lambda: stage.host.create_session("agent-1", cwd=stage.cwd))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(create)
+            stage.puppet.answer(await stage.asked("session/new"), {"sessionId": "s"})
+            stage.puppet.update("s", {"sessionUpdate": "session_info_update", "title": "new"})
+            await log.reached.wait()
+            assert stage.host.get_sessions() == []
+            log.let_go.set()
+        seen = Seen()
+        stage.host.subscribe("s", 0, seen)
+        await seen.first("session-info-update")
+        kinds = [event.type for event in seen.events]
+        wanted = ["session-reset", "session-config-init", "session-status-change"]
+        assert kinds[-5:] == [RESOLVED, *wanted, "session-info-update"]
+        assert seen.is_dense
+        check_answered_once(seen.events, [])
+        await stage.told.first("session-updated", status="active", title="new")
+
+
+@pytest.mark.parametrize("ending", ["crash", "delete", "caller"])
+async def test_a_name_given_away_again_that_ends_before_it_began_is_never_seen(
+    ending: str, tmp_path: Path
+) -> None:
+    log = await left_behind(tmp_path)
+    async with staged(tmp_path, log) as stage:
+        create = Attempt(lambda: stage.host.create_session("agent-1", cwd=stage.cwd))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(create)
+            stage.puppet.answer(await stage.asked("session/new"), {"sessionId": "s"})
+            await log.reached.wait()
+            if ending == "crash":
+                await stage.puppet.exit(1)
+                await stage.told.first("agent-updated", status="exited")
+            elif ending == "delete":
+                await stage.host.delete_session("agent-1", "s")
+            else:
+                tasks.cancel_scope.cancel()
+            log.let_go.set()
+        wanted = {"crash": "acpjs/agent-exited", "delete": "acpjs/session-closed", "caller": None}
+        assert (create.code, create.result) == (wanted[ending], None)
+        assert stage.host.get_sessions() == []
+        assert stage.told.of("session-updated") == []
+        restored = [each.session_id for each in await stage.host.restore_sessions()]
+        assert restored == ([] if ending == "delete" else ["s"])
 
 
 async def test_a_closed_session_can_be_loaded_again_after_its_agent_died_while_loading_it(

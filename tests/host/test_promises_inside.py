@@ -12,7 +12,7 @@ import pytest
 
 from quarterdeck.client import Client, InProcessTransport
 from quarterdeck.errors import AcpError
-from quarterdeck.host import Host, HostEndpoint, HostOptions, agents
+from quarterdeck.host import Host, HostEndpoint, HostOptions, agents, streams
 from quarterdeck.protocol import Event, UnknownEvent
 from quarterdeck.storage import JsonlStorage, MemoryStorage, SessionMeta, SqliteStorage, jsonl
 from tests.host.faults.kit import (
@@ -64,17 +64,20 @@ async def test_p2_what_anybody_saw_was_on_the_disk_before_and_survives_a_power_c
 
 @pytest.mark.slow
 async def test_p3_whoever_joins_at_any_number_in_any_moment_misses_and_repeats_nothing(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # A short log in short pages has as many seams as a long one.
+    monkeypatch.setattr(streams, "TAIL", 32)
+    monkeypatch.setattr(streams, "PAGE", 100)
     random, late = Random(3), list[tuple[int, Seen]]()
     async with running(SqliteStorage(tmp_path / "log.db")) as host:
-        spawned = await host.spawn_agent(definition(flooding(10_000)))
+        spawned = await host.spawn_agent(definition(flooding(1_000)))
         session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
         first = Seen()
 
         def join_now_and_then(event: Event) -> None:
             first(event)
-            if event.seq % 50 == 0:
+            if event.seq % 5 == 0:
                 late.append((random.randrange(event.seq + 100), Seen()))
                 host.subscribe(session.session_id, *late[-1])
 

@@ -23,7 +23,7 @@ from quarterdeck.machine.files import DefaultFsHandler, _Lines
 
 pytestmark = pytest.mark.anyio
 
-PATIENCE = 10
+PATIENCE = 60
 LOCATES: dict[str, Locate] = {"openat2": locate_by_openat2, "walk": locate_by_walk}
 
 

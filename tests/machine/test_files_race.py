@@ -23,11 +23,11 @@ from quarterdeck.machine.files import DefaultFsHandler
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.anyio,
-    pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="RENAME_EXCHANGE is Linux's"),
 ]
 
-SECONDS = float(os.environ.get("QUARTERDECK_RACE_SECONDS", "0.6"))
+SECONDS = float(os.environ.get("QUARTERDECK_RACE_SECONDS", "0.3"))
+PATIENCE = 60  # for the swapper to begin
 LOCATES: dict[str, Locate] = {"openat2": locate_by_openat2, "walk": locate_by_walk}
 SWAPPER = """
 import ctypes, sys
@@ -76,8 +76,8 @@ async def test_no_read_escapes_while_folders_and_links_are_swapped(
     handler, roots = DefaultFsHandler(locate=LOCATES[locate]), [str(victim.root)]
     texts: Counter[str] = Counter()
     deadline = time.monotonic() + SECONDS
-    with anyio.fail_after(SECONDS + 10):
-        while time.monotonic() < deadline:
+    with anyio.fail_after(SECONDS + PATIENCE):
+        while time.monotonic() < deadline or len(texts) < 2:
             try:
                 texts[await handler.read_text_file("s", path, roots=roots)] += 1
             except RpcError:
@@ -94,13 +94,12 @@ async def test_no_write_escapes_while_folders_and_links_are_swapped(
     handler, roots = DefaultFsHandler(locate=LOCATES[locate]), [str(victim.root)]
     outcomes: Counter[str] = Counter()
     deadline = time.monotonic() + SECONDS
-    with anyio.fail_after(SECONDS + 10):
-        while time.monotonic() < deadline:
+    with anyio.fail_after(SECONDS + PATIENCE):
+        while time.monotonic() < deadline or not outcomes["written"]:
             try:
                 await handler.write_text_file("s", path, "inside", roots=roots)
                 outcomes["written"] += 1
             except RpcError:
                 outcomes["refused"] += 1
     print(locate, dict(outcomes))  # noqa: T201 - `pytest -s` shows how hard it was tried
-    assert outcomes["written"] > 0
     assert victim.escapes() == []

@@ -22,7 +22,7 @@ from quarterdeck.wire import background_tasks, open_process
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="uses /proc")]
 
-PATIENCE = 15
+PATIENCE = 60
 PYTHON = (sys.executable, "-I", "-S", "-c")
 
 # An agent as awkward as can be: it ignores SIGTERM and the end of its input, and has a shell child,

@@ -18,7 +18,7 @@ from quarterdeck.machine.terminals import DefaultTerminalHandler
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="uses /proc")]
 
-PATIENCE = 15
+PATIENCE = 60
 
 
 def python(code: str, *args: str, **fields: Any) -> CreateTerminalRequest:
@@ -81,7 +81,7 @@ def is_alive(pid: int) -> bool:
 
 
 async def gone(pids: Sequence[int]) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE):
         while any(map(is_alive, pids)):  # noqa: ASYNC110 - nobody tells us
             await anyio.sleep(0.01)
 
@@ -171,10 +171,10 @@ async def test_many_small_writes_become_few_events() -> None:
 
 async def test_a_flood_costs_a_bounded_number_of_events_and_says_what_is_left_out() -> None:
     async with bench() as it:
-        code = "import os\nfor _ in range(1600): os.write(1, b'x' * 65536)"
+        code = "import os\nfor _ in range(400): os.write(1, b'x' * 65536)"
         output, _ = await it.run(python(code, output_byte_limit=1000))
     assert output["output"] == "x" * 1000
-    assert sum(map(len, it.deltas)) < 20_000_000
+    assert sum(map(len, it.deltas)) < 20_000_000 < 400 * 65536
     assert any("characters left out]" in delta for delta in it.deltas)
     assert max(map(len, it.deltas)) <= 32 * 1024
 

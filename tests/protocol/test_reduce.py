@@ -53,6 +53,7 @@ events = st.builds(
 
 
 @given(st.lists(events, max_size=6))
+@settings(max_examples=50)
 def test_no_payload_whatever_makes_reduce_or_to_json_fail(events: list[Event]) -> None:
     state = fold(events)
     assert json.loads(json.dumps(to_json(state))) == to_json(state)
@@ -69,6 +70,7 @@ def test_events_read_back_from_their_json_give_the_same_state(events: list[Event
         st.tuples(st.sampled_from(sorted({*MODELLED_UPDATES, "plan_update"})), payloads), max_size=8
     )
 )
+@settings(max_examples=50)
 def test_whatever_an_agent_sends_can_be_normalized_and_reduced(
     updates: list[tuple[str, dict[str, Any]]],
 ) -> None:

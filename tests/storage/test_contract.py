@@ -160,7 +160,7 @@ async def test_concurrent_appends_keep_the_order_of_each_caller(storage: Storage
         for first in range(1, 60, 3):
             await storage.append(run_of(session_id, first, first + 2))
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             for number in range(16):
                 tasks.start_soon(write, f"s{number}")
@@ -300,7 +300,7 @@ async def test_a_session_is_read_while_it_is_written(storage: Storage) -> None:
             await storage.append(run_of("s", first, first + 19))
 
     read: list[int] = []
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(write)
             while len(read) < 2_000:

@@ -255,7 +255,7 @@ async def test_a_page_and_the_next_commit_do_not_wait_for_each_other(log: Path) 
         with closing(sqlite3.connect(log, isolation_level=None)) as slow:
             slow.execute("BEGIN")
             slow.execute("SELECT sum(count) FROM events").fetchone()
-            with anyio.fail_after(5):
+            with anyio.fail_after(30):
                 await storage.append(run_of("s", 501, 600))
                 assert await seqs(storage, "s") == list(range(1, 601))
             assert slow.execute("SELECT sum(count) FROM events").fetchone() == (500,)

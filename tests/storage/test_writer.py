@@ -31,7 +31,7 @@ class HeldCommits:
 
     def commit(self, batches: Sequence[Batch]) -> list[LogGap | None]:
         self.has_begun.release()
-        assert self.may_end.acquire(timeout=5)
+        assert self.may_end.acquire(timeout=30)
         if self.fails:
             raise StorageFailed("log", "the disk is full", "make room")
         group = Group(lambda session_id: self._last_seqs.get(session_id, 0))
@@ -61,7 +61,7 @@ async def writer(commits: HeldCommits) -> AsyncIterator[Writer]:
 
 async def begun(commits: HeldCommits) -> None:
     """Return when the thread is inside a commit."""
-    assert await anyio.to_thread.run_sync(commits.has_begun.acquire, True, 5)
+    assert await anyio.to_thread.run_sync(commits.has_begun.acquire, True, 30)
 
 
 async def test_what_arrives_during_a_commit_is_committed_together(
@@ -188,7 +188,7 @@ async def test_housekeeping_goes_on_while_there_is_nothing_to_write(
     commits.untidy = 50
     commits.may_end.release()
     await writer.append([stored("s", 1)])
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         while commits.untidy > 0:
             await anyio.lowlevel.checkpoint()
 
@@ -246,7 +246,7 @@ class QuickCommits:
     def tidy(self) -> bool:
         if self.is_untidy:
             self.tidied.release()
-            assert self.may_tidy.acquire(timeout=5)
+            assert self.may_tidy.acquire(timeout=30)
             self.is_untidy = False
         return False
 
@@ -293,10 +293,10 @@ async def test_nothing_overtakes_what_was_handed_to_the_thread(
 async def test_the_log_is_the_threads_while_it_tidies_up(quick: QuickCommits, idle: Writer) -> None:
     quick.is_untidy = True
     assert idle.append_now([stored("s", 1)])
-    assert await anyio.to_thread.run_sync(quick.tidied.acquire, True, 5)
+    assert await anyio.to_thread.run_sync(quick.tidied.acquire, True, 30)
     assert not idle.append_now([stored("s", 2)])
     quick.may_tidy.release()
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         while not idle.append_now([stored("s", 2)]):
             await anyio.lowlevel.checkpoint()
 

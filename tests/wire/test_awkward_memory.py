@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 async def measured(scenario: str) -> Any:
-    with anyio.fail_after(25):
+    with anyio.fail_after(120):
         run = await anyio.run_process(
             [sys.executable, "-m", "tests.wire.awkward.measured", scenario],
             cwd=ROOT,

@@ -268,7 +268,8 @@ async def test_leaving_is_bounded_while_the_peer_reads_nothing() -> None:
                 tasks.start_soon(prompt)
             await anyio.wait_all_tasks_blocked()
     assert len(problems) == 20
-    assert peer.process.exit_status == -signal.SIGTERM
+    # A machine that is slow to deliver the first signal gets the second one.
+    assert peer.process.exit_status in (-signal.SIGTERM, -signal.SIGKILL)
 
 
 async def test_a_refused_start_of_noise_on_both_pipes_is_survived() -> None:

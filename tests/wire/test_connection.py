@@ -79,7 +79,7 @@ async def conversation(
     handlers: dict[str, Any] = {"on_notification": on_notification}
     if on_request is not None:
         handlers["on_request"] = on_request
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with open_connection(ours, options=chosen, **handlers) as connection:
             yield connection, Peer(theirs, reports)
 
@@ -372,7 +372,7 @@ async def test_the_answer_speaks_the_framing_of_the_first_message() -> None:
     ours, theirs = memory_pair()
     async with open_connection(ours):
         await theirs.send(b'Content-Length: 25\r\n\r\n{"id":1,"method":"nope"}\n')
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             data = await theirs.receive()
     head, _, body = data.partition(b"\r\n\r\n")
     assert head == b"Content-Length: %d" % len(body)
@@ -448,7 +448,7 @@ async def test_requests_under_way_may_be_answered_after_the_input_has_ended() ->
 
     ours, theirs = memory_pair()
     options = ConnectionOptions(grace_seconds=5)
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with open_connection(ours, on_request=on_request, options=options) as connection:
             await theirs.send(b'{"id":1,"method":"m"}')
             theirs._outgoing.writer_closed = True  # noqa: SLF001 - a half-closed pair

@@ -28,7 +28,7 @@ async def test_what_follows_an_answer_follows_it_at_once() -> None:
         open_connection(theirs, on_request=answer) as connection,
         open_connection(ours, on_notification=lambda name, _params: told.append(name)) as client,
     ):
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             for _ in range(2):
                 await client.call("x", on_answer=lambda _answer: told.append("answer"))
     assert told[:3] == ["answer", "told", "answer"]
@@ -74,6 +74,6 @@ async def test_what_is_posted_is_counted_until_the_peer_reads_it() -> None:
                     pass
 
             tasks.start_soon(read)
-            with anyio.fail_after(5):
+            with anyio.fail_after(30):
                 await connection.room()
         assert connection.unsent == 0

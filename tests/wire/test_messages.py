@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from quarterdeck.errors import RpcError
+from quarterdeck.jsontext import NESTED_TOO_DEEPLY
 from quarterdeck.wire.messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
+    NULL_ID,
     PARSE_ERROR,
     Failure,
     Malformed,
@@ -119,6 +121,23 @@ def test_deep_nesting_is_refused_not_fatal() -> None:
     message = parse(b'{"method":"m","params":' + b"[" * 200_000)
     assert isinstance(message, Malformed)
     assert message.code == PARSE_ERROR
+
+
+@pytest.mark.parametrize(
+    ("text", "request_id", "is_answer"),
+    [
+        (b'{"jsonrpc":"2.0","id":5,"method":"m","params":{"d":%b}}', b"5", False),
+        (b'{"jsonrpc":"2.0","method":"m","params":{"d":%b},"id":"five"}', b'"five"', False),
+        (b'{"jsonrpc":"2.0","result":%b,"id":5}', b"5", True),
+        (b'{"jsonrpc":"2.0","method":"m","params":{"d":%b,"id":5}}', NULL_ID, False),
+    ],
+    ids=["request", "id at the end", "answer", "notification"],
+)
+def test_whoever_waits_for_what_is_nested_too_deeply_is_told(
+    text: bytes, request_id: bytes, is_answer: bool
+) -> None:
+    message = parse(text % (b"[" * 5000 + b"]" * 5000))
+    assert message == Malformed(PARSE_ERROR, NESTED_TOO_DEEPLY, request_id, is_answer=is_answer)
 
 
 @pytest.mark.parametrize("depth", [400, 700, 990, 5000])

@@ -159,7 +159,7 @@ async def test_an_agent_of_the_official_sdk_converses_with_our_connection() -> N
     options = ConnectionOptions(answers_garbage=False, on_report=reports.append)
     command = [sys.executable, str(HERE / "awkward" / "official_agent.py")]
     with anyio.fail_after(PATIENCE):
-        async with open_process(command) as process:
+        async with open_process(command, stop_seconds=PATIENCE) as process:
             transport = Recording(process)
             async with open_connection(
                 transport, on_notification=on_notification, on_request=on_request, options=options

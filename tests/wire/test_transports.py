@@ -145,7 +145,7 @@ OPENERS: dict[str, Callable[[], AbstractAsyncContextManager[ByteTransport]]] = {
 
 @pytest.fixture(params=OPENERS)
 async def transport(request: pytest.FixtureRequest) -> AsyncIterator[ByteTransport]:
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with OPENERS[request.param]() as opened:
             yield opened
 
@@ -291,7 +291,7 @@ async def test_the_last_reader_is_missed_before_anything_is_written() -> None:
         await transport.send(b"read by nobody yet")
         assert not noticed.is_set()
         os.close(reading)
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             await noticed.wait()
     await transport.aclose()
 
@@ -345,7 +345,7 @@ async def test_a_child_that_ignores_its_input_and_sigterm_is_killed_with_its_gro
         "print('ready', flush=True)\n"
         "while True: time.sleep(1000)\n"
     )
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         command = [sys.executable, "-c", script]
         async with open_process(command, stop_seconds=0.1) as child, pumping(child) as received:
             assert await received.exactly(6) == b"ready\n"
@@ -358,9 +358,9 @@ async def test_a_child_that_ignores_its_input_and_sigterm_is_killed_with_its_gro
 def _is_alive(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
-    return state != "Z"
+    return state not in "ZX"
 
 
 @pytest.mark.parametrize("command", [["no-such-program-anywhere"], ["/"], []])

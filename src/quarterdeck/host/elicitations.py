@@ -7,6 +7,7 @@ What a person answered goes to the agent and nowhere else; events say how it was
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -29,6 +30,7 @@ from quarterdeck.wire import INVALID_PARAMS, rpc_error
 
 _ADDED = "the agent asked a person"
 _PREFIX = "elic-"
+_MARK_BYTES = 4  # of the mark that tells questions without a session of two hosts apart
 
 
 def is_elicitation_id(request_id: str) -> bool:
@@ -62,12 +64,18 @@ class Elicitation(Question):
 
 
 class Elicitations:
-    """All such questions of a host; ids are `elic-<n>` and never used twice."""
+    """All such questions of a host; ids are `elic-<n>` and never used twice.
+
+    What belongs to no session is stored nowhere, so the next host could not number on after it: its
+    ids are `elic-<n>-<mark>`, and each host has a mark of its own. An answer that comes after a
+    restart finds nothing.
+    """
 
     def __init__(self, emitter: Emitter, modes: Sequence[str]) -> None:
         self._emitter = emitter
         self._modes = modes
         self._table: Table[Elicitation] = Table("elicitation")
+        self._mark = secrets.token_hex(_MARK_BYTES)
 
     def number_after(self, number: int) -> None:
         self._table.number_after(number)
@@ -85,6 +93,8 @@ class Elicitations:
         if mode not in self._modes:
             raise rpc_error(INVALID_PARAMS, f"elicitation mode {mode!r} was not offered")
         question_id = f"{_PREFIX}{self._table.next_number()}"
+        if session is None:
+            question_id += f"-{self._mark}"
         question = Elicitation(question_id, agent_id, session, params)
         # Pending before it is told: whoever hears of it may answer at once.
         self._table.add(question)

@@ -58,7 +58,7 @@ from quarterdeck.protocol import (
 )
 from quarterdeck.wire import background_tasks
 
-STORING_SECONDS = 8.0  # that `dispose` waits for a storage that fails; agents had a second
+STORING_SECONDS = 4.0  # that `dispose` waits for a storage that fails; a hub has ten for everything
 
 McpServers = Sequence[Mapping[str, Any]]
 
@@ -97,15 +97,18 @@ class Host(Answering):
         self._disposed = anyio.Event()
 
     async def __aenter__(self) -> Self:
-        await self.options.storage.open()
-        self._asked.number_after(await self._restorer.look_around())
-        terminal: Any = self.options.terminal
-        if hasattr(terminal, "emit"):
-            terminal.emit = self._on_terminal_output
-        if hasattr(terminal, "__aenter__"):
-            await self._stack.enter_async_context(terminal)
-        self._tasks = await self._stack.enter_async_context(background_tasks())
-        self._tasks.start_soon(self._journal.run)
+        async with AsyncExitStack() as stack:
+            await self.options.storage.open()
+            stack.push_async_callback(self.options.storage.close)  # also if the rest fails
+            self._asked.number_after(await self._restorer.look_around())
+            terminal: Any = self.options.terminal
+            if hasattr(terminal, "emit"):
+                terminal.emit = self._on_terminal_output
+            if hasattr(terminal, "__aenter__"):
+                await stack.enter_async_context(terminal)
+            self._tasks = await stack.enter_async_context(background_tasks())
+            self._tasks.start_soon(self._journal.run)
+            self._stack = stack.pop_all()
         return self
 
     async def __aexit__(

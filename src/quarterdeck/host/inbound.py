@@ -101,7 +101,7 @@ class Inbound:
         finally:
             # The agent withdrew its question: nobody needs to answer it any more. If instead
             # the agent itself is gone, that is told first, and takes its questions along.
-            if agent.is_connected:
+            if question.status == "pending" and agent.is_connected:
                 self._asked.supersede(lambda each: each is question)
 
     async def _read_text_file(self, _agent: Agent, session: Session, params: Any) -> Any:
@@ -135,7 +135,8 @@ class Inbound:
 
         async def serve(agent: Agent, session: Session, params: Any) -> Any:
             terminal_id = params.get("terminalId")
-            owner = self._owners.get((agent.id, terminal_id))
+            is_named = isinstance(terminal_id, str)
+            owner = self._owners.get((agent.id, terminal_id)) if is_named else None
             if owner is None:
                 raise rpc_error(INVALID_PARAMS, f"unknown terminal {terminal_id}")
             if owner != session.id:

@@ -19,7 +19,7 @@ close. From the answer on it is seen through.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
 import anyio
@@ -40,6 +40,7 @@ from quarterdeck.host.openings import (
     Opening,
     check_can_open,
     check_directories,
+    ended_meanwhile,
     is_in_use,
     place_params,
     read_object,
@@ -49,13 +50,12 @@ from quarterdeck.host.repair import mark
 from quarterdeck.host.sessions import (
     Place,
     Session,
-    agent_exited,
     session_closed,
     unsupported,
 )
 from quarterdeck.host.table import Sessions
 from quarterdeck.host.work import InBackground, Work
-from quarterdeck.protocol import Normalized, SessionStatus
+from quarterdeck.protocol import SessionStatus
 from quarterdeck.storage import SessionMeta
 from quarterdeck.wire import Failure, Result
 
@@ -80,6 +80,8 @@ class Lifecycles:
         self._open_seconds = open_seconds
         self.stored: dict[str, SessionMeta] = {}
         """What storage had of every session when we began."""
+        self.settle_stored: Callable[[Session], Awaitable[None]]
+        """Close what an earlier host left open in a log; the restorer knows how."""
 
     async def create(self, agent: Agent, place: Place) -> Session:
         """Create a session.
@@ -88,28 +90,40 @@ class Lifecycles:
             AcpError: if the agent cannot do it or the id it chose cannot be used.
             RpcError: if the agent refuses.
         """
-        created: list[Session] = []
+        created: list[tuple[Session, dict[str, Any]]] = []
         is_wanted = True
 
         def on_answer(answer: Result | Failure) -> None:
             if not isinstance(answer, Result):
                 return
+            settings = read_object(answer.value)
             if is_wanted:
-                created.append(self._created(agent, place, read_object(answer.value)))
+                created.append((self._created(agent, place, settings), settings))
             else:
-                self._disown(agent, read_object(answer.value).get("sessionId"))
+                self._disown(agent, settings.get("sessionId"))
 
         try:
             await self._ask_for_new(agent, place, on_answer)
-            session = created[0]
+            session, settings = created[0]
+            if session.operation == "create":
+                await self._begin_again(session, agent, settings)
             self._emitter.journal.add_record(session.meta())
             await self._emitter.journal.settled()
         except BaseException:
             is_wanted = False
-            for unwanted in created:
-                self._endings.close_unheard(agent, unwanted)
+            for unwanted, _ in created:
+                self._drop(agent, unwanted)
             raise
         return session
+
+    def _drop(self, agent: Agent, session: Session) -> None:
+        """End a new session that nobody knows of; if it has ended by itself, that is that."""
+        if self._sessions.known.get(session.id) is session:
+            self._endings.close_unheard(agent, session)
+        elif self._sessions.staged.get(session.id) is session:
+            del self._sessions.staged[session.id]
+            session.void()
+            self._disown(agent, session.id)
 
     async def _ask_for_new(self, agent: Agent, place: Place, on_answer: OnAnswer) -> None:
         connection, params = agent.connection(), place_params(agent, place)
@@ -143,15 +157,34 @@ class Lifecycles:
         if session_id in self._sessions.tombstones:
             raise session_closed(f"session {session_id} is closed or deleted")
         session = self._new(session_id, agent, place)
-        self._sessions.known[session_id] = session
         if session.stream.last_seq:
             # Stored by an earlier host that nobody restored: the agent gave its name away again.
-            self._emitter.session_event(session, "session-reset", {"reason": "load"})
-        self._configure(session, agent, answer, always=True)
-        self._emitter.status(session, "active")
+            # What that log left open is closed first; what the agent says waits until then.
+            session.operation, session.replay = "create", []
+            self._sessions.staged[session_id] = session
+        else:
+            self._begin_new(session, agent, answer)
         for update in agent.early.pop(session_id, ()):
             self._sessions.on_update(agent, session_id, update)
         return session
+
+    def _begin_new(self, session: Session, agent: Agent, answer: dict[str, Any]) -> None:
+        self._sessions.publish(session)
+        self._configure(session, agent, answer, always=True)
+        self._emitter.status(session, "active")
+
+    async def _begin_again(self, session: Session, agent: Agent, answer: dict[str, Any]) -> None:
+        """Begin a session whose name has a log."""
+        generation = session.generation
+        await self.settle_stored(session)
+        if session.generation != generation:
+            raise ended_meanwhile(session, agent)
+        self._emitter.session_event(session, "session-reset", {"reason": "load"})
+        session.tool_calls.forget()
+        said, session.replay, session.operation = session.replay or [], None, None
+        self._begin_new(session, agent, answer)
+        for normalized in said:
+            self._sessions.record(session, normalized)
 
     def _new(self, session_id: str, agent: Agent, place: Place) -> Session:
         meta = self.stored.get(session_id)
@@ -216,30 +249,20 @@ class Lifecycles:
         session.tool_calls.forget()
         replay, session.replay, session.operation = session.replay or [], None, None
         session.status = "active"  # from here on updates are the session's own
-        self._publish_staged(session)
+        self._sessions.publish(session)
         self._sessions.tombstones.pop(session.id, None)
-        self._tell_history(session, replay)
+        self._sessions.record_history(session, replay)
         self._configure(session, opening.agent, answer, always=False)
         self._emitter.status(session, "active", resumed=True)
         self._emitter.journal.add_record(session.meta())
         await self._emitter.journal.settled()
-
-    def _tell_history(self, session: Session, replay: list[Normalized]) -> None:
-        """Emit what the agent replayed."""
-        for normalized in replay:
-            for event in session.tool_calls.repaired(normalized):
-                self._emitter.update(session, event)
-            if normalized.type == "session-info-update":
-                session.take_info(normalized.payload)
 
     def _ended_while_storing(self, opening: Opening) -> AcpError:
         """Return what to raise for a load that was answered and stored, but in vain."""
         session, agent = opening.session, opening.agent
         if session.status == "closed" and session.operation is None:
             self._emitter.journal.add_record(session.meta("closed"))  # the load had it stored open
-        if not agent.is_connected:
-            return agent_exited(f"agent {agent.id} exited while session {session.id} was loaded")
-        return session_closed(f"session {session.id} was ended meanwhile")
+        return ended_meanwhile(session, agent)
 
     def _repeat_info(self, session: Session) -> None:
         """Say again after a reset what we know of a session: few agents replay its title."""
@@ -262,7 +285,7 @@ class Lifecycles:
 
         def on_success(answer: dict[str, Any]) -> None:
             session.operation = None
-            self._publish_staged(session)
+            self._sessions.publish(session)
             self._configure(session, agent, answer, always=False)
             self._emitter.status(session, "active", resumed=True)
             self._emitter.journal.add_record(session.meta())
@@ -370,7 +393,3 @@ class Lifecycles:
         session.agent_id = opening.agent_before
         if opening.before is not None and opening.before != "closed":
             self._emitter.status(session, opening.before)
-
-    def _publish_staged(self, session: Session) -> None:
-        self._sessions.staged.pop(session.id, None)
-        self._sessions.known[session.id] = session

@@ -9,7 +9,13 @@ from quarterdeck.errors import AcpError
 from quarterdeck.host.agents import Agent
 from quarterdeck.host.options import config_invalid
 from quarterdeck.host.secrets import secret_values
-from quarterdeck.host.sessions import Place, Session, unsupported
+from quarterdeck.host.sessions import (
+    Place,
+    Session,
+    agent_exited,
+    session_closed,
+    unsupported,
+)
 from quarterdeck.jsontext import decode_json
 from quarterdeck.protocol import ERROR_CODES, SessionStatus
 
@@ -59,6 +65,13 @@ def check_can_open(session: Session, agent: Agent) -> None:
     is_of_same_kind = session.definition_id == agent.definition.id
     if not is_ours and session.agent_id is not None and not is_of_same_kind:
         raise config_invalid(f"session {session.id} belongs to another agent")
+
+
+def ended_meanwhile(session: Session, agent: Agent) -> AcpError:
+    """Return what to raise for an opening that its agent has answered, but in vain."""
+    if not agent.is_connected:
+        return agent_exited(f"agent {agent.id} exited while session {session.id} was opened")
+    return session_closed(f"session {session.id} was ended meanwhile")
 
 
 def is_in_use(session: Session) -> bool:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from quarterdeck.errors import AcpError
@@ -304,7 +305,7 @@ def _args(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _env(given: Mapping[str, Any]) -> dict[str, str] | None:
+def _env(given: Mapping[str, Any]) -> Mapping[str, str] | None:
     if "env" not in given:
         return None
     env = given["env"]
@@ -312,15 +313,15 @@ def _env(given: Mapping[str, Any]) -> dict[str, str] | None:
         isinstance(name, str) and isinstance(value, str) for name, value in env.items()
     ):
         raise config_invalid("agent definition env must be a string map")
-    return dict(env)
+    return MappingProxyType(dict(env))
 
 
-def _meta(given: Mapping[str, Any]) -> dict[str, Any] | None:
+def _meta(given: Mapping[str, Any]) -> Mapping[str, Any] | None:
     if "meta" not in given:
         return None
     meta = given["meta"]
     if isinstance(meta, list | tuple):  # an object too, where definitions like this one come from
-        return {str(index): value for index, value in enumerate(meta)}
+        meta = {str(index): value for index, value in enumerate(meta)}
     if not isinstance(meta, Mapping):
         raise config_invalid("agent definition meta must be an object")
-    return dict(meta)
+    return MappingProxyType(dict(meta))

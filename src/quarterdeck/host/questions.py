@@ -32,6 +32,8 @@ class Question:
         self.agent_id = agent_id
         self.session = session
         self.status: Literal["pending", "answered", "superseded"] = "pending"
+        self.is_of_turn = session is not None and session.status == "prompting"
+        """Whether it was asked in a turn, not between two."""
         self._settled = anyio.Event()
         self._answer: Any = None
 

@@ -41,6 +41,7 @@ class Restorer:
         self._emitter = emitter
         self._sessions = sessions
         self._lifecycles = lifecycles
+        lifecycles.settle_stored = self._settle_stored
         self._unsettled: set[str] = set()
 
     async def look_around(self) -> int:
@@ -124,6 +125,10 @@ class Restorer:
             payload = {"status": "disconnected"}
             self._emitter.session_event(session, "session-status-change", payload)
         await self._emitter.journal.settled()
+
+    async def _settle_stored(self, session: Session) -> None:
+        self._unsettled.add(session.id)
+        await self.settle(session)
 
     async def recover(self, agent: Agent) -> None:
         """Resume what an agent had before it was restarted."""

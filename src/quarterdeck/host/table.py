@@ -44,6 +44,11 @@ class Sessions:
         """Tell whether a session is known or on its way to be: then it has its one stream."""
         return session_id in self.known or session_id in self.staged
 
+    def publish(self, session: Session) -> None:
+        """Let a session be seen that was staged, or is new."""
+        self.staged.pop(session.id, None)
+        self.known[session.id] = session
+
     def of_agent(self, agent_id: str) -> list[Session]:
         everybody = (*self.known.values(), *self.staged.values())
         return [session for session in everybody if session.agent_id == agent_id]
@@ -108,7 +113,7 @@ class Sessions:
         if session.operation is None:
             if session.is_live and not _is_stray(agent, session):
                 self._take(session, normalized)
-        elif session.operation == "load" and session.replay is not None:
+        elif session.operation in ("create", "load") and session.replay is not None:
             session.replay.append(normalized)
         elif session.operation == "resume":
             self._complain(
@@ -140,6 +145,14 @@ class Sessions:
             session.take_info(normalized.payload)
             self._emitter.session_updated(session)
             self._emitter.journal.add_record(session.meta())
+
+    def record_history(self, session: Session, said: Sequence[Normalized]) -> None:
+        """Put what an agent said while a session was being opened into its log."""
+        for normalized in said:
+            for event in session.tool_calls.repaired(normalized):
+                self._emitter.update(session, event)
+            if normalized.type == "session-info-update":
+                session.take_info(normalized.payload)
 
     def _is_echo(self, session: Session, normalized: Normalized) -> bool:
         """Tell whether an agent repeats the prompt that we have recorded ourselves."""

@@ -6,6 +6,7 @@ or a time that it cleared, a capability that it named without having it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import UNSET, Struct, UnsetType
@@ -43,9 +44,9 @@ class AgentDefinition(_Shape, frozen=True, omit_defaults=True):
     id: str
     command: str
     args: tuple[str, ...] = ()
-    env: dict[str, str] | None = None
+    env: Mapping[str, str] | None = None
     cwd: str | None = None
-    meta: dict[str, Any] | None = None
+    meta: Mapping[str, Any] | None = None
 
 
 class SessionConfigValue(_Shape, frozen=True, kw_only=True):

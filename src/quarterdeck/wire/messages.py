@@ -27,7 +27,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from quarterdeck.errors import JsonInvalid, RpcError
-from quarterdeck.jsontext import decode_json, encode_json
+from quarterdeck.jsontext import NESTED_TOO_DEEPLY, decode_json, encode_json
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -123,10 +123,7 @@ def _parse_slowly(payload: bytes) -> Message:
         value = decode_json(payload)
     except JsonInvalid as error:
         if payload.startswith((b"{", b"[")):
-            # An answer whose head is whole still tells whose it was: nobody waits for what is lost.
-            found = owner(payload[:_HEAD])
-            request_id = found.id if found.is_answer else NULL_ID
-            return Malformed(PARSE_ERROR, error.reason, request_id, is_answer=found.is_answer)
+            return _unreadable(payload, error.reason)
         return Noise(PARSE_ERROR)
     if isinstance(value, list):
         return Malformed(INVALID_REQUEST, "batches are not supported; send one message at a time")
@@ -139,6 +136,19 @@ def _parse_slowly(payload: bytes) -> Message:
     if "id" in known:
         known["id"] = Raw(_as_spelled(bytes(known["id"]), payload))
     return _classify(_Envelope(**known))
+
+
+def _unreadable(payload: bytes, reason: str) -> Malformed:
+    """Tell whose a message was that cannot be read, so that nobody waits for what is lost.
+
+    An answer tells if its head is whole, a request only if nothing but its depth is wrong with it.
+    """
+    found = owner(payload[:_HEAD])
+    if reason == NESTED_TOO_DEEPLY and found.id == NULL_ID:
+        found = owner_by_end(payload[:_HEAD], payload[-_HEAD:]) or found
+    is_known = found.is_answer or reason == NESTED_TOO_DEEPLY
+    request_id = found.id if is_known else NULL_ID
+    return Malformed(PARSE_ERROR, reason, request_id, is_answer=found.is_answer)
 
 
 def _as_spelled(request_id: bytes, payload: bytes) -> bytes:

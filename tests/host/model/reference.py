@@ -70,6 +70,7 @@ class Question:
     agent: str
     puppet: Any
     wire_id: int
+    is_of_turn: bool
     status: str = "pending"
     outcome: dict[str, Any] = field(default_factory=lambda: {"outcome": "cancelled"})
     """What the agent is told once it is not pending any more."""
@@ -87,8 +88,6 @@ class Reference:
         self.tombstones: dict[str, str] = {}
         self.ended_logs: dict[str, str] = {}
         """The last status of those that ended when the host knew them."""
-        self.reborn: set[str] = set()
-        """Names that an agent gave away again, while nobody had restored their first owner."""
         self.questions: list[Question] = []
         self.stored_before = 0
         """Events that earlier hosts left: no question of theirs has a higher number."""
@@ -187,8 +186,7 @@ class Reference:
         session = ModelSession(session_id, agent.id, agent.definition)
         session.texts = agent.early.pop(session_id, [])
         self.known[session_id] = session
-        if self.stored.pop(session_id, None) is not None:
-            self.reborn.add(session_id)
+        self.stored.pop(session_id, None)  # its log goes on, under a new session of that name
         return None
 
     def begin(self, operation: Opening, agent: ModelAgent, session_id: str) -> ModelSession:
@@ -240,6 +238,13 @@ class Reference:
         for question in self.questions:
             if question.status == "pending" and of in (question.session, question.agent):
                 question.status = "superseded"
+
+    def begin_turn(self, session: ModelSession) -> None:
+        for question in self.questions:
+            is_left = question.session is session and question.is_of_turn
+            if question.status == "pending" and is_left:
+                question.status = "superseded"
+        session.status = "prompting"
 
     def end(self, session_id: str, status: Literal["closed", "deleted"]) -> None:
         self.tombstones[session_id] = status

@@ -103,7 +103,7 @@ class Steps:
             return
         assert outcome == []
         session = self._world.model.known[session_id]
-        session.status = "prompting"
+        self._world.model.begin_turn(session)
         session.texts.append(text)
         self._wait(session, "session/prompt", outcome)
 
@@ -250,7 +250,10 @@ class Steps:
             return
         number = model.stored_before + len(model.questions) + 1
         session = model.known[session_id]
-        model.questions.append(Question(f"perm-{number}", session, agent.id, puppet, wire_id))
+        is_of_turn = session.status == "prompting"
+        model.questions.append(
+            Question(f"perm-{number}", session, agent.id, puppet, wire_id, is_of_turn)
+        )
 
     async def answer(self) -> None:
         world = self._world

@@ -23,7 +23,7 @@ from quarterdeck.wire.connection import OnNotification
 from quarterdeck.wire.serving import OnRequest
 
 PEER = Path(__file__).with_name("peer.py")
-PATIENCE = 15  # seconds; every wait of these tests ends far earlier unless something hangs
+PATIENCE = 60  # seconds; every wait of these tests ends far earlier unless something hangs
 
 Step = Sequence[object]
 
