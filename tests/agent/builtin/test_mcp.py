@@ -12,6 +12,7 @@ import pytest
 
 from quarterdeck.agent.builtin.mcp import tool_name
 from tests.agent.builtin.desk import ALLOW, ALWAYS, REJECT, at_work, setup_for, texts_of
+from tests.agent.support import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -95,7 +96,7 @@ async def test_a_session_that_is_closed_ends_its_servers_and_all_they_started(
         pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
         assert all(map(_lives, pids))
         await desk.hand.result("session/close", sessionId=desk.session_id)
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE):
             while any(map(_lives, pids)):  # noqa: ASYNC110 - nothing tells us
                 await anyio.sleep(0.01)
 
@@ -122,7 +123,7 @@ async def test_a_server_that_cannot_start_refuses_the_session_with_a_sentence(
         assert "the MCP server 'test' could not be started" in error["message"]
         assert reason in error["message"]
         pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE):
             while any(map(_lives, pids)):  # noqa: ASYNC110 - nothing tells us
                 await anyio.sleep(0.01)
 
@@ -156,7 +157,7 @@ async def test_a_cancelled_call_is_told_to_its_server_in_the_words_of_mcp(tmp_pa
     begun, told = tmp_path / "dawdling", tmp_path / "cancelled"
     async with at_work(tmp_path, mcpServers=[server()]) as desk:
         asked = await desk.hand.ask_prompt(desk.session_id, "/tool mcp__test__dawdle {}")
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE):
             await written(begun)
             await desk.hand.notify("session/cancel", sessionId=desk.session_id)
             assert (await desk.hand.answered(asked))["result"] == {"stopReason": "cancelled"}
