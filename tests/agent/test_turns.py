@@ -411,7 +411,7 @@ async def test_an_update_from_another_thread_is_refused_with_the_right_way() -> 
 
 @pytest.mark.slow
 async def test_many_pieces_arrive_in_order_before_the_answer() -> None:
-    count = 20_000
+    count = 5_000
 
     async def chatty(_turn: Turn) -> AsyncIterator[str]:
         for number in range(count):

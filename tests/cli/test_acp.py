@@ -70,7 +70,6 @@ def test_an_agent_of_ones_own_is_served_on_stdio_and_its_sessions_kept(
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_what_was_met_is_told_on_stderr_but_not_what_the_client_sent(tmp_path: Path) -> None:
     done = run("--no-sessions", text='[]\n{"secret" \n', XDG_CONFIG_HOME=str(tmp_path))
     first, second = done.stderr.splitlines()
