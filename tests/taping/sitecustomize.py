@@ -1,6 +1,6 @@
 """Tapes what agents say: loaded by every Python process that a test starts, and by the tests.
 
-`QUARTERDECK_TAPES` names a folder; each conversation of an `AgentServer`, or of a hub with an
+`PYTHON_TAPES` names a folder; each conversation of an `AgentServer`, or of a hub with an
 editor, leaves two files in it: the bytes that came `in` and those that went `out`; when it is over,
 an `end` as well. `tapes`, beside this, reads them.
 """
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
-VARIABLE = "QUARTERDECK_TAPES"
+VARIABLE = "PYTHON_TAPES"  # so named, a hub passes it on to the agents that it starts
 # Every conversation of an agent, and of a hub that is one to editors, is opened in these.
 _MODULES = ("quarterdeck.agent.serving", "quarterdeck.bridge.serving")
 
