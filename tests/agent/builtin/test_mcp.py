@@ -10,8 +10,9 @@ from typing import Any
 import anyio
 import pytest
 
-from quarterdeck.agent.builtin.mcp import tool_name
+from quarterdeck.agent.builtin.mcp import shown_block, tool_name
 from tests.agent.builtin.desk import ALLOW, ALWAYS, REJECT, at_work, setup_for, texts_of
+from tests.agent.official import check_all
 from tests.agent.support import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -181,3 +182,34 @@ async def test_tools_whose_names_become_the_same_are_told_apart(tmp_path: Path) 
 def test_names_have_only_the_characters_that_providers_allow() -> None:
     assert tool_name("my server", "do.it/now") == "mcp__my_server__do_it_now"
     assert len(tool_name("s" * 50, "t" * 50)) == 64
+
+
+BLOCKS: list[tuple[Any, Any]] = [
+    ({"type": "text", "text": "a", "annotations": 5}, {"type": "text", "text": "a"}),
+    (
+        {"type": "image", "data": "eA==", "mimeType": "image/png", "annotations": {"audience": 1}},
+        {"type": "image", "data": "eA==", "mimeType": "image/png"},
+    ),
+    (
+        {"type": "resource_link", "uri": "a:b", "name": "b", "size": "large", "icons": []},
+        {"type": "resource_link", "uri": "a:b", "name": "b"},
+    ),
+    (
+        {"type": "resource", "resource": {"uri": "a:b", "text": "c", "mimeType": 5}},
+        {"type": "resource", "resource": {"uri": "a:b", "text": "c"}},
+    ),
+    ({"type": "resource", "resource": {"uri": "a:b"}}, None),
+    ({"type": "text"}, None),
+    ({"type": "hologram"}, None),
+    ("text", None),
+]
+
+
+@pytest.mark.parametrize(("block", "shown"), BLOCKS)
+def test_what_a_server_gets_wrong_is_not_passed_on(block: Any, shown: Any) -> None:
+    assert shown_block(block) == shown
+    if shown is not None:
+        content = [{"type": "content", "content": shown}]
+        update = {"sessionUpdate": "tool_call_update", "toolCallId": "t", "content": content}
+        params = {"sessionId": "s", "update": update}
+        check_all([{"jsonrpc": "2.0", "method": "session/update", "params": params}], {})
