@@ -89,6 +89,8 @@ async def test_what_the_user_said_is_valid_acp_when_it_is_replayed(store: Sessio
         {"type": "image", "data": "aGk="},
         {"type": "audio", "data": "aGk=", "mimeType": "audio/mp3"},
         {"type": "resource", "resource": {"uri": "file:///c", "blob": "aGk="}},
+        {"type": "text", "text": "hm", "_meta": {"a": 1}, "_more": 2},
+        {"type": "text", "text": "hm", "_meta": 1, "annotations": "loud"},
     ]
     async with conversing(Seeing(), store=store) as client:
         session_id = await client.open_session()
@@ -98,7 +100,8 @@ async def test_what_the_user_said_is_valid_acp_when_it_is_replayed(store: Sessio
     assert said[0] == blocks[0]
     assert said[1] == {**blocks[1], "name": "b.py"}
     assert said[2] == {**blocks[2], "mimeType": "image/png"}
-    assert said[3:] == blocks[3:]
+    assert said[3:6] == blocks[3:6]
+    assert said[6] == {"type": "text", "text": "hm"}
 
 
 async def test_a_resumed_session_is_not_replayed_and_goes_on(store: SessionStore) -> None:
