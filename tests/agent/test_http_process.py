@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 STORY = Path(__file__).parent / "programs" / "story.py"
-PATIENCE = 25
+PATIENCE = 60
 
 
 @contextmanager
