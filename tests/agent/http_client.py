@@ -66,10 +66,10 @@ class Stream:
                 if (event := self._read(block.decode())) is not None:
                     return event
 
-    async def comment(self, wanted: str) -> None:
-        """Wait for a comment where no event is to come before it."""
+    async def comment(self, wanted: str, count: int = 1) -> None:
+        """Wait for so many of a comment where no event is to come before them."""
         with anyio.fail_after(PATIENCE):
-            while wanted not in self.comments:
+            while self.comments.count(wanted) < count:
                 self._rest += await self._chunk()
                 while b"\n\n" in self._rest:
                     block, _, self._rest = self._rest.partition(b"\n\n")

@@ -13,7 +13,7 @@ from quarterdeck.agent import AgentServer, SessionStore
 from quarterdeck.wire import ConnectionOptions, MemoryTransport, background_tasks, memory_pair
 
 Json = dict[str, Any]
-PATIENCE = 10  # seconds; every wait of these tests ends far earlier unless something hangs
+PATIENCE = 30  # seconds; every wait of these tests ends far earlier unless something hangs
 
 ALL_CAPABILITIES: Json = {
     "fs": {"readTextFile": True, "writeTextFile": True},

@@ -15,7 +15,7 @@ from anyio.abc import SocketStream
 from quarterdeck.agent import AgentSession, HttpOptions, Turn
 from quarterdeck.wire import background_tasks
 from tests.agent.http_client import JSON, TOKEN, HttpHand, serving
-from tests.agent.support import Json
+from tests.agent.support import PATIENCE, Json
 
 OPEN = HttpOptions(needs_token=False)
 """The weakest configuration: no token. Everything below must hold in it as well."""
@@ -88,6 +88,7 @@ ATTACKS: dict[str, tuple[str, str, Json, int]] = {
         403,
     ),
     "a rebound name for the stream": ("GET", SSE, {"Host": "evil.example"}, 403),
+    "a rebound name that asks what is here": ("GET", "/", {"Host": "evil.example"}, 403),
 }
 
 
@@ -155,12 +156,12 @@ async def test_a_head_that_does_not_come_to_its_end_is_given_up(beginning: bytes
             if beginning:
                 await stream.send(beginning)
                 tasks.start_soon(drip, stream)
-            with anyio.fail_after(5):
+            with anyio.fail_after(PATIENCE):
                 assert (await stream.receive()).startswith(b"HTTP/1.1 408 ")
 
 
 async def test_a_second_head_on_the_same_connection_is_given_up_as_well() -> None:
-    options = HttpOptions(token=TOKEN, head_seconds=0.2)
+    options = HttpOptions(token=TOKEN, head_seconds=0.5)
     async with (
         serving(Reached(), options) as client,
         await client.send("GET", "/nothing") as stream,
@@ -169,15 +170,15 @@ async def test_a_second_head_on_the_same_connection_is_given_up_as_well() -> Non
         assert (await stream.receive()).startswith(b"HTTP/1.1 404 ")
         await stream.send(b"GET ")
         tasks.start_soon(drip, stream)
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE):
             assert (await stream.receive()).startswith(b"HTTP/1.1 408 ")
 
 
 async def test_a_stream_outlives_the_time_for_heads() -> None:
-    options = HttpOptions(token=TOKEN, head_seconds=0.05, ping_seconds=0.2)
+    # Long enough for the head of the stream itself, also where others keep the machine busy.
+    options = HttpOptions(token=TOKEN, head_seconds=0.5, ping_seconds=0.6)
     async with serving(Reached(), options) as client, client.stream() as stream:
         await stream.comment("ping")
-        await client.begin(stream)
 
 
 async def drip(stream: SocketStream) -> None:
@@ -202,7 +203,7 @@ async def test_a_request_smuggled_behind_a_refused_body_is_not_answered() -> Non
     async with serving(agent, options) as client:
         inner = f"POST {RPC} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
         stream = await client.send("POST", RPC, {"Content-Type": JSON}, b"x" * 50 + inner)
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE):
             received = b""
             while True:
                 try:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 STORY = Path(__file__).parent / "programs" / "story.py"
-PATIENCE = 25
+PATIENCE = 60
 
 
 @contextmanager
@@ -109,10 +109,10 @@ async def test_a_port_in_use_is_a_sentence(tmp_path: Path) -> None:
     assert f"127.0.0.1:{client.port}" in done.stderr.decode()
 
 
-async def test_fifty_thousand_pieces_arrive_once_and_in_order_across_ten_broken_streams(
+async def test_ten_thousand_pieces_arrive_once_and_in_order_across_ten_broken_streams(
     tmp_path: Path,
 ) -> None:
-    count, breaks = 50_000, 10
+    count, breaks = 10_000, 10  # benchmarks/agent_cost.py does it with 50,000
     texts: list[str] = []
     with story(tmp_path) as (_process, client):
         stream = await client.open_stream()

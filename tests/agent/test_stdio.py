@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from tests.agent.official import check_all
 from tests.taping.tapes import environment
 from tests.testing.driving import PATIENCE, Driver, texts
 
@@ -277,27 +276,6 @@ def test_garbage_is_answered_and_survived(tmp_path: Path) -> None:
         before, _ = agent.read_until_answer(agent.prompt(session_id, "echo still here"))
     assert codes == [-32700, -32700, -32600, -32600, -32600]
     assert texts(before) == ["still here"]
-
-
-def test_everything_a_process_sends_is_valid_acp(tmp_path: Path) -> None:
-    with story(tmp_path) as agent:
-        session_id = begin(agent)
-        asked = {}
-        messages: list[Json] = []
-        for text in ("echo x", "ask", "remember x"):
-            prompt = agent.prompt(session_id, text)
-            asked[prompt] = "session/prompt"
-            while not messages or messages[-1].get("id") != prompt or "method" in messages[-1]:
-                messages.append(agent.read())
-                if messages[-1].get("method") == "session/request_permission":
-                    agent.select_option(messages[-1], "allow_once")
-        for method in ("session/load", "session/resume"):
-            request = agent.request(method, sessionId=session_id, cwd="/", mcpServers=[])
-            asked[request] = method
-            before, answer = agent.read_until_answer(request)
-            messages += [*before, answer]
-    assert len(messages) > 12
-    check_all(messages, asked)
 
 
 def test_initialize_is_answered_without_importing_a_web_server(tmp_path: Path) -> None:

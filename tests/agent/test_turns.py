@@ -84,7 +84,11 @@ async def test_sessions_run_side_by_side() -> None:
     assert sorted(client.texts()) == ["one", "two"]
 
 
-async def test_cleanup_after_a_cancel_may_wait_and_still_tell_what_became_of_a_tool() -> None:
+async def test_cleanup_after_a_cancel_may_wait_and_still_tell_what_became_of_a_tool(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(running, "CANCEL_SECONDS", PATIENCE)
+
     async def tidy(turn: Turn) -> AsyncIterator[str]:
         yield "begun"
         try:
@@ -136,10 +140,13 @@ async def test_an_agent_that_swallows_cancellation_is_left_behind(
     release, refused = anyio.Event(), anyio.Event()
     refusals: list[AgentError] = []
 
-    async def stubborn(turn: Turn) -> AsyncIterator[str]:
+    async def stubborn(turn: Turn) -> AsyncIterator[Any]:
         if turn.text == "next":
             yield "done"
             return
+        yield {"sessionUpdate": "tool_call", "toolCallId": "done", "title": "a"}
+        yield {"sessionUpdate": "tool_call_update", "toolCallId": "done", "status": "completed"}
+        yield {"sessionUpdate": "tool_call", "toolCallId": "open", "title": "b"}
         yield "begun"
         while not release.is_set():
             try:
@@ -155,9 +162,12 @@ async def test_an_agent_that_swallows_cancellation_is_left_behind(
     async with conversing(stubborn) as client:
         session_id = await client.open_session()
         prompt = await client.ask_prompt(session_id)
-        await begun(client)
+        await client.came(lambda each: "begun" in str(each))
         await client.notify("session/cancel", sessionId=session_id)
-        assert (await client.answered(prompt))["result"] == {"stopReason": "cancelled"}
+        answer = await client.answered(prompt)
+        assert answer["result"] == {"stopReason": "cancelled"}
+        ended = client.messages[client.messages.index(answer) - 1]["params"]["update"]
+        assert (ended["toolCallId"], ended["status"]) == ("open", "failed")
         assert (await client.prompt(session_id, "next"))["result"] == {"stopReason": "end_turn"}
         release.set()
         with anyio.fail_after(PATIENCE):
@@ -401,7 +411,7 @@ async def test_an_update_from_another_thread_is_refused_with_the_right_way() -> 
 
 @pytest.mark.slow
 async def test_many_pieces_arrive_in_order_before_the_answer() -> None:
-    count = 20_000
+    count = 5_000
 
     async def chatty(_turn: Turn) -> AsyncIterator[str]:
         for number in range(count):

@@ -29,7 +29,7 @@ def definition(folder: Path) -> dict[str, Any]:
 async def test_a_host_runs_prompts_cancels_and_loads_an_agent_that_we_serve(
     tmp_path: Path,
 ) -> None:
-    with anyio.fail_after(25):
+    with anyio.fail_after(90):
         async with Host(HostOptions(storage=MemoryStorage())) as host:
             agent = await host.spawn_agent(definition(tmp_path / "sessions"))
             session = await host.create_session(agent.agent_id, cwd=str(tmp_path))

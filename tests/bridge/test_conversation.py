@@ -13,14 +13,16 @@ from quarterdeck.bridge.serving import BridgeServer
 from quarterdeck.errors import ConnectionClosed, RpcError
 from quarterdeck.wire import MemoryTransport, memory_pair
 from tests.bridge.kit import ALLOW, FakeEditor, editor_at, hub_with, owner_device
-from tests.server.api.kit import ASK
+from tests.server.api.kit import ASK, Json
+from tests.taping.tapes import Tapes
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_a_turn_of_an_editor_is_in_the_log_and_its_updates_come_before_its_answer(
-    tmp_path: Path,
+    tmp_path: Path, taping: Tapes
 ) -> None:
+    checked = taping.count
     async with hub_with(tmp_path / "home", {"say": "hello"}) as (_, owner):
         async with editor_at(_) as editor:
             session_id = await editor.new(tmp_path)
@@ -30,6 +32,8 @@ async def test_a_turn_of_an_editor_is_in_the_log_and_its_updates_come_before_its
         types = [event["type"] for event in await owner.events(session_id)]
         assert types.count("user-message-chunk") == 1
         assert types.count("prompt-finished") == 1
+    taping.check()
+    assert taping.count - checked >= 4, "what a hub says to an editor is held against the schema"
 
 
 async def test_an_editor_allows_what_the_agent_asks_and_the_audit_names_it(tmp_path: Path) -> None:
@@ -153,11 +157,7 @@ async def test_an_editor_that_does_not_read_holds_nobody_up_and_misses_nothing(
         async with BridgeServer(hub, "mine", owner_device()).converse(theirs):
             await _send(ours, 1, "initialize", protocolVersion=1)
             await _send(ours, 2, "session/new", cwd=str(tmp_path), mcpServers=[])
-            received = b""
-            while b'"sessionId"' not in received:
-                received += await ours.receive()
-            made = json.loads(received.splitlines()[-1])
-            session_id = made["result"]["sessionId"]
+            session_id = (await _answer(ours, 2))["sessionId"]
             blocks = [{"type": "text", "text": "go"}]
             await _send(ours, 3, "session/prompt", sessionId=session_id, prompt=blocks)
             path = f"/api/sessions/{session_id}/prompts"
@@ -172,6 +172,17 @@ async def test_an_editor_that_does_not_read_holds_nobody_up_and_misses_nothing(
 
 def _has_one(listed: Any) -> bool:
     return len(listed["prompts"]) == 1
+
+
+async def _answer(transport: MemoryTransport, number: int) -> Json:
+    """Read up to the answer to a request, however what comes is cut."""
+    received = b""
+    while True:
+        received += await transport.receive()
+        for line in received.splitlines(keepends=True):
+            if line.endswith(b"\n") and (message := json.loads(line)).get("id") == number:
+                result: Json = message["result"]
+                return result
 
 
 async def _send(transport: MemoryTransport, number: int, method: str, **params: Any) -> None:

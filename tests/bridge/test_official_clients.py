@@ -94,23 +94,23 @@ async def test_a_session_begun_in_an_editor_is_approved_elsewhere_and_outlives_t
             session_id = (await editor.new_session(cwd=str(desk.work), mcp_servers=[])).session_id
             t.start_soon(_prompt_in_vain, editor, session_id)
             await first.asked.wait()
-            assert first.texts() == ["before"]
+            await first.until(lambda: first.texts() == ["before"])
             process.kill()
         async with proxy(desk, second, "mine") as (editor, _):
             listed = await editor.list_sessions()
             assert [each.session_id for each in listed.sessions] == [session_id]
             await editor.load_session(cwd=str(desk.work), session_id=session_id, mcp_servers=[])
-            assert second.texts("user_message_chunk") == ["go"]
-            assert second.texts() == ["before"]
             await second.asked.wait()
+            await second.until(lambda: second.texts() == ["before"])
+            assert second.texts("user_message_chunk") == ["go"]
             asked = await to_thread.run_sync(hub.pending)
             await to_thread.run_sync(hub.answer, asked, "allow_once")
             await second.until(lambda: "after" in second.texts())
             second.choice = "reject_once"
             again = await editor.prompt(session_id, [acp.text_block("again")])
             assert again.stop_reason == "end_turn"
-        told = ["before", "It was allowed.", "after", "before", "It was rejected.", "after"]
-        assert second.texts() == told
+            told = ["before", "It was allowed.", "after", "before", "It was rejected.", "after"]
+            await second.until(lambda: second.texts() == told)
         assert second.texts("user_message_chunk") == ["go"]
         decisions = await to_thread.run_sync(hub.call, "GET", "/api/decisions")
         names = [each["by"]["deviceName"] for each in decisions["decisions"]]
@@ -136,7 +136,7 @@ async def test_without_a_hub_the_proxy_is_one_and_a_second_editor_joins_it(tmp_p
                 await editor.prompt(session_id, [acp.text_block("hi")])
                 await second.until(lambda: second.texts() == ["hello"])
                 assert second.texts("user_message_chunk") == ["hi"]
-                assert first.texts() == ["hello"]
+                await first.until(lambda: first.texts() == ["hello"])
                 assert first.texts("user_message_chunk") == []
         assert process.returncode == 0
 
@@ -160,6 +160,6 @@ async def test_a_client_on_a_websocket_has_a_whole_session(tmp_path: Path) -> No
         session_id = (await agent.new_session(cwd=str(tmp_path), mcp_servers=[])).session_id
         done = await agent.prompt(session_id, [acp.text_block("go")])
         assert done.stop_reason == "end_turn"
-        assert client.texts() == ["done"]
+        await client.until(lambda: client.texts() == ["done"])
         await agent.close()
     check_all(client.received, client.methods)

@@ -70,7 +70,6 @@ def test_an_agent_of_ones_own_is_served_on_stdio_and_its_sessions_kept(
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_what_was_met_is_told_on_stderr_but_not_what_the_client_sent(tmp_path: Path) -> None:
     done = run("--no-sessions", text='[]\n{"secret" \n', XDG_CONFIG_HOME=str(tmp_path))
     first, second = done.stderr.splitlines()
@@ -154,17 +153,18 @@ def test_an_agent_that_is_not_there_is_a_sentence(
     assert str(caught.value).startswith(message)
 
 
-@pytest.mark.slow
-def test_something_that_is_no_agent_is_a_sentence(echo: Path) -> None:
-    done = run("--agent", "quarterdeck._version:__version__")
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert done.stderr.splitlines()[-1] == (
+def test_something_that_is_no_agent_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert main(["acp", "--agent", "quarterdeck._version:__version__"]) == 1
+    answers, messages = capsys.readouterr()
+    assert answers == ""
+    assert messages.splitlines()[-1] == (
         "quarterdeck: str is no agent; give a function of a turn or an object with prompt"
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "environ", "message"),
     [
@@ -178,11 +178,19 @@ def test_something_that_is_no_agent_is_a_sentence(echo: Path) -> None:
     ],
 )
 def test_an_unsafe_server_is_not_started(
-    arguments: list[str], environ: dict[str, str], message: str, echo: Path
+    arguments: list[str],
+    environ: dict[str, str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    done = run("serve", "--agent", f"{echo}:echo", "--port", "0", *arguments, **environ)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith(f"quarterdeck: {message}")
+    monkeypatch.delenv("QUARTERDECK_ACP_TOKEN", raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert (
+        main(["acp", "serve", "--model", "demo", "--no-sessions", "--port", "0", *arguments]) == 1
+    )
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"quarterdeck: {message}")
 
 
 @pytest.mark.slow
@@ -211,7 +219,7 @@ def test_the_server_says_where_it_is_and_shows_only_a_token_of_its_own(
         if given in ("made up", "none"):
             said += process.stderr.readline()
         process.terminate()
-        rest, errors = process.communicate(timeout=20)
+        rest, errors = process.communicate(timeout=60)
     assert process.returncode == 0
     assert rest == ""
     assert re.search(r"the agent is at http://127\.0\.0\.1:\d+/acp/rpc and http://", said)

@@ -1,8 +1,8 @@
 """Tapes what agents say: loaded by every Python process that a test starts, and by the tests.
 
-`QUARTERDECK_TAPES` names a folder; each conversation of an `AgentServer` leaves two files in it:
-the bytes that came `in` and those that went `out`; when it is over, an `end` as well. `tapes`,
-beside this, reads them.
+`PYTHON_TAPES` names a folder; each conversation of an `AgentServer`, or of a hub with an
+editor, leaves two files in it: the bytes that came `in` and those that went `out`; when it is over,
+an `end` as well. `tapes`, beside this, reads them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
-VARIABLE = "QUARTERDECK_TAPES"
-_MODULE = "quarterdeck.agent.serving"  # every conversation of an agent is opened there
+VARIABLE = "PYTHON_TAPES"  # so named, a hub passes it on to the agents that it starts
+# Every conversation of an agent, and of a hub that is one to editors, is opened in these.
+_MODULES = ("quarterdeck.agent.serving", "quarterdeck.bridge.serving")
 
 
 class _Taped:
@@ -87,10 +88,10 @@ def _tape(module: Any) -> None:
 
 
 class _Finder:
-    """Changes the module when it is imported, and costs nothing where it is not."""
+    """Changes the modules when they are imported, and costs nothing where none is."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        if name != _MODULE:
+        if name not in _MODULES:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         assert spec is not None
@@ -107,10 +108,10 @@ class _Finder:
 
 def install() -> None:
     """Tape what is said from now on; call it once."""
-    if _MODULE in sys.modules:
-        _tape(sys.modules[_MODULE])
-    else:
-        sys.meta_path.insert(0, cast("Any", _Finder()))
+    for name in _MODULES:
+        if name in sys.modules:
+            _tape(sys.modules[name])
+    sys.meta_path.insert(0, cast("Any", _Finder()))
 
 
 if VARIABLE in os.environ:

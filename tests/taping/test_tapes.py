@@ -14,6 +14,7 @@ import pytest
 from quarterdeck.agent import Turn
 from tests.agent.http_client import serving
 from tests.agent.support import conversing
+from tests.server.api.kit import options, running
 from tests.taping.tapes import Tapes, environment
 from tests.testing.driving import Driver
 
@@ -73,13 +74,24 @@ async def test_what_was_right_has_been_looked_at(taping: Tapes) -> None:
     assert taping.count - before == 3
 
 
+@pytest.mark.slow
+async def test_an_agent_that_a_hub_starts_is_looked_at_as_well(
+    taping: Tapes, tmp_path: Path
+) -> None:
+    before = taping.count
+    async with running(options(tmp_path / "home")) as (_hub, client):
+        await client.session("demo", tmp_path)
+    taping.check()
+    assert taping.count - before >= 2
+
+
 async def _silent(_turn: Turn) -> str:
     return "end_turn"
 
 
 def test_no_test_hides_an_agent_by_changing_where_python_looks() -> None:
     """Taping depends on these; `environment` says how to add a folder."""
-    means = re.compile(r"PYTHONPATH|QUARTERDECK_TAPES|PYTHONNOUSERSITE|PYTHONSAFEPATH")
+    means = re.compile(r"PYTHONPATH|PYTHON_TAPES|PYTHONNOUSERSITE|PYTHONSAFEPATH")
     ours = {Path(__file__), TESTS / "taping/sitecustomize.py", TESTS / "taping/tapes.py"}
     naming = {
         path

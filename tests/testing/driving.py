@@ -13,7 +13,7 @@ from typing import Any
 
 from quarterdeck.testing import scripted_agent
 
-PATIENCE = 10.0  # seconds; every wait of these tests ends far earlier unless something hangs
+PATIENCE = 30.0  # seconds; every wait of these tests ends far earlier unless something hangs
 
 Json = dict[str, Any]
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from quarterdeck.acp import decode, schema, to_dict
 from quarterdeck.agent.definition import Json
 from quarterdeck.errors import RpcError
 from quarterdeck.wire import INVALID_PARAMS, rpc_error
@@ -20,6 +21,7 @@ SESSION_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _PROTOCOL_VERSIONS: Final = range(65536)
 _TYPES: Final = {"image": "image/png", "audio": "audio/wav"}
 _OPTIONAL_STRINGS: Final = ("mimeType", "name", "title", "description", "uri")
+_HINTS: Final = ("annotations", "size", "_meta")
 _NEEDS: Final = {"image": "image", "audio": "audio", "resource": "embeddedContext"}
 
 
@@ -228,8 +230,18 @@ def _need_strings_if_there(block: Json, place: str) -> None:
 def as_said(block: Json) -> Json:
     """Return a block of a prompt as it is recorded: with what ACP's schema wants of it.
 
-    We take a link without a name and an image without a type; whoever loads the session may not.
+    We take a link without a name, an image without a type and hints of any shape; whoever loads the
+    session may not.
     """
+    said = _completed(block)
+    if not any(name in said for name in _HINTS):
+        return said
+    known = to_dict(decode(schema.ContentBlock, said))
+    kept = {name: value for name, value in said.items() if name not in _HINTS}
+    return {**kept, **{name: known[name] for name in _HINTS if name in known}}
+
+
+def _completed(block: Json) -> Json:
     match block:
         case {"type": "resource_link", "uri": str(uri)} if not isinstance(block.get("name"), str):
             return {**block, "name": uri.rstrip("/").rpartition("/")[2] or uri}

@@ -17,9 +17,15 @@ from anyio import to_thread
 from msgspec.structs import replace
 
 from quarterdeck.agent.checks import McpServer, invalid
-from quarterdeck.agent.definition import Definition, Json
+from quarterdeck.agent.definition import Definition
 from quarterdeck.agent.growing import Growth
-from quarterdeck.agent.session import AgentSession, Link, recorded_update
+from quarterdeck.agent.session import (
+    AgentSession,
+    Link,
+    call_failed,
+    follow_call,
+    recorded_update,
+)
 from quarterdeck.agent.store import SessionStore
 from quarterdeck.agent.stored import SessionRecord, StoredSession
 from quarterdeck.errors import RpcError, StorageFailed
@@ -275,7 +281,7 @@ async def _replay(session: AgentSession, stored: StoredSession) -> None:
             logger.warning("a damaged line of a recorded session is left out")
             return None
         growth.follow(update)
-        _follow_call(update, unfinished)
+        follow_call(update, unfinished)
         return line if update is recorded else encode_json(dict(update))
 
     while (batch := await to_thread.run_sync(next_batch)) is not None:
@@ -283,18 +289,7 @@ async def _replay(session: AgentSession, stored: StoredSession) -> None:
             await session.room()
             session.post(line)
     for call_id in unfinished:
-        ended = {"sessionUpdate": "tool_call_update", "toolCallId": call_id, "status": "failed"}
-        session.post(encode_json(ended))
-
-
-def _follow_call(update: Json, unfinished: dict[str, None]) -> None:
-    match update:
-        case {"toolCallId": str(call_id), "status": "completed" | "failed"}:
-            unfinished.pop(call_id, None)
-        case {"sessionUpdate": "tool_call", "toolCallId": str(call_id)}:
-            unfinished[call_id] = None
-        case _:
-            pass
+        session.post(encode_json(call_failed(call_id)))
 
 
 async def _put_away(session: AgentSession) -> None:

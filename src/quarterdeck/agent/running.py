@@ -7,7 +7,7 @@ left before it ends. Hence asyncio in this module, where anyio is the rule.
 
     cancelled            the code gets CANCEL_SECONDS to end, then the client is answered
     still running then   LEFTOVER_SECONDS more before the next prompt of the session starts anyway;
-                         what it still sends is refused
+                         its open tool calls have failed, and what it still sends is refused
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class RunningTurn:
     def _leave_if_running(self) -> bool:
         if self._task is None or self._task.done():
             return False
-        self.turn.is_abandoned = True
+        self.turn.abandon()
         _leftovers.add(self._task)
         self._task.add_done_callback(_leftovers.discard)
         logger.warning(

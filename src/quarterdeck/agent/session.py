@@ -274,6 +274,23 @@ def is_update(update: Any) -> bool:
     return isinstance(update, Mapping) and isinstance(update.get("sessionUpdate"), str)
 
 
+def follow_call(update: Json, unfinished: dict[str, None]) -> None:
+    """Keep in `unfinished` the tool calls that have no end yet."""
+    match update:
+        case {"toolCallId": str(call_id), "status": "completed" | "failed"}:
+            unfinished.pop(call_id, None)
+        case {"sessionUpdate": "tool_call", "toolCallId": str(call_id)}:
+            unfinished[call_id] = None
+        case _:
+            pass
+
+
+def call_failed(call_id: str, **more: Any) -> Json:
+    """Return what tells the client that a call has ended; what it has shown so far stays."""
+    ended = {"sessionUpdate": "tool_call_update", "toolCallId": call_id, "status": "failed"}
+    return {**ended, **more}
+
+
 def recorded_update(line: bytes) -> Json | None:
     """Read a recorded line; None if it cannot be sent: a disk may have damaged it."""
     try:

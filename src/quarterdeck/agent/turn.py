@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from quarterdeck.acp import methods, schema
 from quarterdeck.agent.checks import prompt_text
 from quarterdeck.agent.client import Client
 from quarterdeck.agent.definition import Json
-from quarterdeck.agent.session import AgentSession
+from quarterdeck.agent.session import AgentSession, call_failed, follow_call
 from quarterdeck.errors import AgentError, ConnectionFailed, RpcError
 
 ALLOW_OR_REJECT: Final[tuple[Json, ...]] = (
     {"optionId": "allow_once", "name": "Allow", "kind": "allow_once"},
     {"optionId": "reject_once", "name": "Reject", "kind": "reject_once"},
 )
+
+
+CUT_SHORT: Final = "the turn ended while this was running; it may have done a part of its work"
 
 
 class Turn:
@@ -26,6 +30,7 @@ class Turn:
         self.prompt = tuple(prompt)
         """The content blocks, as the client sent them."""
         self.is_abandoned = False
+        self._unfinished: dict[str, None] = {}
 
     @property
     def text(self) -> str:
@@ -46,6 +51,7 @@ class Turn:
         if self.is_abandoned:
             raise AgentError("this turn was cancelled and has been answered")
         self.session.send(update)
+        follow_call(update, self._unfinished)
 
     def send_ending(self, update: Json) -> None:
         """Send how a tool call ended, even if that cannot be recorded, on a full disk for example.
@@ -56,6 +62,14 @@ class Turn:
         if self.is_abandoned:
             raise AgentError("this turn was cancelled and has been answered")
         self.session.send_ending(update)
+        follow_call(update, self._unfinished)
+
+    def abandon(self) -> None:
+        """Let nothing more be sent, and end the calls that are open: nobody else will."""
+        self.is_abandoned = True
+        with suppress(AgentError):  # the client is gone: nobody waits for these
+            for call_id in self._unfinished:
+                self.session.send_ending(call_failed(call_id, rawOutput=CUT_SHORT))
 
     def say(self, text: str) -> None:
         """Send a piece of the answer; white space is kept, nothing is sent for nothing."""

@@ -6,15 +6,16 @@ when the editor has said its last word, its requests have a moment to be answere
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
 import anyio
+from msgspec.structs import replace
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed as SocketClosed
 
+from quarterdeck.cli.screen import say
 from quarterdeck.errors import ConnectionClosed
 from quarterdeck.jsontext import encode_json
 from quarterdeck.wire import (
@@ -27,7 +28,17 @@ from quarterdeck.wire import (
     background_tasks,
     parse,
 )
-from quarterdeck.wire.framing import Fault, Frame, FrameReader, Lines, Payload, frame
+from quarterdeck.wire.framing import (
+    Fault,
+    FaultKind,
+    Frame,
+    FrameReader,
+    Lines,
+    Payload,
+    RefusedEnd,
+    frame,
+)
+from quarterdeck.wire.messages import PARSE_ERROR, Malformed, Message, owner, owner_by_end
 
 GRACE_SECONDS: Final = 2.0
 """For what waits to be answered when the input has ended."""
@@ -35,6 +46,7 @@ LOST: Final = "the hub has ended; start quarterdeck up again and load the sessio
 MOST_BYTES: Final = 16 << 20
 """Of one message that a hub takes."""
 _TOO_LONG: Final = f"the message has more than {MOST_BYTES >> 20} MiB; send less at a time"
+_NO_TEXT: Final = "the message is not UTF-8; nothing of it was passed on"
 _MOST_UNSENT: Final = 1 << 20
 
 
@@ -44,9 +56,9 @@ class Relay:
     def __init__(self, editor: FdTransport, hub: ClientConnection) -> None:
         self._editor = editor
         self._hub = hub
-        self._frames = FrameReader()
-        self._unsent: list[bytes] = []
-        self._refused: list[bytes] = []
+        self._frames = FrameReader(max_message=MOST_BYTES)
+        self._unsent: list[str] = []
+        self._refused: list[Malformed] = []
         self._size = 0
         self._filled = anyio.Event()
         self._emptied = anyio.Event()
@@ -90,29 +102,57 @@ class Relay:
         return self._emptied if self._size > _MOST_UNSENT else None
 
     def _read(self, frames: Sequence[Frame]) -> None:
-        for payload in _payloads(frames):
-            message = parse(payload)
-            if len(payload) > MOST_BYTES:
-                self._refused.append(message.id if isinstance(message, Request) else b"null")
-                continue
-            if isinstance(message, Request):
-                self._waiting.add(message.id)
-            self._unsent.append(payload)
-            self._size += len(payload)
+        for each in frames:
+            match each:
+                case Lines(data):
+                    for line in filter(None, data.split(b"\n")):
+                        self._pass_on(line)
+                case Payload(data):
+                    self._pass_on(data)
+                case Fault(kind=FaultKind.TOO_LONG, head=head):
+                    self._refuse(replace(owner(head), reason=_TOO_LONG))
+                case RefusedEnd(head=head, tail=tail):
+                    if (found := owner_by_end(head, tail)) is not None:
+                        self._refuse(replace(found, reason=_TOO_LONG))
+                case Fault(reason=reason):
+                    self._refuse(Malformed(PARSE_ERROR, reason))
         self._filled.set()
+
+    def _pass_on(self, payload: bytes) -> None:
+        message = parse(payload)
+        try:
+            text = payload.decode()
+        except UnicodeDecodeError:
+            self._refuse(_unreadable(message))
+            return
+        if isinstance(message, Request):
+            self._waiting.add(message.id)
+        self._send(text)
+
+    def _refuse(self, message: Malformed) -> None:
+        """Tell whoever waits for a message that does not go through."""
+        say(f"a message of the editor was refused: {message.reason}")
+        if message.is_answer:
+            self._send(_failure(message.id, INTERNAL_ERROR, message.reason).decode())
+        else:
+            self._refused.append(message)
+
+    def _send(self, text: str) -> None:
+        self._unsent.append(text)
+        self._size += len(text)
 
     async def _to_hub(self) -> None:
         while True:
             await self._filled.wait()
             self._filled = anyio.Event()
             refused, self._refused = self._refused, []
-            for request_id in refused:
-                await self._fail(request_id, _TOO_LONG)
+            for message in refused:
+                await self._fail(message.id, message.code, message.reason)
             unsent, self._unsent = self._unsent, []
             try:
-                for payload in unsent:
-                    await self._hub.send(payload.decode("utf-8", "replace"))
-                    self._size -= len(payload)
+                for text in unsent:
+                    await self._hub.send(text)
+                    self._size -= len(text)
             except SocketClosed:
                 return  # whoever reads from it tells
             self._emptied.set()
@@ -138,13 +178,11 @@ class Relay:
 
     async def _answer_all(self) -> None:
         for request_id in sorted(self._waiting):
-            await self._fail(request_id, LOST)
+            await self._fail(request_id, INTERNAL_ERROR, LOST)
 
-    async def _fail(self, request_id: bytes, message: str) -> None:
-        error = encode_json({"code": INTERNAL_ERROR, "message": message})
-        payload = b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (request_id, error)
+    async def _fail(self, request_id: bytes, code: int, message: str) -> None:
         with suppress(ConnectionClosed):  # the editor is gone, too
-            await self._say(payload)
+            await self._say(_failure(request_id, code, message))
 
     async def _say(self, payload: bytes) -> None:
         async with self._writing:
@@ -159,14 +197,19 @@ class Relay:
         self._answered = anyio.Event()
 
 
-def _payloads(frames: Sequence[Frame]) -> Iterator[bytes]:
-    for each in frames:
-        match each:
-            case Lines(data):
-                yield from (line for line in data.split(b"\n") if line)
-            case Payload(data):
-                yield data
-            case Fault(reason=reason):
-                print(f"quarterdeck: the editor sent no message: {reason}", file=sys.stderr)
-            case _:
-                continue
+def _unreadable(message: Message) -> Malformed:
+    """Tell who waits for a message that cannot be put into a text frame."""
+    match message:
+        case Request(id=request_id):
+            return Malformed(PARSE_ERROR, _NO_TEXT, request_id)
+        case Result(id=request_id) | Failure(id=request_id):
+            return Malformed(PARSE_ERROR, _NO_TEXT, request_id, is_answer=True)
+        case Malformed():
+            return replace(message, reason=_NO_TEXT)
+        case _:
+            return Malformed(PARSE_ERROR, _NO_TEXT)
+
+
+def _failure(request_id: bytes, code: int, message: str) -> bytes:
+    error = encode_json({"code": code, "message": message})
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (request_id, error)

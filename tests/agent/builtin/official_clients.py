@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[3]
 NODE = Path(sys.executable).with_name("node")
 SDK = ROOT / ".peers/node_modules/@agentclientprotocol/sdk/dist/v1/stable/acp.js"
 SCRIPT = Path(__file__).with_name("typescript_client.mjs")
-SECONDS = 25
+SECONDS = 60
 
 
 @dataclass(frozen=True)

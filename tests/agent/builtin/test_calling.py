@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from tests.agent.builtin.desk import ALLOW, ALWAYS, REJECT, at_work, texts_of
@@ -102,8 +101,7 @@ async def test_a_turn_is_cancelled_while_the_user_is_asked(tmp_path: Path) -> No
         asked = await desk.hand.ask_prompt(desk.session_id, f"/tool write {WRITE % 'a.txt'}")
         await desk.hand.requested("session/request_permission")
         await desk.hand.notify("session/cancel", sessionId=desk.session_id)
-        with anyio.fail_after(5):
-            assert (await desk.hand.answered(asked))["result"] == {"stopReason": "cancelled"}
+        assert (await desk.hand.answered(asked))["result"] == {"stopReason": "cancelled"}
         assert desk.hand.updates("tool_call_update")[-1]["status"] == "failed"
     assert not (tmp_path / "a.txt").exists()
 

@@ -29,7 +29,7 @@ async def test_a_tour_through_the_host(tmp_path: Path) -> None:
                 _done = host.respond_permission(to_json(event)["payload"]["requestId"], allowed)
 
         host.subscribe(session.session_id, 0, watch)
-        with anyio.fail_after(25):
+        with anyio.fail_after(90):
             answer = await host.prompt(session.session_id, "a tour")
     assert answer["stopReason"] == "end_turn"
     text = (tmp_path / "quarterdeck-demo.txt").read_text()

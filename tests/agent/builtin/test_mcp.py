@@ -10,8 +10,10 @@ from typing import Any
 import anyio
 import pytest
 
-from quarterdeck.agent.builtin.mcp import tool_name
+from quarterdeck.agent.builtin.mcp import shown_block, tool_name
 from tests.agent.builtin.desk import ALLOW, ALWAYS, REJECT, at_work, setup_for, texts_of
+from tests.agent.official import check_all
+from tests.agent.support import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -95,7 +97,7 @@ async def test_a_session_that_is_closed_ends_its_servers_and_all_they_started(
         pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
         assert all(map(_lives, pids))
         await desk.hand.result("session/close", sessionId=desk.session_id)
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE):
             while any(map(_lives, pids)):  # noqa: ASYNC110 - nothing tells us
                 await anyio.sleep(0.01)
 
@@ -122,7 +124,7 @@ async def test_a_server_that_cannot_start_refuses_the_session_with_a_sentence(
         assert "the MCP server 'test' could not be started" in error["message"]
         assert reason in error["message"]
         pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE):
             while any(map(_lives, pids)):  # noqa: ASYNC110 - nothing tells us
                 await anyio.sleep(0.01)
 
@@ -156,7 +158,7 @@ async def test_a_cancelled_call_is_told_to_its_server_in_the_words_of_mcp(tmp_pa
     begun, told = tmp_path / "dawdling", tmp_path / "cancelled"
     async with at_work(tmp_path, mcpServers=[server()]) as desk:
         asked = await desk.hand.ask_prompt(desk.session_id, "/tool mcp__test__dawdle {}")
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE):
             await written(begun)
             await desk.hand.notify("session/cancel", sessionId=desk.session_id)
             assert (await desk.hand.answered(asked))["result"] == {"stopReason": "cancelled"}
@@ -180,3 +182,34 @@ async def test_tools_whose_names_become_the_same_are_told_apart(tmp_path: Path) 
 def test_names_have_only_the_characters_that_providers_allow() -> None:
     assert tool_name("my server", "do.it/now") == "mcp__my_server__do_it_now"
     assert len(tool_name("s" * 50, "t" * 50)) == 64
+
+
+BLOCKS: list[tuple[Any, Any]] = [
+    ({"type": "text", "text": "a", "annotations": 5}, {"type": "text", "text": "a"}),
+    (
+        {"type": "image", "data": "eA==", "mimeType": "image/png", "annotations": {"audience": 1}},
+        {"type": "image", "data": "eA==", "mimeType": "image/png"},
+    ),
+    (
+        {"type": "resource_link", "uri": "a:b", "name": "b", "size": "large", "icons": []},
+        {"type": "resource_link", "uri": "a:b", "name": "b"},
+    ),
+    (
+        {"type": "resource", "resource": {"uri": "a:b", "text": "c", "mimeType": 5}},
+        {"type": "resource", "resource": {"uri": "a:b", "text": "c"}},
+    ),
+    ({"type": "resource", "resource": {"uri": "a:b"}}, None),
+    ({"type": "text"}, None),
+    ({"type": "hologram"}, None),
+    ("text", None),
+]
+
+
+@pytest.mark.parametrize(("block", "shown"), BLOCKS)
+def test_what_a_server_gets_wrong_is_not_passed_on(block: Any, shown: Any) -> None:
+    assert shown_block(block) == shown
+    if shown is not None:
+        content = [{"type": "content", "content": shown}]
+        update = {"sessionUpdate": "tool_call_update", "toolCallId": "t", "content": content}
+        params = {"sessionId": "s", "update": update}
+        check_all([{"jsonrpc": "2.0", "method": "session/update", "params": params}], {})

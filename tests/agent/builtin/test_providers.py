@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from quarterdeck.agent import SessionStore
@@ -23,13 +22,6 @@ KEY = "sk-secret-7c1e"
 KINDS = ("openai", "anthropic", "google")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _libraries() -> None:
-    """Import them before anyone waits for an answer: on a busy machine that takes a while."""
-    for name in KINDS:
-        importlib.import_module(f"pydantic_ai.models.{name}")
-
-
 @pytest.fixture
 def provider() -> Iterator[FakeProvider]:
     with fake_provider() as running:
@@ -37,6 +29,8 @@ def provider() -> Iterator[FakeProvider]:
 
 
 def configured(provider: FakeProvider, kind: str, **settings: Any) -> Any:
+    # Before anyone waits for an answer: on a busy machine this takes a while.
+    importlib.import_module(f"pydantic_ai.models.{kind}")
     base = f"{provider.url}/v1" if kind == "openai" else provider.url
     own = Provider(kind=kind, base_url=base, api_key_env="OPENAI_API_KEY")
     return setup_for(
@@ -254,9 +248,8 @@ async def test_a_turn_is_cancelled_while_the_provider_stalls(
     async with at_work(tmp_path, configured(provider, kind)) as desk:
         asked = await desk.hand.ask_prompt(desk.session_id, "hello")
         await desk.hand.came(lambda each: "agent_message_chunk" in str(each))
-        with anyio.fail_after(5):
-            await desk.hand.notify("session/cancel", sessionId=desk.session_id)
-            answer = await desk.hand.answered(asked)
+        await desk.hand.notify("session/cancel", sessionId=desk.session_id)
+        answer = await desk.hand.answered(asked)
         assert answer["result"] == {"stopReason": "cancelled"}
         assert (await desk.say("again"))["result"] == {"stopReason": "end_turn"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -13,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from quarterdeck.cli.acp_agent import add_options, find_agent
+from quarterdeck.cli.main import main
 from tests.testing.driving import Driver, wait_until_gone
-
-pytestmark = pytest.mark.slow
 
 
 @contextmanager
@@ -62,6 +63,7 @@ def text_of(messages: list[Any]) -> str:
     )
 
 
+@pytest.mark.slow
 def test_a_session_goes_on_in_another_process(tmp_path: Path) -> None:
     with agent(tmp_path, "--model", "demo") as driver:
         session_id = start(driver, tmp_path)
@@ -81,6 +83,7 @@ def test_a_session_goes_on_in_another_process(tmp_path: Path) -> None:
         assert "I remember 1 prompts" in text_of(said)
 
 
+@pytest.mark.slow
 def test_a_killed_agent_leaves_a_conversation_that_can_go_on(tmp_path: Path) -> None:
     with agent(tmp_path) as driver:
         session_id = start(driver, tmp_path)
@@ -96,6 +99,7 @@ def test_a_killed_agent_leaves_a_conversation_that_can_go_on(tmp_path: Path) -> 
         assert "I remember 1 prompts" in text_of(said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["input", "output"])
 def test_servers_and_commands_end_when_the_client_leaves(tmp_path: Path, way: str) -> None:
     program = str(Path(__file__).with_name("mcp_server.py"))
@@ -118,16 +122,30 @@ def test_servers_and_commands_end_when_the_client_leaves(tmp_path: Path, way: st
     assert all(wait_until_gone(pid) for pid in pids)
 
 
-def test_the_model_is_chosen_by_option_environment_and_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "variables", "model"),
+    [
+        (["--model", "demo"], {"QUARTERDECK_MODEL": "anthropic:x"}, "demo"),
+        ([], {"QUARTERDECK_MODEL": "anthropic:x"}, "anthropic:x"),
+        ([], {}, "openai:from-file"),
+    ],
+)
+def test_the_model_is_chosen_by_option_environment_and_file(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    variables: dict[str, str],
+    model: str,
+) -> None:
+    monkeypatch.delenv("QUARTERDECK_MODEL", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
     (tmp_path / "a.toml").write_text('model = "openai:from-file"')
-    with agent(tmp_path, "--config", str(tmp_path / "a.toml")) as driver:
-        session_id = start(driver, tmp_path)
-        _, answer = driver.read_until_answer(driver.prompt(session_id, "hello"))
-        assert "set OPENAI_API_KEY" in answer["error"]["message"]
-    with agent(tmp_path, QUARTERDECK_MODEL="anthropic:x") as driver:
-        session_id = start(driver, tmp_path)
-        _, answer = driver.read_until_answer(driver.prompt(session_id, "hello"))
-        assert "set ANTHROPIC_API_KEY" in answer["error"]["message"]
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    chosen = find_agent(parser.parse_args(["--config", str(tmp_path / "a.toml"), *arguments]))
+    (option,) = chosen.config_options(None)
+    assert option["currentValue"] == model
 
 
 @pytest.mark.parametrize(
@@ -139,18 +157,17 @@ def test_the_model_is_chosen_by_option_environment_and_file(tmp_path: Path) -> N
     ],
 )
 def test_what_cannot_be_started_is_explained(
-    tmp_path: Path, arguments: list[str], words: str
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with agent(tmp_path, *arguments) as driver:
-        driver.close()
-        assert driver.status() != 0
-        assert driver.process.stderr is not None
-        complaint = driver.process.stderr.read().decode()
+    assert main(["acp", *arguments]) != 0
+    answers, complaint = capsys.readouterr()
+    assert answers == ""
     assert words in complaint
-    assert "Traceback" not in complaint
     assert complaint.startswith("quarterdeck: ")
+    assert complaint.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_the_provider_packages_are_not_imported_before_they_are_needed() -> None:
     script = """
 import sys

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import anyio
 import pytest
 
 from tests.agent.builtin.desk import at_work, setup_for, texts_of
@@ -140,8 +139,7 @@ async def test_a_turn_is_cancelled_while_the_model_is_silent(tmp_path: Path) -> 
         asked = await desk.hand.ask_prompt(desk.session_id, "/tool list {}\n/wait 1000\n/say never")
         await desk.hand.came(lambda each: "usage_update" in str(each))
         await desk.hand.notify("session/cancel", sessionId=desk.session_id)
-        with anyio.fail_after(5):
-            assert (await desk.hand.answered(asked))["result"] == {"stopReason": "cancelled"}
+        assert (await desk.hand.answered(asked))["result"] == {"stopReason": "cancelled"}
         assert (await desk.say("/recall"))["result"] == {"stopReason": "end_turn"}
 
 

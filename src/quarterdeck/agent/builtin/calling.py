@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from quarterdeck.agent.builtin.conversation import Call, Result, well_formed
 from quarterdeck.agent.builtin.tools import Action, Outcome, Scope, Tool, shortened
 from quarterdeck.agent.builtin.workplace import Workplace
+from quarterdeck.agent.turn import CUT_SHORT
 from quarterdeck.errors import AgentError, StorageFailed, ToolFailed
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 ALLOW_ONCE = {"optionId": "allow_once", "name": "Allow", "kind": "allow_once"}
 REJECT_ONCE = {"optionId": "reject_once", "name": "Reject", "kind": "reject_once"}
-
-_CUT_SHORT = "the turn ended while this was running; it may have done a part of its work"
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +79,7 @@ class Calling:
         for acp_id in self._open.values():
             ending = _update(acp_id, status="failed", content=[_text(reason)])
             if acp_id in self._begun:  # what it has shown so far stays
-                ending = _update(acp_id, status="failed", rawOutput=_CUT_SHORT)
+                ending = _update(acp_id, status="failed", rawOutput=CUT_SHORT)
             self._turn.send_ending(ending)
         self._open.clear()
 

@@ -19,6 +19,7 @@ import anyio
 from anyio.abc import TaskStatus
 
 from quarterdeck._version import __version__
+from quarterdeck.acp import decode, schema, to_dict
 from quarterdeck.agent.builtin.explaining import explained
 from quarterdeck.agent.builtin.modes import Kind
 from quarterdeck.agent.builtin.tools.base import (
@@ -31,7 +32,14 @@ from quarterdeck.agent.builtin.tools.base import (
     text_content,
 )
 from quarterdeck.agent.builtin.workplace import Workplace
-from quarterdeck.errors import AgentNotFound, ConnectionFailed, RpcError, ToolFailed
+from quarterdeck.errors import (
+    AgentNotFound,
+    ConnectionFailed,
+    JsonInvalid,
+    RpcError,
+    SchemaMismatch,
+    ToolFailed,
+)
 from quarterdeck.jsontext import encode_json
 from quarterdeck.machine import guarded_command
 from quarterdeck.wire import (
@@ -233,25 +241,32 @@ async def _call(
     blocks = answer.get("content") if isinstance(answer, dict) else None
     if not isinstance(blocks, list):
         raise ToolFailed(f"the MCP server {server!r} answered without content")
-    content = [{"type": "content", "content": block} for block in blocks if _is_shown(block)]
+    known = (shown_block(block) for block in blocks)
+    content = [{"type": "content", "content": block} for block in known if block is not None]
     text = "\n".join(_told(block) for block in blocks) or "[no content]"
     is_error = answer.get("isError") is True
     return Outcome(shortened(text), content, is_error=is_error)
 
 
-def _is_shown(block: Any) -> bool:
-    """Whether ACP has the same block: MCP's and ACP's are the same but for later inventions."""
-    match block:
-        case {"type": "text", "text": str()}:
-            return True
-        case {"type": "image" | "audio", "data": str(), "mimeType": str()}:
-            return True
-        case {"type": "resource_link", "uri": str(), "name": str()}:
-            return True
-        case {"type": "resource", "resource": {"uri": str()}}:
-            return True
+def shown_block(block: Any) -> dict[str, Any] | None:
+    """Return a block of a server as ACP has it; None if ACP has none such.
+
+    MCP's blocks and ACP's are the same but for later inventions, and for what a server gets wrong.
+    """
+    if not isinstance(block, dict):
+        return None
+    try:
+        known: dict[str, Any] = to_dict(decode(schema.ContentBlock, block))
+    except (SchemaMismatch, JsonInvalid):
+        return None
+    known.pop("annotations", None)  # hints for whoever reads the server itself, of any kind
+    match known:
+        case {"type": "text" | "image" | "audio" | "resource_link"}:
+            return known
+        case {"type": "resource", "resource": {"text": str()} | {"blob": str()}}:
+            return known
         case _:
-            return False
+            return None
 
 
 def _told(block: Any) -> str:

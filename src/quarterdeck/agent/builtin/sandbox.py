@@ -4,7 +4,7 @@ The folder is made when it is first used and deleted when the session is closed.
 confined to it like the others to the project. A command sees it as its working directory and, read
 only, the programs of this machine; nothing of the user's files, no network, no other process. For
 that the kernel is needed: by bubblewrap if it is installed, else by `unshare` where it is allowed.
-Where neither works there is no `sandbox_shell`: a sandbox without walls would be a lie.
+Where neither works `sandbox_shell` refuses: a sandbox without walls would be a lie.
 """
 
 from __future__ import annotations

@@ -159,8 +159,6 @@ class HttpApp:
 
     async def _serve(self, scope: Message, receive: Receive, send: Send) -> Refusal | None:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
-        if path not in ("/acp/rpc", "/acp/sse"):
-            return Refusal(404, "there are POST /acp/rpc and GET /acp/sse")
         headers = _headers(scope)
         page = None if self._guard is None else self._guard.page(headers)
         if page is not None and is_preflight(scope["method"], headers):
@@ -169,6 +167,8 @@ class HttpApp:
         refusal = None if self._guard is None else self._guard.refusal(headers)
         if refusal is not None:
             return refusal
+        if path not in ("/acp/rpc", "/acp/sse"):
+            return Refusal(404, "there are POST /acp/rpc and GET /acp/sse")
         wanted = "POST" if path == "/acp/rpc" else "GET"
         if scope["method"] != wanted:
             return Refusal(405, f"use {wanted}", (("allow", wanted),))
@@ -252,6 +252,7 @@ class HttpApp:
             most = self.options.max_sessions
             async with self._server.converse(client.transport, max_sessions=most):
                 client.is_ready.set()
+                client.seen()  # whoever made it come waits for this only now
                 await client.wait_gone(self.options.idle_seconds)
                 logger.info("a client is gone", extra={"client": client.id})
                 self._forget(client)
