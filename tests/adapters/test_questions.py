@@ -40,7 +40,7 @@ async def statuses_of(seen: Seen) -> list[str]:
 
 async def test_a_question_is_answered_and_the_turn_goes_on(tmp_path: Path) -> None:
     options = HostOptions(elicitation=("form",))
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with Host(options) as host, AcpAdapter(host, asking("name")) as adapter:
             session, seen = await started(adapter, tmp_path)
             assert session.capabilities.features.user_interaction.questions
@@ -60,7 +60,7 @@ async def test_a_question_is_answered_and_the_turn_goes_on(tmp_path: Path) -> No
 
 async def test_a_form_waits_for_all_its_answers_and_refuses_a_wrong_one(tmp_path: Path) -> None:
     options = HostOptions(elicitation=("form",))
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with Host(options) as host, AcpAdapter(host, asking("name", "age")) as adapter:
             session, seen = await started(adapter, tmp_path)
             await session.execute(SendMessageCommand(message="go"))
@@ -78,7 +78,7 @@ async def test_a_form_waits_for_all_its_answers_and_refuses_a_wrong_one(tmp_path
 
 async def test_an_empty_answer_declines(tmp_path: Path) -> None:
     options = HostOptions(elicitation=("form",))
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with Host(options) as host, AcpAdapter(host, asking("name")) as adapter:
             session, seen = await started(adapter, tmp_path)
             await session.execute(SendMessageCommand(message="go"))
@@ -91,7 +91,7 @@ async def test_an_empty_answer_declines(tmp_path: Path) -> None:
 
 
 async def test_who_the_agent_says_it_is_is_told_as_the_environment(tmp_path: Path) -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with Host() as host, AcpAdapter(host, asking("name")) as adapter:
             session, _ = await started(adapter, tmp_path)
             (told,) = [

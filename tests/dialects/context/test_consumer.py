@@ -145,7 +145,7 @@ async def test_it_lives_through_a_session_of_a_real_agent(tmp_path: Path) -> Non
         {"say": "Done."},
     )
     agent = definition(*steps, capabilities={"sessionCapabilities": {"close": {}}})
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         offered = HostOptions(elicitation=("form",))
         async with Host(offered) as host, AcpAdapter(host, agent) as adapter:
             options = StartSessionOptions(project_path=str(tmp_path), prompt="")

@@ -135,7 +135,7 @@ async def test_a_session_lives_the_described_life(tmp_path: Path) -> None:
     ask = {"ask": "t1", "title": "bash", "kind": "execute", "input": {"command": "npm test"}}
     end = {"stop": "end_turn", "usage": {"inputTokens": 5, "outputTokens": 7, "totalTokens": 12}}
     agent = definition({"say": "I test."}, {**ask, "allowed": [{"finish": "t1"}]}, end)
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with Host() as host, AcpAdapter(host, agent) as adapter:
             assert await adapter.is_installed()
             assert adapter.get_capabilities().features.approval.tool_calls

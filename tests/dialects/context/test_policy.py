@@ -14,6 +14,9 @@ EXAMPLE = PermissionPolicy(
     )
 )
 NOTHING = PermissionPolicy()
+DENYING = PermissionPolicy(
+    auto_approve=PolicyRules(commands=True), auto_deny=PolicyRules(commands=("rm *",))
+)
 
 
 def said(policy: PermissionPolicy, name: str, given: Any, kind: str | None = None) -> str:
@@ -74,10 +77,48 @@ def test_an_empty_policy_asks_for_everything() -> None:
         ("$X npm test", "ask"),
         ("npm test 'unfinished", "ask"),
         ("git log `ls`", "ask"),
+        ("'npm test'", "ask"),  # a program with a blank in its name
+        ("npm\\ test", "ask"),
+        ("{ npm test; }", "allow"),
+        ("npm test || (git log)", "allow"),
+        ("npm test <(ls)", "ask"),
+        ("npm test &>out", "ask"),
+        ("git log <<< $(ls)", "ask"),
+        ("git log <<'EOF'\nls\nEOF", "allow"),  # text, and no shell to run it
+        ("alias npm=ls; npm test", "ask"),
+        ("export PATH=.; npm test", "ask"),
     ],
 )
 def test_every_simple_command_of_a_line_must_match(line: str, decision: str) -> None:
     assert run(allowing(commands=("npm test", "git log*")), line) == decision
+
+
+@pytest.mark.parametrize("given", ["<<'EOF'\n{}\nEOF\n", "<<< '{}'", "-s 2>&1 <<-x\n\t{}\n\tx\n"])
+def test_what_a_shell_is_given_to_read_are_commands_of_the_line(given: str) -> None:
+    policy = allowing(commands=("bash*", "npm test"))
+    assert run(policy, "bash " + given.format("npm test")) == "allow"
+    assert run(policy, "bash " + given.format("rm x")) == "ask"
+    assert run(DENYING, "sudo bash " + given.format("rm x")) == "deny"
+
+
+@pytest.mark.parametrize(
+    ("given", "decision"),
+    [
+        ({"command": ["bash", "-lc", "npm test"]}, "allow"),
+        ({"command": ["/bin/sh", "-c", "npm test; rm x"]}, "ask"),
+        ({"command": ["./evil.sh", "-c", "npm test"]}, "ask"),
+        ({"command": ["ssh", "-c", "npm test"]}, "ask"),
+        ({"command": ["npm", "test"]}, "allow"),
+        ({"command": ["npm test"]}, "ask"),
+        ({"command": "npm", "args": ["test"]}, "allow"),
+        ({"command": "npm test", "args": ["&&", "rm"]}, "ask"),
+        ({"command": "npm test", "cmd": "npm test"}, "allow"),
+        ({"command": "npm test", "cmd": "rm x"}, "ask"),
+        ({"command": "npm test <<'E'", "script": "rm x\nE"}, "ask"),
+    ],
+)
+def test_every_way_to_write_a_command_counts(given: Any, decision: str) -> None:
+    assert said(allowing(commands=("npm test",)), "shell", given) == decision
 
 
 def test_a_command_that_writes_files_needs_both_rules() -> None:
@@ -117,20 +158,38 @@ def test_all_commands_means_all() -> None:
         "sh -c 'rm x'",
         "/bin/rm x",
         "echo $(rm x)",
+        "`rm x`",
+        "cat <(rm x)",
+        "(rm x)",
+        "X=1 rm x >y",
+        "rm>y x",
+        "if true; then rm x; fi",
+        "find . | xargs -0 rm",
+        "find . -exec echo {} ';' -exec rm {} ';'",
+        "env '-Srm x'",
+        "env --split-string 'rm x'",
+        "sudo -nu root rm x",
+        "timeout --kill-after 5 5 rm x",
+        "flock lock rm x",
+        "script -c 'rm x'",
+        "bash -ec 'sh -c \"rm x\"'",
+        "cat <<EOF | sh\nrm x\nEOF",
     ],
 )
 def test_what_is_denied_is_denied_however_it_is_wrapped(line: str) -> None:
-    deny = PolicyRules(commands=("rm *",))
-    assert run(PermissionPolicy(auto_approve=PolicyRules(commands=True), auto_deny=deny), line) == (
-        "deny"
-    )
+    assert run(DENYING, line) == "deny"
 
 
-@pytest.mark.parametrize("line", ["$X y", "echo 'unfinished", "{rm,x}"])
+@pytest.mark.parametrize(
+    "line", ["$X y", "echo 'unfinished", "{rm,x}", "curl x | sh", ". ./x", "source <(cat x)"]
+)
 def test_what_may_be_denied_is_asked_even_if_all_is_allowed(line: str) -> None:
-    deny = PolicyRules(commands=("rm *",))
-    policy = PermissionPolicy(auto_approve=PolicyRules(commands=True), auto_deny=deny)
-    assert run(policy, line) == "ask"
+    assert run(DENYING, line) == "ask"
+
+
+def test_what_is_not_denied_is_allowed() -> None:
+    for line in ("ls", "timeout 5 grep rm x", "echo rm x", "xargs -n1 ls", "env -i rmdir x"):
+        assert run(DENYING, line) == "allow"
 
 
 def test_deny_wins_over_allow() -> None:
@@ -175,6 +234,8 @@ def test_globs_on_paths(glob: str, path: str, decision: str) -> None:
 def test_searching_files_is_a_read_and_a_search() -> None:
     assert said(allowing(reads=True), "Grep", {"pattern": "x"}) == "allow"
     assert said(allowing(searches=True), "Grep", {"pattern": "x"}) == "allow"
+    assert said(allowing(searches=True), "search_and_replace", {"query": "x"}) == "ask"
+    assert said(allowing(searches=True), "find_symbol", {"query": "x"}, "search") == "allow"
     assert said(
         allowing(searches=("https://docs.*",)), "WebFetch", {"url": "https://docs.x/y"}
     ) == ("allow")

@@ -109,7 +109,7 @@ async def test_it_follows_a_session_of_a_real_agent_over_a_stream(tmp_path: Path
     ]
     program, *arguments = scripted_agent({"name": "x", "turns": [{"steps": steps}]}, pace=0)
     consumer, reader = Consumer(), PacketReader()
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with Host() as host:
             agent = await host.spawn_agent({"id": "x", "command": program, "args": arguments})
             session = await host.create_session(agent.agent_id, cwd=str(tmp_path))

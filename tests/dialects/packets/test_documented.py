@@ -7,6 +7,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
+from quarterdeck.dialects import packets
 from quarterdeck.dialects.packets import (
     PACKET_TYPES,
     TOOL_INPUTS,
@@ -40,6 +41,21 @@ def progress(**fields: Any) -> Json:
 
 def last(*sent: Json) -> Json:
     return project(update(each) for each in sent)[-1]
+
+
+DOCUMENTED = """
+    AgentMessageChunkPacket ToolCallStartPacket ToolCallKind ToolCallProgressPacket
+    GlobInput GrepInput ReadInput WriteInput EditInput BashInput TaskInput TodoWriteInput
+    TodoItem SearchOutput ReadOutput BashOutput WriteOutput TodoWriteOutput ToolRawInput
+    ToolRawOutput ToolContentArray ContentItem LocationInfo AgentPlanUpdatePacket PlanEntry
+    PromptResponsePacket ErrorPacket ArtifactCreatedPacket ArtifactType
+    is_new_file_operation is_todo_write_tool is_task_tool get_file_path
+"""
+
+
+def test_every_type_and_function_of_the_description_is_here() -> None:
+    assert set(DOCUMENTED.split()) <= set(packets.__all__)
+    assert all(hasattr(packets, name) for name in packets.__all__)
 
 
 def test_a_message_chunk_is_the_documented_example() -> None:

@@ -111,7 +111,7 @@ class ToolCall:
         get = patch.get
         title, kind, status = get("title"), get("kind"), get("status")
         given, content, locations = get("rawInput"), get("content"), get("locations")
-        if given is not None and given not in ({}, [], ""):
+        if given or (given is not None and not isinstance(given, dict | list | str)):
             self.raw_input = given
         if (output := get("rawOutput")) is not None:
             self.raw_output = output

@@ -35,7 +35,13 @@ from quarterdeck.dialects.context.shapes import (
 
 
 class ACPEventBase(
-    Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="type"
+    Struct,
+    frozen=True,
+    kw_only=True,
+    rename="camel",
+    omit_defaults=True,
+    tag_field="type",
+    gc=False,
 ):
     """What every event carries; `timestamp` is ISO 8601 in UTC, with milliseconds."""
 

@@ -7,6 +7,7 @@ or `;`, all with blanks between them. All others are left to `shell`, which over
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from msgspec import Struct
@@ -15,14 +16,17 @@ KEYWORDS: Final = frozenset(
     {"if", "then", "else", "elif", "do", "while", "until", "!", "{"}
     | {"fi", "done", "esac", "}", "function"}
 )
+SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash", "ksh", "fish", "ash"})
+_EXPANDED: Final = re.compile(r"[*?\[{]")
 _JOINS: Final = frozenset({"&&", "||", "|", ";"})
 _MERGED: Final = "2>&1"
 _PIECE: Final = r"(?:[\w./:,@%+=-]+|'[^'\n]*'|&&|\|\|?|;|2>&1)"
 _PLAIN: Final = re.compile(rf" *{_PIECE}(?: +{_PIECE})* *", re.ASCII)
 _PIECES: Final = re.compile(r"'[^'\n]*'|[^ ]+")
+_BARE: Final = re.compile(r"[\w./:,@%+= -]+", re.ASCII)
 
 
-class SimpleCommand(Struct, frozen=True):
+class SimpleCommand(Struct, frozen=True, gc=False):
     """One program with its arguments, quotes removed."""
 
     words: tuple[str, ...]
@@ -39,13 +43,46 @@ class SimpleCommand(Struct, frozen=True):
         return " ".join((*self.assignments, *self.words))
 
 
-class CommandLine(Struct, frozen=True):
+class Word:
+    """A word of a line while it is read."""
+
+    __slots__ = ("is_dynamic", "is_quoted", "is_started", "parts")
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self.is_started = self.is_quoted = self.is_dynamic = False
+
+    @property
+    def names_unknown(self) -> bool:
+        """Whether the shell makes another word of it: `$X`, `{rm,-rf}`, `/bin/r?`."""
+        text = "".join(self.parts)
+        is_pattern = not self.is_quoted and text not in ("[", "[[") and _EXPANDED.search(text)
+        return self.is_dynamic or bool(is_pattern)
+
+
+def names_shell(commands: Iterable[SimpleCommand]) -> bool:
+    """Say whether a shell is among the words of some commands, behind whatever else."""
+    words = (word for command in commands for word in command.words)
+    return any(word.rpartition("/")[2] in SHELLS for word in words)
+
+
+class CommandLine(Struct, frozen=True, gc=False):
     commands: tuple[SimpleCommand, ...]
     is_complete: bool
 
 
+def _bare_command(line: str) -> tuple[SimpleCommand] | None:
+    """Return the one command of a line that is nothing but words, as half of all lines are."""
+    words = tuple(line.split())
+    if not words or "=" in words[0] or words[0] in KEYWORDS:
+        return None
+    return (SimpleCommand(words),)
+
+
 def plain_commands(line: str) -> tuple[SimpleCommand, ...] | None:
     """Return the commands of a plain line; None for a line that has to be read with care."""
+    if _BARE.fullmatch(line) is not None:
+        return _bare_command(line)
     if _PLAIN.fullmatch(line) is None:
         return None
     found: list[SimpleCommand] = []

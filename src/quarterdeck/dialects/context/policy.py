@@ -26,14 +26,16 @@ from quarterdeck.dialects.context.tools import (
     PATH_KEYS,
     canonical_name,
     categorize_call,
-    command_of,
+    commands_of,
     text_of,
 )
-from quarterdeck.dialects.context.wrappers import unwrapped
+from quarterdeck.dialects.context.wrappers import is_shell, unwrapped
 
 Decision: TypeAlias = Literal["allow", "deny", "ask"]
 _SEARCHES: Final = frozenset({"Glob", "Grep"})
+_WEB: Final = frozenset({"WebSearch", "WebFetch"})
 _DIFF: Final = "diff"
+_FEEDERS: Final = frozenset({"xargs", "parallel"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,19 +58,27 @@ def parse_call(
     """Find out what a call would do; the most dangerous class that fits is taken."""
     canonical = canonical_name(name)
     category = categorize_call(name, kind)
-    command = command_of(given)
+    commands = commands_of(given)
     paths = _paths(given, content, locations)
-    if category == "terminal" or kind == "execute" or command is not None:
-        return ParsedCall(line=parse_command_line(command or ""), folder=text_of(given, _FOLDERS))
+    if category == "terminal" or kind == "execute" or commands:
+        return ParsedCall(line=_parsed_lines(commands), folder=text_of(given, _FOLDERS))
     has_diff = any(isinstance(each, Mapping) and each.get("type") == _DIFF for each in content)
     if category in ("file_write", "file_edit") or has_diff or kind in ("edit", "delete", "move"):
         return ParsedCall(is_write=True, paths=paths)
     if category == "file_read" or kind == "read":
         is_search = canonical in _SEARCHES or kind == "search"
         return ParsedCall(is_read=True, is_search=is_search, paths=paths, searched=_searched(given))
-    if category in ("search", "web") or kind in ("search", "fetch"):
+    # A word in its name does not make a tool a search: `search_and_replace`.
+    if canonical in _WEB or kind in ("search", "fetch"):
         return ParsedCall(is_search=True, searched=_searched(given))
     return ParsedCall()
+
+
+def _parsed_lines(lines: Sequence[str]) -> CommandLine:
+    """Read all that may be the command of a call; each is read for itself."""
+    parsed = [parse_command_line(line) for line in lines]
+    found = tuple(command for line in parsed for command in line.commands)
+    return CommandLine(found, is_complete=all(line.is_complete for line in parsed))
 
 
 def decide(policy: PermissionPolicy, call: ParsedCall, project: str) -> Decision:
@@ -110,6 +120,8 @@ def _allows_line(rules: PolicyRules, line: CommandLine, project: str) -> bool:
 def _allows_command(rules: PolicyRules, command: SimpleCommand, project: str) -> bool:
     if command.is_dynamic or not _text_matches(rules.commands, command.text):
         return False
+    if command.words and " " in command.words[0]:
+        return False  # the name of a program that looks like a program and its arguments
     return not command.writes or _all_paths(rules.writes, command.writes, project)
 
 
@@ -157,14 +169,26 @@ def _denies_line(rules: PolicyRules, line: CommandLine, project: str) -> Decisio
             return "deny"
         if any(_text_matches(rules.commands, text) for text in _spellings(command)):
             return "deny"
-    is_unclear = not line.is_complete or any(each.is_dynamic for each in line.commands)
+    is_unclear = not line.is_complete or any(
+        each.is_dynamic or _runs_unseen(each) for each in line.commands
+    )
     return "ask" if rules.commands and is_unclear else None
 
 
 def _spellings(command: SimpleCommand) -> list[str]:
     """Return all that a command can be said to run."""
-    inner = [" ".join((program, *arguments)) for program, arguments in unwrapped(command)]
+    programs = list(unwrapped(command))
+    inner = [" ".join((program, *arguments)) for program, arguments in programs]
+    if any(program in _FEEDERS for program, _ in programs):
+        inner += [f"{text} " for text in inner]  # more arguments come when it runs
     return [command.text, " ".join(command.words), *inner]
+
+
+def _runs_unseen(command: SimpleCommand) -> bool:
+    """Say whether a shell runs what is not in the line."""
+    if command.words[:1] in (("source",), (".",)):
+        return True
+    return command.is_piped and any(is_shell(program) for program, _ in unwrapped(command))
 
 
 def _any_path(rule: Rule, paths: Sequence[str], project: str) -> bool:

@@ -154,16 +154,18 @@ class ContextProjector:
         if not isinstance(payload.get("toolCallId"), str):
             self._stage.custom(event.type, payload)
             return
-        if self._messages.is_open:
+        was_open, was_asking = self._messages.is_open, bool(self._calls.asking)
+        if was_open:
             self._interrupt(payload["toolCallId"])
         self._calls.update(
             payload,
             event.extensions or _NOTHING,
             is_announcement=event.type == "tool-call",
         )
-        is_asking = self._calls.asking
-        reason = "the agent asks a question" if is_asking else "a tool is called"
-        self._lifecycle.tell_status(reason)
+        is_asking = bool(self._calls.asking)
+        if was_open or is_asking != was_asking:  # nothing else of a call is a status
+            reason = "the agent asks a question" if is_asking else "a tool is called"
+            self._lifecycle.tell_status(reason)
 
     def _interrupt(self, call_id: object) -> None:
         if self._calls.is_new(call_id):

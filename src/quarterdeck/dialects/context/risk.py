@@ -80,6 +80,8 @@ _FORK_BOMB: Final = re.compile(
     r"(?<!\w)([\w:.]{1,64})\s{0,9}\(\s{0,9}\)\s{0,9}\{[^}]{0,200}?(?<!\w)\1\s{0,9}(\|\s{0,9}\1\s{0,9})?&"
 )
 
+_CONNECTS: Final = re.compile(r"[|(`]")
+"""Without one of these, no command of a line gives another something to run."""
 _READERS: Final = names(
     """[ [[ : ack ag basename cat cd cmp column comm cut diff dirname df du echo export false fd
     file find fmt fold for grep egrep fgrep head id jq less ls md5sum more nl od popd
@@ -147,6 +149,7 @@ SECRET: Final = re.compile(
     r"|/etc/shadow",
     re.MULTILINE,
 )
+_MAYBE_SECRET: Final = re.compile(r"\.[a-z]|id_|shadow")
 DEVICE: Final = re.compile(r"/dev/(sd|hd|nvme|vd|xvd|disk|mmcblk|mem)")
 _HARMLESS_TOOLS: Final = frozenset(
     {"Glob", "Grep", "List", "Task", "TodoWrite", "TodoRead", "WebSearch", "WebFetch", "Think"}
@@ -223,10 +226,11 @@ def _findings(line: str) -> list[Finding]:
             found.append((DYNAMIC, "", command.words))
         if command.assignments:
             found.append((ASSIGNS, "", command.assignments))
-    found += _findings_of_the_whole(runs)
+    if _CONNECTS.search(line):
+        found += _findings_of_the_whole(runs)
     if not parsed.is_complete or not parsed.commands:
         found.append((UNREADABLE, "", ()))
-    if len(line) <= REMEMBERED and _FORK_BOMB.search(line):
+    if "{" in line and len(line) <= REMEMBERED and _FORK_BOMB.search(line):
         found.append((STARTS_ITSELF, "", ()))
     return found or [(LOOKS, "", ())]
 
@@ -265,9 +269,13 @@ def _rule_of_program(program: str, arguments: Sequence[str]) -> Rule:
         return _rule_of_dangerous(program, arguments)
     if program in _READERS:
         rule = _rule_of_reader(program, arguments)
-        has_secret = rule is LOOKS and SECRET.search("\n".join(arguments)) is not None
-        return READS_SECRET if has_secret else rule
+        return READS_SECRET if rule is LOOKS and _names_secret(arguments) else rule
     return UNKNOWN
+
+
+def _names_secret(arguments: Sequence[str]) -> bool:
+    named = "\n".join(arguments)
+    return _MAYBE_SECRET.search(named) is not None and SECRET.search(named) is not None
 
 
 def _rule_of_reader(program: str, arguments: Sequence[str]) -> Rule:

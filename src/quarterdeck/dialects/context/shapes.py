@@ -45,7 +45,7 @@ TodoStatus: TypeAlias = Literal["pending", "in_progress", "completed"]
 IntegrationMethod: TypeAlias = Literal["sdk", "http", "pty", "file-watch", "mcp"]
 
 
-class Shape(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Shape(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     """Frozen, with camel case on the wire."""
 
 

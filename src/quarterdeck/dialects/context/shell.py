@@ -17,6 +17,8 @@ from quarterdeck.dialects.context.plain import (
     KEYWORDS,
     CommandLine,
     SimpleCommand,
+    Word,
+    names_shell,
     plain_commands,
 )
 
@@ -48,14 +50,6 @@ def _parse(line: str) -> CommandLine:
     return CommandLine(tuple(reader.found), is_complete)
 
 
-class _Word:
-    __slots__ = ("is_dynamic", "is_quoted", "is_started", "parts")
-
-    def __init__(self) -> None:
-        self.parts: list[str] = []
-        self.is_started = self.is_quoted = self.is_dynamic = False
-
-
 class _Reader:
     """Reads one line, or what is inside one substitution of it."""
 
@@ -65,11 +59,13 @@ class _Reader:
         self._depth = depth
         self.found: list[SimpleCommand] = []
         self.is_complete = True
-        self._word = _Word()
-        self._words: list[_Word] = []
+        self._word = Word()
+        self._words: list[Word] = []
         self._writes: list[str] = []
         self._redirect: str | None = None
         self._heredocs: list[tuple[str, bool, bool]] = []
+        self._given: list[str] = []
+        self._line = 0
         self._is_piped = False
         self._groups = 0
         self._names_function = False
@@ -92,6 +88,7 @@ class _Reader:
             if until:
                 self.is_complete = False
         self._end_command()
+        self._end_line()
         if self._groups or self._heredocs:
             self.is_complete = False
         return self._at
@@ -235,14 +232,16 @@ class _Reader:
         self._at += len(operator) - 1
         if self._word.is_started and not "".join(self._word.parts).isdigit():
             self._end_word()
-        self._word = _Word()
+        self._word = Word()
         self._redirect = operator
 
-    def _redirected(self, word: _Word) -> None:
+    def _redirected(self, word: Word) -> None:
         operator, self._redirect = self._redirect or "", None
         target = "".join(word.parts)
         if operator in ("<<", "<<-"):
             self._heredocs.append((target, operator == "<<-", word.is_quoted))
+        elif operator == "<<<":
+            self._given.append(target)
         elif operator == "<>" or ">" in operator:
             is_descriptor = operator == ">&" and (target.isdigit() or target == "-")
             if not is_descriptor and target not in _NO_FILE:
@@ -256,8 +255,9 @@ class _Reader:
                     self.is_complete = False
                     break
                 lines.append(line)
+            self._given.append("\n".join(lines))
             if not is_quoted:
-                self._expanded("\n".join(lines))
+                self._expanded(self._given[-1])
         self._heredocs.clear()
 
     def _heredoc_line(self, is_indented: bool, is_quoted: bool) -> str | None:  # noqa: FBT001
@@ -285,7 +285,7 @@ class _Reader:
     # ---- where commands end ------------------------------------------------------------------
 
     def _end_word(self) -> None:
-        word, self._word = self._word, _Word()
+        word, self._word = self._word, Word()
         if not word.is_started:
             return
         if self._redirect is not None:
@@ -295,7 +295,7 @@ class _Reader:
         elif not self._is_keyword(word):
             self._words.append(word)
 
-    def _is_keyword(self, word: _Word) -> bool:
+    def _is_keyword(self, word: Word) -> bool:
         if self._words or word.is_quoted or word.is_dynamic:
             return False
         text = "".join(word.parts)
@@ -317,7 +317,7 @@ class _Reader:
         count = 0
         while count < len(texts) and _ASSIGNMENT.match(texts[count]):
             count += 1
-        is_dynamic = count < len(texts) and _is_dynamic(self._words[count])
+        is_dynamic = count < len(texts) and self._words[count].names_unknown
         return SimpleCommand(
             tuple(texts[count:]),
             tuple(texts[:count]),
@@ -330,6 +330,15 @@ class _Reader:
         self._end_command()
         if self._heredocs:
             self._heredoc_bodies()
+        self._end_line()
+
+    def _end_line(self) -> None:
+        """Find what a shell of this line is given to run."""
+        given, self._given = self._given, []
+        if given and names_shell(self.found[self._line :]):
+            for text in given:
+                self._inside(text, "")
+        self._line = len(self.found)
 
     def _bar(self) -> None:
         is_pipe = self._text[self._at : self._at + 1] != "|"
@@ -362,13 +371,6 @@ class _Reader:
             self._groups -= 1
         else:
             self.is_complete = False
-
-
-def _is_dynamic(program: _Word) -> bool:
-    """Say whether the shell makes another word of this one: `$X`, `{rm,-rf}`, `/bin/r?`."""
-    text = "".join(program.parts)
-    is_pattern = not program.is_quoted and text not in ("[", "[[") and re.search(r"[*?\[{]", text)
-    return program.is_dynamic or bool(is_pattern)
 
 
 _ACTIONS: Final[Mapping[str, Callable[[_Reader], None]]] = {

@@ -19,7 +19,7 @@ _SPELLINGS: Final = {
     " execute executecommand developershell runinterminal",
     "Read": "read readfile readtextfile fileread readfiles viewfile view notebookread",
     "Write": "write writefile writetextfile filewrite createfile create",
-    "Edit": "edit editfile fileedit editfiles replace replaceinfile strreplace"
+    "Edit": "edit editfile fileedit editfiles replace replaceinfile strreplace searchreplace"
     " strreplaceeditor multiedit texteditor",
     "Patch": "applypatch patch applydiff",
     "Glob": "glob find findfiles searchfiles",
@@ -104,6 +104,10 @@ _DESCRIBED: Final[Mapping[str, tuple[str, tuple[str, ...], int | None]]] = {
 """The label, where its text is, and how much of that is shown: as the original documents it."""
 
 
+_SHELL: Final = re.compile(r"(?:/(?:usr/|usr/local/|opt/homebrew/)?bin/)?(?:ba|z|da|k)?sh")
+"""A shell of the system; one of the project's own files may be called like that, too."""
+
+
 @lru_cache(maxsize=1024)
 def canonical_name(name: str) -> str | None:
     """Return the one spelling of a tool that we know; None for all others."""
@@ -151,7 +155,17 @@ def text_of(given: Any, keys: tuple[str, ...]) -> str | None:
 
 def command_of(given: Any) -> str | None:
     """Return the command line of a call, in whatever way its agent writes it."""
-    return text_of(given, COMMAND_KEYS)
+    line = text_of(given, COMMAND_KEYS)
+    if line is not None and ("args" in given or "arguments" in given):
+        arguments = text_of(given, ("args", "arguments"))
+        return line if arguments is None else f"{line} {arguments}"
+    return line
+
+
+def commands_of(given: Any) -> list[str]:
+    """Return all that may be the command line of a call: by which key its tool goes is not said."""
+    lines = [command_of(given), *(text_of(given, (key,)) for key in COMMAND_KEYS[1:])]
+    return list(dict.fromkeys(line for line in lines if line is not None))
 
 
 def describe_tool_call(name: str, given: Any = None) -> str:
@@ -166,6 +180,6 @@ def describe_tool_call(name: str, given: Any = None) -> str:
 
 def _joined(words: list[str]) -> str:
     """Write words as a command line; a shell's own line stays as it is."""
-    if len(words) == 3 and words[1] in ("-c", "-lc") and words[0].endswith("sh"):
+    if len(words) == 3 and words[1] in ("-c", "-lc") and _SHELL.fullmatch(words[0]):
         return words[2]
     return shlex.join(words)

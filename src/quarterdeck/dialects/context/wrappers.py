@@ -6,39 +6,49 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from quarterdeck.dialects.context.plain import SimpleCommand
+from quarterdeck.dialects.context.plain import SHELLS, SimpleCommand
 from quarterdeck.dialects.context.shell import parse_command_line
 
-_SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash", "ksh", "fish", "ash"})
 _WITH_VALUE: Final = {
-    "sudo": {"-u", "-g", "-h", "-p", "-C", "-D", "-r", "-t", "--user", "--group"},
-    "doas": {"-u", "-C"},
-    "env": {"-u", "-C", "-S", "--unset", "--chdir"},
-    "nice": {"-n"},
-    "ionice": {"-c", "-n"},
-    "timeout": {"-s", "-k", "--signal"},
-    "xargs": {"-I", "-n", "-P", "-L", "-d", "-a", "-E", "-s"},
-    "time": {"-f", "-o"},
-    "stdbuf": {"-i", "-o", "-e"},
-    "strace": {"-o", "-e", "-p"},
-    "watch": {"-n"},
-    "exec": {"-a"},
-    "nohup": set(),
-    "command": set(),
-    "builtin": set(),
-    "setsid": set(),
-    "busybox": set(),
-    "coproc": set(),
-    "parallel": {"-j"},
-}  # fmt: skip
+    name: frozenset(options.split())
+    for name, options in {
+        "sudo": "-u -g -h -p -C -D -r -t -R -T -U --user --group --host --prompt --chdir --chroot"
+        " --close-from --role --type --command-timeout --other-user",
+        "doas": "-u -C",
+        "env": "-u -C --unset --chdir",
+        "nice": "-n --adjustment",
+        "ionice": "-c -n --class --classdata",
+        "timeout": "-s -k --signal --kill-after",
+        "xargs": "-I -n -P -L -d -a -E -s --max-args --max-procs --max-lines --max-chars"
+        " --delimiter --arg-file",
+        "time": "-f -o",
+        "stdbuf": "-i -o -e --input --output --error",
+        "strace": "-o -e -p",
+        "ltrace": "-o -e -p",
+        "watch": "-n --interval",
+        "exec": "-a",
+        "parallel": "-j --jobs",
+        "flock": "-w -E --timeout --conflict-exit-code",
+        "runuser": "-u -g -G --user --group",
+        "pkexec": "--user",
+        "caffeinate": "-t -w",
+        "systemd-run": "-p -u -H -M --property --unit --slice --uid --gid --description",
+        **dict.fromkeys(("nohup", "command", "builtin", "setsid", "busybox", "coproc"), ""),
+        **dict.fromkeys(("chroot", "unshare", "taskset", "numactl"), ""),
+    }.items()
+}
 """Programs that run another, and which of their options take a word of their own."""
-_POSITIONAL: Final = {"timeout": 1}
-_RUNNERS: Final = frozenset({*_SHELLS, *_WITH_VALUE, "su", "eval", "trap", "find", "fd"})
+_POSITIONAL: Final = {"timeout": 1, "flock": 1, "chroot": 1, "taskset": 1}
+_LINE_TAKERS: Final = frozenset({"su", "runuser", "script"})
+"""Programs that, like shells, run the line behind `-c`."""
+_EXECUTES: Final = re.compile(r"-exec|-execdir|-ok|-okdir|-x|-X|--exec|--exec-batch")
+_SPLITS: Final = re.compile(r"-[0iv]*S(.*)|--split-string=?(.*)", re.DOTALL)
+_RUNNERS: Final = frozenset({*SHELLS, *_WITH_VALUE, *_LINE_TAKERS, "eval", "trap", "find", "fd"})
 DEEPEST: Final = 8
 
 
 def is_shell(program: str) -> bool:
-    return program in _SHELLS
+    return program in SHELLS
 
 
 def program_of(command: SimpleCommand) -> str:
@@ -68,32 +78,39 @@ def unwrapped(command: SimpleCommand, depth: int = 0) -> Iterator[tuple[str, Seq
 
 
 def _inner(program: str, arguments: Sequence[str]) -> Iterator[SimpleCommand]:
-    if program in _SHELLS or program == "su":
+    if program in SHELLS or program in _LINE_TAKERS:
         yield from _shell_line(arguments)
-    elif program == "eval":
+    if program == "eval":
         yield from _line(" ".join(arguments))
     elif program == "trap":
         yield from _line(" ".join(arguments[:1]))
-    elif program == "env" and "-S" in arguments:
-        yield from _line(" ".join(arguments[arguments.index("-S") + 1 :]))
+    elif program == "env" and (split := _split_line(arguments)) is not None:
+        yield from _line(split)
     elif program in _WITH_VALUE:
         words = _behind_options(program, arguments)
         if words:
             yield SimpleCommand(tuple(words))
     elif program in ("find", "fd"):
-        for option in ("-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec"):
-            if option in arguments:
-                yield SimpleCommand(tuple(arguments[arguments.index(option) + 1 :]))
+        for position, word in enumerate(arguments):
+            if _EXECUTES.fullmatch(word):
+                yield SimpleCommand(tuple(arguments[position + 1 :]))
+
+
+def _split_line(arguments: Sequence[str]) -> str | None:
+    """Return what `env` makes words of: the text behind `-S`, and all that follows."""
+    for position, word in enumerate(arguments):
+        found = _SPLITS.fullmatch(word)
+        if found is not None:
+            return " ".join([found[1] or found[2] or "", *arguments[position + 1 :]])
+    return None
 
 
 def _behind_options(program: str, arguments: Sequence[str]) -> list[str]:
     words = list(arguments)
-    valued = _WITH_VALUE[program]
     skipped = _POSITIONAL.get(program, 0)
     while words:
         if words[0].startswith("-"):
-            option = words.pop(0)
-            if option in valued and words:
+            if _takes_a_word(words.pop(0), _WITH_VALUE[program]) and words:
                 words.pop(0)
         elif re.match(r"[A-Za-z_]\w*=", words[0]):
             words.pop(0)
@@ -103,6 +120,16 @@ def _behind_options(program: str, arguments: Sequence[str]) -> list[str]:
         else:
             break
     return words
+
+
+def _takes_a_word(option: str, valued: frozenset[str]) -> bool:
+    """Say whether an option is one that the next word belongs to; also the last of `-nu`."""
+    if option.startswith("--"):
+        return option in valued
+    for position, letter in enumerate(option[1:], 1):
+        if f"-{letter}" in valued:
+            return position == len(option) - 1
+    return False
 
 
 def _shell_line(arguments: Sequence[str]) -> Iterator[SimpleCommand]:

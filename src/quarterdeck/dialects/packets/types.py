@@ -122,6 +122,17 @@ class TodoWriteOutput(TypedDict):
     metadata: TodoWriteMetadata
 
 
+ToolRawInput: TypeAlias = (
+    GlobInput
+    | GrepInput
+    | ReadInput
+    | WriteInput
+    | EditInput
+    | BashInput
+    | TaskInput
+    | TodoWriteInput
+)
+ToolRawOutput: TypeAlias = SearchOutput | ReadOutput | BashOutput | WriteOutput | TodoWriteOutput
 TOOL_INPUTS: dict[str, Any] = {
     "glob": GlobInput,
     "grep": GrepInput,
@@ -171,6 +182,9 @@ class DiffItem(TypedDict):
     newText: str
     oldText: str
     path: str
+
+
+ToolContentArray: TypeAlias = list[ContentItem | DiffItem]
 
 
 class LocationInfo(TypedDict):
