@@ -12,6 +12,7 @@ from quarterdeck.server.decision_rows import MOST_REASON, Decision
 from quarterdeck.server.handling import Answer, Asked, Body, Query, way
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.options import Policy
+from quarterdeck.server.recording import Recording, carried_out
 from quarterdeck.server.refusals import invalid, not_found
 from quarterdeck.server.routes import Endpoint
 
@@ -131,10 +132,10 @@ def _elicitation(question: HostElicitationSnapshot) -> ElicitationView:
 def approval_endpoints(hub: Hub) -> list[Endpoint]:
     """Return the inbox's part of the route table."""
     api = _Approvals(hub)
-    return [*_permissions(api), *_questions(api), *_audit(api)]
+    return [*_permissions(api, hub.recording), *_questions(api, hub.recording), *_audit(api)]
 
 
-def _permissions(api: _Approvals) -> list[Endpoint]:
+def _permissions(api: _Approvals, log: Recording) -> list[Endpoint]:
     return [
         way(
             "view",
@@ -154,7 +155,7 @@ def _permissions(api: _Approvals) -> list[Endpoint]:
         way(
             "approve",
             "POST /api/permissions/{id}/answer",
-            api.answer,
+            carried_out(log, api.answer),
             "Answer a permission request; the first answer counts",
             body=AnswerPermission,
             answer=Decision,
@@ -163,7 +164,7 @@ def _permissions(api: _Approvals) -> list[Endpoint]:
     ]
 
 
-def _questions(api: _Approvals) -> list[Endpoint]:
+def _questions(api: _Approvals, log: Recording) -> list[Endpoint]:
     return [
         way(
             "view",
@@ -175,7 +176,7 @@ def _questions(api: _Approvals) -> list[Endpoint]:
         way(
             "approve",
             "POST /api/elicitations/{id}/answer",
-            api.answer_elicitation,
+            carried_out(log, api.answer_elicitation),
             "Answer a question; the first answer counts",
             body=AnswerElicitation,
             answer=Decision,
