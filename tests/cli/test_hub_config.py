@@ -1,5 +1,6 @@
 """The hub's configuration: what is wrong in it is named with its place and what would be right."""
 
+import os
 import re
 from pathlib import Path
 
@@ -126,6 +127,10 @@ def test_it_is_found_in_the_folder_for_configuration(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "hub.toml").write_text("[server]\nport = 1", encoding="utf-8")
     assert load_config({"XDG_CONFIG_HOME": str(tmp_path)}).server.port == 1
+    (folder / "hub.toml").unlink()
+    os.mkfifo(folder / "hub.toml")
+    with pytest.raises(SettingsInvalid, match="is no regular file"):
+        load_config({"XDG_CONFIG_HOME": str(tmp_path)})
 
 
 def test_one_that_is_not_text_is_a_sentence(tmp_path: Path) -> None:

@@ -125,6 +125,9 @@ def hub_options(
     return HubOptions(home=home, environ=environ, **chosen)
 
 
+NO_FILE = "is no regular file; put one there, or name another with --config"
+
+
 def config_path(environ: Mapping[str, str], named: Path | None = None) -> tuple[Path | None, bool]:
     """Return where the configuration is, and whether somebody said so: then it must be there."""
     if named is not None:
@@ -148,6 +151,9 @@ def load_config(environ: Mapping[str, str], named: Path | None = None) -> HubCon
     if path is None:
         return HubConfig()
     try:
+        if not is_named and path.exists() and not path.is_file():
+            # A pipe would have us wait. One that somebody names, as a shell's <(…), is meant.
+            raise SettingsInvalid(str(path), NO_FILE)
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         if not is_named:
