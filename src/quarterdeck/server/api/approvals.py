@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
+from msgspec.structs import replace
 
+from quarterdeck.errors import RequestRefused
 from quarterdeck.protocol import HostElicitationSnapshot
 from quarterdeck.server.approval_views import ApprovalView
 from quarterdeck.server.decision_rows import MOST_REASON, Decision
@@ -73,14 +75,23 @@ class _Approvals:
         self._approvals = hub.approvals
 
     async def list(self, _asked: Asked) -> ApprovalList:
-        return ApprovalList(permissions=self._approvals.pending)
+        pending = self._approvals.pending
+        return ApprovalList(permissions=[await self._headed(each) for each in pending])
 
     async def get(self, asked: Asked) -> ApprovalView:
         view = self._approvals.get(asked.path["id"])
         if view is None:
             what = f"request {asked.path['id']!r} that waits"
             raise not_found(what, "GET /api/decisions tells how others ended")
-        return view
+        return await self._headed(view)
+
+    async def _headed(self, view: ApprovalView) -> ApprovalView:
+        """Return a request with the title that its session is listed by."""
+        try:
+            session = await self._hub.library.shown(view.session_id)
+        except RequestRefused:
+            return view  # deleted, and its request with it in a moment
+        return replace(view, title=session.title)
 
     async def answer(self, asked: Asked) -> Decision:
         wanted: AnswerPermission = asked.body
