@@ -15,7 +15,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("parser", PARSERS)
-async def test_no_attack_gets_through_to_any_kind_of_endpoint(tmp_path: Path, parser: Parser) -> None:
+async def test_no_attack_gets_through_to_any_kind_of_endpoint(
+    tmp_path: Path, parser: Parser
+) -> None:
     async with open_hut(tmp_path, parser) as hut:
         cookie = (await hut.browser("admin")).removeprefix("Cookie: ")
 
