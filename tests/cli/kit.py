@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from quarterdeck.testing import scripted_agent
+from tests.cli import forking
 
 COMMAND = (sys.executable, "-m", "quarterdeck")
 SECONDS = 60  # on a busy machine
@@ -69,16 +70,7 @@ class Desk:
     def run(
         self, *arguments: str, typed: str = "", **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*COMMAND, *arguments],
-            env={**self.environ, **variables},
-            cwd=self.work,
-            input=typed,
-            capture_output=True,
-            encoding="utf-8",
-            timeout=SECONDS,
-            check=False,
-        )
+        return forking.run(arguments, {**self.environ, **variables}, self.work, typed)
 
     def json(self, *arguments: str) -> Any:
         """Run a command that succeeds and return its answer."""

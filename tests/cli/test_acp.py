@@ -14,6 +14,7 @@ import pytest
 from quarterdeck.cli import acp_agent
 from quarterdeck.cli.main import main
 from quarterdeck.errors import AgentError
+from tests.cli import forking
 
 ECHO = """
 print("imported")
@@ -35,15 +36,7 @@ def echo(tmp_path: Path) -> Path:
 
 
 def run(*arguments: str, text: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "quarterdeck", "acp", *arguments],
-        input=text,
-        env={**os.environ, **environ},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    return forking.run(("acp", *arguments), {**os.environ, **environ}, Path.cwd(), text)
 
 
 def lines(*messages: object) -> str:

@@ -18,6 +18,7 @@ import pytest
 from quarterdeck.cli.demo_plain import first_allowing, option_for
 from quarterdeck.protocol import decode_event, initial_state, reduce, to_json
 from quarterdeck.testing import scenario_names
+from tests.cli import forking
 
 pytestmark = pytest.mark.slow
 
@@ -30,15 +31,8 @@ OPTIONS = [
 
 
 def demo(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        env={**os.environ, "PYTHONIOENCODING": "utf-8", **variables},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=60,
-        check=False,
-    )
+    environ = {**os.environ, "PYTHONIOENCODING": "utf-8", **variables}
+    return forking.run(("demo", "--plain", *arguments), environ, Path.cwd())
 
 
 class Terminal:

@@ -1,11 +1,19 @@
 """The hub's configuration: what is wrong in it is named with its place and what would be right."""
 
+import os
 import re
+import stat
 from pathlib import Path
 
 import pytest
 
-from quarterdeck.cli.hub_config import HubConfig, hub_options, load_config, parse_config
+from quarterdeck.cli.hub_config import (
+    HubConfig,
+    hub_options,
+    load_config,
+    others_who_write,
+    parse_config,
+)
 from quarterdeck.cli.parsers import up_parser
 from quarterdeck.errors import SettingsInvalid
 from quarterdeck.server.listening import DEFAULT_PORT
@@ -126,6 +134,10 @@ def test_it_is_found_in_the_folder_for_configuration(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "hub.toml").write_text("[server]\nport = 1", encoding="utf-8")
     assert load_config({"XDG_CONFIG_HOME": str(tmp_path)}).server.port == 1
+    (folder / "hub.toml").unlink()
+    os.mkfifo(folder / "hub.toml")
+    with pytest.raises(SettingsInvalid, match="is no regular file"):
+        load_config({"XDG_CONFIG_HOME": str(tmp_path)})
 
 
 def test_one_that_is_not_text_is_a_sentence(tmp_path: Path) -> None:
@@ -135,6 +147,35 @@ def test_one_that_is_not_text_is_a_sentence(tmp_path: Path) -> None:
         load_config({}, path)
     with pytest.raises(SettingsInvalid, match="cannot be read"):
         load_config({}, tmp_path)
+
+
+def test_one_that_others_can_change_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "hub.toml"
+    path.write_text("[server]\nport = 1", encoding="utf-8")
+    path.chmod(0o646)
+    with pytest.raises(SettingsInvalid, match="can be changed by others"):
+        load_config({}, path)
+    path.chmod(0o664)
+    assert load_config({}, path).server.port == 1  # a group for each user is usual
+
+
+@pytest.mark.parametrize(
+    ("mode", "user", "group", "words"),
+    [
+        (0o644, 7, 7, None),
+        (0o664, 7, 7, None),
+        (0o664, 7, 8, "changed by others"),
+        (0o646, 7, 7, "changed by others"),
+        (0o600, 8, 7, "belongs to user 8"),
+        (0o644, 0, 0, None),
+    ],
+)
+def test_who_could_change_a_file_is_looked_at(
+    mode: int, user: int, group: int, words: str | None
+) -> None:
+    facts = os.stat_result((stat.S_IFREG | mode, 0, 0, 1, user, group, 0, 0, 0, 0))
+    told = others_who_write(facts, user=7, group=7)
+    assert (told is None) if words is None else (words in (told or ""))
 
 
 def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """`quarterdeck up`: what it says when it starts, why it does not, and how it ends."""
 
 import json
+import os
 import shutil
 import signal
 import socket
@@ -80,6 +81,9 @@ def test_the_configuration_is_read_again_at_a_signal_and_errors_change_nothing(d
         desk.config.unlink()
         hub.process.send_signal(signal.SIGHUP)
         assert "no such file" in hub.process.stderr.readline()
+        os.mkfifo(desk.config)
+        hub.process.send_signal(signal.SIGHUP)
+        assert "is no regular file" in hub.process.stderr.readline()
         assert len(hub.call("GET", "/api/policy")["rule"]) == 1
 
 

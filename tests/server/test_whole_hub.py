@@ -77,7 +77,7 @@ async def test_no_attack_gets_through_to_any_endpoint_of_a_hub(
     async with fort(tmp_path / "home", parser) as found:
         cookie = await found.pair("admin", f"Origin: {found.served.origin}")
         target = Target(found.served, found.owner, cookie, lambda: len(found.reached))
-        holes = await attack_every(found.endpoints, target)
+        holes = await attack_every(found.endpoints, target, half=PARSERS.index(parser))
         assert not holes, "\n".join(holes)
         assert (
             await found.served.ask("GET /api/device HTTP/1.1", f"Cookie: {cookie}")

@@ -57,9 +57,10 @@ class Openings:
         return await self._hub.keeper.spawn_known(self._agent)
 
     async def create(self, place: Place) -> SessionSnapshotWire:
-        self._hub.check_log()
         self._check_servers(place)
-        return await self._hub.create_session(self._agent, **place.as_keywords)
+        return await self._hub.recording.begin(
+            lambda: self._hub.create_session(self._agent, **place.as_keywords)
+        )
 
     async def reopen(self, session_id: str, place: Place) -> None:
         """Have a session ready for prompts.

@@ -8,7 +8,9 @@ is in it starts programs. `docs/hub.example.toml` shows every key.
 from __future__ import annotations
 
 import difflib
+import os
 import re
+import stat
 import tomllib
 from collections import Counter
 from collections.abc import Mapping
@@ -125,6 +127,9 @@ def hub_options(
     return HubOptions(home=home, environ=environ, **chosen)
 
 
+NO_FILE = "is no regular file; put one there, or name another with --config"
+
+
 def config_path(environ: Mapping[str, str], named: Path | None = None) -> tuple[Path | None, bool]:
     """Return where the configuration is, and whether somebody said so: then it must be there."""
     if named is not None:
@@ -148,6 +153,12 @@ def load_config(environ: Mapping[str, str], named: Path | None = None) -> HubCon
     if path is None:
         return HubConfig()
     try:
+        if not is_named and path.exists() and not path.is_file():
+            # A pipe would have us wait. One that somebody names, as a shell's <(…), is meant.
+            raise SettingsInvalid(str(path), NO_FILE)
+        others = others_who_write(path.stat(), user=os.geteuid(), group=os.getegid())
+        if others is not None:
+            raise SettingsInvalid(str(path), others)
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         if not is_named:
@@ -160,6 +171,19 @@ def load_config(environ: Mapping[str, str], named: Path | None = None) -> HubCon
         reason = f"cannot be read: {error.strerror}; make it readable, or name another"
         raise SettingsInvalid(str(path), reason) from error
     return parse_config(text, str(path))
+
+
+def others_who_write(facts: os.stat_result, *, user: int, group: int) -> str | None:
+    """Return a sentence if somebody else could change a file: what stands in it starts programs.
+
+    The group that new files of this user get may write: often there is one for each user.
+    """
+    if facts.st_uid not in (user, 0):
+        return f"belongs to user {facts.st_uid}, who could start programs as you; make it yours"
+    others = stat.S_IWOTH if facts.st_gid in (group, 0) else stat.S_IWOTH | stat.S_IWGRP
+    if stat.S_ISREG(facts.st_mode) and facts.st_mode & others:
+        return "can be changed by others, who could start programs as you; chmod go-w it"
+    return None
 
 
 def parse_config(text: str, source: str) -> HubConfig:

@@ -10,7 +10,7 @@ import os
 
 from anyio import to_thread
 
-from quarterdeck.cli.hub_config import HubConfig, config_path, hub_options, load_config
+from quarterdeck.cli.hub_config import NO_FILE, HubConfig, config_path, hub_options, load_config
 from quarterdeck.cli.hub_link import Place
 from quarterdeck.cli.screen import say
 from quarterdeck.errors import SettingsInvalid
@@ -34,6 +34,9 @@ async def reread(hub: Hub, place: Place, began_with: HubConfig) -> None:
     if began_with != HubConfig() and path is not None and not path.exists():
         say(f"{path} is gone; nothing was changed, the hub goes on as it was")
         return
+    if path is not None and path.exists() and not path.is_file():
+        say(f"{path} {NO_FILE}; nothing was changed, the hub goes on as it was")
+        return  # before a pipe that nobody writes to is waited for, and signals with it
     try:
         config = await to_thread.run_sync(load_config, place.environ, place.config_file)
     except SettingsInvalid as error:

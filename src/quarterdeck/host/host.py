@@ -58,7 +58,7 @@ from quarterdeck.protocol import (
 )
 from quarterdeck.wire import background_tasks
 
-STORING_SECONDS = 4.0  # that `dispose` waits for a storage that fails; a hub has ten for everything
+STORING_SECONDS = 3.0  # that `dispose` waits for a storage that fails: a hub ends in ten
 
 McpServers = Sequence[Mapping[str, Any]]
 

@@ -65,7 +65,7 @@ class ApprovalView(Answer, frozen=True, kw_only=True):
     """The name under which the agent is set up."""
     cwd: str
     title: str | UnsetType | None = UNSET
-    """The session's."""
+    """The session's, as the list of sessions has it."""
     tool_call: Any
     """As the agent sent it."""
     call: CallView

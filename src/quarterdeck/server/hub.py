@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import anyio
 
-from quarterdeck.errors import AcpError, RequestRefused, StorageFailed
+from quarterdeck.errors import AcpError, RequestRefused
 from quarterdeck.host import DefaultTerminalHandler, Host, HostOptions
 from quarterdeck.protocol import Event, SessionSnapshotWire
 from quarterdeck.server.approvals import Approvals
@@ -38,6 +38,7 @@ from quarterdeck.server.push import Pushes, PushOptions
 from quarterdeck.server.push_crypto import push_key
 from quarterdeck.server.push_rows import PUSH_TABLES
 from quarterdeck.server.queue import PromptQueue
+from quarterdeck.server.recording import Recording
 from quarterdeck.server.retention import keep_tidy
 from quarterdeck.server.routes import Endpoint
 from quarterdeck.server.secrets import owner_token
@@ -76,6 +77,7 @@ class Hub:
         self._known = KnownAgents(options.agents, options.environ, options.pass_env)
         self.watch = Watch()
         self.storage_failures = 0
+        self.recording = Recording(options.home / LOG, lambda: self.is_healthy)
         self._stack = AsyncExitStack()
         self._unfollow: Callable[[], None] | None = None
         self._leavers: list[Callable[[], None]] = []
@@ -153,6 +155,7 @@ class Hub:
         self.approvals = Approvals(self.host, self.database, self.keeper, options.policy)
         self.pushes = self._pushes(home)
         tasks = Chores(await stack.enter_async_context(background_tasks()))
+        self.recording.start(tasks)
         await self.host.restore_sessions()
         await self.library.start()
         await self.keeper.start(tasks)
@@ -195,16 +198,7 @@ class Hub:
         self.pushes.on_event(event)
         if event.type == "diagnostic" and event.payload["code"] == _LOG_FAILED:
             self.storage_failures += 1
-
-    def check_log(self) -> None:
-        """Refuse what would wait until the log can be written again.
-
-        Raises:
-            StorageFailed: if it cannot be now.
-        """
-        if not self.is_healthy:
-            path = self.options.home / LOG
-            raise StorageFailed(path, "it cannot be written", "quarterdeck doctor may say why")
+            self.recording.on_failure()
 
     @property
     def is_healthy(self) -> bool:

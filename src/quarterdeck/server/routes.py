@@ -84,7 +84,7 @@ class _scoped:  # noqa: N801 - used as a function; Starlette takes a function fo
         wanted = self._endpoint.scope
         device: Device | None = scope.get(SCOPE_KEY)
         if wanted is None or (device is not None and device.may(wanted)):
-            await _addressed(self._endpoint.app, scope, receive, send)
+            await _addressed(self._endpoint, scope, receive, send)
             return
         status = 401 if device is None else 403
         message = (
@@ -114,10 +114,10 @@ class _by_method:  # noqa: N801 - as `_scoped`
         await response(scope, receive, send)
 
 
-async def _addressed(app: Asgi, scope: AsgiScope, receive: Receive, send: Send) -> None:
-    """Call an application with the ids that the path's segments stand for."""
+async def _addressed(endpoint: Endpoint, scope: AsgiScope, receive: Receive, send: Send) -> None:
+    """Call an endpoint's application with the ids that the path's segments stand for."""
     given: dict[str, str] = scope.get("path_params", {})
-    ids = {name: id_of_segment(segment) for name, segment in given.items()}
+    ids = {name: _id(endpoint, name, segment) for name, segment in given.items()}
     wrong = next((given[name] for name, each in ids.items() if each is None), None)
     if wrong is not None:
         message = f"{wrong!r} is no id: what begins with ~ goes on with the base64url of one"
@@ -125,7 +125,19 @@ async def _addressed(app: Asgi, scope: AsgiScope, receive: Receive, send: Send) 
         await send_refusal(response, scope, receive, send)
         return
     scope["path_params"] = ids
-    await app(scope, receive, send)
+    await endpoint.app(scope, receive, send)
+
+
+def _id(endpoint: Endpoint, name: str, segment: str) -> str | None:
+    """Return the id that a segment stands for; None if it stands for none."""
+    found = id_of_segment(segment)
+    if found is None or endpoint.path.startswith(f"/api/sessions/{{{name}}}"):
+        return found  # agents choose the ids of sessions, and half a surrogate pair may be in one
+    try:
+        found.encode()
+    except UnicodeEncodeError:
+        return None
+    return found
 
 
 _CODES = {401: "quarterdeck/unauthorized", 403: "quarterdeck/forbidden"}

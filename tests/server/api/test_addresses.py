@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
 from quarterdeck.client import path_segment
+from quarterdeck.server import hub_endpoints
 from tests.server.api.kit import Client, options, running, scripted
 from tests.server.streams.test_hub import ask, port_of, token_of
 
@@ -68,6 +70,24 @@ async def test_several_sessions_of_any_id_are_followed_on_one_connection(tmp_pat
         asked = "&".join(f"session={quote(each, safe='')}:0" for each in ids)
         _status, said = await ask(port_of(hub), f"/api/stream?{asked}", token_of(hub))
         assert {each.data["sessionId"] for each in said} <= set(ids)
+
+
+ODD = (path_segment("\ud83d"), path_segment("\x00"), "9" * 5000, "-1")
+
+
+async def test_no_segment_of_any_address_makes_the_hub_fail(tmp_path: Path) -> None:
+    async with running(options(tmp_path / "home", mine=scripted({"say": "hi"}))) as (hub, client):
+        session = await client.session("mine", tmp_path)
+        for endpoint in hub_endpoints(hub):
+            names = re.findall(r"{\w+}", endpoint.path)
+            if not names or endpoint.kind == "websocket":
+                continue
+            for odd in ODD:
+                path = re.sub(
+                    r"{\w+}", odd, endpoint.path.replace(names[0], session, len(names) - 1)
+                )
+                answer = await client.http.request(endpoint.method, path, json={})
+                assert answer.status_code in (400, 404, 410), (endpoint.method, path, answer.text)
 
 
 async def test_a_segment_that_is_no_address_is_refused_with_a_sentence(tmp_path: Path) -> None:

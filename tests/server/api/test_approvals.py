@@ -50,6 +50,7 @@ async def test_a_request_is_shown_with_what_it_would_do_and_answered_once(tmp_pa
         assert request["sessionId"] == session
         assert request["agent"] == "mine"
         assert request["cwd"] == str(tmp_path)
+        assert request["title"] == "go"  # its first prompt, as in the list of sessions
         assert request["toolCall"]["title"] == "Edit the file"
         assert request["call"]["paths"] == [f"{tmp_path}/a.py"]
         assert request["call"]["writes"] is True

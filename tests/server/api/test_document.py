@@ -95,6 +95,7 @@ async def test_a_query_that_is_not_as_it_should_be_is_refused_in_a_sentence(
 WRONG_BODIES = [
     *(b"", b"{", b"[]", b"null", b'"text"', b"[" * 100_000, b'{"cwd": 1}'),
     *(b'{"cwd": "/", "cdw": "/"}', b'{"cwd": "a/b", "agent": "demo"}'),
+    *(b'{"cwd": "/\\ud83d", "agent": "demo"}', b'{"cwd": "/\\u0000", "agent": "demo"}'),
 ]
 
 

@@ -173,6 +173,26 @@ def disk_full(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+async def test_nobody_waits_for_a_log_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quarterdeck.server.recording.ACTING_SECONDS", 0.01)
+    async with running(options(tmp_path / "home", mine=scripted({"say": "hi"}))) as (_, client):
+        session = await client.session("mine", tmp_path)
+        with disk_full(monkeypatch):
+            wanted = {"agent": "mine", "cwd": str(tmp_path)}
+            for _ in range(2):  # the log has not failed before the first
+                refused = await client.post("/api/sessions", wanted, status=503)
+                assert refused["error"]["retryable"]
+            told = await client.post(f"/api/sessions/{session}/close", {}, status=503)
+            assert "under way" in told["error"]["message"]
+        # Also the one that nobody was told of.
+        await client.until(
+            "/api/sessions",
+            lambda told: all(each["status"] == "closed" for each in told["sessions"]),
+        )
+
+
 async def test_a_log_that_fails_shows_in_health_and_metrics_until_it_works_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,7 @@
-"""Every attack on every endpoint, over real sockets, with both parsers of HTTP."""
+"""Every attack on every kind of endpoint, over real sockets, with both parsers of HTTP.
+
+On every endpoint of a whole hub they are tried in `test_whole_hub`.
+"""
 
 from pathlib import Path
 
@@ -12,7 +15,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("parser", PARSERS)
-async def test_no_attack_gets_through_to_any_endpoint(tmp_path: Path, parser: Parser) -> None:
+async def test_no_attack_gets_through_to_any_kind_of_endpoint(
+    tmp_path: Path, parser: Parser
+) -> None:
     async with open_hut(tmp_path, parser) as hut:
         cookie = (await hut.browser("admin")).removeprefix("Cookie: ")
 
@@ -20,6 +25,6 @@ async def test_no_attack_gets_through_to_any_endpoint(tmp_path: Path, parser: Pa
             return len(hut.behind.reached)
 
         target = Target(hut.served, hut.owner, cookie, reached)
-        holes = await attack_every(hut.endpoints, target)
+        holes = await attack_every(hut.behind.endpoints(), target)
         assert not holes, "\n".join(holes)
         assert (await hut.get("/api/device", f"Cookie: {cookie}")).status == 200

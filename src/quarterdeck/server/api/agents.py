@@ -11,6 +11,7 @@ from quarterdeck.protocol import AgentCapabilitiesWire, AgentSnapshotWire
 from quarterdeck.server.handling import Answer, Asked, Body, Nothing, way
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.known_agents import KnownAgent
+from quarterdeck.server.recording import Recording, begun, carried_out
 from quarterdeck.server.refusals import not_found
 from quarterdeck.server.routes import Endpoint
 
@@ -79,6 +80,7 @@ class _Agents:
         return self._view(await self._hub.keeper.spawn_known(asked.path["name"]))
 
     async def spawn(self, asked: Asked) -> AgentView:
+        self._hub.recording.check()
         wanted: Definition = asked.body.definition
         definition: dict[str, Any] = {
             "id": wanted.id,
@@ -137,13 +139,13 @@ def _notice(definition: Definition) -> str | None:
 
 def agent_endpoints(hub: Hub) -> list[Endpoint]:
     """Return the agents' part of the route table."""
-    api = _Agents(hub)
+    api, log = _Agents(hub), hub.recording
     return [
         way("view", "GET /api/agents", api.list, "List agents that were started", answer=AgentList),
         way(
             "admin",
             "POST /api/agents",
-            api.spawn,
+            carried_out(log, api.spawn),
             "Start an agent by command",
             body=SpawnAgent,
             answer=AgentView,
@@ -160,17 +162,17 @@ def agent_endpoints(hub: Hub) -> list[Endpoint]:
         way(
             "prompt",
             "POST /api/agents/known/{name}",
-            api.start_known,
+            begun(log, api.start_known),
             "Start an agent by name, unless it runs",
             body=Nothing,
             answer=AgentView,
             errors=(404, 409, 424),
         ),
-        *_one_agent(api),
+        *_one_agent(api, log),
     ]
 
 
-def _one_agent(api: _Agents) -> list[Endpoint]:
+def _one_agent(api: _Agents, log: Recording) -> list[Endpoint]:
     return [
         way(
             "view",
@@ -183,7 +185,7 @@ def _one_agent(api: _Agents) -> list[Endpoint]:
         way(
             "admin",
             "DELETE /api/agents/{id}",
-            api.dispose,
+            carried_out(log, api.dispose),
             "End an agent; its sessions stay",
             status=204,
             errors=(404,),

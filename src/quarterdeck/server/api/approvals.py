@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
+from msgspec.structs import replace
 
+from quarterdeck.errors import RequestRefused
 from quarterdeck.protocol import HostElicitationSnapshot
 from quarterdeck.server.approval_views import ApprovalView
 from quarterdeck.server.decision_rows import MOST_REASON, Decision
 from quarterdeck.server.handling import Answer, Asked, Body, Query, way
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.options import Policy
+from quarterdeck.server.recording import Recording, carried_out
 from quarterdeck.server.refusals import invalid, not_found
 from quarterdeck.server.routes import Endpoint
 
@@ -72,14 +75,23 @@ class _Approvals:
         self._approvals = hub.approvals
 
     async def list(self, _asked: Asked) -> ApprovalList:
-        return ApprovalList(permissions=self._approvals.pending)
+        pending = self._approvals.pending
+        return ApprovalList(permissions=[await self._headed(each) for each in pending])
 
     async def get(self, asked: Asked) -> ApprovalView:
         view = self._approvals.get(asked.path["id"])
         if view is None:
             what = f"request {asked.path['id']!r} that waits"
             raise not_found(what, "GET /api/decisions tells how others ended")
-        return view
+        return await self._headed(view)
+
+    async def _headed(self, view: ApprovalView) -> ApprovalView:
+        """Return a request with the title that its session is listed by."""
+        try:
+            session = await self._hub.library.shown(view.session_id)
+        except RequestRefused:
+            return view  # deleted, and its request with it in a moment
+        return replace(view, title=session.title)
 
     async def answer(self, asked: Asked) -> Decision:
         wanted: AnswerPermission = asked.body
@@ -131,10 +143,10 @@ def _elicitation(question: HostElicitationSnapshot) -> ElicitationView:
 def approval_endpoints(hub: Hub) -> list[Endpoint]:
     """Return the inbox's part of the route table."""
     api = _Approvals(hub)
-    return [*_permissions(api), *_questions(api), *_audit(api)]
+    return [*_permissions(api, hub.recording), *_questions(api, hub.recording), *_audit(api)]
 
 
-def _permissions(api: _Approvals) -> list[Endpoint]:
+def _permissions(api: _Approvals, log: Recording) -> list[Endpoint]:
     return [
         way(
             "view",
@@ -154,7 +166,7 @@ def _permissions(api: _Approvals) -> list[Endpoint]:
         way(
             "approve",
             "POST /api/permissions/{id}/answer",
-            api.answer,
+            carried_out(log, api.answer),
             "Answer a permission request; the first answer counts",
             body=AnswerPermission,
             answer=Decision,
@@ -163,7 +175,7 @@ def _permissions(api: _Approvals) -> list[Endpoint]:
     ]
 
 
-def _questions(api: _Approvals) -> list[Endpoint]:
+def _questions(api: _Approvals, log: Recording) -> list[Endpoint]:
     return [
         way(
             "view",
@@ -175,7 +187,7 @@ def _questions(api: _Approvals) -> list[Endpoint]:
         way(
             "approve",
             "POST /api/elicitations/{id}/answer",
-            api.answer_elicitation,
+            carried_out(log, api.answer_elicitation),
             "Answer a question; the first answer counts",
             body=AnswerElicitation,
             answer=Decision,

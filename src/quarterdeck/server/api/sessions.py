@@ -13,6 +13,7 @@ from quarterdeck.server.handling import Answer, Asked, Body, Nothing, Query, way
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.library import SessionView
 from quarterdeck.server.places import relative_folder
+from quarterdeck.server.recording import Recording, begun, carried_out
 from quarterdeck.server.refusals import invalid, not_found
 from quarterdeck.server.routes import Endpoint
 
@@ -142,7 +143,6 @@ class _Sessions:
 
     async def create(self, asked: Asked) -> SessionView:
         wanted: CreateSession = asked.body
-        self._hub.check_log()
         _check_servers(asked, wanted.mcp_servers)
         _check_folders(wanted.cwd, *wanted.additional_directories)
         agent_id = await self._agent_id(wanted.agent, wanted.agent_id)
@@ -259,7 +259,8 @@ _OPENING = (400, 403, 404, 409, 422, 424)
 def session_endpoints(hub: Hub) -> list[Endpoint]:
     """Return the sessions' part of the route table."""
     api = _Sessions(hub)
-    return [*_reading(api), *_opening(api), *_ending(api), *_steering(api)]
+    log = hub.recording
+    return [*_reading(api), *_opening(api, log), *_ending(api, log), *_steering(api, log)]
 
 
 def _reading(api: _Sessions) -> list[Endpoint]:
@@ -293,12 +294,12 @@ def _reading(api: _Sessions) -> list[Endpoint]:
     ]
 
 
-def _opening(api: _Sessions) -> list[Endpoint]:
+def _opening(api: _Sessions, log: Recording) -> list[Endpoint]:
     return [
         way(
             "prompt",
             "POST /api/sessions",
-            api.create,
+            begun(log, api.create),
             "Begin a session",
             body=CreateSession,
             answer=SessionView,
@@ -308,7 +309,7 @@ def _opening(api: _Sessions) -> list[Endpoint]:
         way(
             "prompt",
             "POST /api/sessions/{id}/load",
-            api.load,
+            begun(log, api.load),
             "Open a session again; its agent tells its history anew",
             body=OpenSession,
             answer=SessionView,
@@ -317,7 +318,7 @@ def _opening(api: _Sessions) -> list[Endpoint]:
         way(
             "prompt",
             "POST /api/sessions/{id}/resume",
-            api.resume,
+            begun(log, api.resume),
             "Go on with a session where it was left",
             body=OpenSession,
             answer=SessionView,
@@ -326,12 +327,12 @@ def _opening(api: _Sessions) -> list[Endpoint]:
     ]
 
 
-def _ending(api: _Sessions) -> list[Endpoint]:
+def _ending(api: _Sessions, log: Recording) -> list[Endpoint]:
     return [
         way(
             "prompt",
             "POST /api/sessions/{id}/close",
-            api.close,
+            carried_out(log, api.close),
             "Close a session; load opens it again",
             body=Nothing,
             answer=SessionView,
@@ -340,7 +341,7 @@ def _ending(api: _Sessions) -> list[Endpoint]:
         way(
             "admin",
             "DELETE /api/sessions/{id}",
-            api.delete,
+            carried_out(log, api.delete),
             "Delete a session for ever",
             status=204,
             errors=(404, 409, 424),
@@ -348,12 +349,12 @@ def _ending(api: _Sessions) -> list[Endpoint]:
     ]
 
 
-def _steering(api: _Sessions) -> list[Endpoint]:
+def _steering(api: _Sessions, log: Recording) -> list[Endpoint]:
     return [
         way(
             "prompt",
             "POST /api/sessions/{id}/cancel",
-            api.cancel,
+            carried_out(log, api.cancel),
             "Cancel the turn that runs; prompts that wait stay",
             body=Nothing,
             answer=SessionView,
@@ -362,7 +363,7 @@ def _steering(api: _Sessions) -> list[Endpoint]:
         way(
             "approve",  # a mode can let the agent do everything unasked
             "PUT /api/sessions/{id}/mode",
-            api.set_mode,
+            begun(log, api.set_mode),
             "Change the mode of a session",
             body=SetMode,
             answer=SessionView,
@@ -371,7 +372,7 @@ def _steering(api: _Sessions) -> list[Endpoint]:
         way(
             "approve",
             "PUT /api/sessions/{id}/options",
-            api.set_option,
+            begun(log, api.set_option),
             "Change an option of a session",
             body=SetOption,
             answer=Options,

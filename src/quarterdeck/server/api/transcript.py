@@ -25,6 +25,7 @@ from quarterdeck.server.transcript_views import (
 )
 from quarterdeck.server.transcripts import Transcripts
 
+_MOST_DIGITS: Final = 16  # of a seq
 MOST_BYTES: Final = 128 << 10
 """Of the entries of one page, unless the first is larger: a phone shows a dozen at a time."""
 
@@ -76,7 +77,8 @@ class _TranscriptApi:
     async def entry(self, asked: Asked) -> WholeEntry:
         transcript = await self._transcripts.get(asked.path["id"])
         seq = asked.path["seq"]
-        entry = transcript.entry(int(seq)) if seq.isascii() and seq.isdecimal() else None
+        is_number = seq.isascii() and seq.isdecimal() and len(seq) <= _MOST_DIGITS
+        entry = transcript.entry(int(seq)) if is_number else None
         if entry is None:
             raise not_found(
                 f"entry {seq!r} in this session", "its transcript lists those there are"
