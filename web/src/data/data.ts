@@ -10,7 +10,7 @@ import { Newest } from './newest.ts'
 import { Outbox, newKey } from './outbox.ts'
 import { Push, type PushBrowser } from './push.ts'
 import { OpenSession } from './session.ts'
-import type { Storage } from './storage.ts'
+import { memoryStorage, type Storage } from './storage.ts'
 import { Stream, type Clock } from './stream.ts'
 import type {
   Action,
@@ -18,6 +18,7 @@ import type {
   Data,
   Decision,
   Device,
+  Draft,
   FolderList,
   HubFacts,
   KnownAgent,
@@ -130,6 +131,18 @@ export function createData(environment: Environment): Data & { stop(): void } {
     }
     view.holders += 1
     return view
+  }
+
+  const newSession = new StoredDraft('new', storage, clock)
+
+  function newDraft(given: { text: string; files: readonly File[] } | null): Draft {
+    if (given === null) return newSession
+    const draft = new StoredDraft('given', Promise.resolve(memoryStorage()), clock)
+    if (given.text !== '') void draft.append(given.text)
+    void (async () => {
+      for (const file of given.files) await draft.attach(file)
+    })()
+    return draft
   }
 
   const session = (id: string, rest = '') => `/api/sessions/${segment(id)}${rest}`
@@ -302,6 +315,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
       if (push.status.value.state === 'on') await push.disable()
       const outcome = await api.post<null>('/api/logout')
       if (outcome.ok) {
+        newSession.clear()
         await outbox.clear()
         device.value = null
         const message = 'this device has logged out; pair it to come in again'
@@ -339,6 +353,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
     },
     reconnect: () => stream.reconnect(),
     openSession,
+    newDraft,
     ...actions,
     ...calls,
     ...gate,

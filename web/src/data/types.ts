@@ -313,8 +313,8 @@ export type ActionKind =
   | 'delete-session'
 
 /**
- * Something this device wants done. It survives a reload while `queued`, and is sent once the hub
- * can be reached; its key makes sure that it is done once.
+ * Something this device wants done. It survives a reload while `queued`, a prompt also when it has
+ * `failed`; it is sent once the hub can be reached, and its key makes sure that it is done once.
  *
  *     queued → sent → applied | failed        queued: offline, or waiting for its turn
  */
@@ -376,6 +376,8 @@ export interface Data {
   /** Try again now. */
   reconnect(): void
   openSession(sessionId: string): SessionView
+  /** What is written for a session that is not there yet; with something given, that and no other. */
+  newDraft(given: { text: string; files: readonly File[] } | null): Draft
 
   sendPrompt(
     sessionId: string,

@@ -193,8 +193,9 @@ function Transcript({ view, reading }: PartProps): JSX.Element {
           return (
             <ToolCard
               entry={entry}
+              inner={line.inner}
               folder={folder}
-              isWaiting={waitingCalls.has(entry.call.toolCallId)}
+              waiting={waitingCalls}
               onWhole={onWhole}
             />
           )

@@ -154,7 +154,7 @@ export function titleOf(row: SessionRow): string {
   return row.title ?? `New session in ${baseName(row.cwd)}`
 }
 
-function SessionLine({ row }: { row: SessionRow }): JSX.Element {
+export function SessionLine({ row }: { row: SessionRow }): JSX.Element {
   const isCurrent = route.value.name === 'session' && route.value.id === row.sessionId
   return (
     <li>
