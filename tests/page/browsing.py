@@ -24,6 +24,23 @@ FLAGS: Final = (
 )
 MISSING: Final = "Chromium is needed: install it (Debian: sudo apt-get install chromium)"
 
+# Waits until the device keeps something with this text in it.
+KEPT: Final = """text => new Promise(done => {
+    const opening = indexedDB.open('quarterdeck')
+    opening.onsuccess = () => {
+        const look = () => {
+            const names = [...opening.result.objectStoreNames]
+            const all = opening.result.transaction(names)
+            const asked = names.map(name => all.objectStore(name).getAll())
+            all.oncomplete = () => {
+                const kept = JSON.stringify(asked.map(each => each.result))
+                return kept.includes(text) ? done() : look()
+            }
+        }
+        look()
+    }
+})"""
+
 StartHub = Callable[..., HubProcess]
 OpenDevice = Callable[..., Page]
 

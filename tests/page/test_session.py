@@ -7,24 +7,9 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from tests.page.browsing import OpenDevice, StartHub
+from tests.page.browsing import KEPT, OpenDevice, StartHub
 from tests.page.hubs import playing
 
-# Waits until the device keeps something with this text in it.
-KEPT = """text => new Promise(done => {
-    const opening = indexedDB.open('quarterdeck')
-    opening.onsuccess = () => {
-        const look = () => {
-            const all = opening.result.transaction(['actions', 'drafts'])
-            const asked = ['actions', 'drafts'].map(name => all.objectStore(name).getAll())
-            all.oncomplete = () => {
-                const kept = JSON.stringify(asked.map(each => each.result))
-                return kept.includes(text) ? done() : look()
-            }
-        }
-        look()
-    }
-})"""
 END = "log => log.scrollHeight - log.scrollTop - log.clientHeight"
 PLACES = """log => Object.fromEntries([...log.querySelectorAll('p')]
     .map(p => [p.textContent.slice(0, 14), Math.round(p.getBoundingClientRect().top)]))"""

@@ -104,7 +104,7 @@ export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Eleme
             }}
           />
           <div class="first-files">
-            <AttachButton draft={draft} />
+            <AttachButton draft={draft} isNamed />
             <Attachments list={draft.attachments.value} onRemove={(id) => draft.detach(id)} />
           </div>
         </div>

@@ -24,13 +24,20 @@ export function attachPasted(
   return attach(draft, pasted)
 }
 
-export function AttachButton({ draft }: { draft: Draft }): JSX.Element {
+export function AttachButton(props: { draft: Draft; isNamed?: boolean }): JSX.Element {
   const files = useRef<HTMLInputElement>(null)
+  const choose = (): void => files.current?.click()
   return (
     <>
-      <IconButton label="Attach a file" onClick={() => files.current?.click()}>
-        <AttachIcon />
-      </IconButton>
+      {props.isNamed === true ? (
+        <button type="button" class="chip" onClick={choose}>
+          <AttachIcon size={16} /> Attach a file
+        </button>
+      ) : (
+        <IconButton label="Attach a file" onClick={choose}>
+          <AttachIcon />
+        </IconButton>
+      )}
       <input
         ref={files}
         type="file"
@@ -38,7 +45,7 @@ export function AttachButton({ draft }: { draft: Draft }): JSX.Element {
         hidden
         onChange={(event) => {
           // A copy: the list of the field is empty as soon as the field is.
-          void attach(draft, [...(event.currentTarget.files ?? [])])
+          void attach(props.draft, [...(event.currentTarget.files ?? [])])
           event.currentTarget.value = ''
         }}
       />

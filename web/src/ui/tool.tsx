@@ -248,7 +248,10 @@ function ToolPart({
   entry: ToolEntry
   folder: string
 }): JSX.Element | null {
-  if (part.type === 'diff') return <Diff change={changeOf(part)} folder={folder} />
+  if (part.type === 'diff') {
+    const isNamed = titleOf(entry, folder).endsWith(` ${shortPath(part.path ?? '', folder)}`)
+    return <Diff change={changeOf(part)} folder={folder} isNamed={isNamed} />
+  }
   if (part.type === 'terminal') {
     const terminal = entry.terminals.find((each) => each.terminalId === part.terminalId)
     if (terminal === undefined) return null
