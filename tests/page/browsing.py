@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from typing import Final
 
-from playwright.sync_api import Page
+from playwright.sync_api import BrowserContext, Page
 
 from tests.page.hubs import HubProcess
 
@@ -49,6 +49,18 @@ def chromium() -> str | None:
     """Return the program; None if there is none."""
     named = os.environ.get("QUARTERDECK_CHROMIUM")
     return named or next(filter(None, map(shutil.which, PROGRAMS)), None)
+
+
+def let_in(context: BrowserContext, hub: HubProcess, scope: str) -> None:
+    """Pair a browser as its page would, without loading that."""
+    code = hub.call("POST", "/api/pairings", {"scope": scope})["code"]
+    given = {"code": code, "name": "A browser"}
+    answer = context.request.post(
+        f"{hub.url}/api/pair",
+        data=given,
+        headers={"origin": hub.url, "sec-fetch-site": "same-origin"},
+    )
+    assert answer.ok, answer.text()
 
 
 def pair(page: Page, link: str, name: str | None = None) -> None:

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from quarterdeck.server.page_files import PAGE
-from tests.page.browsing import FLAGS, MISSING, OpenDevice, StartHub, chromium, pair
+from tests.page.browsing import FLAGS, MISSING, OpenDevice, StartHub, chromium, let_in
 from tests.page.hubs import PATIENCE, HubProcess
 
 expect.set_options(timeout=PATIENCE * 1000)  # a busy machine is slow
@@ -100,18 +100,27 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def open_device(browser: Browser) -> Iterator[OpenDevice]:
-    """Open a browser of its own on a hub, paired if a scope is given; complaints fail the test."""
+    """Open a browser of its own on a hub, paired if a scope is given; complaints fail the test.
+
+    With a worker it can be opened without the hub, and told what another app or the hub sends.
+    """
     contexts: list[BrowserContext] = []
     complaints: list[str] = []
 
     def opened(
-        hub: HubProcess, scope: str | None = "admin", *, place: str = "/#/", desktop: bool = False
+        hub: HubProcess,
+        scope: str | None = "admin",
+        *,
+        place: str = "/#/",
+        desktop: bool = False,
+        worker: bool = False,
     ) -> Page:
         context = browser.new_context(
             viewport=DESKTOP if desktop else PHONE,  # type: ignore[arg-type]
             has_touch=not desktop,
             is_mobile=not desktop,
             permissions=["clipboard-read", "clipboard-write", "notifications"],
+            service_workers="allow" if worker else "block",  # another process, and slow
         )
         contexts.append(context)
         context.set_default_timeout(PATIENCE * 1000)
@@ -122,7 +131,7 @@ def open_device(browser: Browser) -> Iterator[OpenDevice]:
             lambda said: complaints.append(said.text) if "Content Security" in said.text else None,
         )
         if scope is not None:
-            pair(page, hub.link(scope))
+            let_in(context, hub, scope)
         page.goto(hub.url + place)
         return page
 

@@ -77,7 +77,7 @@ def test_a_page_opened_without_its_hub_shows_what_was_seen_takes_prompts_and_goe
 ) -> None:
     hub = start_hub()
     session = hub.session("demo", folder)
-    page = open_device(hub, place=f"/#/s/{session}")
+    page = open_device(hub, place=f"/#/s/{session}", worker=True)
     page.evaluate("() => navigator.serviceWorker.ready.then(() => null)")
     hub.prompt(session, "before")
     expect(page.get_by_text("You said: before")).to_be_visible()
