@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from typing import Final
 
-from playwright.sync_api import Page
+from playwright.sync_api import BrowserContext, Page
 
 from tests.page.hubs import HubProcess
 
@@ -24,6 +24,23 @@ FLAGS: Final = (
 )
 MISSING: Final = "Chromium is needed: install it (Debian: sudo apt-get install chromium)"
 
+# Waits until the device keeps something with this text in it.
+KEPT: Final = """text => new Promise(done => {
+    const opening = indexedDB.open('quarterdeck')
+    opening.onsuccess = () => {
+        const look = () => {
+            const names = [...opening.result.objectStoreNames]
+            const all = opening.result.transaction(names)
+            const asked = names.map(name => all.objectStore(name).getAll())
+            all.oncomplete = () => {
+                const kept = JSON.stringify(asked.map(each => each.result))
+                return kept.includes(text) ? done() : look()
+            }
+        }
+        look()
+    }
+})"""
+
 StartHub = Callable[..., HubProcess]
 OpenDevice = Callable[..., Page]
 
@@ -32,6 +49,18 @@ def chromium() -> str | None:
     """Return the program; None if there is none."""
     named = os.environ.get("QUARTERDECK_CHROMIUM")
     return named or next(filter(None, map(shutil.which, PROGRAMS)), None)
+
+
+def let_in(context: BrowserContext, hub: HubProcess, scope: str) -> None:
+    """Pair a browser as its page would, without loading that."""
+    code = hub.call("POST", "/api/pairings", {"scope": scope})["code"]
+    given = {"code": code, "name": "A browser"}
+    answer = context.request.post(
+        f"{hub.url}/api/pair",
+        data=given,
+        headers={"origin": hub.url, "sec-fetch-site": "same-origin"},
+    )
+    assert answer.ok, answer.text()
 
 
 def pair(page: Page, link: str, name: str | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -10,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from quarterdeck.server.page_files import PAGE
-from tests.page.browsing import FLAGS, MISSING, OpenDevice, StartHub, chromium, pair
+from tests.page.browsing import FLAGS, MISSING, OpenDevice, StartHub, chromium, let_in
 from tests.page.hubs import PATIENCE, HubProcess
 
 expect.set_options(timeout=PATIENCE * 1000)  # a busy machine is slow
@@ -19,29 +20,55 @@ PHONE: Final = {"width": 390, "height": 844}
 DESKTOP: Final = {"width": 1280, "height": 800}
 
 
+def _needs_browser(item: pytest.Item) -> bool:
+    return "browser" in getattr(item, "fixturenames", ())
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything here starts a browser and a hub."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents and "browser" in getattr(
-            item, "fixturenames", ()
-        ):
-            item.add_marker("page")
-            item.add_marker("slow")
+    """Everything here starts a hub; one browser after another is for those that come together."""
+    for item in filter(_needs_browser, items):
+        item.add_marker("page")
+        item.add_marker("slow")
+    items.sort(key=lambda item: not _needs_browser(item))
 
 
-# Not for the session: as long as Playwright is there its event loop runs, and tests of other
-# modules have loops of their own.
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    program = chromium()
-    if program is None:
-        pytest.fail(MISSING)
-    if not (PAGE / "index.html").is_file():
-        pytest.fail("the page is not built; run python3 dev.py setup")
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
-        yield started
-        started.close()
+class _Browsers:
+    """The browser of tests that follow each other."""
+
+    def __init__(self) -> None:
+        self._open = ExitStack()
+        self._browser: Browser | None = None
+
+    def get(self) -> Browser:
+        if self._browser is None:
+            program = chromium()
+            if program is None:
+                pytest.fail(MISSING)
+            if not (PAGE / "index.html").is_file():
+                pytest.fail("the page is not built; run python3 dev.py setup")
+            chromes = self._open.enter_context(sync_playwright()).chromium
+            self._browser = chromes.launch(executable_path=program, args=list(FLAGS))
+            self._open.callback(self._browser.close)
+        return self._browser
+
+    def close(self) -> None:
+        self._browser = None
+        self._open.close()
+
+
+_browsers: Final = _Browsers()
+
+
+@pytest.fixture
+def browser() -> Browser:
+    return _browsers.get()
+
+
+# As long as Playwright is there its event loop runs, and other tests have loops of their own.
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    if nextitem is None or not _needs_browser(nextitem):
+        _browsers.close()
 
 
 @pytest.fixture
@@ -73,18 +100,27 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def open_device(browser: Browser) -> Iterator[OpenDevice]:
-    """Open a browser of its own on a hub, paired if a scope is given; complaints fail the test."""
+    """Open a browser of its own on a hub, paired if a scope is given; complaints fail the test.
+
+    With a worker it can be opened without the hub, and told what another app or the hub sends.
+    """
     contexts: list[BrowserContext] = []
     complaints: list[str] = []
 
     def opened(
-        hub: HubProcess, scope: str | None = "admin", *, place: str = "/#/", desktop: bool = False
+        hub: HubProcess,
+        scope: str | None = "admin",
+        *,
+        place: str = "/#/",
+        desktop: bool = False,
+        worker: bool = False,
     ) -> Page:
         context = browser.new_context(
             viewport=DESKTOP if desktop else PHONE,  # type: ignore[arg-type]
             has_touch=not desktop,
             is_mobile=not desktop,
             permissions=["clipboard-read", "clipboard-write", "notifications"],
+            service_workers="allow" if worker else "block",  # another process, and slow
         )
         contexts.append(context)
         context.set_default_timeout(PATIENCE * 1000)
@@ -95,7 +131,7 @@ def open_device(browser: Browser) -> Iterator[OpenDevice]:
             lambda said: complaints.append(said.text) if "Content Security" in said.text else None,
         )
         if scope is not None:
-            pair(page, hub.link(scope))
+            let_in(context, hub, scope)
         page.goto(hub.url + place)
         return page
 

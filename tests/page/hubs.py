@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -18,6 +20,32 @@ PATIENCE: Final = 20.0
 Json = dict[str, Any]
 
 
+class _Hubs:
+    """The process that hubs come from, started with the first of them."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def ask(self, request: Json) -> Json:
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, str(Path(__file__).with_name("running_hub.py"))],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            atexit.register(self._process.communicate)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        answer: Json = json.loads(self._process.stdout.readline())
+        return answer
+
+
+_hubs: Final = _Hubs()
+
+
 class HubProcess:
     """A hub that can be stopped, killed, and started again where it was."""
 
@@ -27,26 +55,20 @@ class HubProcess:
         self.home = home
         self.url = ""
         commands = {name: list(command) for name, command in agents.items()}
-        self._settings = json.dumps({"agents": commands, "pushServices": list(push_services)})
+        self._settings = {"agents": commands, "pushServices": list(push_services)}
         self._port = 0
-        self._process: subprocess.Popen[str] | None = None
+        self._process: int | None = None
 
     def start(self) -> None:
-        program = str(Path(__file__).with_name("running_hub.py"))
-        command = [sys.executable, program, str(self.home), str(self._port), self._settings]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        self.url = self._process.stdout.readline().strip()
+        wanted = [str(self.home), self._port, self._settings]
+        started = _hubs.ask({"start": wanted, "environ": dict(os.environ)})
+        self.url, self._process = started["url"], started["process"]
         assert self.url, "the hub did not start; see what it said"
         self._port = int(self.url.rpartition(":")[2])
 
     def stop(self, how: int = signal.SIGTERM) -> None:
-        if self._process is None:
-            return
-        self._process.send_signal(how)
-        self._process.wait(PATIENCE)
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        if self._process is not None:
+            _hubs.ask({"end": self._process, "signal": how})
         self._process = None
 
     # ---- its API, as its owner -----------------------------------------------------------------

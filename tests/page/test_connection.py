@@ -7,7 +7,7 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from tests.page.browsing import OpenDevice, StartHub
+from tests.page.browsing import KEPT, OpenDevice, StartHub
 from tests.page.hubs import playing
 
 
@@ -72,15 +72,22 @@ def test_a_page_follows_its_hub_through_a_restart(
     expect(page.get_by_text("You said: before")).to_have_count(1)
 
 
-def test_a_page_opened_without_its_hub_takes_prompts_and_goes_on_when_it_is_there(
+def test_a_page_opened_without_its_hub_shows_what_was_seen_takes_prompts_and_goes_on_with_it(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub = start_hub()
     session = hub.session("demo", folder)
-    page = open_device(hub, place=f"/#/s/{session}")
+    page = open_device(hub, place=f"/#/s/{session}", worker=True)
     page.evaluate("() => navigator.serviceWorker.ready.then(() => null)")
+    hub.prompt(session, "before")
+    expect(page.get_by_text("You said: before")).to_be_visible()
+    page.get_by_role("button", name="Back to sessions").tap()
+    page.evaluate(KEPT, "You said: before")
     hub.stop()
     page.reload()
+    page.get_by_role("region", name="Seen last on this device").get_by_role("link").tap()
+    expect(page.get_by_text("You said: before")).to_be_visible()
+    expect(page.get_by_text(re.compile("^As it was at"))).to_be_visible()
     prompt = page.get_by_label("Prompt", exact=True)
     prompt.fill("while it was away")
     page.get_by_role("button", name="Send").tap()

@@ -94,7 +94,7 @@ def test_a_test_notification_is_reported_as_received(
     start_hub: StartHub, open_device: OpenDevice, service: PushService
 ) -> None:
     hub = start_hub(push_services=[service.origin])
-    page = open_device(hub, "approve", place="/#/settings")
+    page = open_device(hub, "approve", place="/#/settings", worker=True)
     browser, worker = _subscribed(page, service)
     page.get_by_role("button", name="Send a test").tap()
     _, note = service.next(browser)
@@ -131,7 +131,7 @@ def test_what_waits_is_pushed_to_whoever_does_not_look_and_a_click_opens_its_car
     card: str,
 ) -> None:
     hub = start_hub(push_services=[service.origin], asking=playing(step))
-    page = open_device(hub, "approve", place="/#/settings")
+    page = open_device(hub, "approve", place="/#/settings", worker=True)
     browser, worker = _subscribed(page, service)
     away = page.context.new_page()  # the worker lives as long as somebody holds on to it
     page.goto("about:blank")
@@ -155,7 +155,7 @@ def test_a_subscription_that_the_browser_changes_goes_on_with_the_same_wishes(
     start_hub: StartHub, open_device: OpenDevice, service: PushService, folder: Path
 ) -> None:
     hub = start_hub(push_services=[service.origin], quick=playing({"say": "Done."}))
-    page = open_device(hub, "approve", place="/#/settings")
+    page = open_device(hub, "approve", place="/#/settings", worker=True)
     _, worker = _subscribed(page, service)
     with page.expect_response("**/api/push"):
         page.get_by_role("switch", name="Failed turns").click()
@@ -174,7 +174,7 @@ def test_kinds_are_switched_off_one_by_one(
     start_hub: StartHub, open_device: OpenDevice, service: PushService
 ) -> None:
     hub = start_hub(push_services=[service.origin])
-    page = open_device(hub, "approve", place="/#/settings")
+    page = open_device(hub, "approve", place="/#/settings", worker=True)
     _subscribed(page, service)
     finished = page.get_by_role("switch", name="Finished turns")
     with page.expect_response("**/api/push") as answered:

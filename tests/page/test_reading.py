@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import expect
 
@@ -16,12 +17,23 @@ NEW = 'def wait(url):\n    """How long."""\n    return fetch(url, 20)\n'
 CODE = "```python\ndef <img src=x onerror=alert(1)>(): 'a\u202eb'\n```"
 
 
+def _inner(call: str, status: str) -> dict[str, Any]:
+    """Return a step of the sub-agent that the call t0 began."""
+    facts = {"toolCallId": call, "title": f"Look at {call}", "kind": "read", "status": status}
+    parent = {"_meta": {"claudeCode": {"parentToolUseId": "t0"}}}
+    return {"sessionUpdate": "tool_call", **facts, **parent}
+
+
 def test_a_change_has_colours_and_marked_words_and_opens_side_by_side(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     change = {"path": "{cwd}/client.py", "old": OLD, "new": NEW}
     steps = (
         {"say": CODE},
+        {"tool": "t0", "title": "Explore", "kind": "think"},
+        {"update": _inner("i1", "completed")},
+        {"update": _inner("i2", "failed")},
+        {"finish": "t0"},
         {"tool": "t1", "title": "Edit client.py", "kind": "edit"},
         {"finish": "t1", "diff": change},
     )
@@ -33,6 +45,12 @@ def test_a_change_has_colours_and_marked_words_and_opens_side_by_side(
     expect(code.locator(".t-k")).to_have_text("def")
     expect(code.locator(".unseen")).to_have_text("U+202E")
     expect(code.locator("img")).to_have_count(0)
+
+    steps_of = page.get_by_label("Tool: Explore").get_by_label("Steps of the sub-agent")
+    expect(steps_of.get_by_role("button")).to_contain_text("2 steps · read 2 files1 failed")
+    expect(page.get_by_label("Tool of a sub-agent")).to_have_count(0)
+    steps_of.get_by_role("button").click()
+    expect(steps_of.get_by_label("Tool of a sub-agent")).to_have_count(2)
 
     page.get_by_label("Tool: Edit client.py").get_by_role("button").first.click()
     change_of = page.get_by_role("group", name=re.compile("Change of .*client.py"))

@@ -7,19 +7,9 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from tests.page.browsing import OpenDevice, StartHub
+from tests.page.browsing import KEPT, OpenDevice, StartHub
 from tests.page.hubs import playing
 
-KEPT_DRAFT = """() => new Promise(done => {
-    const opening = indexedDB.open('quarterdeck')
-    opening.onsuccess = () => {
-        const look = () => {
-            const asked = opening.result.transaction('drafts').objectStore('drafts').getAll()
-            asked.onsuccess = () => asked.result.length ? done(asked.result[0].text) : look()
-        }
-        look()
-    }
-})"""
 END = "log => log.scrollHeight - log.scrollTop - log.clientHeight"
 PLACES = """log => Object.fromEntries([...log.querySelectorAll('p')]
     .map(p => [p.textContent.slice(0, 14), Math.round(p.getBoundingClientRect().top)]))"""
@@ -76,18 +66,30 @@ def test_the_first_answer_needs_three_taps(
     expect(page.get_by_text("I am the demo model")).to_be_visible()
 
 
-def test_a_key_pressed_twice_starts_one_session(
+def test_what_is_written_for_a_new_session_is_kept_and_a_key_pressed_twice_starts_one(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub = start_hub()
     page = open_device(hub, place="/#/new", desktop=True)
-    page.get_by_label("Folder").fill(str(folder))
     prompt = page.get_by_label("What should it do?")
     prompt.fill("hello")
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Attach a file").click()
+    chooser.value.set_files(folder / "README.md")
+    expect(page.get_by_role("list", name="Attached")).to_contain_text("README.md")
+    page.evaluate(KEPT, "README.md")
+    page.reload()
+    expect(page.get_by_role("list", name="Attached")).to_contain_text("README.md")
+    page.get_by_label("Folder").fill(str(folder))
+    prompt.focus()
     page.keyboard.press("Enter")
     page.keyboard.press("Enter")
     expect(page.get_by_text("I am the demo model")).to_be_visible()
-    assert len(hub.call("GET", "/api/sessions")["sessions"]) == 1
+    [session] = hub.call("GET", "/api/sessions")["sessions"]
+    sent = hub.call("GET", f"/api/sessions/{session['sessionId']}/prompts")["prompts"]
+    assert [[block["type"] for block in each["prompt"]] for each in sent] == [["resource", "text"]]
+    page.goto(f"{hub.url}/#/new")
+    expect(prompt).to_have_value("")
 
 
 def test_a_turn_is_stopped_and_what_waits_is_edited_and_cancelled(
@@ -160,6 +162,32 @@ def test_a_change_that_is_refused_is_told_in_the_session(
     expect(page.get_by_text("A change of an option: the agent does not want to")).to_be_visible()
 
 
+def test_a_prompt_that_is_refused_is_kept_until_it_is_changed_and_sent_or_dropped(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    hub = start_hub(quick=playing({"say": "Heard."}))
+    page = open_device(hub, place=f"/#/s/{hub.session('quick', folder)}")
+    error = {"code": "quarterdeck/invalid", "message": "that is too much at once"}
+    refusal = {"status": 422, "json": {"error": error}}
+    page.route("**/prompts", lambda route: route.fulfill(**refusal), times=1)
+    page.get_by_label("Prompt", exact=True).fill("everything")
+    page.get_by_role("button", name="Send").tap()
+    waiting = page.get_by_role("list", name="Prompts that wait")
+    expect(waiting).to_contain_text("Not taken: that is too much at once")
+    page.evaluate(KEPT, "that is too much at once")
+    page.reload()
+    expect(waiting).to_contain_text("Not taken: that is too much at once")
+    waiting.get_by_role("button", name="Edit this prompt").tap()
+    editing = page.get_by_role("dialog", name="Edit prompt")
+    editing.get_by_label("Prompt").fill("one thing")
+    editing.get_by_role("button", name="Send").tap()
+    expect(page.get_by_text("Heard.")).to_be_visible()
+    expect(waiting).to_have_count(0)
+    transcript = page.get_by_role("log", name="Transcript")
+    expect(transcript.get_by_text("one thing")).to_be_visible()
+    expect(transcript.get_by_text("everything")).to_have_count(0)
+
+
 def test_a_draft_survives_a_reload(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
@@ -167,7 +195,7 @@ def test_a_draft_survives_a_reload(
     session = hub.session("demo", folder)
     page = open_device(hub, place=f"/#/s/{session}")
     page.get_by_label("Prompt", exact=True).fill("half a thought")
-    assert page.evaluate(KEPT_DRAFT) == "half a thought"
+    page.evaluate(KEPT, "half a thought")
     page.reload()
     expect(page.get_by_label("Prompt", exact=True)).to_have_value("half a thought")
 

@@ -105,7 +105,7 @@ def test_what_another_app_shares_is_put_into_a_session_and_sent_by_nobody_else(
 ) -> None:
     hub = start_hub(quick=playing({"say": "Seen."}))
     session = hub.session("quick", folder)
-    page = open_device(hub)
+    page = open_device(hub, worker=True)
     page.evaluate("() => navigator.serviceWorker.ready.then(() => null)")
     page.goto("about:blank")
     page.evaluate(SHARING, [hub.url, "<b>one</b>.txt"])

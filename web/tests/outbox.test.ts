@@ -92,6 +92,23 @@ test('what is tried again after a refusal survives a reload as well', async () =
   assert.deepEqual(there.sent, ['one'])
 })
 
+test('a prompt that was refused is there after a reload, as refused, until it is dropped', async () => {
+  const refusing = outbox('kept', hub([409]).fetch)
+  refusing.add(prompt('one'), 'one')
+  await until('it has failed', () => refusing.actions.value[0]?.state === 'failed')
+  refusing.stop()
+  const there = hub([200])
+  const reloaded = outbox('kept', there.fetch)
+  await reloaded.start()
+  assert.equal(reloaded.actions.value[0]?.state, 'failed')
+  assert.equal(reloaded.actions.value[0]?.refusal?.message, 'it has changed')
+  assert.deepEqual(there.sent, [])
+  reloaded.dismiss('one')
+  const again = outbox('kept', there.fetch)
+  await again.start()
+  assert.deepEqual([again.actions.value, there.sent], [[], []])
+})
+
 test('an action that waits can be taken back', async () => {
   const there = hub([null, 200])
   const sending = outbox('taken back', there.fetch)

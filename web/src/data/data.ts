@@ -10,14 +10,16 @@ import { Newest } from './newest.ts'
 import { Outbox, newKey } from './outbox.ts'
 import { Push, type PushBrowser } from './push.ts'
 import { OpenSession } from './session.ts'
-import type { Storage } from './storage.ts'
+import { memoryStorage, type Storage } from './storage.ts'
 import { Stream, type Clock } from './stream.ts'
+import { Tails } from './tails.ts'
 import type {
   Action,
   AgentRow,
   Data,
   Decision,
   Device,
+  Draft,
   FolderList,
   HubFacts,
   KnownAgent,
@@ -69,8 +71,13 @@ export function createData(environment: Environment): Data & { stop(): void } {
   )
   const lists = new Lists(api, clock, outbox.actions)
   const stream = new Stream(api, clock, lists)
-  api.onUnauthorized = (refusal) => stream.lock(refusal)
+  const tails: Tails = new Tails(storage, () => stream.connection.peek().state !== 'unpaired')
+  api.onUnauthorized = (refusal) => {
+    stream.lock(refusal)
+    void tails.clear()
+  }
   let stopEffect = () => {}
+  let stopForgetting = () => {}
   let stopLooking = () => {}
 
   function onApplied(action: Action): void {
@@ -99,9 +106,18 @@ export function createData(environment: Environment): Data & { stop(): void } {
       if (state === 'live') untracked(onReached)
       if (state === 'catching-up' && device.peek() === null) void identify()
     })
+    // What was deleted elsewhere is not kept here.
+    stopForgetting = effect(() => {
+      if (!lists.isLoaded.value) return
+      const known = new Set(lists.sessions.value.map((each) => each.sessionId))
+      for (const { sessionId } of tails.rows.value) {
+        if (!known.has(sessionId)) untracked(() => void tails.forget(sessionId))
+      }
+    })
     stopLooking = lookAhead(api, clock, lists.sessions)
     void identify()
     void outbox.start()
+    void tails.start()
     stream.start()
     environment.onWake(() => stream.reconnect())
     environment.onNetworkLost(() => stream.renew())
@@ -122,6 +138,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
         clock,
         actions: outbox.actions,
         row: (id: string) => lists.row(id),
+        tails,
         frame: environment.frame,
       }
       const draft = new StoredDraft(sessionId, storage, clock)
@@ -130,6 +147,18 @@ export function createData(environment: Environment): Data & { stop(): void } {
     }
     view.holders += 1
     return view
+  }
+
+  const newSession = new StoredDraft('new', storage, clock)
+
+  function newDraft(given: { text: string; files: readonly File[] } | null): Draft {
+    if (given === null) return newSession
+    const draft = new StoredDraft('given', Promise.resolve(memoryStorage()), clock)
+    if (given.text !== '') void draft.append(given.text)
+    void (async () => {
+      for (const file of given.files) await draft.attach(file)
+    })()
+    return draft
   }
 
   const session = (id: string, rest = '') => `/api/sessions/${segment(id)}${rest}`
@@ -302,10 +331,12 @@ export function createData(environment: Environment): Data & { stop(): void } {
       if (push.status.value.state === 'on') await push.disable()
       const outcome = await api.post<null>('/api/logout')
       if (outcome.ok) {
-        await outbox.clear()
+        newSession.clear()
         device.value = null
         const message = 'this device has logged out; pair it to come in again'
         stream.lock({ code: 'quarterdeck/unauthorized', message, status: 401, retryable: false })
+        await outbox.clear()
+        tails.rows.value = []
       }
       return outcome
     },
@@ -317,6 +348,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
     device,
     facts,
     sessions: lists.sessions,
+    lastSeen: tails.rows,
     agents: lists.agents,
     knownAgents,
     permissions: lists.permissions,
@@ -333,12 +365,14 @@ export function createData(environment: Environment): Data & { stop(): void } {
     start,
     stop() {
       stopEffect()
+      stopForgetting()
       stopLooking()
       outbox.stop()
       stream.stop()
     },
     reconnect: () => stream.reconnect(),
     openSession,
+    newDraft,
     ...actions,
     ...calls,
     ...gate,

@@ -27,6 +27,8 @@ interface Kept extends Wanted {
   at: number
   order: number
   attempts: number
+  /** Of a prompt that the hub did not take: it is kept until somebody sends it again or drops it. */
+  refusal?: Refusal
 }
 
 const RETRY_MS = 5000
@@ -71,8 +73,13 @@ export class Outbox {
     for (const kept of left.sort((one, other) => one.at - other.at || one.order - other.order)) {
       if (this.#kept.has(kept.key)) continue
       this.#order = Math.max(this.#order, kept.order)
-      this.#kept.set(kept.key, kept)
-      this.#show(kept, 'queued')
+      if (kept.refusal === undefined) {
+        this.#kept.set(kept.key, kept)
+        this.#show(kept, 'queued')
+      } else {
+        this.#failed.set(kept.key, kept)
+        this.#show(kept, 'failed', kept.refusal)
+      }
     }
     this.flush()
   }
@@ -106,7 +113,8 @@ export class Outbox {
     const kept = this.#failed.get(key)
     if (kept === undefined) return
     this.#failed.delete(key)
-    const again: Kept = { ...kept, attempts: 0, at: this.#clock.now() }
+    const { refusal: _, ...wanted } = kept
+    const again: Kept = { ...wanted, attempts: 0, at: this.#clock.now() }
     this.#kept.set(key, again)
     this.#change(key, { state: 'queued', refusal: null })
     void this.#keep(again).then(() => this.flush())
@@ -198,7 +206,12 @@ export class Outbox {
   }
 
   #fail(kept: Kept, refusal: Refusal): void {
-    this.#forget(kept.key)
+    if (kept.kind === 'prompt') {
+      this.#kept.delete(kept.key)
+      void this.#keep({ ...kept, refusal })
+    } else {
+      this.#forget(kept.key)
+    }
     this.#failed.set(kept.key, kept)
     this.#change(kept.key, { state: 'failed', refusal })
   }
@@ -216,7 +229,7 @@ export class Outbox {
     }
   }
 
-  #show(kept: Kept, state: Action['state']): Action {
+  #show(kept: Kept, state: Action['state'], refusal: Refusal | null = null): Action {
     const { key, kind, sessionId, target, at, body } = kept
     const action: Action = {
       key,
@@ -225,7 +238,7 @@ export class Outbox {
       target,
       at,
       state,
-      refusal: null,
+      refusal,
       body: body ?? {},
     }
     this.#actions.value = [...this.#actions.value, action]

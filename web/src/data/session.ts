@@ -9,6 +9,7 @@ import { segment } from './address.ts'
 import type { Api } from './api.ts'
 import type { StoredDraft } from './drafts.ts'
 import { Newest } from './newest.ts'
+import type { Tails } from './tails.ts'
 import type { Clock, SessionListener, Stream } from './stream.ts'
 import { Timeline, type WireEntry, promptKeyOf } from './timeline.ts'
 import type { Action, Entry, Outcome, Prompt, Refusal, SessionRow, SessionView } from './types.ts'
@@ -19,6 +20,7 @@ export interface Surroundings {
   clock: Clock
   actions: ReadonlySignal<readonly Action[]>
   row(sessionId: string): SessionRow | null
+  tails: Tails
   /** Call before the next picture is drawn. */
   frame(call: () => void): void
 }
@@ -33,6 +35,7 @@ interface Page {
 const OLDER = 200
 const CATCH_UP_MS = 5000
 const PROMPTS_MS = 60
+const TAIL_MS = 3000
 const BUSY = new Set(['session-status-change', 'prompt-finished', 'user-message-chunk'])
 
 export class OpenSession implements SessionView, SessionListener {
@@ -44,6 +47,7 @@ export class OpenSession implements SessionView, SessionListener {
   readonly hasOlder = signal(false)
   readonly isLoadingOlder = signal(false)
   readonly seq = signal(0)
+  readonly asOf = signal<number | null>(null)
   readonly row: ReadonlySignal<SessionRow | null>
   readonly prompts: ReadonlySignal<readonly Prompt[]>
   readonly draft: StoredDraft
@@ -51,6 +55,8 @@ export class OpenSession implements SessionView, SessionListener {
 
   readonly #around: Surroundings
   readonly #onClose: () => void
+  readonly #lastRow = signal<SessionRow | null>(null)
+  #cancelTail: (() => void) | null = null
   readonly #queue = signal<readonly Prompt[]>([])
   #timeline: Timeline | null = null
   #held: LogEvent[] | null = null
@@ -70,7 +76,7 @@ export class OpenSession implements SessionView, SessionListener {
     this.draft = draft
     this.#onClose = onClose
     this.state = signal(initialState(sessionId))
-    this.row = computed(() => around.row(sessionId))
+    this.row = computed(() => around.row(sessionId) ?? this.#lastRow.value)
     this.prompts = computed(() =>
       withActions(this.#queue.value, around.actions.value, sessionId, this.#begun.value),
     )
@@ -87,8 +93,11 @@ export class OpenSession implements SessionView, SessionListener {
     if (!outcome.ok) {
       this.problem.value = outcome.refusal
       this.phase.value = outcome.refusal.status === 404 ? 'gone' : 'failed'
+      if (this.phase.value === 'gone') void this.#around.tails.forget(this.sessionId)
+      else if (this.#timeline === null) await this.#showTail(generation)
       return
     }
+    this.asOf.value = null
     const { seq, entries, hasOlder, state } = outcome.value
     const timeline = new Timeline(this.sessionId, seq, state ?? {})
     timeline.prepend(entries)
@@ -100,6 +109,28 @@ export class OpenSession implements SessionView, SessionListener {
     this.#flush()
     this.phase.value = 'ready'
     this.refreshPrompts()
+  }
+
+  /** Without the hub: what was last seen of it. */
+  async #showTail(generation: number): Promise<void> {
+    const tail = await this.#around.tails.get(this.sessionId)
+    if (tail === null || generation !== this.#generation || this.phase.value !== 'failed') return
+    this.#lastRow.value = tail.row
+    this.entries.value = tail.entries
+    this.asOf.value = tail.at
+  }
+
+  #keepTailSoon(): void {
+    this.#cancelTail ??= this.#around.clock.after(TAIL_MS, () => this.#keepTail())
+  }
+
+  #keepTail(): void {
+    if (this.#cancelTail === null) return // nothing is new
+    this.#cancelTail()
+    this.#cancelTail = null
+    const [row, entries] = [this.#around.row(this.sessionId), this.entries.value]
+    if (row === null || entries.length === 0 || this.phase.value !== 'ready') return
+    void this.#around.tails.keep({ row, at: this.#around.clock.now(), entries })
   }
 
   retry(): void {
@@ -203,6 +234,7 @@ export class OpenSession implements SessionView, SessionListener {
   onEnded(): void {
     this.#generation += 1
     this.phase.value = 'gone'
+    void this.#around.tails.forget(this.sessionId)
   }
 
   #flushSoon(): void {
@@ -222,6 +254,7 @@ export class OpenSession implements SessionView, SessionListener {
     if (this.#stateVersion !== timeline.stateVersion) this.state.value = { ...timeline.state }
     this.#stateVersion = timeline.stateVersion
     this.seq.value = timeline.seq
+    this.#keepTailSoon()
     if (timeline.wanted !== null) void this.#loadWanted(timeline.wanted)
   }
 
@@ -257,6 +290,7 @@ export class OpenSession implements SessionView, SessionListener {
     if (this.holders > 0) return
     this.#generation += 1
     this.#cancelPrompts()
+    this.#keepTail()
     void this.draft.save()
     this.#around.stream.unfollow(this.sessionId)
     this.#onClose()

@@ -1,7 +1,7 @@
-// What this device remembers: drafts and actions that were not sent yet. In IndexedDB; where there
-// is none (a private window), in memory.
+// What this device remembers: drafts and actions that were not sent yet, and the ends of sessions. In
+// IndexedDB; where there is none (a private window), in memory.
 
-export type Table = 'actions' | 'drafts'
+export type Table = 'actions' | 'drafts' | 'tails'
 
 export interface Storage {
   all<T>(table: Table): Promise<T[]>
@@ -11,7 +11,8 @@ export interface Storage {
   clear(): Promise<void>
 }
 
-const TABLES: readonly Table[] = ['actions', 'drafts']
+const TABLES: readonly Table[] = ['actions', 'drafts', 'tails']
+const VERSION = 2 // another one when there are other tables
 
 export async function openStorage(
   factory: IDBFactory | undefined,
@@ -26,11 +27,21 @@ export async function openStorage(
 }
 
 function open(factory: IDBFactory, name: string): Promise<IDBDatabase> {
-  const request = factory.open(name, 1)
+  const request = factory.open(name, VERSION)
   request.onupgradeneeded = () => {
-    for (const table of TABLES) request.result.createObjectStore(table)
+    const there = request.result.objectStoreNames
+    for (const table of TABLES) {
+      if (!there.contains(table)) request.result.createObjectStore(table)
+    }
   }
-  return settled(request)
+  return new Promise((resolve, reject) => {
+    // An older page in another window has it open, and does not let go.
+    request.onblocked = () => reject(new Error('blocked'))
+    settled(request).then((database) => {
+      database.onversionchange = () => database.close()
+      resolve(database)
+    }, reject)
+  })
 }
 
 function indexedStorage(database: IDBDatabase): Storage {
@@ -53,7 +64,11 @@ function indexedStorage(database: IDBDatabase): Storage {
 }
 
 export function memoryStorage(): Storage {
-  const tables: Record<Table, Map<string, unknown>> = { actions: new Map(), drafts: new Map() }
+  const tables: Record<Table, Map<string, unknown>> = {
+    actions: new Map(),
+    drafts: new Map(),
+    tails: new Map(),
+  }
   return {
     all: async <T>(name: Table) => [...tables[name].values()] as T[],
     get: async <T>(name: Table, key: string) => (tables[name].get(key) as T) ?? null,

@@ -259,6 +259,8 @@ export interface SessionView {
   readonly state: ReadonlySignal<SessionState>
   /** The transcript as far as it is loaded, oldest first; a new array when anything changed. */
   readonly entries: ReadonlySignal<readonly Entry[]>
+  /** When these were seen, if the hub cannot be reached and they are those that this device keeps. */
+  readonly asOf: ReadonlySignal<number | null>
   readonly hasOlder: ReadonlySignal<boolean>
   readonly isLoadingOlder: ReadonlySignal<boolean>
   /** Prompts that wait, run or failed to be sent, in their order. */
@@ -313,8 +315,8 @@ export type ActionKind =
   | 'delete-session'
 
 /**
- * Something this device wants done. It survives a reload while `queued`, and is sent once the hub
- * can be reached; its key makes sure that it is done once.
+ * Something this device wants done. It survives a reload while `queued`, a prompt also when it has
+ * `failed`; it is sent once the hub can be reached, and its key makes sure that it is done once.
  *
  *     queued → sent → applied | failed        queued: offline, or waiting for its turn
  */
@@ -358,6 +360,8 @@ export interface Data {
   readonly facts: ReadonlySignal<HubFacts | null>
   /** Newest first within a group; groups in the order needs-you, running, idle, done. */
   readonly sessions: ReadonlySignal<readonly SessionRow[]>
+  /** Sessions of which the end is kept on this device, the last seen first. */
+  readonly lastSeen: ReadonlySignal<readonly SessionRow[]>
   readonly agents: ReadonlySignal<readonly AgentRow[]>
   readonly knownAgents: ReadonlySignal<readonly KnownAgent[]>
   readonly permissions: ReadonlySignal<readonly PermissionItem[]>
@@ -376,6 +380,8 @@ export interface Data {
   /** Try again now. */
   reconnect(): void
   openSession(sessionId: string): SessionView
+  /** What is written for a session that is not there yet; with something given, that and no other. */
+  newDraft(given: { text: string; files: readonly File[] } | null): Draft
 
   sendPrompt(
     sessionId: string,

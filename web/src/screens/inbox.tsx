@@ -38,12 +38,13 @@ export function InboxScreen({ request }: { request: string | null }): JSX.Elemen
           ))}
         </div>
       )}
-      <Decided waiting={permissions.length} />
+      <Decided waiting={[...permissions, ...questions].map((item) => item.requestId).join(' ')} />
     </Screen>
   )
 }
 
-function Decided({ waiting }: { waiting: number }): JSX.Element | null {
+/** `waiting`: what does; when that is something else, something was decided. */
+function Decided({ waiting }: { waiting: string }): JSX.Element | null {
   const [decisions, setDecisions] = useState<readonly Decision[]>([])
   useEffect(() => {
     let isHere = true

@@ -2,16 +2,16 @@
 
 import type { JSX } from 'preact'
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
-import { blockOf } from '../data/drafts.ts'
 import { data, type ContentBlock, type FolderList } from '../data/index.ts'
 import { baseName, shortPath } from '../ui/format'
 import { BackIcon, ChevronIcon, FolderIcon } from '../ui/icons'
 import { IconButton, say, Sheet, Spinner } from '../ui/kit'
+import { AttachButton, Attachments, attachPasted } from '../ui/attaching'
 import { isTouch } from '../ui/media'
 import { go } from '../ui/router'
 import { Screen } from '../ui/screen'
 import { AgentMark } from './agents'
-import { forgetShared, shared, SharedFiles, SharedSessions } from './shared'
+import { forgetShared, hasShared, shared, SharedSessions } from './shared'
 
 const LAST_AGENT = 'quarterdeck.agent'
 
@@ -21,8 +21,9 @@ export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Eleme
   const recent = recentFolders()
   const [chosen, setChosen] = useState<string | null>(agent)
   const [folder, setFolder] = useState<string>(recent[0] ?? '')
-  const [text, setText] = useState(shared.value.text)
-  const { files } = shared.value
+  const [draft] = useState(() => data.newDraft(hasShared() ? shared.value : null))
+  const text = draft.text.value
+  const isEmpty = text.trim() === '' && draft.attachments.value.length === 0
   const [isStarting, setStarting] = useState(false)
   const [problem, setProblem] = useState<string | null>(null)
   const selected = chosen ?? lastAgent(installed.map((each) => each.name))
@@ -30,7 +31,8 @@ export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Eleme
   useEffect(() => {
     if (folder !== '') return
     void data.folders().then((outcome) => {
-      if (outcome.ok)
+      // Whoever is in the field already writes a folder, and not the end of one.
+      if (outcome.ok && document.activeElement?.id !== 'folder')
         setFolder((now) => (now === '' ? (outcome.value.recent[0] ?? outcome.value.path) : now))
     })
   }, [])
@@ -46,9 +48,10 @@ export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Eleme
       return
     }
     rememberAgent(selected)
-    const prompt: ContentBlock[] = await Promise.all(files.map(blockOf))
+    const prompt: ContentBlock[] = draft.attachments.value.map((each) => each.block)
     if (text.trim() !== '') prompt.push({ type: 'text', text })
     if (prompt.length > 0) data.sendPrompt(outcome.value.sessionId, prompt)
+    draft.clear()
     forgetShared()
     go({ name: 'session', id: outcome.value.sessionId }, 'replace')
   }
@@ -91,7 +94,8 @@ export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Eleme
             rows={4}
             value={text}
             placeholder="You can also say it later"
-            onInput={(event) => setText(event.currentTarget.value)}
+            onInput={(event) => draft.setText(event.currentTarget.value)}
+            onPaste={(event) => void attachPasted(draft, event)}
             onKeyDown={(event) => {
               if (event.key !== 'Enter' || event.isComposing || event.shiftKey || isTouch.value)
                 return
@@ -99,8 +103,11 @@ export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Eleme
               void start()
             }}
           />
+          <div class="first-files">
+            <AttachButton draft={draft} isNamed />
+            <Attachments list={draft.attachments.value} onRemove={(id) => draft.detach(id)} />
+          </div>
         </div>
-        <SharedFiles />
         {problem === null ? null : (
           <p class="note bad" role="alert">
             {problem}
@@ -111,7 +118,7 @@ export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Eleme
           class="button primary big"
           disabled={isStarting || selected === null || folder.trim() === ''}
         >
-          {isStarting ? 'Starting…' : text.trim() === '' && files.length === 0 ? 'Start' : 'Start and send'}
+          {isStarting ? 'Starting…' : isEmpty ? 'Start' : 'Start and send'}
         </button>
       </form>
     </Screen>

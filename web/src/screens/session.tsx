@@ -10,7 +10,7 @@ import { batches } from '../ui/batches'
 import { Composer } from '../ui/composer'
 import { ConnectionPill, OfflineBanner } from '../ui/connection'
 import { Message, Status, Turn } from '../ui/entries'
-import { pathEnd, sentence } from '../ui/format'
+import { clock, pathEnd, sentence } from '../ui/format'
 import { ArrowDownIcon, BackIcon, ClockIcon, MoreIcon, Wheel } from '../ui/icons'
 import { Banner, Empty, IconButton, Spinner } from '../ui/kit'
 import { markSeen } from '../ui/marks'
@@ -134,6 +134,16 @@ function Head({ view, onMore }: { view: SessionView; onMore: () => void }): JSX.
 
 function Body({ view, reading }: PartProps): JSX.Element {
   const phase = view.phase.value
+  const asOf = view.asOf.value
+  if (asOf !== null && phase !== 'gone' && phase !== 'ready')
+    return (
+      <>
+        <Banner tone="plain">
+          As it was at {clock(asOf)}, kept on this device; the rest is here when the hub is.
+        </Banner>
+        <Transcript view={view} reading={reading} />
+      </>
+    )
   if (phase === 'loading')
     return (
       <div class="virtual">
@@ -193,8 +203,9 @@ function Transcript({ view, reading }: PartProps): JSX.Element {
           return (
             <ToolCard
               entry={entry}
+              inner={line.inner}
               folder={folder}
-              isWaiting={waitingCalls.has(entry.call.toolCallId)}
+              waiting={waitingCalls}
               onWhole={onWhole}
             />
           )

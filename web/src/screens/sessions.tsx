@@ -46,7 +46,7 @@ export function SessionList(): JSX.Element {
   const all = data.sessions.value
   if (!data.isLoaded.value && all.length === 0) {
     if (data.connection.value.retryAt === null) return <Spinner label="Loading sessions" />
-    return <p class="nothing">Sessions are here when the hub is.</p>
+    return <LastSeen rows={data.lastSeen.value} />
   }
   if (all.length === 0) return <NoSessions />
   const shown = sections(all.filter(matches))
@@ -68,6 +68,29 @@ export function SessionList(): JSX.Element {
         ))}
         {shown.length === 0 ? <p class="nothing">No session is like that.</p> : null}
       </div>
+    </>
+  )
+}
+
+/** Without the hub: what this device keeps. */
+function LastSeen({ rows }: { rows: readonly SessionRow[] }): JSX.Element {
+  return (
+    <>
+      <p class="nothing">Sessions are here when the hub is.</p>
+      {rows.length === 0 ? null : (
+        <div class="session-list">
+          <section aria-labelledby="group-last-seen">
+            <h2 id="group-last-seen" class="group-name">
+              Seen last on this device
+            </h2>
+            <ul>
+              {rows.map((row) => (
+                <SessionLine key={row.sessionId} row={row} />
+              ))}
+            </ul>
+          </section>
+        </div>
+      )}
     </>
   )
 }
@@ -154,7 +177,7 @@ export function titleOf(row: SessionRow): string {
   return row.title ?? `New session in ${baseName(row.cwd)}`
 }
 
-function SessionLine({ row }: { row: SessionRow }): JSX.Element {
+export function SessionLine({ row }: { row: SessionRow }): JSX.Element {
   const isCurrent = route.value.name === 'session' && route.value.id === row.sessionId
   return (
     <li>

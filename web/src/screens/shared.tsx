@@ -3,9 +3,9 @@
 import { signal } from '@preact/signals'
 import type { JSX } from 'preact'
 import { data } from '../data/index.ts'
-import { bytes, pathEnd } from '../ui/format'
-import { AttachIcon, ChevronIcon, CloseIcon } from '../ui/icons'
-import { IconButton, say } from '../ui/kit'
+import { pathEnd } from '../ui/format'
+import { ChevronIcon } from '../ui/icons'
+import { say } from '../ui/kit'
 import { go } from '../ui/router'
 import { sharedText, takeShared, type Shared } from '../ui/shared'
 import { Visible } from '../ui/visible'
@@ -42,35 +42,8 @@ export function takeFor(sessionId: string): Shared | null {
   return taken
 }
 
-function hasShared(): boolean {
+export function hasShared(): boolean {
   return shared.value.text !== '' || shared.value.files.length > 0
-}
-
-export function SharedFiles(): JSX.Element | null {
-  const { files } = shared.value
-  if (files.length === 0) return null
-  return (
-    <ul class="attachments" aria-label="Attached">
-      {files.map((file) => (
-        <li key={`${file.name} ${file.size}`}>
-          <AttachIcon size={14} />
-          <span class="attachment-name">
-            <Visible text={file.name} />
-          </span>
-          <span class="muted">{bytes(file.size)}</span>
-          <IconButton
-            label={`Remove ${file.name}`}
-            class="small"
-            onClick={() => {
-              shared.value = { ...shared.value, files: files.filter((each) => each !== file) }
-            }}
-          >
-            <CloseIcon size={14} />
-          </IconButton>
-        </li>
-      ))}
-    </ul>
-  )
 }
 
 /** Or a session that is there already. */

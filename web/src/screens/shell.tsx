@@ -9,7 +9,7 @@ import { DiffViewer } from '../ui/diff'
 import { moves } from '../ui/guard'
 import { AgentsIcon, InboxIcon, SessionsIcon, SettingsIcon, Wheel } from '../ui/icons'
 import { followKeys, KeyHelp, type Key } from '../ui/keys'
-import { Banner, Empty, Toasts } from '../ui/kit'
+import { Banner, Toasts } from '../ui/kit'
 import { To } from '../ui/link'
 import { isWide } from '../ui/media'
 import { go, hrefOf, route, type Route } from '../ui/router'
@@ -17,6 +17,7 @@ import { AgentsScreen } from './agents'
 import { DevicesScreen } from './devices'
 import { InboxScreen } from './inbox'
 import { NewSessionScreen } from './new_session'
+import { Overview } from './overview'
 import { PairScreen } from './pair'
 import { SessionScreen } from './session'
 import { listed, NewButton, SessionList, titleOf } from './sessions'
@@ -88,7 +89,7 @@ function Here({ here }: { here: Route }): JSX.Element {
   }, [place])
   switch (here.name) {
     case 'sessions':
-      return isWide.value ? <Welcome /> : <SessionsScreen />
+      return isWide.value ? <Overview /> : <SessionsScreen />
     case 'session':
       return <SessionScreen id={here.id} />
     case 'inbox':
@@ -169,28 +170,6 @@ function UpdateBanner(): JSX.Element | null {
     >
       The hub has a newer page.
     </Banner>
-  )
-}
-
-function Welcome(): JSX.Element {
-  const waiting = data.permissions.value.length + data.questions.value.length
-  return (
-    <div class="screen">
-      <h1 class="aside">Sessions</h1>
-      <OfflineBanner />
-      {data.sessions.value.length === 0 ? null : (
-        <Empty
-          icon={<Wheel size={48} />}
-          title={waiting > 0 ? 'Somebody waits for you' : 'All is calm'}
-        >
-          <p>
-            {waiting > 0
-              ? 'Answer what waits in the inbox, or open a session.'
-              : 'Choose a session, or start a new one.'}
-          </p>
-        </Empty>
-      )}
-    </div>
   )
 }
 

@@ -112,7 +112,12 @@ function What({ item }: { item: PermissionItem }): JSX.Element {
         </div>
       )}
       {changes.map((part, index) => (
-        <Diff key={index} change={changeOf(part)} folder={item.cwd} />
+        <Diff
+          key={index}
+          change={changeOf(part)}
+          folder={item.cwd}
+          isNamed={isNamed(item, part.path ?? '')}
+        />
       ))}
       {item.call.command === null && changes.length === 0 ? <Unparsed item={item} /> : null}
       {item.call.agentSays === '' || isRepeated ? null : (
@@ -129,6 +134,12 @@ function What({ item }: { item: PermissionItem }): JSX.Element {
       ) : null}
     </div>
   )
+}
+
+/** Whether the headline is about this file alone. */
+function isNamed(item: PermissionItem, path: string): boolean {
+  const names = new Set([path, ...item.call.paths].map((each) => shortPath(each, item.cwd)))
+  return names.size === 1 && headline(item).endsWith(` ${[...names][0]}`)
 }
 
 /** Whether what the agent says is on the card already. */

@@ -2,20 +2,17 @@
 
 import type { JSX, TargetedKeyboardEvent } from 'preact'
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
-import { data, type Attachment, type ContentBlock, type SessionView } from '../data/index.ts'
-import { bytes } from './format'
-import { AttachIcon, CloseIcon, FileIcon, SendIcon, StopIcon } from './icons'
-import { IconButton, say } from './kit'
+import { data, type ContentBlock, type SessionView } from '../data/index.ts'
+import { attach, AttachButton, attachPasted, Attachments } from './attaching'
+import { SendIcon, StopIcon } from './icons'
 import { isTouch } from './media'
 import { Pickers } from './pickers'
 import { SuggestionList, useSuggestions, type Suggestion } from './suggestions'
-import { Visible } from './visible'
 
 type Props = { view: SessionView; given: { text: string; files: readonly File[] } | null }
 
 export function Composer({ view, given }: Props): JSX.Element {
   const field = useRef<HTMLTextAreaElement>(null)
-  const files = useRef<HTMLInputElement>(null)
   const [chosen, setChosen] = useState(0)
   const text = view.draft.text.value
   const attachments = view.draft.attachments.value
@@ -81,17 +78,10 @@ export function Composer({ view, given }: Props): JSX.Element {
     event.preventDefault()
     send('queue')
   }
-  const attach = async (list: Iterable<File>): Promise<void> => {
-    for (const file of list) {
-      const refusal = await view.draft.attach(file)
-      if (refusal !== null) say(refusal.message, 'bad')
-    }
-  }
-
   useEffect(() => {
     if (given === null) return
     if (given.text !== '') void view.draft.append(given.text)
-    void attach(given.files)
+    void attach(view.draft, given.files)
   }, [given])
 
   if (!data.may('prompt')) return <p class="composer-note">This device may look, and not write.</p>
@@ -117,28 +107,10 @@ export function Composer({ view, given }: Props): JSX.Element {
           }}
           onSelect={(event) => setCaret(event.currentTarget.selectionStart)}
           onKeyDown={onKeyDown}
-          onPaste={(event) => {
-            const pasted = [...(event.clipboardData?.files ?? [])]
-            if (pasted.length === 0) return
-            event.preventDefault()
-            void attach(pasted)
-          }}
+          onPaste={(event) => void attachPasted(view.draft, event)}
         />
         <div class="composer-row">
-          <IconButton label="Attach a file" onClick={() => files.current?.click()}>
-            <AttachIcon />
-          </IconButton>
-          <input
-            ref={files}
-            type="file"
-            multiple
-            hidden
-            onChange={(event) => {
-              // A copy: the list of the field is empty as soon as the field is.
-              void attach([...(event.currentTarget.files ?? [])])
-              event.currentTarget.value = ''
-            }}
-          />
+          <AttachButton draft={view.draft} />
           <Pickers view={view} />
           <span class="spring" />
           {isRunning && !isEmpty ? (
@@ -177,32 +149,5 @@ export function Composer({ view, given }: Props): JSX.Element {
         </div>
       </div>
     </div>
-  )
-}
-
-export function Attachments(props: {
-  list: readonly Attachment[]
-  onRemove: (id: string) => void
-}): JSX.Element | null {
-  if (props.list.length === 0) return null
-  return (
-    <ul class="attachments" aria-label="Attached">
-      {props.list.map((each) => (
-        <li key={each.id}>
-          {each.block.type === 'resource_link' ? <FileIcon size={14} /> : <AttachIcon size={14} />}
-          <span class="attachment-name" title={each.name}>
-            <Visible text={each.name} />
-          </span>
-          {each.size === 0 ? null : <span class="muted">{bytes(each.size)}</span>}
-          <IconButton
-            label={`Remove ${each.name}`}
-            class="small"
-            onClick={() => props.onRemove(each.id)}
-          >
-            <CloseIcon size={14} />
-          </IconButton>
-        </li>
-      ))}
-    </ul>
   )
 }

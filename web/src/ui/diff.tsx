@@ -28,7 +28,8 @@ const SAID = { add: 'added: ', del: 'removed: ', same: '', gap: '' } as const
 
 type DiffProps = { change: Change; folder?: string | undefined }
 
-export function Diff({ change, folder }: DiffProps): JSX.Element {
+/** `isNamed`: the name of the file stands above it already. */
+export function Diff({ change, folder, isNamed }: DiffProps & { isNamed?: boolean }): JSX.Element {
   const diff = useMemo(() => lineDiff(change), [change.path, change.oldText, change.newText])
   const view = (): void => {
     viewed.value = { changes: [change], folder }
@@ -36,7 +37,7 @@ export function Diff({ change, folder }: DiffProps): JSX.Element {
   return (
     <figure class="diff">
       <figcaption>
-        <DiffName change={change} folder={folder} diff={diff} />
+        <DiffName change={change} folder={folder} diff={diff} isNamed={isNamed === true} />
         <IconButton label="Open this change" class="small" onClick={view}>
           <ExpandIcon size={16} />
         </IconButton>
@@ -46,11 +47,13 @@ export function Diff({ change, folder }: DiffProps): JSX.Element {
   )
 }
 
-function DiffName({ change, folder, diff }: DiffProps & { diff: LineDiff }): JSX.Element {
+type NameProps = DiffProps & { diff: LineDiff; isNamed?: boolean }
+
+function DiffName({ change, folder, diff, isNamed }: NameProps): JSX.Element {
   return (
     <>
       <span class="diff-path">
-        <Visible text={shortPath(change.path, folder)} />
+        {isNamed === true ? null : <Visible text={shortPath(change.path, folder)} />}
       </span>
       {change.oldText === null ? <span class="tag">new</span> : null}
       <DiffTally diff={diff} />

@@ -30,7 +30,7 @@ function textOf(prompt: Prompt): string {
 
 function stateOf(prompt: Prompt): string {
   if (prompt.action?.state === 'failed')
-    return prompt.action.refusal?.message ?? 'Could not be sent.'
+    return `Not taken: ${prompt.action.refusal?.message ?? 'it could not be sent'}`
   if (prompt.action?.state === 'queued') return 'Not sent yet'
   return prompt.state === 'sending' ? 'Sending' : 'Waits for this turn'
 }
@@ -53,7 +53,7 @@ function Queued({ view, prompt }: { view: SessionView; prompt: Prompt }): JSX.El
           Send again
         </button>
       ) : null}
-      {prompt.state === 'queued' && !hasFailed ? (
+      {prompt.state === 'queued' || hasFailed ? (
         <IconButton label="Edit this prompt" onClick={() => setEditing(true)}>
           <EditIcon size={18} />
         </IconButton>
@@ -84,6 +84,7 @@ function EditSheet({
   prompt: Prompt
   onClose: () => void
 }): JSX.Element {
+  const isRefused = prompt.state === 'sending' && prompt.action?.state === 'failed'
   const texts = prompt.prompt.filter((block) => block.type === 'text')
   const [text, setText] = useState(texts.map((block) => block.text ?? '').join('\n'))
   return (
@@ -93,7 +94,11 @@ function EditSheet({
         onSubmit={(event) => {
           event.preventDefault()
           const others = prompt.prompt.filter((block) => block.type !== 'text')
-          data.editQueued(view.sessionId, prompt.key, [...others, { type: 'text', text }])
+          const edited = [...others, { type: 'text', text }]
+          if (isRefused) {
+            data.dismissAction(prompt.action?.key ?? prompt.key)
+            data.sendPrompt(view.sessionId, edited, prompt.mode)
+          } else data.editQueued(view.sessionId, prompt.key, edited)
           onClose()
         }}
       >
@@ -105,7 +110,7 @@ function EditSheet({
           onInput={(event) => setText(event.currentTarget.value)}
         />
         <button type="submit" class="button primary" disabled={text.trim() === ''}>
-          Save
+          {isRefused ? 'Send' : 'Save'}
         </button>
       </form>
     </Sheet>

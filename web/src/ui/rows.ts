@@ -3,13 +3,23 @@
 import type { Entry, ToolEntry } from '../data/index.ts'
 
 export type Run = { type: 'run'; key: string; tools: readonly ToolEntry[] }
-export type Line = { type: 'entry'; key: string; entry: Entry; next: number | null } | Run
+export type Single = {
+  type: 'entry'
+  key: string
+  entry: Entry
+  next: number | null
+  /** What a sub-agent did that this call began. */
+  inner: readonly ToolEntry[]
+}
+export type Line = Single | Run
 
 const FEWEST = 3
+const NONE: readonly ToolEntry[] = []
 
 /** Folds runs of completed calls, in turns before the last: nothing moves while it is watched. */
 export class TranscriptLines {
   readonly #cache = new Map<string, Line>()
+  readonly #nesting = new Nesting()
   #entries: readonly Entry[] = []
   #lastPrompt = -1
   #lines: readonly Line[] = []
@@ -17,7 +27,8 @@ export class TranscriptLines {
   #starts: readonly number[] = []
 
   /** The lines of these entries; what is before the first that changed is left as it was. */
-  of(entries: readonly Entry[]): readonly Line[] {
+  of(all: readonly Entry[]): readonly Line[] {
+    const entries = this.#nesting.outer(all)
     const lastPrompt = entries.findLastIndex(
       (entry) => entry.type === 'message' && entry.kind === 'user',
     )
@@ -27,10 +38,10 @@ export class TranscriptLines {
     let index = this.#starts[settled] ?? entries.length
     if (settled === 0) index = 0
     while (index < entries.length) {
-      const run = index < lastPrompt ? quietRun(entries, index, lastPrompt) : []
+      const run = index < lastPrompt ? this.#quietRun(entries, index, lastPrompt) : []
       const isFolded = run.length >= FEWEST
       starts.push(index)
-      lines.push(this.#kept(isFolded ? folded(run) : lineOf(entries, index)))
+      lines.push(this.#kept(isFolded ? folded(run) : this.#lineOf(entries, index)))
       index += isFolded ? run.length : 1
     }
     this.#entries = entries
@@ -43,13 +54,35 @@ export class TranscriptLines {
   #settled(entries: readonly Entry[]): number {
     let same = 0
     const most = Math.min(entries.length, this.#entries.length)
-    while (same < most && entries[same] === this.#entries[same]) same += 1
+    while (same < most && this.#isUnchanged(entries[same], this.#entries[same])) same += 1
     let count = this.#starts.length
     // The last line may go on: a run gets another step, a thought an end.
     while (count > 0 && (this.#starts[count] ?? Infinity) >= same) count -= 1
     // And single steps may become a run.
     while (count > 0 && this.#isStep(count - 1)) count -= 1
     return count
+  }
+
+  #isUnchanged(entry: Entry | undefined, before: Entry | undefined): boolean {
+    return entry === before && (entry?.type !== 'tool' || !this.#nesting.hasNews(entry))
+  }
+
+  #quietRun(entries: readonly Entry[], from: number, to: number): ToolEntry[] {
+    const run: ToolEntry[] = []
+    for (let index = from; index < to; index += 1) {
+      const entry = entries[index]
+      if (entry?.type !== 'tool' || !isQuiet(entry)) break
+      if (this.#nesting.inner(entry).length > 0) break
+      run.push(entry)
+    }
+    return run
+  }
+
+  #lineOf(entries: readonly Entry[], index: number): Line {
+    const entry = entries[index] as Entry
+    const next = entry.type === 'message' ? (entries[index + 1]?.at ?? null) : null
+    const inner = entry.type === 'tool' ? this.#nesting.inner(entry) : NONE
+    return { type: 'entry', key: `e${entry.seq}`, entry, next, inner }
   }
 
   #isStep(line: number): boolean {
@@ -66,23 +99,71 @@ export class TranscriptLines {
   }
 }
 
-function quietRun(entries: readonly Entry[], from: number, to: number): ToolEntry[] {
-  const run: ToolEntry[] = []
-  for (let index = from; index < to; index += 1) {
-    const entry = entries[index]
-    if (entry?.type !== 'tool' || !isQuiet(entry)) break
-    run.push(entry)
+/** Which steps are those of sub-agents, and below which call they belong. */
+class Nesting {
+  #entries: readonly Entry[] = []
+  /** How many entries were looked at, from the first on, without one that has a parent. */
+  #plain = 0
+  #inner: ReadonlyMap<string, readonly ToolEntry[]> = new Map()
+  #news: ReadonlySet<string> = new Set()
+
+  /** The entries without those that belong below another of them. */
+  outer(entries: readonly Entry[]): readonly Entry[] {
+    let plain = 0
+    while (plain < this.#plain && entries[plain] === this.#entries[plain]) plain += 1
+    while (plain < entries.length && !isInner(entries[plain])) plain += 1
+    this.#plain = plain
+    this.#entries = entries
+    return plain === entries.length ? this.#told(entries, new Map()) : this.#sorted(entries)
   }
-  return run
+
+  inner(entry: ToolEntry): readonly ToolEntry[] {
+    return this.#inner.get(entry.call.toolCallId) ?? NONE
+  }
+
+  /** Whether there is something else below a call than before. */
+  hasNews(entry: ToolEntry): boolean {
+    return this.#news.has(entry.call.toolCallId)
+  }
+
+  #sorted(entries: readonly Entry[]): readonly Entry[] {
+    const roots = new Map<string, string>()
+    const inner = new Map<string, ToolEntry[]>()
+    const outer = entries.filter((entry) => {
+      if (entry.type !== 'tool') return true
+      // A call that is not loaded, or not known, has nothing below it.
+      const root = roots.get(parentOf(entry) ?? '')
+      roots.set(entry.call.toolCallId, root ?? entry.call.toolCallId)
+      if (root === undefined) return true
+      const below = inner.get(root)
+      if (below === undefined) inner.set(root, [entry])
+      else below.push(entry)
+      return false
+    })
+    return this.#told(outer, inner)
+  }
+
+  #told(outer: readonly Entry[], found: Map<string, readonly ToolEntry[]>): readonly Entry[] {
+    const news = new Set(this.#inner.keys())
+    for (const [id, tools] of found) {
+      const before = this.#inner.get(id)
+      if (before !== undefined && isAlike(before, tools)) {
+        news.delete(id)
+        found.set(id, before)
+      } else news.add(id)
+    }
+    this.#inner = found
+    this.#news = news
+    return outer
+  }
 }
 
-function lineOf(entries: readonly Entry[], index: number): Line {
-  const entry = entries[index] as Entry
-  return single(entry, entry.type === 'message' ? (entries[index + 1]?.at ?? null) : null)
+function isInner(entry: Entry | undefined): boolean {
+  return entry?.type === 'tool' && parentOf(entry) !== null
 }
 
-function single(entry: Entry, next: number | null): Line {
-  return { type: 'entry', key: `e${entry.seq}`, entry, next }
+function isAlike(some: readonly ToolEntry[], others: readonly ToolEntry[]): boolean {
+  return some.length === others.length && some.every((tool, index) => tool === others[index])
 }
 
 function folded(tools: readonly ToolEntry[]): Run {
@@ -91,13 +172,14 @@ function folded(tools: readonly ToolEntry[]): Run {
 
 function isSame(one: Line, other: Line): boolean {
   if (one.type === 'entry') {
-    return other.type === 'entry' && one.entry === other.entry && one.next === other.next
+    return (
+      other.type === 'entry' &&
+      one.entry === other.entry &&
+      one.next === other.next &&
+      one.inner === other.inner
+    )
   }
-  return (
-    other.type === 'run' &&
-    one.tools.length === other.tools.length &&
-    one.tools.every((tool, index) => tool === other.tools[index])
-  )
+  return other.type === 'run' && isAlike(one.tools, other.tools)
 }
 
 function isQuiet(entry: ToolEntry): boolean {

@@ -48,13 +48,17 @@ export function KindIcon({ kind, size = 18 }: { kind: string | null; size?: numb
 
 type CardProps = {
   entry: ToolEntry
+  /** What a sub-agent did that this call began. */
+  inner?: readonly ToolEntry[]
   folder: string
-  isWaiting: boolean
+  /** Calls that wait for an answer. */
+  waiting: ReadonlySet<string>
   onWhole: (seq: number) => void
 }
 
 export const ToolCard = memo(function ToolCard(props: CardProps): JSX.Element {
-  const { entry, folder } = props
+  const { entry, folder, inner = [] } = props
+  const state = stateOf(entry, props.waiting)
   const [chosen, setChosen] = useState<boolean | null>(null)
   const changes = entry.call.content.filter((part) => part.type === 'diff')
   const isOpen = chosen ?? false
@@ -62,7 +66,7 @@ export const ToolCard = memo(function ToolCard(props: CardProps): JSX.Element {
   const isInner = parentOf(entry) !== null
   return (
     <article
-      class={`tool ${stateOf(entry, props.isWaiting)} ${isSlim ? 'slim' : ''} ${isInner ? 'inner' : ''}`}
+      class={`tool ${state} ${isSlim ? 'slim' : ''} ${isInner ? 'inner' : ''}`}
       aria-label={`${isInner ? 'Tool of a sub-agent' : 'Tool'}: ${entry.call.title}`}
     >
       <button
@@ -78,13 +82,54 @@ export const ToolCard = memo(function ToolCard(props: CardProps): JSX.Element {
           <Visible text={titleOf(entry, folder)} />
         </span>
         {changes.length === 0 ? null : <ChangeTally changes={changes} />}
-        <ToolFacts entry={entry} isWaiting={props.isWaiting} />
+        <ToolFacts entry={entry} state={state} />
         <ChevronIcon size={16} class="chevron" />
       </button>
       {isOpen ? <ToolBody {...props} /> : null}
+      {inner.length === 0 ? null : <Inner {...props} inner={inner} />}
     </article>
   )
 })
+
+/** The steps of a sub-agent: one line, and each of them when it is opened. */
+function Inner(props: CardProps & { inner: readonly ToolEntry[] }): JSX.Element {
+  const [isOpen, setOpen] = useState(false)
+  const { inner } = props
+  const states = inner.map((tool) => stateOf(tool, props.waiting))
+  const count = (state: State): number => states.filter((each) => each === state).length
+  const failed = count('failed')
+  return (
+    <section class="tool-inner" aria-label="Steps of the sub-agent">
+      <button
+        type="button"
+        class="tool-head"
+        aria-expanded={isOpen}
+        onClick={() => setOpen(!isOpen)}
+      >
+        <span class="tool-title">
+          {inner.length} {inner.length === 1 ? 'step' : 'steps'}
+          <span class="muted"> · {runSummary(inner)}</span>
+        </span>
+        {failed === 0 ? null : <span class="tag bad">{failed} failed</span>}
+        <ToolStatus state={count('waiting') > 0 ? 'waiting' : (states.at(-1) ?? 'done')} />
+        <ChevronIcon size={16} class="chevron" />
+      </button>
+      {isOpen ? (
+        <div class="tool-run-body">
+          {inner.map((tool) => (
+            <ToolCard
+              key={tool.seq}
+              entry={tool}
+              folder={props.folder}
+              waiting={props.waiting}
+              onWhole={props.onWhole}
+            />
+          ))}
+        </div>
+      ) : null}
+    </section>
+  )
+}
 
 function titleOf(entry: ToolEntry, folder: string): string {
   const title = entry.call.title === '' ? (entry.call.kind ?? 'Tool') : entry.call.title
@@ -92,15 +137,16 @@ function titleOf(entry: ToolEntry, folder: string): string {
   return folder === '' ? plain : plain.replaceAll(`${folder}/`, '')
 }
 
-function stateOf(entry: ToolEntry, isWaiting: boolean): string {
-  if (isWaiting) return 'waiting'
+type State = 'waiting' | 'failed' | 'done' | 'running'
+
+function stateOf(entry: ToolEntry, waiting: ReadonlySet<string>): State {
+  if (waiting.has(entry.call.toolCallId)) return 'waiting'
   if (entry.call.status === 'failed' || (exitCode(entry) ?? 0) !== 0) return 'failed'
   return entry.call.status === 'completed' ? 'done' : 'running'
 }
 
-function ToolFacts({ entry, isWaiting }: { entry: ToolEntry; isWaiting: boolean }): JSX.Element {
+function ToolFacts({ entry, state }: { entry: ToolEntry; state: State }): JSX.Element {
   const code = exitCode(entry)
-  const state = stateOf(entry, isWaiting)
   return (
     <span class="tool-facts">
       {code !== null && code !== 0 ? <span class="tag bad">exit {code}</span> : null}
@@ -123,14 +169,14 @@ function Running({ since }: { since: number }): JSX.Element | null {
   return passed < 2000 ? null : <>{duration(Math.floor(passed / 1000) * 1000)}</>
 }
 
-const SAID: Record<string, string> = {
+const SAID: Record<State, string> = {
   waiting: 'waits for you',
   failed: 'failed',
   done: 'done',
   running: 'running',
 }
 
-function ToolStatus({ state }: { state: string }): JSX.Element {
+function ToolStatus({ state }: { state: State }): JSX.Element {
   return (
     <span class="tool-status">
       {state === 'done' ? <CheckIcon size={16} /> : null}
@@ -202,7 +248,10 @@ function ToolPart({
   entry: ToolEntry
   folder: string
 }): JSX.Element | null {
-  if (part.type === 'diff') return <Diff change={changeOf(part)} folder={folder} />
+  if (part.type === 'diff') {
+    const isNamed = titleOf(entry, folder).endsWith(` ${shortPath(part.path ?? '', folder)}`)
+    return <Diff change={changeOf(part)} folder={folder} isNamed={isNamed} />
+  }
   if (part.type === 'terminal') {
     const terminal = entry.terminals.find((each) => each.terminalId === part.terminalId)
     if (terminal === undefined) return null
@@ -237,6 +286,8 @@ function Raw({
   )
 }
 
+const NOBODY: ReadonlySet<string> = new Set()
+
 /** Several quiet steps as one line. */
 export const RunCard = memo(function RunCard(props: {
   tools: readonly ToolEntry[]
@@ -267,7 +318,7 @@ export const RunCard = memo(function RunCard(props: {
               key={tool.seq}
               entry={tool}
               folder={props.folder}
-              isWaiting={false}
+              waiting={NOBODY}
               onWhole={props.onWhole}
             />
           ))}

@@ -5,7 +5,7 @@ import type { ToolCall } from '../../src/protocol/types.ts'
 import { commandMatches } from '../../src/ui/commands.ts'
 import { duration, sentence, shortPath } from '../../src/ui/format.ts'
 import { target, tells } from '../../src/ui/links.ts'
-import { TranscriptLines } from '../../src/ui/rows.ts'
+import { parentOf, TranscriptLines } from '../../src/ui/rows.ts'
 import { fieldsOf, readAnswers } from '../../src/ui/schema.ts'
 import { RowTops, rowAt, visibleRange } from '../../src/ui/window.ts'
 
@@ -96,14 +96,36 @@ test('lines are the same whether entries came one by one or all at once', () => 
     const kind = below(12)
     if (kind === 0) entries.push(said(seq, at, 'user'))
     else if (kind < 3) entries.push(said(seq, at, kind === 1 ? 'agent' : 'thought'))
-    else entries.push(called(seq, at, below(5) === 0 ? 'in_progress' : 'completed'))
+    else {
+      const parent = below(4) === 0 ? `t${below(seq)}` : null
+      entries.push(called(seq, at, below(5) === 0 ? 'in_progress' : 'completed', parent))
+    }
     const changed = below(entries.length)
     const before = entries[changed] as Entry
     const status = below(3) === 0 ? 'failed' : 'completed'
-    entries[changed] = before.type === 'tool' ? called(before.seq, before.at, status) : { ...before }
+    entries[changed] =
+      before.type === 'tool'
+        ? called(before.seq, before.at, status, parentOf(before))
+        : { ...before }
     if (below(60) === 0) entries.unshift(called(-seq, 0, 'completed'))
     assert.deepEqual(growing.of([...entries]), new TranscriptLines().of(entries))
   }
+})
+
+test('steps of sub-agents are below the call that began them, also those of their own', () => {
+  const entries = [
+    said(1, 0, 'user'),
+    called(2, 1, 'in_progress'),
+    called(3, 2, 'completed', 't2'),
+    called(4, 3, 'completed', 't3'),
+    called(5, 4, 'completed', 'of no call that is here'),
+    said(6, 5, 'agent'),
+  ]
+  const lines = new TranscriptLines().of(entries)
+  assert.deepEqual(
+    lines.map((line) => [line.key, line.type === 'entry' ? line.inner.map((each) => each.seq) : null]),
+    [['e1', []], ['e2', [3, 4]], ['e5', []], ['e6', []]],
+  )
 })
 
 function said(seq: number, at: number, kind: 'user' | 'agent' | 'thought'): Entry {
@@ -111,8 +133,9 @@ function said(seq: number, at: number, kind: 'user' | 'agent' | 'thought'): Entr
   return { type: 'message', seq, at, kind, ...rest }
 }
 
-function called(seq: number, at: number, status: string): Entry {
-  const call = { toolCallId: `t${seq}`, seq, status, content: [] } as unknown as ToolCall
+function called(seq: number, at: number, status: string, parent: string | null = null): Entry {
+  const extensions = parent === null ? {} : { _meta: { claudeCode: { parentToolUseId: parent } } }
+  const call = { toolCallId: `t${seq}`, seq, status, content: [], extensions } as unknown as ToolCall
   return { type: 'tool', seq, at, endedAt: null, call, terminals: [], isClipped: false }
 }
 
