@@ -69,7 +69,7 @@ async def test_a_client_of_the_official_sdk_uses_all_that_we_offer(  # noqa: PLR
             "stdio",
             str(tmp_path),
             env=environment(ROOT / "src"),
-            transport_kwargs={"stderr": None},
+            transport_kwargs={"stderr": None, "shutdown_timeout": 60},
             observers=[observe],
             use_unstable_protocol=True,
         ) as (agent, process):

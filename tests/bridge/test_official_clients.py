@@ -74,7 +74,7 @@ async def proxy(desk: Desk, client: Watching, agent: str) -> AsyncIterator[tuple
         agent,
         env=desk.environ,
         cwd=desk.work,
-        transport_kwargs={"stderr": None},
+        transport_kwargs={"stderr": None, "shutdown_timeout": 60},
         observers=[client.observe],
         use_unstable_protocol=True,
     ) as (connection, process):

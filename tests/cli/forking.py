@@ -52,7 +52,7 @@ def run(
 
 def _communicated(keyboard: int, typed: bytes, *outputs: int) -> tuple[str, str]:
     """Write what is typed, and read all that is said, until nobody can say more."""
-    said = {output: b"" for output in outputs}
+    said = dict.fromkeys(outputs, b"")
     deadline = time.monotonic() + SECONDS
     with selectors.DefaultSelector() as ready:
         for output in outputs:

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def _started(asked: dict[str, Any]) -> tuple[int, str]:
         os.environ.update(asked["environ"])
         status = 1
         try:
-            status = anyio.run(_serve, *asked["start"], writing)
+            status = anyio.run(partial(_serve, *asked["start"], writing))
         finally:
             os._exit(status)
     os.close(writing)

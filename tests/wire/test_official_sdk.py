@@ -230,7 +230,7 @@ async def test_a_client_of_the_official_sdk_converses_with_an_agent_on_our_conne
             sys.executable,
             str(HERE / "awkward" / "our_agent.py"),
             env=environment(ROOT / "src"),
-            transport_kwargs={"stderr": None},
+            transport_kwargs={"stderr": None, "shutdown_timeout": 60},
             observers=[observe],
         ) as (agent, process):
             await agent.initialize(protocol_version=1)

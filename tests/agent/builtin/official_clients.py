@@ -115,7 +115,7 @@ async def python(order: Json) -> Report:
             cast("acp.Client", client),  # it has what these conversations need
             *order["command"],
             env=dict(os.environ),
-            transport_kwargs={"stderr": None},
+            transport_kwargs={"stderr": None, "shutdown_timeout": 60},
             observers=[observe],
         ) as (agent, process):
             answers = [_plain(each) for each in await _converse(agent, client, order)]
