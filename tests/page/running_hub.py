@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +47,8 @@ def _started(asked: dict[str, Any]) -> tuple[int, str]:
         os.environ.update(asked["environ"])
         status = 1
         try:
-            status = anyio.run(partial(_serve, *asked["start"], writing))
+            home, port, settings = asked["start"]
+            status = anyio.run(_serve, home, port, settings, writing)
         finally:
             os._exit(status)
     os.close(writing)
