@@ -114,7 +114,7 @@ class Sessions:
             if session.is_live and not _is_stray(agent, session):
                 self._take(session, normalized)
         elif session.operation in ("create", "load") and session.replay is not None:
-            session.replay.append(normalized)
+            session.replay.add(normalized)
         elif session.operation == "resume":
             self._complain(
                 agent,
