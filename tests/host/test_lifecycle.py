@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -287,6 +288,25 @@ async def test_p13_a_history_without_end_is_not_kept_and_its_load_is_given_up(
     wanted = ["active", "resuming", "active"] if session_id == "s" else ["active"]
     assert statuses(seen)[: len(wanted)] == wanted
     assert [each.session_id for each in stage.host.get_sessions()] == ["s"]
+
+
+async def test_p13_what_is_said_of_a_session_before_it_is_there_is_kept_up_to_a_bound_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = {"sessionUpdate": "plan", "entries": []}
+    monkeypatch.setattr(replays, "MOST_BYTES", 3 * len(json.dumps(plan)))
+    async with staged(tmp_path) as stage, anyio.create_task_group() as tasks:
+        tasks.start_soon(Attempt(lambda: stage.host.create_session("agent-1", cwd=stage.cwd)))
+        request_id = await stage.asked("session/new")
+        for _ in range(5):
+            stage.puppet.update("s", plan)
+        stage.puppet.answer(request_id, {"sessionId": "s"})
+        await stage.told.first("session-updated", status="active")
+        seen = Seen()
+        stage.host.subscribe("s", 0, seen)
+    codes = [each["code"] for each in stage.told.of("diagnostic")]
+    assert codes.count("session/early-update-dropped") == 2
+    assert len(seen.of("plan")) == 3
 
 
 @pytest.mark.parametrize("operation", ["load", "resume"])

@@ -165,7 +165,7 @@ class Lifecycles:
             self._sessions.staged[session_id] = session
         else:
             self._begin_new(session, agent, answer)
-        for update in agent.early.pop(session_id, ()):
+        for update in agent.early.take(session_id):
             self._sessions.on_update(agent, session_id, update)
         return session
 
