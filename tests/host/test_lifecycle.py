@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -15,7 +16,7 @@ import pytest
 from typing_extensions import override
 
 from quarterdeck.errors import AcpError, StorageFailed
-from quarterdeck.host import Host, HostOptions, agents
+from quarterdeck.host import Host, HostOptions, agents, replays
 from quarterdeck.storage import MemoryStorage, SessionMeta, Storage, Stored
 from quarterdeck.wire import ConnectionOptions
 from tests.host.faults.kit import Seen
@@ -265,6 +266,47 @@ async def test_inv_9_a_flood_of_questions_is_refused_beyond_a_limit_and_the_rest
     assert is_refused == [False] * AT_ONCE + [True] * (FLOOD - AT_ONCE)
     assert len(seen.of("permission-request-created")) == AT_ONCE + 1
     check_answered_once(seen.events, [])
+
+
+@pytest.mark.parametrize("session_id", ["s", "unknown"])
+async def test_p13_a_history_without_end_is_not_kept_and_its_load_is_given_up(
+    session_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replays, "MOST_BYTES", 1000)
+    async with staged(tmp_path) as stage, anyio.create_task_group() as tasks:
+        seen = await stage.create()
+        load = stage.load(session_id)
+        tasks.start_soon(load)
+        request_id = await stage.asked("session/load")
+        for _ in range(100):
+            stage.puppet.update(session_id, {"sessionUpdate": "plan", "entries": []})
+        stage.puppet.answer(request_id, {})
+        told = await stage.told.first("diagnostic", code="session/load-failed")
+        assert "resume the session" in told.payload["message"]
+    assert load.code == "acpjs/agent-error"
+    assert seen.of("plan") == []
+    wanted = ["active", "resuming", "active"] if session_id == "s" else ["active"]
+    assert statuses(seen)[: len(wanted)] == wanted
+    assert [each.session_id for each in stage.host.get_sessions()] == ["s"]
+
+
+async def test_p13_what_is_said_of_a_session_before_it_is_there_is_kept_up_to_a_bound_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = {"sessionUpdate": "plan", "entries": []}
+    monkeypatch.setattr(replays, "MOST_BYTES", 3 * len(json.dumps(plan)))
+    async with staged(tmp_path) as stage, anyio.create_task_group() as tasks:
+        tasks.start_soon(Attempt(lambda: stage.host.create_session("agent-1", cwd=stage.cwd)))
+        request_id = await stage.asked("session/new")
+        for _ in range(5):
+            stage.puppet.update("s", plan)
+        stage.puppet.answer(request_id, {"sessionId": "s"})
+        await stage.told.first("session-updated", status="active")
+        seen = Seen()
+        stage.host.subscribe("s", 0, seen)
+    codes = [each["code"] for each in stage.told.of("diagnostic")]
+    assert codes.count("session/early-update-dropped") == 2
+    assert len(seen.of("plan")) == 3
 
 
 @pytest.mark.parametrize("operation", ["load", "resume"])

@@ -320,11 +320,11 @@ async def test_a_load_that_cannot_be_stored_fails_and_nothing_of_it_is_seen(
         storage.is_armed = True
         for session_id in (session.session_id, "unknown"):
             with pytest.raises(StorageFailed):
-                await host.load_session(spawned.agent_id, session_id, cwd=str(tmp_path))
+                await host.load_session(spawned.agent_id, session_id, cwd=str(tmp_path / "other"))
             await told.first("diagnostic", code="session/load-failed", sessionId=session_id)
         assert "session-reset" not in seen.types()
         assert "user-message-chunk" not in seen.types()
-        assert [each.session_id for each in host.get_sessions()] == [session.session_id]
+        assert host.get_sessions() == [session]
         assert seen.events[-1].payload == {"status": "active"}
         # The agent has opened what nobody here knows, and is told to close that.
         await told.first("diagnostic", message="closing unknown")

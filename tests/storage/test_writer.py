@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
 import anyio
@@ -11,8 +10,10 @@ import pytest
 from quarterdeck.errors import LogGap, StorageFailed
 from quarterdeck.storage.numbering import Group
 from quarterdeck.storage.records import Batch
-from quarterdeck.storage.writer import GROUP_RECORDS, SLOW_SECONDS, Writer
+from quarterdeck.storage.writer import GROUP_RECORDS, Writer
 from tests.storage.support import run_of, stored
+
+AGES = 3600.0  # seconds, so that no test depends on how long a commit takes
 
 
 class HeldCommits:
@@ -227,14 +228,12 @@ class QuickCommits:
         self.is_quick = True
         self.is_untidy = False
         self.threads: list[int] = []
-        self.seconds = 0.0
         self.failure: StorageFailed | None = None
         self.tidied = threading.Semaphore(0)
         self.may_tidy = threading.Semaphore(0)
         self._last_seqs: dict[str, int] = {}
 
     def commit(self, batches: Sequence[Batch]) -> list[LogGap | None]:
-        time.sleep(self.seconds)
         if self.failure is not None:
             raise self.failure
         group = Group(lambda session_id: self._last_seqs.get(session_id, 0))
@@ -257,7 +256,8 @@ def quick() -> QuickCommits:
 
 
 @pytest.fixture
-async def idle(quick: QuickCommits) -> AsyncIterator[Writer]:
+async def idle(quick: QuickCommits, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Writer]:
+    monkeypatch.setattr("quarterdeck.storage.writer.SLOW_SECONDS", AGES)
     writer = Writer(quick, "test")
     await writer.run(lambda: None)
     yield writer
@@ -302,9 +302,10 @@ async def test_the_log_is_the_threads_while_it_tidies_up(quick: QuickCommits, id
 
 
 async def test_after_a_slow_commit_the_thread_commits_for_a_while(
-    quick: QuickCommits, idle: Writer
+    idle: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quick.seconds = 2 * SLOW_SECONDS
+    monkeypatch.setattr("quarterdeck.storage.writer.SLOW_SECONDS", -1)  # whatever it takes
+    monkeypatch.setattr("quarterdeck.storage.writer.WARY_SECONDS", AGES)
     assert idle.append_now([stored("s", 1)])
     assert not idle.append_now([stored("s", 2)])
 

@@ -24,6 +24,7 @@ from quarterdeck.host.agent_facts import CLIENT_INFO, agent_info, capabilities_w
 from quarterdeck.host.emitter import Emitter
 from quarterdeck.host.handlers import derive_client_capabilities
 from quarterdeck.host.options import ResolvedHostOptions
+from quarterdeck.host.replays import Early
 from quarterdeck.host.secrets import Secrets, credentials, environment_of
 from quarterdeck.host.sessions import agent_exited, agent_misbehaved
 from quarterdeck.machine import guarded_command, kill_tree, send_signal
@@ -88,8 +89,7 @@ class Agent:
         self.definition = definition
         self.status: AgentStatus = "spawning"
         self.restart_count = 0
-        self.early: dict[str, list[Any]] = {}
-        """Updates of sessions whose `session/new` has not been answered yet."""
+        self.early = Early()
         self.expects_session = 0
         """How many `session/new` are under way."""
         self.abandoned: dict[str, int] = {}

@@ -47,6 +47,7 @@ from quarterdeck.host.openings import (
 )
 from quarterdeck.host.options import check_text, config_invalid
 from quarterdeck.host.repair import mark
+from quarterdeck.host.replays import Replay
 from quarterdeck.host.sessions import (
     Place,
     Session,
@@ -160,11 +161,11 @@ class Lifecycles:
         if session.stream.last_seq:
             # Stored by an earlier host that nobody restored: the agent gave its name away again.
             # What that log left open is closed first; what the agent says waits until then.
-            session.operation, session.replay = "create", []
+            session.operation, session.replay = "create", Replay()
             self._sessions.staged[session_id] = session
         else:
             self._begin_new(session, agent, answer)
-        for update in agent.early.pop(session_id, ()):
+        for update in agent.early.take(session_id):
             self._sessions.on_update(agent, session_id, update)
         return session
 
@@ -181,7 +182,7 @@ class Lifecycles:
             raise ended_meanwhile(session, agent)
         self._emitter.session_event(session, "session-reset", {"reason": "load"})
         session.tool_calls.forget()
-        said, session.replay, session.operation = session.replay or [], None, None
+        said, session.operation = session.take_replay(), None
         self._begin_new(session, agent, answer)
         for normalized in said:
             self._sessions.record(session, normalized)
@@ -222,7 +223,7 @@ class Lifecycles:
             raise unsupported(f"agent {agent.id} cannot load sessions")
         check_directories(agent, place)
         opening = self._begin("load", agent, session_id, place)
-        opening.session.replay = []
+        opening.session.replay = Replay()
         finishing: list[Work] = []
 
         def on_success(answer: dict[str, Any]) -> None:
@@ -235,8 +236,9 @@ class Lifecycles:
     async def _finish_load(self, opening: Opening, answer: dict[str, Any]) -> None:
         session = opening.session
         try:
+            opening.check_history()
             await self._emitter.journal.commit(session.meta())
-        except StorageFailed as error:
+        except (AcpError, StorageFailed) as error:
             self._give_up(opening, str(error))
             self._disown(opening.agent, session.id)
             raise
@@ -247,7 +249,7 @@ class Lifecycles:
         self._emitter.session_event(session, "session-reset", {"reason": "load"})
         self._repeat_info(session)
         session.tool_calls.forget()
-        replay, session.replay, session.operation = session.replay or [], None, None
+        replay, session.operation = session.take_replay(), None
         session.status = "active"  # from here on updates are the session's own
         self._sessions.publish(session)
         self._sessions.tombstones.pop(session.id, None)
@@ -390,6 +392,6 @@ class Lifecycles:
         self._sessions.staged.pop(session.id, None)
         session.operation = None
         session.replay = None
-        session.agent_id = opening.agent_before
+        opening.undo()
         if opening.before is not None and opening.before != "closed":
             self._emitter.status(session, opening.before)

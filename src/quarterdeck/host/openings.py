@@ -36,6 +36,25 @@ class Opening:
     is_answered: bool = False
     is_abandoned: bool = False
 
+    def __post_init__(self) -> None:
+        self._place_before = self.session.place
+        self._definition_before = self.session.definition_id
+
+    def check_history(self) -> None:
+        """Refuse what the agent replayed if it is too much.
+
+        Raises:
+            AcpError: `acpjs/agent-error`.
+        """
+        if self.session.replay is not None:
+            self.session.replay.check()
+
+    def undo(self) -> None:
+        """Let the session be what it was, also if the agent has answered."""
+        self.session.place = self._place_before
+        self.session.agent_id = self.agent_before
+        self.session.definition_id = self._definition_before
+
     def succeed(self) -> None:
         """Take the answer of the agent in."""
         self.is_answered = True

@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from quarterdeck.errors import AcpError
 from quarterdeck.host.repair import ToolCalls
+from quarterdeck.host.replays import Replay
 from quarterdeck.host.secrets import without_secrets
 from quarterdeck.host.streams import Stream
 from quarterdeck.machine import resolve_roots
@@ -64,7 +65,7 @@ class Session:
     operation: Operation | None = None
     generation: int = 0
     """Counts up when something ends what is under way; a late answer to that is then void."""
-    replay: list[Normalized] | None = None
+    replay: Replay | None = None
     """What the agent replays while a load is under way."""
     echoes: deque[Any] = field(default_factory=deque)
     """Blocks of the running prompt that the agent has not repeated yet."""
@@ -110,6 +111,11 @@ class Session:
             self.title = title
         if updated_at is None or isinstance(updated_at, str):
             self.updated_at = updated_at
+
+    def take_replay(self) -> list[Normalized]:
+        """Return what the agent replayed; from here on updates are the session's own."""
+        replay, self.replay = self.replay, None
+        return [] if replay is None else replay.said
 
     def void(self) -> None:
         """End what is under way: its late answer no longer counts."""

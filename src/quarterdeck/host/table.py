@@ -16,8 +16,6 @@ from quarterdeck.storage import Lifecycle
 from quarterdeck.wire import INVALID_PARAMS
 
 _PLAIN = frozenset({"agent-message-chunk", "agent-thought-chunk"})  # nothing to do but to log it
-EARLY_SESSIONS = 100  # sessions that an agent may speak of before it has told us their id
-EARLY_UPDATES = 10_000  # updates that are kept for such a session
 
 
 class Sessions:
@@ -98,11 +96,14 @@ class Sessions:
         """Keep what an agent says of a session before it has answered `session/new`."""
         if not agent.expects_session or session_id in self.tombstones:
             return
-        if session_id not in agent.early and len(agent.early) >= EARLY_SESSIONS:
-            return
-        kept = agent.early.setdefault(session_id, [])
-        if len(kept) < EARLY_UPDATES:
-            kept.append(update)
+        if not agent.early.keep(session_id, update):
+            self._complain(
+                agent,
+                session_id,
+                "error",
+                "session/early-update-dropped",
+                "agent says too much of sessions that it has not told us of yet",
+            )
 
     def _take(self, session: Session, normalized: Normalized) -> None:
         if normalized.type != "user-message-chunk" or not self._is_echo(session, normalized):
@@ -114,7 +115,7 @@ class Sessions:
             if session.is_live and not _is_stray(agent, session):
                 self._take(session, normalized)
         elif session.operation in ("create", "load") and session.replay is not None:
-            session.replay.append(normalized)
+            session.replay.add(normalized)
         elif session.operation == "resume":
             self._complain(
                 agent,
