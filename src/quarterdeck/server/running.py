@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 FILE: Final = "hub.json"
 END_SECONDS: Final = 1
 """For requests that are being answered when the hub ends; streams are cut then."""
+GOODBYE_SECONDS: Final = 1
+"""For streams to say that the hub ends."""
 INTERRUPTED: Final = 130
 
 
@@ -88,6 +90,10 @@ async def serving(hub: Hub) -> AsyncIterator[Address]:
                     yield address
             finally:
                 hub.say_goodbye()
+                with anyio.move_on_after(GOODBYE_SECONDS, shield=True):
+                    # What uvicorn still finds open it closes by itself, without our reason.
+                    while server.server_state.tasks:  # noqa: ASYNC110 - nothing tells us
+                        await anyio.sleep(0.01)
                 server.should_exit = True
                 with anyio.move_on_after(END_SECONDS + 1, shield=True):
                     await ended.wait()
