@@ -43,6 +43,9 @@ class Editor:
         await self.send(b'{"jsonrpc":"2.0","method":"last"}')
         await self._last.wait()
 
+    def end_input(self) -> None:
+        self._write.close()
+
     def close(self) -> None:
         self._write.close()
         self._read.close()
@@ -91,6 +94,9 @@ async def test_a_message_that_is_no_utf_8_is_refused_and_the_next_goes_through()
             assert (await editor.answer())["error"]["code"] == -32700
             await editor.wait_heard()
             assert [each["method"] for each in editor.heard] == ["last"]
+            await editor.send(BAD)
+            editor.end_input()
+            assert (await editor.answer())["error"]["code"] == -32700
 
 
 async def test_whoever_waits_for_a_message_that_is_too_long_is_told() -> None:

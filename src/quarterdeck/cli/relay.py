@@ -96,7 +96,7 @@ class Relay:
         await self._editor.pump(self._take)
         self._read(self._frames.feed_eof())
         with anyio.move_on_after(GRACE_SECONDS):
-            while self._waiting or self._unsent:
+            while self._waiting or self._refused or self._size:
                 await self._answered.wait()
         self._over.set()
 
@@ -148,9 +148,10 @@ class Relay:
         while True:
             await self._filled.wait()
             self._filled = anyio.Event()
-            refused, self._refused = self._refused, []
-            for message in refused:
+            while self._refused:
+                message = self._refused[0]
                 await self._fail(message.id, message.code, message.reason)
+                del self._refused[0]  # not before: at the end of the input this is waited for
             unsent, self._unsent = self._unsent, []
             try:
                 for text in unsent:
@@ -160,6 +161,7 @@ class Relay:
                 return  # whoever reads from it tells
             self._emptied.set()
             self._emptied = anyio.Event()
+            self._notice()
 
     # ---- from the hub --------------------------------------------------------------------------
 
