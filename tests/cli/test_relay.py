@@ -43,6 +43,9 @@ class Editor:
         await self.send(b'{"jsonrpc":"2.0","method":"last"}')
         await self._last.wait()
 
+    def end_input(self) -> None:
+        self._write.close()
+
     def close(self) -> None:
         self._write.close()
         self._read.close()
@@ -57,6 +60,8 @@ async def relayed() -> AsyncIterator[Editor]:
     async def hub(socket: ServerConnection) -> None:
         async for text in socket:
             editor.heard.append(json.loads(text))
+            if editor.heard[-1].get("method") == "revoke":
+                await socket.close(4401, "this token was revoked")
             if editor.heard[-1].get("method") == "last":
                 reached.set()
 
@@ -89,6 +94,9 @@ async def test_a_message_that_is_no_utf_8_is_refused_and_the_next_goes_through()
             assert (await editor.answer())["error"]["code"] == -32700
             await editor.wait_heard()
             assert [each["method"] for each in editor.heard] == ["last"]
+            await editor.send(BAD)
+            editor.end_input()
+            assert (await editor.answer())["error"]["code"] == -32700
 
 
 async def test_whoever_waits_for_a_message_that_is_too_long_is_told() -> None:
@@ -104,3 +112,12 @@ async def test_whoever_waits_for_a_message_that_is_too_long_is_told() -> None:
             await editor.wait_heard()
             assert editor.heard[0]["id"] == 3
             assert "16 MiB" in editor.heard[0]["error"]["message"]
+
+
+async def test_why_the_hub_has_closed_the_connection_is_told_to_whoever_waits() -> None:
+    with anyio.fail_after(30):
+        async with relayed() as editor:
+            await editor.send(b'{"jsonrpc":"2.0","id":7,"method":"revoke"}')
+            answer = await editor.answer()
+    assert answer["id"] == 7
+    assert "the hub has closed the connection: this token was revoked" in answer["error"]["message"]

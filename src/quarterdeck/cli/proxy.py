@@ -17,7 +17,7 @@ from quarterdeck.cli.arguments import DONE, FAILED, INTERRUPTED, read
 from quarterdeck.cli.hub_link import HubLink, Place, running_hub
 from quarterdeck.cli.logs import log_to_stderr
 from quarterdeck.cli.parsers import proxy_parser
-from quarterdeck.cli.relay import LOST, Relay
+from quarterdeck.cli.relay import Relay
 from quarterdeck.cli.screen import say
 from quarterdeck.errors import CommandFailed, HubRefused
 from quarterdeck.jsontext import decode_json
@@ -53,9 +53,9 @@ async def _proxy(place: Place, agent: str) -> int:
 
             tasks.start_soon(heed_signals)
             async with _hub(place) as link, _socket(link, agent) as socket:
-                is_lost = await Relay(stdio_transport(), socket).run(stop)
-    if is_lost:
-        say(LOST)
+                loss = await Relay(stdio_transport(), socket).run(stop)
+    if loss is not None:
+        say(loss)
         return FAILED
     return status
 

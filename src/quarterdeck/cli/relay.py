@@ -14,6 +14,7 @@ import anyio
 from msgspec.structs import replace
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed as SocketClosed
+from websockets.frames import CloseCode
 
 from quarterdeck.cli.screen import say
 from quarterdeck.errors import ConnectionClosed
@@ -43,6 +44,7 @@ from quarterdeck.wire.messages import PARSE_ERROR, Malformed, Message, owner, ow
 GRACE_SECONDS: Final = 2.0
 """For what waits to be answered when the input has ended."""
 LOST: Final = "the hub has ended; start quarterdeck up again and load the session"
+_ENDED: Final = (CloseCode.NORMAL_CLOSURE, CloseCode.GOING_AWAY, CloseCode.ABNORMAL_CLOSURE)
 MOST_BYTES: Final = 16 << 20
 """Of one message that a hub takes."""
 _TOO_LONG: Final = f"the message has more than {MOST_BYTES >> 20} MiB; send less at a time"
@@ -66,10 +68,10 @@ class Relay:
         self._answered = anyio.Event()
         self._over = anyio.Event()
         self._writing = anyio.Lock()
-        self._is_lost = False
+        self._loss: str | None = None
 
-    async def run(self, stop: anyio.Event) -> bool:
-        """Pass messages on until one side ends, or `stop`; return whether the hub was lost."""
+    async def run(self, stop: anyio.Event) -> str | None:
+        """Pass messages on until one side ends, or `stop`; return why, if it was the hub."""
         async with background_tasks() as tasks:
 
             async def heed() -> None:
@@ -83,9 +85,10 @@ class Relay:
             for work in (self._from_editor, self._to_hub, self._from_hub, heed, heed_reader):
                 tasks.start_soon(work)
             await self._over.wait()
-        if self._is_lost:
-            await self._answer_all()
-        return self._is_lost
+        if self._loss is not None:
+            for request_id in sorted(self._waiting):
+                await self._fail(request_id, INTERNAL_ERROR, self._loss)
+        return self._loss
 
     # ---- from the editor -----------------------------------------------------------------------
 
@@ -93,7 +96,7 @@ class Relay:
         await self._editor.pump(self._take)
         self._read(self._frames.feed_eof())
         with anyio.move_on_after(GRACE_SECONDS):
-            while self._waiting or self._unsent:
+            while self._waiting or self._refused or self._size:
                 await self._answered.wait()
         self._over.set()
 
@@ -145,9 +148,10 @@ class Relay:
         while True:
             await self._filled.wait()
             self._filled = anyio.Event()
-            refused, self._refused = self._refused, []
-            for message in refused:
+            while self._refused:
+                message = self._refused[0]
                 await self._fail(message.id, message.code, message.reason)
+                del self._refused[0]  # not before: at the end of the input this is waited for
             unsent, self._unsent = self._unsent, []
             try:
                 for text in unsent:
@@ -157,6 +161,7 @@ class Relay:
                 return  # whoever reads from it tells
             self._emptied.set()
             self._emptied = anyio.Event()
+            self._notice()
 
     # ---- from the hub --------------------------------------------------------------------------
 
@@ -169,16 +174,19 @@ class Relay:
                     self._waiting.discard(message.id)
                 await self._say(payload)
                 self._notice()
-            self._is_lost = True
+            self._loss = self._how_lost()
         except SocketClosed:
-            self._is_lost = True
+            self._loss = self._how_lost()
         except ConnectionClosed:
             pass  # the editor does not read any more
         self._over.set()
 
-    async def _answer_all(self) -> None:
-        for request_id in sorted(self._waiting):
-            await self._fail(request_id, INTERNAL_ERROR, LOST)
+    def _how_lost(self) -> str:
+        """Say what the hub said when it closed the connection; most often it has ended."""
+        code, reason = self._hub.close_code, self._hub.close_reason
+        if not reason or code in _ENDED:
+            return LOST
+        return f"the hub has closed the connection: {reason}; start the agent again in the editor"
 
     async def _fail(self, request_id: bytes, code: int, message: str) -> None:
         with suppress(ConnectionClosed):  # the editor is gone, too
