@@ -50,28 +50,28 @@ def test_sessions_are_listed_with_what_they_need(desk: Desk, hub: RunningHub) ->
         assert listed[0]["sessionId"] == "asks-1-session"
         only = desk.json("sessions", "--state", "needs-you")["sessions"]
         assert [session["sessionId"] for session in only] == ["asks-1-session"]
-        text = desk.call("sessions").stdout
+        text = desk.run("sessions").stdout
         assert "needs you" in text
         hub.answer(asked, "reject_once")
         process.communicate(timeout=SECONDS)
 
 
 def test_a_session_is_shown_in_every_form(desk: Desk, hub: RunningHub) -> None:
-    text = desk.call("show", "edits-1").stdout
+    text = desk.run("show", "edits-1").stdout
     assert text.splitlines()[0] == "> mend it"
     assert "+y = 1" in text
     assert text.index("hm") < text.index("Edit a.py") < text.index("Mended.")
-    events = desk.call("show", "edits-1", "--as", "events", "--json").stdout.splitlines()
+    events = desk.run("show", "edits-1", "--as", "events", "--json").stdout.splitlines()
     assert [json.loads(line)["seq"] for line in events] == list(range(1, len(events) + 1))
     state = initial_state("edits-1-session")
     for line in events:
         state = reduce(state, decode_event(line))
-    assert json.loads(desk.call("show", "edits-1", "--as", "state").stdout) == to_json(state)
-    packets = desk.call("show", "edits-1", "--as", "packets", "--json").stdout.splitlines()
+    assert json.loads(desk.run("show", "edits-1", "--as", "state").stdout) == to_json(state)
+    packets = desk.run("show", "edits-1", "--as", "packets", "--json").stdout.splitlines()
     assert json.loads(packets[-1])["stopReason"] == "end_turn"
     told = [
         json.loads(line)
-        for line in desk.call("show", "edits-1", "--as", "context", "--json").stdout.splitlines()
+        for line in desk.run("show", "edits-1", "--as", "context", "--json").stdout.splitlines()
     ]
     assert {"session:started", "tool:start"} <= {event["type"] for event in told}
 
@@ -83,48 +83,48 @@ def test_a_session_is_shown_in_every_form(desk: Desk, hub: RunningHub) -> None:
 def test_people_see_any_vocabulary_as_lines(
     desk: Desk, hub: RunningHub, form: str, word: str
 ) -> None:
-    lines = desk.call("show", "edits-1", "--as", form).stdout.splitlines()
+    lines = desk.run("show", "edits-1", "--as", form).stdout.splitlines()
     assert any(word in line for line in lines)
-    rest = desk.call("show", "edits-1", "--as", form, "--from", "5").stdout.splitlines()
+    rest = desk.run("show", "edits-1", "--as", form, "--from", "5").stdout.splitlines()
     assert rest == lines[len(lines) - len(rest) :]
     assert 0 < len(rest) < len(lines)
 
 
 def test_a_session_is_shown_as_it_was_and_from_where_one_left(desk: Desk, hub: RunningHub) -> None:
-    at = desk.call("show", "edits-1", "--as", "events", "--json", "--at", "5").stdout.splitlines()
+    at = desk.run("show", "edits-1", "--as", "events", "--json", "--at", "5").stdout.splitlines()
     assert [json.loads(line)["seq"] for line in at] == [1, 2, 3, 4, 5]
-    rest = desk.call("show", "edits-1", "--json", "--from", "3", "--at", "5").stdout.splitlines()
+    rest = desk.run("show", "edits-1", "--json", "--from", "3", "--at", "5").stdout.splitlines()
     assert [json.loads(line)["seq"] for line in rest] == [4, 5]
-    beyond = desk.call("show", "edits-1", "--at", "9999")
+    beyond = desk.run("show", "edits-1", "--at", "9999")
     assert (beyond.returncode, "events, not 9999" in beyond.stderr) == (1, True)
 
 
 def test_an_abbreviation_must_mean_one(desk: Desk, hub: RunningHub) -> None:
-    assert desk.call("show", "edits-1").returncode == 0
+    assert desk.run("show", "edits-1").returncode == 0
     desk.run("run", "edits", "again")
-    several = desk.call("show", "edits")
+    several = desk.run("show", "edits")
     assert several.returncode == 1
     assert "'edits' may be edits-1-session, edits-2-session; give more of the id" in several.stderr
-    none = desk.call("show", "nothing")
+    none = desk.run("show", "nothing")
     assert (none.returncode, none.stdout) == (1, "")
     assert "there is no session 'nothing'; quarterdeck sessions lists" in none.stderr
 
 
 def test_an_export_has_every_byte_of_the_log(desk: Desk, hub: RunningHub, tmp_path: Path) -> None:
     target = tmp_path / "session.jsonl"
-    done = desk.call("export", "edits-1", "-o", str(target))
+    done = desk.run("export", "edits-1", "-o", str(target))
     assert done.returncode == 0, done.stderr
     history = hub.call("GET", "/api/sessions/edits-1-session/history?limit=5000")
     exported = [json.loads(line) for line in target.read_text(encoding="utf-8").splitlines()]
     assert exported == history["events"]
-    assert desk.call("export", "edits-1", "-o", str(target)).returncode == 1
-    assert desk.call("export", "edits-1", "-o", str(target), "--force").returncode == 0
+    assert desk.run("export", "edits-1", "-o", str(target)).returncode == 1
+    assert desk.run("export", "edits-1", "-o", str(target), "--force").returncode == 0
 
 
 def test_an_export_is_also_a_document_and_a_state(desk: Desk, hub: RunningHub) -> None:
-    document = desk.call("export", "edits-1", "--format", "markdown").stdout
+    document = desk.run("export", "edits-1", "--format", "markdown").stdout
     assert "## Tool: Edit a\\.py" in document or "## Tool: Edit a.py" in document
-    facts = json.loads(desk.call("export", "edits-1", "--json").stdout)
+    facts = json.loads(desk.run("export", "edits-1", "--json").stdout)
     assert facts["session"]["sessionId"] == facts["state"]["sessionId"] == "edits-1-session"
 
 
@@ -151,7 +151,7 @@ def test_tail_shows_what_happens_until_nothing_does(desk: Desk, hub: RunningHub)
 def test_tail_begins_where_it_is_told_and_ends_when_the_work_does(
     desk: Desk, hub: RunningHub
 ) -> None:
-    done = desk.call("tail", "edits-1", "--from", "0", "--exit")
+    done = desk.run("tail", "edits-1", "--from", "0", "--exit")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("> mend it\n")
     assert "Mended." in done.stdout
@@ -185,7 +185,7 @@ def test_agents_are_listed_with_whether_they_run(desk: Desk, hub: RunningHub) ->
     assert by_name["demo"]["installed"] is True
     assert by_name["edits"]["source"] == "configured"
     assert {agent["name"] for agent in listed["running"]} >= {"edits"}
-    lines = desk.call("agents").stdout.splitlines()
+    lines = desk.run("agents").stdout.splitlines()
     assert any(line.split()[:2] == ["edits", "ready"] for line in lines)
 
 
@@ -194,12 +194,12 @@ def test_a_device_is_paired_renamed_and_revoked(desk: Desk, hub: RunningHub) -> 
     paired = hub.call("POST", "/api/pair", {"code": pairing["code"]})
     device = paired["device"]
     assert (device["name"], device["scope"]) == ("phone", "view")
-    assert "phone" in desk.call("devices").stdout
+    assert "phone" in desk.run("devices").stdout
     assert desk.json("devices", "rename", device["id"], "my phone")["name"] == "my phone"
-    assert "my phone is out" in desk.call("devices", "revoke", device["id"]).stderr
+    assert "my phone is out" in desk.run("devices", "revoke", device["id"]).stderr
     left = [each["id"] for each in desk.json("devices")["devices"]]
     assert device["id"] not in left
-    misused = desk.call("devices", "revoke")
+    misused = desk.run("devices", "revoke")
     assert (misused.returncode, "devices revoke takes 1 words" in misused.stderr) == (2, True)
 
 
@@ -220,7 +220,7 @@ def test_nothing_is_wider_than_a_narrow_terminal(desk: Desk, hub: RunningHub) ->
 
 @pytest.mark.parametrize("verb", ["tail", "devices"])
 def test_what_needs_a_hub_says_how_to_start_one(tmp_path: Path, verb: str) -> None:
-    done = Desk(tmp_path).call(verb)
+    done = Desk(tmp_path).run(verb)
     assert done.returncode == 1
     assert "no hub is running" in done.stderr
     assert "start one with quarterdeck up" in done.stderr
