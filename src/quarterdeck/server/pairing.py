@@ -208,4 +208,4 @@ def canonical(code: str) -> str:
     plain = code.strip()
     if len(plain) == _LONG_LENGTH:
         return plain
-    return plain.replace("-", "").replace(" ", "").upper()
+    return "".join(plain.replace("-", "").split()).upper()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from quarterdeck.server.attempts import Attempts, Budget
 from quarterdeck.server.pairing import ALPHABET, LIFETIME_SECONDS, Paired, TooMany, canonical
@@ -160,6 +160,7 @@ def test_no_rhythm_gets_more_guesses_than_the_budget(pauses: list[float]) -> Non
     assert taken <= 5 + (now - 1_000.0) / 10 + 1e-6
 
 
+@example("-\x850")
 @given(st.text(max_size=60))
 def test_a_canonical_code_stays_what_it_is(code: str) -> None:
     assert canonical(canonical(code)) == canonical(code)

@@ -70,8 +70,8 @@ def block_text(block: Any) -> str:
 
 def output_text(call: ToolCall, terminals: Mapping[str, Terminal]) -> str:
     """Return what a call has put out, for people."""
-    parts = [_item_text(each, call, terminals) for each in call.content]
-    text = "\n".join(part for part in parts if part) or _raw_text(call.raw_output)
+    parts = [text for each in call.content if (text := _item_text(each, call, terminals))]
+    text = "\n".join(parts) or _raw_text(call.raw_output)
     if not text:
         text = "\n".join(terminals[each].text for each in call.terminal_ids if each in terminals)
     if len(text) <= LONGEST:

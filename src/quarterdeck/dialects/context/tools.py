@@ -140,17 +140,21 @@ def categorize_call(name: str, kind: str | None, *, is_creation: bool = False) -
 
 def text_of(given: Any, keys: tuple[str, ...]) -> str | None:
     """Return the first of these keys that holds a text (or a number, or words of a command)."""
-    if not given or not isinstance(given, dict | Mapping):
+    if not given or (not isinstance(given, dict) and not isinstance(given, Mapping)):
         return None
     for key in keys:
         value = given.get(key)
-        if isinstance(value, str) and value:
-            return value
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return str(value)
-        if isinstance(value, list) and value and all(isinstance(word, str) for word in value):
-            return _joined(value)
+        if value is not None and (text := value if isinstance(value, str) else _as_text(value)):
+            return text
     return None
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, list) and value and all(isinstance(word, str) for word in value):
+        return _joined(value)
+    return ""
 
 
 def command_of(given: Any) -> str | None:

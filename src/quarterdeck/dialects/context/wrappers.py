@@ -53,7 +53,10 @@ def is_shell(program: str) -> bool:
 
 def program_of(command: SimpleCommand) -> str:
     """Return the program of a command, without its folder."""
-    return command.words[0].rpartition("/")[2] if command.words else ""
+    if not command.words:
+        return ""
+    program = command.words[0]
+    return program.rpartition("/")[2] if "/" in program else program
 
 
 def programs_of(command: SimpleCommand) -> list[tuple[str, Sequence[str]]]:
