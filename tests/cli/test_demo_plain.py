@@ -44,15 +44,13 @@ class Terminal:
         self._keyboard = keyboard
         self._text = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")()
-        self.process = subprocess.Popen(
-            [*COMMAND, *arguments],
-            env=environment,
-            stdin=screen,
-            stdout=screen,
-            stderr=screen,
-            start_new_session=True,
+        self.process = forking.Forked(
+            ("demo", "--plain", *arguments),
+            environment,
+            Path.cwd(),
+            (screen, screen, screen),
+            is_leader=True,
         )
-        os.close(screen)
 
     def type(self, text: str) -> None:
         os.write(self._keyboard, text.encode())
