@@ -58,7 +58,7 @@ def check_config_value(value: ConfigValue) -> dict[str, Any]:
         return {"type": "boolean", "value": value}
     if isinstance(value, str):
         return {"value": value}
-    if "value" in value:
+    if isinstance(value, Mapping) and "value" in value:
         check_json(value, "the config value")
         return dict(value)
     raise config_invalid("a config value is a text, a boolean or {type?, value}")
