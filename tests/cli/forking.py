@@ -12,79 +12,143 @@ import importlib
 import io
 import json
 import os
+import select
 import selectors
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self, TextIO
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 60  # on a busy machine
 _LENGTH = 8  # bytes that tell how long a request is
 
 
+class Forked:
+    """A command that runs, to be used as `subprocess.Popen` is."""
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        env: Mapping[str, str],
+        folder: Path,
+        streams: tuple[int, int, int],
+        *,
+        is_leader: bool = False,
+    ) -> None:
+        """`streams` are its standard ones, and closed here; a leader has a session of its own."""
+        self.args = list(arguments)
+        self.returncode: int | None = None
+        self.stdout: TextIO | None = None
+        self.stderr: TextIO | None = None
+        self._asking = socket.socket(socket.AF_UNIX)
+        self._asking.connect(_address())
+        request = {
+            "arguments": self.args,
+            "env": dict(env),
+            "folder": str(folder),
+            "isLeader": is_leader,
+        }
+        body = json.dumps(request).encode()
+        fds = array.array("i", streams)
+        length = len(body).to_bytes(_LENGTH, "big")
+        self._asking.sendmsg([length], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+        self._asking.sendall(body)
+        for each in set(streams):
+            os.close(each)
+        self.pid = self._number()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.wait(SECONDS)
+        for stream in (self.stdout, self.stderr):
+            if stream is not None:
+                stream.close()
+
+    def poll(self) -> int | None:
+        if self.returncode is None and select.select([self._asking], [], [], 0)[0]:
+            self._end()
+        return self.returncode
+
+    def wait(self, timeout: float = SECONDS) -> int:
+        if self.returncode is None:
+            if not select.select([self._asking], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(self.args, timeout)
+            self._end()
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def communicate(self, timeout: float = SECONDS) -> tuple[str, str]:
+        """Return what is left to read of both outputs when it has ended."""
+        with ThreadPoolExecutor(2) as readers:
+            told = [readers.submit(_rest, stream) for stream in (self.stdout, self.stderr)]
+            try:
+                first, second = (each.result(timeout) for each in told)
+            except TimeoutError as error:
+                self.kill()  # else the readers would wait for ever, and we for them
+                raise subprocess.TimeoutExpired(self.args, timeout) from error
+        self.wait(timeout)
+        return first, second
+
+    def _end(self) -> None:
+        self.returncode = self._number()
+        self._asking.close()
+
+    def _number(self) -> int:
+        return int.from_bytes(_received(self._asking, 4), "big", signed=True)
+
+
+def _rest(stream: TextIO | None) -> str:
+    return "" if stream is None or stream.closed else stream.read()
+
+
+def start(arguments: Sequence[str], env: Mapping[str, str], folder: Path, stdin: int) -> Forked:
+    """Start a command whose outputs are read."""
+    (output, stdout), (complaints, stderr) = os.pipe(), os.pipe()
+    process = Forked(arguments, env, folder, (stdin, stdout, stderr))
+    process.stdout = os.fdopen(output, encoding="utf-8")
+    process.stderr = os.fdopen(complaints, encoding="utf-8")
+    return process
+
+
 def run(
     arguments: Sequence[str], env: Mapping[str, str], folder: Path, typed: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """Run `quarterdeck` with these arguments to its end."""
-    (stdin, keyboard), (output, stdout), (complaints, stderr) = os.pipe(), os.pipe(), os.pipe()
-    with socket.socket(socket.AF_UNIX) as asking:
-        asking.connect(_address())
-        request = {"arguments": list(arguments), "env": dict(env), "folder": str(folder)}
-        body = json.dumps(request).encode()
-        told = len(body).to_bytes(_LENGTH, "big") + body
-        fds = array.array("i", (stdin, stdout, stderr))
-        asking.sendmsg([told[:_LENGTH]], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
-        asking.sendall(told[_LENGTH:])
-        for each in (stdin, stdout, stderr):
-            os.close(each)
-        said = _communicated(keyboard, typed.encode(), output, complaints)
-        asking.settimeout(SECONDS)
-        status = int.from_bytes(_received(asking, 4), "big", signed=True)
-    return subprocess.CompletedProcess(list(arguments), status, *said)
-
-
-def _communicated(keyboard: int, typed: bytes, *outputs: int) -> tuple[str, str]:
-    """Write what is typed, and read all that is said, until nobody can say more."""
-    said = dict.fromkeys(outputs, b"")
-    deadline = time.monotonic() + SECONDS
-    with selectors.DefaultSelector() as ready:
-        for output in outputs:
-            ready.register(output, selectors.EVENT_READ)
-        if typed:
-            ready.register(keyboard, selectors.EVENT_WRITE)
-        else:
+    stdin, keyboard = os.pipe()
+    with start(arguments, env, folder, stdin) as process:
+        try:
+            with suppress(BrokenPipeError):  # it does not want to know
+                os.write(keyboard, typed.encode())  # less than a pipe holds
+        finally:
             os.close(keyboard)
-        while ready.get_map():
-            found = ready.select(max(0.0, deadline - time.monotonic()))
-            assert found, f"the command does not end: {said}"
-            for key, _ in found:
-                place = key.fd
-                if place == keyboard:
-                    typed = typed[_written(keyboard, typed) :]
-                    is_over = not typed
-                else:
-                    part = os.read(place, 65536)
-                    said[place] += part
-                    is_over = not part
-                if is_over:
-                    ready.unregister(place)
-                    os.close(place)
-    first, second = (text.decode() for text in said.values())
-    return first, second
-
-
-def _written(keyboard: int, typed: bytes) -> int:
-    try:
-        return os.write(keyboard, typed[:4096])
-    except BrokenPipeError:  # it does not want to know
-        return len(typed)
+        said = process.communicate()
+        return subprocess.CompletedProcess(process.args, process.wait(), *said)
 
 
 @cache
@@ -151,8 +215,11 @@ def _attend(asking: socket.socket) -> None:
     child = os.fork()
     if child == 0:
         asking.close()
+        if request["isLeader"]:
+            os.setsid()
         _become(request, list(fds))
         sys.exit(_main(request["arguments"]))
+    asking.sendall(child.to_bytes(4, "big"))
     for each in fds:
         os.close(each)
     _, status = os.waitpid(child, 0)
@@ -164,13 +231,16 @@ def _become(request: Mapping[str, Any], fds: list[int]) -> None:
     """Take over the streams, the environment and the folder of whoever runs the command."""
     for number, each in enumerate(fds):
         os.dup2(each, number)
+    for each in fds:
         os.close(each)
     os.environ.clear()
     os.environ.update(request["env"])
     os.chdir(request["folder"])
     encoding = os.environ.get("PYTHONIOENCODING", "utf-8")
     sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0)), encoding)
-    sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w")), encoding)
+    sys.stdout = io.TextIOWrapper(
+        io.BufferedWriter(io.FileIO(1, "w")), encoding, line_buffering=os.isatty(1)
+    )
     sys.stderr = io.TextIOWrapper(
         io.BufferedWriter(io.FileIO(2, "w")), encoding, "backslashreplace", line_buffering=True
     )

@@ -79,17 +79,10 @@ class Desk:
         return json.loads(done.stdout)
 
     @contextmanager
-    def start(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    def start(self, *arguments: str) -> Iterator[forking.Forked]:
         """Start a command; it is gone when the block ends."""
-        process = subprocess.Popen(
-            [*COMMAND, *arguments],
-            env=self.environ,
-            cwd=self.work,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-        )
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        process = forking.start(arguments, self.environ, self.work, nothing)
         try:
             with process:
                 try:
@@ -123,7 +116,7 @@ class Desk:
 class RunningHub:
     """A hub, and its API as the owner uses it."""
 
-    def __init__(self, process: subprocess.Popen[str], told: dict[str, Any], home: Path) -> None:
+    def __init__(self, process: forking.Forked, told: dict[str, Any], home: Path) -> None:
         self.process = process
         self.told = told
         self.url = str(told["url"])
@@ -161,16 +154,13 @@ class Terminal:
         fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         self.raw = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self.process = subprocess.Popen(
-            [*COMMAND, *arguments],
-            env={**environ, "COLUMNS": str(columns)},
-            cwd=folder,
-            stdin=screen,
-            stdout=screen,
-            stderr=screen,
-            start_new_session=True,
+        self.process = forking.Forked(
+            arguments,
+            {**environ, "COLUMNS": str(columns)},
+            folder,
+            (screen, screen, screen),
+            is_leader=True,
         )
-        os.close(screen)
 
     def __enter__(self) -> Self:
         return self

@@ -44,15 +44,13 @@ class Terminal:
         self._keyboard = keyboard
         self._text = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")()
-        self.process = subprocess.Popen(
-            [*COMMAND, *arguments],
-            env=environment,
-            stdin=screen,
-            stdout=screen,
-            stderr=screen,
-            start_new_session=True,
+        self.process = forking.Forked(
+            ("demo", "--plain", *arguments),
+            environment,
+            Path.cwd(),
+            (screen, screen, screen),
+            is_leader=True,
         )
-        os.close(screen)
 
     def type(self, text: str) -> None:
         os.write(self._keyboard, text.encode())
@@ -74,7 +72,7 @@ class Terminal:
         while self._read():
             pass
         os.close(self._keyboard)
-        return self.process.wait(10), self._text.replace("\r\n", "\n")
+        return self.process.wait(60), self._text.replace("\r\n", "\n")
 
     def _read(self) -> bool:
         try:
@@ -292,7 +290,7 @@ def test_a_reader_who_leaves_ends_it_without_a_word(arguments: tuple[str, ...]) 
         assert process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(10) == 1
+        assert process.wait(60) == 1
 
 
 def test_updates_that_come_before_the_session_has_an_id_are_recorded(tmp_path: Path) -> None:
@@ -365,7 +363,7 @@ def agents_of(parent: int) -> list[int]:
 
 
 def is_gone(pid: int) -> bool:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while Path(f"/proc/{pid}").exists():
         if time.monotonic() > deadline:
             return False
@@ -423,7 +421,7 @@ def test_a_terminal_that_is_closed_leaves_no_agent(tmp_path: Path) -> None:
     terminal.wait_for("begun")
     (agent,) = agents_of(terminal.process.pid)
     terminal.hang_up()
-    assert terminal.process.wait(10) != 0
+    assert terminal.process.wait(60) != 0
     assert is_gone(agent)
 
 

@@ -21,7 +21,7 @@ from quarterdeck.server.routes import Asgi
 Parser: TypeAlias = Literal["h11", "httptools"]
 PARSERS: Final[tuple[Parser, ...]] = ("h11", "httptools")
 LOOPBACK: Final = Listening()
-PATIENCE: Final = 20.0
+PATIENCE: Final = 60.0  # on a busy machine
 
 UPGRADE: Final = (
     "Upgrade: websocket",

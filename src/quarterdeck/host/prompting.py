@@ -58,9 +58,10 @@ def check_config_value(value: ConfigValue) -> dict[str, Any]:
         return {"type": "boolean", "value": value}
     if isinstance(value, str):
         return {"value": value}
-    if "value" in value:
-        check_json(value, "the config value")
-        return dict(value)
+    given: object = value  # from elsewhere it may be anything
+    if isinstance(given, Mapping) and "value" in given:
+        check_json(given, "the config value")
+        return dict(given)
     raise config_invalid("a config value is a text, a boolean or {type?, value}")
 
 

@@ -6,6 +6,7 @@ told after a moment that it could not be recorded.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, TypeVar
@@ -15,6 +16,8 @@ import anyio
 from quarterdeck.errors import RequestRefused, StorageFailed
 from quarterdeck.server.chores import Chores
 from quarterdeck.server.handling import Handle
+
+logger = logging.getLogger(__name__)
 
 ACTING_SECONDS: Final = 1.0
 """For what ends something while the log cannot be written: that is to be done all the same."""
@@ -63,7 +66,7 @@ class Recording:
         Raises:
             StorageFailed: if it cannot be recorded yet.
         """
-        ended = anyio.Event()
+        ended, is_heard = anyio.Event(), True
         came_of_it: list[_T] = []
         failure: list[Exception] = []
 
@@ -72,13 +75,19 @@ class Recording:
                 came_of_it.append(await work())
             except Exception as error:  # noqa: BLE001 - it is the caller's, and raised there
                 failure.append(error)
+                if not is_heard:
+                    logger.warning("what was asked has failed", extra={"reason": str(error)})
             finally:
                 ended.set()
 
         assert self._tasks is not None
         self._tasks.start_soon(run)
         later = "it is under way, and told when the log works again; quarterdeck doctor may say why"
-        await self._until_failure(ended.wait, ACTING_SECONDS, later)
+        try:
+            await self._until_failure(ended.wait, ACTING_SECONDS, later)
+        except BaseException:
+            is_heard = False
+            raise
         if failure:
             raise failure[0]
         if not came_of_it:

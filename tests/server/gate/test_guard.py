@@ -15,9 +15,10 @@ from tests.server.gate.support import Hut, open_hut
 from tests.server.served import PARSERS, PATIENCE, UPGRADE, Parser, Reply, Wire, request
 
 SMALL = GateLimits(
-    strangers=BodyLimits(size=100, seconds=0.5, idle_seconds=0.3),
-    devices=BodyLimits(size=1_000, seconds=0.5, idle_seconds=0.3),
+    strangers=BodyLimits(size=100, seconds=PATIENCE, idle_seconds=PATIENCE),
+    devices=BodyLimits(size=1_000, seconds=PATIENCE, idle_seconds=PATIENCE),
 )
+HASTY = replace(SMALL, devices=BodyLimits(size=1_000, seconds=0.5, idle_seconds=0.3))
 JSON = "Content-Type: application/json"
 
 
@@ -134,14 +135,14 @@ async def test_who_asks_first_whether_to_send_is_told_before_sending(
 
 @pytest.mark.parametrize("parser", PARSERS)
 async def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path, parser: Parser) -> None:
-    async with open_hut(tmp_path, parser, limits=SMALL) as hut, hut.served.connect() as wire:
+    async with open_hut(tmp_path, parser, limits=HASTY) as hut, hut.served.connect() as wire:
         await wire.send(_head(hut, "Content-Length: 10") + b"x")
         assert (await _reply(wire)).status == 408
         assert hut.behind.reached == []
 
 
 async def test_a_body_that_drips_is_not_waited_for(tmp_path: Path) -> None:
-    async with open_hut(tmp_path, limits=SMALL) as hut, hut.served.connect() as wire:
+    async with open_hut(tmp_path, limits=HASTY) as hut, hut.served.connect() as wire:
         await wire.send(_head(hut, "Content-Length: 1000"))
 
         async def drip() -> None:

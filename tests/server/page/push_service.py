@@ -27,7 +27,7 @@ else:
         return method
 
 
-PATIENCE = 20
+PATIENCE = 60
 
 
 class Browser:

@@ -193,8 +193,9 @@ async def test_a_session_that_is_not_there_has_a_code_of_its_own() -> None:
         await client.hear("history_complete")
         await client.command("nobody", "cancel")
         assert (await client.hear("error"))["code"] == "SESSION_CLOSED"
-        await client.say("nonsense")
-        assert (await client.hear("error"))["code"] == "INVALID_MESSAGE"
+        for kind in ("nonsense", "\ud83d"):
+            await client.say(kind)
+            assert (await client.hear("error"))["code"] == "INVALID_MESSAGE"
 
 
 async def test_who_subscribed_to_nothing_gets_everything_from_now_on(tmp_path: Path) -> None:

@@ -217,7 +217,10 @@ async def test_an_answer_needs_the_scope_and_counts_once(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "frame",
-    ["", "x", "[]", "{}", '{"request": 5}', '{"request": {"id": 1}}', "\x00", '{"a":' * 900],
+    [
+        *("", "x", "[]", "{}", '{"request": 5}', '{"request": {"id": 1}}', "\x00", '{"a":' * 900),
+        '{"request": {"\\ud83d": 1}}',
+    ],
 )
 async def test_a_frame_that_is_none_is_refused_and_the_connection_goes_on(frame: str) -> None:
     async with served() as (_host, port), peer(port) as client:

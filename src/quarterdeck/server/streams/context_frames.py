@@ -83,7 +83,7 @@ def read_message(text: str | bytes) -> Message:
             message = _decode(text)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             message = msgspec.convert(decode_json(text), Message)
-    except (msgspec.ValidationError, JsonInvalid) as error:
+    except (msgspec.ValidationError, JsonInvalid, UnicodeError) as error:
         reason = f"this frame cannot be understood: {error}"
         raise AcpError(ERROR_CODES["config_invalid"], reason) from error
     return message

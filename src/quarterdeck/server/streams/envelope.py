@@ -160,7 +160,7 @@ class _Connection:
     async def _on_frame(self, text: str | bytes) -> None:
         try:
             frame = _read(text)
-        except (JsonInvalid, msgspec.ValidationError) as error:
+        except (JsonInvalid, msgspec.ValidationError, UnicodeError) as error:
             message = f"this frame cannot be understood: {error}"
             self._push("error", _error(ERROR_CODES["config_invalid"], message))
             return
