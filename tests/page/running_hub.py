@@ -47,7 +47,8 @@ def _started(asked: dict[str, Any]) -> tuple[int, str]:
         os.environ.update(asked["environ"])
         status = 1
         try:
-            status = anyio.run(_serve, *asked["start"], writing)
+            home, port, settings = asked["start"]
+            status = anyio.run(_serve, home, port, settings, writing)
         finally:
             os._exit(status)
     os.close(writing)
