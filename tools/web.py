@@ -73,7 +73,7 @@ def install() -> None:
     wanted = _digest(WEB / "package-lock.json", WEB / "package.json")
     if stamp.is_file() and stamp.read_text() == wanted:
         return
-    _npm("ci", "--no-audit", "--no-fund", "--loglevel=error")
+    _npm("install", "--no-save", "--no-audit", "--no-fund", "--loglevel=error")
     stamp.write_text(wanted)
 
 

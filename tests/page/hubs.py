@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from quarterdeck.testing import scripted_agent
 
-PATIENCE: Final = 20.0
+PATIENCE: Final = 60.0  # only what fails takes as long
 Json = dict[str, Any]
 
 

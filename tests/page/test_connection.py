@@ -23,7 +23,7 @@ def test_a_stream_goes_on_exactly_where_it_was_cut(
     log = page.get_by_role("log", name="Transcript")
     expect(log).to_contain_text("w20 ")
     page.context.set_offline(True)
-    expect(page.get_by_text("Offline")).to_be_visible()
+    expect(page.get_by_text("Offline").first).to_be_visible()
     hub.until(f"/api/sessions/{session}", lambda answer: answer["seq"] > 150)
     page.context.set_offline(False)
     expect(page.get_by_text(re.compile("^Done · "))).to_be_visible()

@@ -62,7 +62,8 @@ class _Worker:
         self._registration = ""
         self._cdp.on("ServiceWorker.workerRegistrationUpdated", self._on_registrations)
         self._cdp.send("ServiceWorker.enable")
-        self.program = page.context.service_workers[0]
+        there = page.context.service_workers
+        self.program = there[0] if there else page.context.wait_for_event("serviceworker")
 
     def _on_registrations(self, said: dict[str, Any]) -> None:
         for each in said["registrations"]:

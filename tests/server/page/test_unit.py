@@ -15,6 +15,6 @@ def test_the_tests_of_the_page_pass() -> None:
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        timeout=100,
+        timeout=200,
     )
     assert result.returncode == 0, result.stdout
