@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -44,10 +44,17 @@ def violations(page: Page, *rules: str) -> list[str]:
 
 def _in_both_colours(page: Page) -> list[str]:
     """Everything in light; in dark, of which only the colours differ, those."""
-    page.emulate_media(color_scheme="light", reduced_motion="reduce")
+    _change_to(page, "light")
     light = violations(page)
-    page.emulate_media(color_scheme="dark", reduced_motion="reduce")
+    _change_to(page, "dark")
     return light + [f"dark {each}" for each in violations(page, "color-contrast")]
+
+
+def _change_to(page: Page, theme: Literal["light", "dark"]) -> None:
+    page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+    expect(page.locator("html")).to_have_attribute(
+        "data-theme", theme
+    )  # the page follows by itself
 
 
 def _busy(start_hub: StartHub, folder: Path) -> tuple[HubProcess, str]:
