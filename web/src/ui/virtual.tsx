@@ -3,17 +3,18 @@
 
 import type { ComponentChildren, JSX } from 'preact'
 import { memo } from 'preact/compat'
-import { useLayoutEffect, useMemo, useReducer, useRef } from 'preact/hooks'
-import { RowTops, rowAt, visibleRange, type Range } from './window'
+import { useEffect, useLayoutEffect, useMemo, useReducer, useRef } from 'preact/hooks'
+import { RowTops, rowAt, stepToward, visibleRange, type Range } from './window'
 
 const NEAR = 40
 const FAR = 480
 /** Drawn beyond what is seen, where it is going to and where it came from. */
 const SPARE = { toward: 900, behind: 300 }
-/** How much of that must be left before more is drawn: a little at a time takes no frame long. */
-const NEEDED = { toward: 750, behind: 0 }
-/** At first only what is seen is drawn: it is there sooner. */
+/** How much of that must be left before more is drawn. */
+const NEEDED = { toward: 800, behind: 0 }
+/** Drawn at once: what is seen is there sooner. The rest is drawn frame by frame, this much in each. */
 const FIRST = { toward: 100, behind: 0 }
+const STEP = 100
 /** Screens above what is seen that are had from the hub before somebody gets there. */
 const AHEAD = 4
 
@@ -41,9 +42,10 @@ type Memory = {
   lastTop: number
   anchor: { key: string; offset: number } | null
   isGoingUp: boolean
-  spare: Spare
 }
 type Spare = { toward: number; behind: number }
+type Drawn = { keys: readonly string[]; range: Range }
+const NOTHING: Drawn = { keys: [], range: { from: 0, to: 0, above: 0, below: 0 } }
 
 export function VirtualList<Row>(props: Props<Row>): JSX.Element {
   const scroller = useRef<HTMLDivElement>(null)
@@ -55,7 +57,6 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
     lastTop: 0,
     anchor: null,
     isGoingUp: true,
-    spare: FIRST,
   }
   const [, redraw] = useReducer<number, void>((count) => count + 1, 0)
 
@@ -71,9 +72,10 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
   const position = memory.current.isStuck
     ? Math.max(0, (rowTops[keys.length] ?? 0) - height)
     : (box?.scrollTop ?? 0) - (head.current?.offsetHeight ?? 0)
-  const range = rangeAround(rowTops, position, height, memory.current, memory.current.spare)
-
-  const now = useRef({ keys, range })
+  const now = useRef<Drawn>(NOTHING)
+  const wanted = rangeAround(rowTops, position, height, memory.current, SPARE)
+  const must = rangeAround(rowTops, position, height, memory.current, FIRST)
+  const range = stepToward(rowTops, drawnOf(now.current, keys), wanted, must, STEP)
   now.current = { keys, range }
 
   const settle = (): void => {
@@ -95,8 +97,7 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
   /** Draw other rows if those that are drawn do not reach far enough. */
   const reach = (element: HTMLElement, top: number): void => {
     const state = memory.current
-    const spare = state.spare === FIRST ? FIRST : NEEDED
-    const needed = rangeAround(heights.tops(), top, element.clientHeight, state, spare)
+    const needed = rangeAround(heights.tops(), top, element.clientHeight, state, NEEDED)
     if (!isWithin(needed, now.current.range)) redraw()
   }
 
@@ -126,15 +127,15 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
     const element = scroller.current
     if (element === null) return undefined
     observer.observe(element)
-    const frame = requestAnimationFrame(() => {
-      memory.current.spare = SPARE
-      redraw()
-    })
-    return () => {
-      cancelAnimationFrame(frame)
-      observer.disconnect()
-    }
+    return () => observer.disconnect()
   }, [])
+
+  const isAll = range.from === wanted.from && range.to === wanted.to
+  useEffect(() => {
+    if (isAll) return undefined
+    const frame = requestAnimationFrame(() => redraw())
+    return () => cancelAnimationFrame(frame)
+  })
 
   // At the end the observer does it, after the one layout that is needed anyhow.
   useLayoutEffect(() => {
@@ -211,6 +212,15 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
 
 function isWithin(needed: Range, drawn: Range): boolean {
   return needed.from >= drawn.from && needed.to <= drawn.to
+}
+
+/** Which rows are drawn, now that these are all there are. */
+function drawnOf({ keys, range }: Drawn, all: readonly string[]): Range | null {
+  const first = keys[range.from]
+  if (first === undefined || all[range.from] === first) return range
+  const moved = all.indexOf(first) - range.from
+  const [from, to] = [range.from + moved, Math.min(range.to + moved, all.length)]
+  return from < 0 ? null : { ...range, from, to }
 }
 
 /** What to draw for what is seen: more of it toward where the reader goes. */

@@ -69,6 +69,32 @@ export function rowAt(rowTops: Float64Array, position: number): number {
   return low
 }
 
+/** Of the rows that are wanted, those to draw now: what must be there and what is there already; if
+ *  that is nothing new, a little more. Many rows at once would take a frame too long. */
+export function stepToward(
+  rowTops: Float64Array,
+  drawn: Range | null,
+  wanted: Range,
+  must: Range,
+  pixels: number,
+): Range {
+  const isFar = drawn === null || drawn.to <= wanted.from || drawn.from >= wanted.to
+  if (isFar || drawn.from === drawn.to) return must
+  let from = Math.max(wanted.from, Math.min(must.from, drawn.from))
+  let to = Math.min(wanted.to, Math.max(must.to, drawn.to))
+  if (from >= drawn.from && to <= drawn.to) {
+    const [top, end] = [rowTops[from] ?? 0, rowTops[to] ?? 0]
+    if (from > wanted.from) from = Math.max(wanted.from, rowAt(rowTops, top - pixels))
+    else if (to < wanted.to) to = Math.min(wanted.to, rowAt(rowTops, end + pixels) + 1)
+  }
+  return rangeOf(rowTops, from, to)
+}
+
+function rangeOf(rowTops: Float64Array, from: number, to: number): Range {
+  const total = rowTops.length - 1
+  return { from, to, above: rowTops[from] ?? 0, below: (rowTops[total] ?? 0) - (rowTops[to] ?? 0) }
+}
+
 /** The rows to draw for what is seen from `position` on, and the space around them. */
 export function visibleRange(
   rowTops: Float64Array,
@@ -80,5 +106,5 @@ export function visibleRange(
   if (total <= 0) return { from: 0, to: 0, above: 0, below: 0 }
   const from = Math.min(rowAt(rowTops, Math.max(0, position - spare)), total - 1)
   const to = Math.min(rowAt(rowTops, position + height + spare) + 1, total)
-  return { from, to, above: rowTops[from] ?? 0, below: (rowTops[total] ?? 0) - (rowTops[to] ?? 0) }
+  return rangeOf(rowTops, from, to)
 }

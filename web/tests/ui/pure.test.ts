@@ -7,7 +7,7 @@ import { duration, sentence, shortPath } from '../../src/ui/format.ts'
 import { target, tells } from '../../src/ui/links.ts'
 import { parentOf, TranscriptLines } from '../../src/ui/rows.ts'
 import { fieldsOf, readAnswers } from '../../src/ui/schema.ts'
-import { RowTops, rowAt, visibleRange } from '../../src/ui/window.ts'
+import { RowTops, rowAt, stepToward, visibleRange } from '../../src/ui/window.ts'
 
 test('only addresses of the web and of mail are followed, and no hidden names', () => {
   assert.deepEqual(target('https://example.com/a?b'), {
@@ -61,6 +61,32 @@ test('the rows around the screen are drawn, and their space is kept', () => {
   assert.deepEqual(range, { from: 198, to: 219, above: 9900, below: 1000 * 50 - 219 * 50 })
   const nothing = { from: 0, to: 0, above: 0, below: 0 }
   assert.deepEqual(visibleRange(new RowTops().tops(), 0, 800, 100), nothing)
+})
+
+test('what is wanted is drawn step by step, and what must be there at once', () => {
+  const heights = new RowTops()
+  heights.setRows(
+    Array.from({ length: 100 }, (_, index) => String(index)),
+    () => 50,
+  )
+  const tops = heights.tops()
+  const must = visibleRange(tops, 2000, 400, 0)
+  const wanted = visibleRange(tops, 1600, 1000, 0)
+  let drawn = stepToward(tops, null, wanted, must, 100)
+  assert.deepEqual(drawn, must)
+  const steps: number[] = []
+  while (drawn.from > wanted.from || drawn.to < wanted.to) {
+    const next = stepToward(tops, drawn, wanted, must, 100)
+    steps.push(next.to - next.from - (drawn.to - drawn.from))
+    drawn = next
+  }
+  assert.deepEqual(drawn, wanted)
+  assert.ok(steps.every((rows) => rows > 0 && rows <= 3))
+  const far = visibleRange(tops, 4000, 400, 0)
+  assert.deepEqual(stepToward(tops, drawn, visibleRange(tops, 3600, 1000, 0), far, 100), far)
+  const lower = visibleRange(tops, 2200, 400, 0)
+  const moved = stepToward(tops, drawn, visibleRange(tops, 1900, 1000, 0), lower, 100)
+  assert.ok(moved.from <= lower.from && moved.to >= lower.to && moved.from >= 38)
 })
 
 test('rows are where they would be if all heights were added up each time', () => {
