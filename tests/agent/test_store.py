@@ -91,6 +91,11 @@ async def test_what_the_user_said_is_valid_acp_when_it_is_replayed(store: Sessio
         {"type": "resource", "resource": {"uri": "file:///c", "blob": "aGk="}},
         {"type": "text", "text": "hm", "_meta": {"a": 1}, "_more": 2},
         {"type": "text", "text": "hm", "_meta": 1, "annotations": "loud"},
+        {
+            "type": "resource",
+            "annotations": None,
+            "resource": {"uri": "file:///d", "text": None, "blob": "aGk="},
+        },
     ]
     async with conversing(Seeing(), store=store) as client:
         session_id = await client.open_session()
@@ -102,6 +107,7 @@ async def test_what_the_user_said_is_valid_acp_when_it_is_replayed(store: Sessio
     assert said[2] == {**blocks[2], "mimeType": "image/png"}
     assert said[3:6] == blocks[3:6]
     assert said[6] == {"type": "text", "text": "hm"}
+    assert said[7]["resource"] == {"uri": "file:///d", "blob": "aGk="}
 
 
 async def test_a_resumed_session_is_not_replayed_and_goes_on(store: SessionStore) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-import json
 import sys
+import tracemalloc
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from quarterdeck.errors import AcpError, StorageFailed
 from quarterdeck.host import Host, HostOptions, agents, replays
+from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.storage import MemoryStorage, SessionMeta, Storage, Stored
 from quarterdeck.wire import ConnectionOptions
 from tests.host.faults.kit import Seen
@@ -294,7 +295,7 @@ async def test_p13_what_is_said_of_a_session_before_it_is_there_is_kept_up_to_a_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = {"sessionUpdate": "plan", "entries": []}
-    monkeypatch.setattr(replays, "MOST_BYTES", 3 * len(json.dumps(plan)))
+    monkeypatch.setattr(replays, "MOST_BYTES", 3 * replays.memory_of(plan))
     async with staged(tmp_path) as stage, anyio.create_task_group() as tasks:
         tasks.start_soon(Attempt(lambda: stage.host.create_session("agent-1", cwd=stage.cwd)))
         request_id = await stage.asked("session/new")
@@ -307,6 +308,27 @@ async def test_p13_what_is_said_of_a_session_before_it_is_there_is_kept_up_to_a_
     codes = [each["code"] for each in stage.told.of("diagnostic")]
     assert codes.count("session/early-update-dropped") == 2
     assert len(seen.of("plan")) == 3
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        {"sessionUpdate": "a"},
+        {"sessionUpdate": "plan", "entries": []},
+        {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "word"}},
+        {"sessionUpdate": "x", "a": [{}] * 100},
+        {"sessionUpdate": "x", "a": "y" * 10_000},
+    ],
+)
+def test_what_is_kept_is_counted_as_the_memory_that_it_takes(update: dict[str, Any]) -> None:
+    text, count = encode_json(update), 500
+    early = replays.Early()
+    tracemalloc.start()
+    for _ in range(count):
+        assert early.keep("s", decode_json(text))
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert taken / count < replays.memory_of(update)
 
 
 @pytest.mark.parametrize("operation", ["load", "resume"])
@@ -400,6 +422,54 @@ async def test_a_name_given_away_again_that_ends_before_it_began_is_never_seen(
         assert stage.told.of("session-updated") == []
         restored = [each.session_id for each in await stage.host.restore_sessions()]
         assert restored == ([] if ending == "delete" else ["s"])
+
+
+@pytest.mark.parametrize("again", ["create", "load"])
+async def test_inv_1_no_number_is_given_twice_after_a_name_given_away_again_ended_before_it_began(
+    again: str, tmp_path: Path
+) -> None:
+    log = await left_behind(tmp_path)
+    async with staged(tmp_path, log) as stage, anyio.create_task_group() as tasks:
+        tasks.start_soon(Attempt(lambda: stage.host.create_session("agent-1", cwd=stage.cwd)))
+        stage.puppet.answer(await stage.asked("session/new"), {"sessionId": "s"})
+        await log.reached.wait()
+        await stage.puppet.exit(1)
+        await stage.told.first("agent-updated", status="exited")
+        log.let_go.set()
+        await stage.spawn()
+        if again == "create":
+            opening = Attempt(lambda: stage.host.create_session("agent-2", cwd=stage.cwd))
+            tasks.start_soon(opening)
+            stage.puppet.answer(await stage.asked("session/new"), {"sessionId": "s"})
+        else:
+            opening = Attempt(lambda: stage.host.load_session("agent-2", "s", cwd=stage.cwd))
+            tasks.start_soon(opening)
+            stage.puppet.answer(await stage.asked("session/load"), {})
+        await stage.told.first("session-updated", status="active")
+        seen = Seen()
+        stage.host.subscribe("s", 0, seen)
+        await seen.first("session-reset")
+    assert (opening.code, opening.failure) == (None, None)
+    assert seen.is_dense
+    check_answered_once(seen.events, [])
+
+
+async def test_what_is_said_of_a_name_given_away_again_is_bounded_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replays, "MOST_BYTES", 1000)
+    log = await left_behind(tmp_path)
+    async with staged(tmp_path, log) as stage:
+        create = Attempt(lambda: stage.host.create_session("agent-1", cwd=stage.cwd))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(create)
+            stage.puppet.answer(await stage.asked("session/new"), {"sessionId": "s"})
+            for _ in range(100):
+                stage.puppet.update("s", {"sessionUpdate": "plan", "entries": []})
+            await log.reached.wait()
+            log.let_go.set()
+        assert create.code == "acpjs/agent-error"
+        assert stage.host.get_sessions() == []
 
 
 async def test_a_closed_session_can_be_loaded_again_after_its_agent_died_while_loading_it(

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from quarterdeck.acp import decode, schema, to_dict
 from quarterdeck.agent.definition import Json
-from quarterdeck.errors import RpcError
+from quarterdeck.errors import JsonInvalid, RpcError, SchemaMismatch
 from quarterdeck.wire import INVALID_PARAMS, rpc_error
 
 SESSION_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
@@ -236,7 +236,10 @@ def as_said(block: Json) -> Json:
     said = _completed(block)
     if not any(name in said for name in _HINTS):
         return said
-    known = to_dict(decode(schema.ContentBlock, said))
+    try:
+        known = to_dict(decode(schema.ContentBlock, said))
+    except (SchemaMismatch, JsonInvalid):  # of the block itself; what we take is not refused here
+        known = {}
     kept = {name: value for name, value in said.items() if name not in _HINTS}
     return {**kept, **{name: known[name] for name in _HINTS if name in known}}
 
@@ -247,6 +250,10 @@ def _completed(block: Json) -> Json:
             return {**block, "name": uri.rstrip("/").rpartition("/")[2] or uri}
         case {"type": "image" | "audio" as kind} if not isinstance(block.get("mimeType"), str):
             return {**block, "mimeType": _TYPES[kind]}
+        case {"type": "resource", "resource": {"uri": str()} as resource}:
+            # Of text and blob, whoever writes all fields of a class writes one as null.
+            there = {name: value for name, value in resource.items() if value is not None}
+            return {**block, "resource": there}
         case _:
             return block
 

@@ -81,8 +81,8 @@ class Lifecycles:
         self._open_seconds = open_seconds
         self.stored: dict[str, SessionMeta] = {}
         """What storage had of every session when we began."""
-        self.settle_stored: Callable[[Session], Awaitable[None]]
-        """Close what an earlier host left open in a log; the restorer knows how."""
+        self.read_stored: Callable[[Session], Awaitable[Callable[[], None]]]
+        """Return what closes what an earlier host left open in a log; the restorer knows how."""
 
     async def create(self, agent: Agent, place: Place) -> Session:
         """Create a session.
@@ -177,9 +177,12 @@ class Lifecycles:
     async def _begin_again(self, session: Session, agent: Agent, answer: dict[str, Any]) -> None:
         """Begin a session whose name has a log."""
         generation = session.generation
-        await self.settle_stored(session)
+        close_what_is_open = await self.read_stored(session)
         if session.generation != generation:
             raise ended_meanwhile(session, agent)
+        if session.replay is not None:
+            session.replay.check()
+        close_what_is_open()
         self._emitter.session_event(session, "session-reset", {"reason": "load"})
         session.tool_calls.forget()
         said, session.operation = session.take_replay(), None

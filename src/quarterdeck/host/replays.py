@@ -8,9 +8,9 @@ from quarterdeck.errors import AcpError
 from quarterdeck.jsontext import UNWRITABLE, encode_json
 from quarterdeck.protocol import ERROR_CODES, Normalized
 
-MOST_BYTES: Final = 256 << 20  # the longest session recorded has a fiftieth of it
-
-
+MOST_BYTES: Final = 1 << 30  # of memory; the longest session recorded needs a twelfth of it
+_UPDATE, _CONTAINER, _FIELD = 256, 72, 60  # bytes that each takes beside its text, as measured
+_UNREADABLE: Final = 1 << 17  # of an update nested so deeply that nobody can write it
 EARLY_SESSIONS: Final = 100  # that an agent may speak of before it has told us their id
 
 
@@ -19,24 +19,26 @@ class Early:
 
     def __init__(self) -> None:
         self._kept: dict[str, list[dict[str, Any]]] = {}
-        self._size = 0
+        self._sizes: dict[str, int] = {}
 
     def keep(self, session_id: str, update: dict[str, Any]) -> bool:
         """Keep an update for its session; False if that is too much."""
-        size = _size(update)
+        size = memory_of(update)
         is_new = session_id not in self._kept
-        if self._size + size > MOST_BYTES or (is_new and len(self._kept) >= EARLY_SESSIONS):
+        is_full = sum(self._sizes.values()) + size > MOST_BYTES
+        if is_full or (is_new and len(self._kept) >= EARLY_SESSIONS):
             return False
-        self._size += size
+        self._sizes[session_id] = self._sizes.get(session_id, 0) + size
         self._kept.setdefault(session_id, []).append(update)
         return True
 
     def take(self, session_id: str) -> list[dict[str, Any]]:
+        self._sizes.pop(session_id, None)
         return self._kept.pop(session_id, [])
 
     def clear(self) -> None:
         self._kept.clear()
-        self._size = 0
+        self._sizes.clear()
 
 
 class Replay:
@@ -47,7 +49,7 @@ class Replay:
         self._size = 0
 
     def add(self, normalized: Normalized) -> None:
-        self._size += _size(normalized.payload)
+        self._size += memory_of(normalized.payload)
         if self._size > MOST_BYTES:
             self.said.clear()  # the session will not be opened
         else:
@@ -64,12 +66,15 @@ class Replay:
             AcpError: `acpjs/agent-error`.
         """
         if self._size > MOST_BYTES:
-            message = f"the agent replays more than {MOST_BYTES >> 20} MiB; resume the session"
+            message = f"the agent replays more than fits {MOST_BYTES >> 30} GiB; resume the session"
             raise AcpError(ERROR_CODES["agent_error"], message)
 
 
-def _size(said: dict[str, Any]) -> int:
+def memory_of(said: dict[str, Any]) -> int:
+    """Return about how many bytes an update takes: a small one a dozen times those of its JSON."""
     try:
-        return len(encode_json(said))
+        text = encode_json(said)
     except UNWRITABLE:
-        return 0  # it will be refused, and told, one by one
+        return _UNREADABLE  # it will be refused, and told, one by one
+    containers = text.count(b"{") + text.count(b"[")
+    return len(text) + _UPDATE + _CONTAINER * containers + _FIELD * text.count(b'":')

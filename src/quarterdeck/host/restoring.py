@@ -7,6 +7,7 @@ a status that is not true any more) is settled when somebody first asks for that
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from quarterdeck.errors import AcpError, QuarterdeckError
@@ -41,7 +42,7 @@ class Restorer:
         self._emitter = emitter
         self._sessions = sessions
         self._lifecycles = lifecycles
-        lifecycles.settle_stored = self._settle_stored
+        lifecycles.read_stored = self._read_stored
         self._unsettled: set[str] = set()
 
     async def look_around(self) -> int:
@@ -102,6 +103,26 @@ class Restorer:
         """Close what a crash left open in the log of a restored session; once."""
         if session.id not in self._unsettled:
             return
+        pending, status = await self._left_open(session)
+        if session.id not in self._unsettled:
+            return  # somebody else was faster
+        self._unsettled.discard(session.id)
+        self._supersede(session, pending)
+        if status != "disconnected" and session.status == "disconnected":
+            payload = {"status": "disconnected"}
+            self._emitter.session_event(session, "session-status-change", payload)
+        await self._emitter.journal.settled()
+
+    async def _read_stored(self, session: Session) -> Callable[[], None]:
+        """Return what closes what a log left open, for a session that nobody sees yet.
+
+        Not done here: if the session ends before it begins, nobody knows the numbers it gave away.
+        """
+        pending, _ = await self._left_open(session)
+        return lambda: self._supersede(session, pending)
+
+    async def _left_open(self, session: Session) -> tuple[_Pending, str | None]:
+        """Read a log; return the questions that wait in it, and its last status."""
         pending: _Pending = {}
         status: str | None = None
         after, limit = 0, FIRST_LIMIT
@@ -112,23 +133,15 @@ class Restorer:
             for event in decode_stored([*telling, page[-1]]):
                 after = max(after, event.seq)
                 status = _follow(session, event, pending, status)
-        if session.id not in self._unsettled:
-            return  # somebody else was faster
-        self._unsettled.discard(session.id)
+        return pending, status
+
+    def _supersede(self, session: Session, pending: _Pending) -> None:
         for request_id, elicitation in pending.items():
             if elicitation is None:
                 payload = {"requestId": request_id, "status": "superseded"}
                 self._emitter.session_event(session, "permission-request-resolved", payload)
             else:
                 record_elicitation(self._emitter, session, {**elicitation, "status": "superseded"})
-        if status != "disconnected" and session.status == "disconnected":
-            payload = {"status": "disconnected"}
-            self._emitter.session_event(session, "session-status-change", payload)
-        await self._emitter.journal.settled()
-
-    async def _settle_stored(self, session: Session) -> None:
-        self._unsettled.add(session.id)
-        await self.settle(session)
 
     async def recover(self, agent: Agent) -> None:
         """Resume what an agent had before it was restarted."""

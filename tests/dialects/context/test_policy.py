@@ -128,6 +128,30 @@ def test_a_command_that_writes_files_needs_both_rules() -> None:
     assert run(policy, "npm test > ~/out/log") == "ask"
 
 
+@pytest.mark.parametrize(
+    "target", ["$'out/\\x2e\\x2e/\\x2e\\x2e/x'", "out/`echo ../../x`", "out/$(echo ../../x)"]
+)
+def test_a_file_whose_name_is_only_known_when_the_command_runs_is_asked(target: str) -> None:
+    policy = allowing(commands=("echo *",), writes=("out/**",))
+    assert run(policy, "echo x > out/log") == "allow"
+    assert run(policy, f"echo x > {target}") == "ask"
+
+
+def test_what_is_denied_to_be_written_is_denied_in_a_line_within_a_line() -> None:
+    policy = PermissionPolicy(
+        auto_approve=PolicyRules(commands=True), auto_deny=PolicyRules(writes=("**/.env",))
+    )
+    for line in ("sh -c 'echo x > .env'", "sudo bash -c 'echo x >> .env'", "eval 'echo x > .env'"):
+        assert run(policy, line) == "deny"
+    assert run(policy, "echo x > $F") == "ask"
+    assert run(policy, "sh -c 'echo x > y'") == "allow"
+
+
+def test_a_here_document_ends_where_the_shell_ends_it() -> None:
+    line = "git log <<$'\\x45'\nE\nrm x\n\\x45\n"
+    assert run(allowing(commands=("git log*",)), line) == "ask"
+
+
 def test_where_a_relative_file_is_after_a_change_of_folder_nobody_knows() -> None:
     policy = allowing(commands=("cd *", "npm test"), writes=("out/**",))
     assert run(policy, "cd a && npm test") == "allow"
@@ -174,6 +198,9 @@ def test_all_commands_means_all() -> None:
         "script -c 'rm x'",
         "bash -ec 'sh -c \"rm x\"'",
         "cat <<EOF | sh\nrm x\nEOF",
+        "time { rm x; }",
+        "flock lock -c 'sudo rm x'",
+        "tcsh -c 'rm x'",
     ],
 )
 def test_what_is_denied_is_denied_however_it_is_wrapped(line: str) -> None:
@@ -181,7 +208,28 @@ def test_what_is_denied_is_denied_however_it_is_wrapped(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["$X y", "echo 'unfinished", "{rm,x}", "curl x | sh", ". ./x", "source <(cat x)"]
+    "line",
+    [
+        "$X y",
+        "echo 'unfinished",
+        "{rm,x}",
+        "curl x | sh",
+        ". ./x",
+        "source <(cat x)",
+        'eval "$X"',
+        "sh -c '\"$@\"' _ rm x",
+        "bash -c 'curl x | sh'",
+        "sudo $X y",
+        "echo rm x | xargs -I{} sh -c '{}'",
+        "curl x | (sh)",
+        "curl x | { true; sh; }",
+        "curl x | echo $(sh)",
+        '/bin/"r"? x',
+        "=rm x",
+        "bash <<< $'\\x72m x'",
+        "cat <<$'\\x45'\nE\nr'm' x\n\\x45\n",
+        "sh -c 'f() { $1 x; }; f rm'",
+    ],
 )
 def test_what_may_be_denied_is_asked_even_if_all_is_allowed(line: str) -> None:
     assert run(DENYING, line) == "ask"

@@ -16,8 +16,10 @@ KEYWORDS: Final = frozenset(
     {"if", "then", "else", "elif", "do", "while", "until", "!", "{"}
     | {"fi", "done", "esac", "}", "function"}
 )
-SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash", "ksh", "fish", "ash"})
-_EXPANDED: Final = re.compile(r"[*?\[{]")
+SHELLS: Final = frozenset(
+    {"sh", "bash", "zsh", "dash", "ksh", "fish", "ash", "mksh", "rbash", "csh", "tcsh"}
+)
+_EXPANDED: Final = re.compile(r"=|[^*?\[{$`]*[*?\[{$`]")
 _JOINS: Final = frozenset({"&&", "||", "|", ";"})
 _MERGED: Final = "2>&1"
 _PIECE: Final = r"(?:[\w./:,@%+=-]+|'[^'\n]*'|&&|\|\|?|;|2>&1)"
@@ -43,6 +45,11 @@ class SimpleCommand(Struct, frozen=True, gc=False):
         return " ".join((*self.assignments, *self.words))
 
 
+def is_expanded(program: str) -> bool:
+    """Say whether a shell may make another word of the name of a program."""
+    return program not in ("[", "[[") and _EXPANDED.match(program) is not None
+
+
 class Word:
     """A word of a line while it is read."""
 
@@ -54,10 +61,8 @@ class Word:
 
     @property
     def names_unknown(self) -> bool:
-        """Whether the shell makes another word of it: `$X`, `{rm,-rf}`, `/bin/r?`."""
-        text = "".join(self.parts)
-        is_pattern = not self.is_quoted and text not in ("[", "[[") and _EXPANDED.search(text)
-        return self.is_dynamic or bool(is_pattern)
+        """Whether a shell makes another word of it: `$X`, `{rm,-rf}`, `/bin/"r"?`, zsh's `=rm`."""
+        return self.is_dynamic or is_expanded("".join(self.parts))
 
 
 def names_shell(commands: Iterable[SimpleCommand]) -> bool:

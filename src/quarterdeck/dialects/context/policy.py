@@ -29,7 +29,7 @@ from quarterdeck.dialects.context.tools import (
     commands_of,
     text_of,
 )
-from quarterdeck.dialects.context.wrappers import is_shell, unwrapped
+from quarterdeck.dialects.context.wrappers import all_commands, is_shell, unwrapped
 
 Decision: TypeAlias = Literal["allow", "deny", "ask"]
 _SEARCHES: Final = frozenset({"Glob", "Grep"})
@@ -129,8 +129,7 @@ def _all_paths(rule: Rule, paths: Sequence[str], project: str) -> bool:
     if isinstance(rule, bool):
         return rule
     relative = [relative_path(path, project) for path in paths]
-    # A path of which the shell or the home folder is a part is not known.
-    if any(path.startswith("~") or "$" in path for path in paths):
+    if any(map(_is_unknown, paths)):
         return False
     return bool(relative) and all(
         any(matches_path(path, glob, with_dots=False) for glob in rule) for path in relative
@@ -164,15 +163,17 @@ def _denies(rules: PolicyRules, call: ParsedCall, project: str) -> Decision | No
 def _denies_line(rules: PolicyRules, line: CommandLine, project: str) -> Decision | None:
     if rules.commands is True:
         return "deny"
-    for command in line.commands:
+    commands = all_commands(line.commands)
+    for command in commands:
         if _any_path(rules.writes, command.writes, project):
             return "deny"
         if any(_text_matches(rules.commands, text) for text in _spellings(command)):
             return "deny"
     is_unclear = not line.is_complete or any(
-        each.is_dynamic or _runs_unseen(each) for each in line.commands
+        each.is_dynamic or _runs_unseen(each) for each in commands
     )
-    return "ask" if rules.commands and is_unclear else None
+    writes_unknown = any(_is_unknown(path) for each in commands for path in each.writes)
+    return "ask" if (rules.commands and is_unclear) or (rules.writes and writes_unknown) else None
 
 
 def _spellings(command: SimpleCommand) -> list[str]:
@@ -189,6 +190,11 @@ def _runs_unseen(command: SimpleCommand) -> bool:
     if command.words[:1] in (("source",), (".",)):
         return True
     return command.is_piped and any(is_shell(program) for program, _ in unwrapped(command))
+
+
+def _is_unknown(path: str) -> bool:
+    """Say whether the shell or the home folder is a part of a path."""
+    return path.startswith("~") or "$" in path or "`" in path
 
 
 def _any_path(rule: Rule, paths: Sequence[str], project: str) -> bool:

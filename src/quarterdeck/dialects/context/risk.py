@@ -23,10 +23,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from quarterdeck.dialects.context.plain import SimpleCommand
 from quarterdeck.dialects.context.shapes import RiskLevel
 from quarterdeck.dialects.context.shell import REMEMBERED, parse_command_line
-from quarterdeck.dialects.context.tools import PATH_KEYS, canonical_name, command_of, text_of
-from quarterdeck.dialects.context.wrappers import is_shell, programs_of
-
-_Programs: TypeAlias = Sequence[tuple[str, Sequence[str]]]
+from quarterdeck.dialects.context.tools import PATH_KEYS, canonical_name, commands_of, text_of
+from quarterdeck.dialects.context.wrappers import all_commands, is_shell, program_of, unwrapped
 
 
 class Rule(NamedTuple):
@@ -170,18 +168,18 @@ def assess_risk(name: str, given: Any = None) -> RiskLevel:
 def risk_of_call(name: str, given: Any = None, kind: str | None = None) -> RiskLevel:
     """Return the risk of a call by all that is known of it."""
     canonical = canonical_name(name)
-    command = command_of(given)
-    if canonical == "Bash" or kind == "execute" or (canonical is None and command is not None):
-        return "medium" if command is None else risk_of_command(command)
+    commands = commands_of(given)
+    if canonical == "Bash" or kind == "execute" or (canonical is None and commands):
+        return max(map(risk_of_command, commands), key=LEVELS.index, default="medium")
     return LEVELS[_rule_of_tool(canonical, kind, given).rank]
 
 
 def findings_of_call(name: str, given: Any = None, kind: str | None = None) -> Sequence[Finding]:
     """Return what there is to say about a call; the worst of it decides on its risk."""
     canonical = canonical_name(name)
-    command = command_of(given)
-    if canonical == "Bash" or kind == "execute" or (canonical is None and command is not None):
-        return [(UNTOLD, "", ())] if command is None else _findings(command)
+    commands = commands_of(given)
+    if canonical == "Bash" or kind == "execute" or (canonical is None and commands):
+        return [each for line in commands for each in _findings(line)] or [(UNTOLD, "", ())]
     path = text_of(given, PATH_KEYS)
     return [(_rule_of_tool(canonical, kind, given), name, (path,) if path else ())]
 
@@ -216,9 +214,10 @@ def _findings(line: str) -> list[Finding]:
     """Judge a line, command by command; there is always something to say."""
     parsed = parse_command_line(line)
     found: list[Finding] = []
-    runs = [(command, programs_of(command)) for command in parsed.commands]
-    for command, programs in runs:
-        for program, arguments in programs:
+    commands = all_commands(parsed.commands)
+    for command in commands:
+        if command.words:
+            program, arguments = program_of(command), command.words[1:]
             found.append((_rule_of_program(program, arguments), program, arguments))
         if command.writes:
             found.append((_rule_of_writes(command.writes), "", command.writes))
@@ -227,7 +226,7 @@ def _findings(line: str) -> list[Finding]:
         if command.assignments:
             found.append((ASSIGNS, "", command.assignments))
     if _CONNECTS.search(line):
-        found += _findings_of_the_whole(runs)
+        found += _findings_of_the_whole(commands)
     if not parsed.is_complete or not parsed.commands:
         found.append((UNREADABLE, "", ()))
     if "{" in line and len(line) <= REMEMBERED and _FORK_BOMB.search(line):
@@ -235,13 +234,14 @@ def _findings(line: str) -> list[Finding]:
     return found or [(LOOKS, "", ())]
 
 
-def _findings_of_the_whole(runs: Sequence[tuple[SimpleCommand, _Programs]]) -> list[Finding]:
+def _findings_of_the_whole(commands: Sequence[SimpleCommand]) -> list[Finding]:
     """Find shells that run what another command of the line gives them."""
-    fed = [run for command, run in runs if command.is_piped or _runs_text(command)]
-    shells = [program for run in fed for program, _ in run if _interprets(program)]
+    fed = [command for command in commands if command.is_piped or _runs_text(command)]
+    run = [program for command in fed for program, _ in unwrapped(command)]
+    shells = list(dict.fromkeys(program for program in run if _interprets(program)))
     if not shells:
         return []
-    programs = [program for _, run in runs for program, _ in run]
+    programs = [program_of(command) for command in commands]
     downloaders = [program for program in programs if program in _DOWNLOADERS]
     return [(RUNS_DOWNLOADED, "", downloaders) if downloaders else (RUNS_GIVEN, "", shells)]
 

@@ -64,9 +64,9 @@ class _Reader:
         self._writes: list[str] = []
         self._redirect: str | None = None
         self._heredocs: list[tuple[str, bool, bool]] = []
-        self._given: list[str] = []
+        self._given: list[tuple[str, bool]] = []
         self._line = 0
-        self._is_piped = False
+        self._is_piped = self._is_fed = False  # the command under way, all that follow
         self._groups = 0
         self._names_function = False
 
@@ -213,6 +213,7 @@ class _Reader:
             self.is_complete = False
             return len(text)
         inner = _Reader(text, self._depth + 1)
+        inner._is_piped = inner._is_fed = self._is_piped
         used = inner.read(until)
         self.found.extend(inner.found)
         self.is_complete &= inner.is_complete
@@ -239,10 +240,13 @@ class _Reader:
         operator, self._redirect = self._redirect or "", None
         target = "".join(word.parts)
         if operator in ("<<", "<<-"):
+            self.is_complete &= not word.is_dynamic  # `$'\x45'` ends at `E`
             self._heredocs.append((target, operator == "<<-", word.is_quoted))
         elif operator == "<<<":
-            self._given.append(target)
+            self._given.append((target, word.is_dynamic))
         elif operator == "<>" or ">" in operator:
+            if word.is_dynamic and not re.search("[$`]", target):
+                self.is_complete = False  # spelled with escapes: `$'\x2e'`
             is_descriptor = operator == ">&" and (target.isdigit() or target == "-")
             if not is_descriptor and target not in _NO_FILE:
                 self._writes.append(target)
@@ -255,9 +259,9 @@ class _Reader:
                     self.is_complete = False
                     break
                 lines.append(line)
-            self._given.append("\n".join(lines))
+            self._given.append(("\n".join(lines), False))
             if not is_quoted:
-                self._expanded(self._given[-1])
+                self._expanded("\n".join(lines))
         self._heredocs.clear()
 
     def _heredoc_line(self, is_indented: bool, is_quoted: bool) -> str | None:  # noqa: FBT001
@@ -301,6 +305,7 @@ class _Reader:
         text = "".join(word.parts)
         self._names_function = text == "function"
         self.is_complete &= not self._names_function
+        self._is_fed |= self._is_piped and text == "{"
         return text in KEYWORDS
 
     def _end_command(self) -> None:
@@ -310,7 +315,7 @@ class _Reader:
             self._redirect = None
         if self._words or self._writes:
             self.found.append(self._simple())
-        self._words, self._writes, self._is_piped = [], [], False
+        self._words, self._writes, self._is_piped = [], [], self._is_fed
 
     def _simple(self) -> SimpleCommand:
         texts = ["".join(word.parts) for word in self._words]
@@ -336,7 +341,8 @@ class _Reader:
         """Find what a shell of this line is given to run."""
         given, self._given = self._given, []
         if given and names_shell(self.found[self._line :]):
-            for text in given:
+            self.is_complete &= not any(is_dynamic for _, is_dynamic in given)
+            for text, _ in given:
                 self._inside(text, "")
         self._line = len(self.found)
 
@@ -345,7 +351,7 @@ class _Reader:
         if self._text[self._at : self._at + 1] in ("|", "&"):
             self._at += 1
         self._end_command()
-        self._is_piped = is_pipe
+        self._is_piped |= is_pipe
 
     def _ampersand(self) -> None:
         following = self._text[self._at : self._at + 1]
@@ -362,6 +368,7 @@ class _Reader:
             # A function, whose name then means something else; or arithmetic, in which `#` is no
             # comment; or a list or a pattern.
             self.is_complete = False
+        self._is_fed |= self._is_piped
         self._end_command()
         self._groups += 1
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from quarterdeck.dialects.context.plain import SHELLS, SimpleCommand
+from quarterdeck.dialects.context.plain import KEYWORDS, SHELLS, SimpleCommand, is_expanded
 from quarterdeck.dialects.context.shell import parse_command_line
 
 _WITH_VALUE: Final = {
@@ -39,12 +39,14 @@ _WITH_VALUE: Final = {
 }
 """Programs that run another, and which of their options take a word of their own."""
 _POSITIONAL: Final = {"timeout": 1, "flock": 1, "chroot": 1, "taskset": 1}
-_LINE_TAKERS: Final = frozenset({"su", "runuser", "script"})
+_LINE_TAKERS: Final = frozenset({"su", "runuser", "script", "flock"})
 """Programs that, like shells, run the line behind `-c`."""
 _EXECUTES: Final = re.compile(r"-exec|-execdir|-ok|-okdir|-x|-X|--exec|--exec-batch")
 _SPLITS: Final = re.compile(r"-[0iv]*S(.*)|--split-string=?(.*)", re.DOTALL)
 _RUNNERS: Final = frozenset({*SHELLS, *_WITH_VALUE, *_LINE_TAKERS, "eval", "trap", "find", "fd"})
 DEEPEST: Final = 8
+_UNREADABLE: Final = SimpleCommand(("unreadable",), is_dynamic=True)
+"""Stands for what is not known of a line within a line."""
 
 
 def is_shell(program: str) -> bool:
@@ -59,25 +61,27 @@ def program_of(command: SimpleCommand) -> str:
     return program.rpartition("/")[2] if "/" in program else program
 
 
-def programs_of(command: SimpleCommand) -> list[tuple[str, Sequence[str]]]:
-    """Return what `unwrapped` yields, at once for the many programs that run no other."""
-    program = program_of(command)
-    if program and program not in _RUNNERS:
-        return [(program, command.words[1:])]
-    return list(unwrapped(command))
+def all_commands(commands: Sequence[SimpleCommand]) -> Sequence[SimpleCommand]:
+    """Return commands with all that they run, each behind the one that runs it."""
+    if not any(program_of(command) in _RUNNERS for command in commands):
+        return commands  # as most do
+    return [inner for command in commands for inner in _with_inner(command)]
 
 
-def unwrapped(command: SimpleCommand, depth: int = 0) -> Iterator[tuple[str, Sequence[str]]]:
+def unwrapped(command: SimpleCommand) -> Iterator[tuple[str, Sequence[str]]]:
     """Yield each program that a command runs, the outermost first, with its arguments."""
-    if not command.words:
-        return
-    program, arguments = program_of(command), command.words[1:]
-    yield program, arguments
+    for each in all_commands((command,)):
+        if each.words:
+            yield program_of(each), each.words[1:]
+
+
+def _with_inner(command: SimpleCommand, depth: int = 0) -> Iterator[SimpleCommand]:
+    yield command
     if depth >= DEEPEST:
-        yield "", ()  # nothing is known of what is deeper
+        yield _UNREADABLE
         return
-    for inner in _inner(program, arguments):
-        yield from unwrapped(inner, depth + 1)
+    for inner in _inner(program_of(command), command.words[1:]):
+        yield from _with_inner(inner, depth + 1)
 
 
 def _inner(program: str, arguments: Sequence[str]) -> Iterator[SimpleCommand]:
@@ -92,11 +96,11 @@ def _inner(program: str, arguments: Sequence[str]) -> Iterator[SimpleCommand]:
     elif program in _WITH_VALUE:
         words = _behind_options(program, arguments)
         if words:
-            yield SimpleCommand(tuple(words))
+            yield SimpleCommand(tuple(words), is_dynamic=is_expanded(words[0]))
     elif program in ("find", "fd"):
         for position, word in enumerate(arguments):
-            if _EXECUTES.fullmatch(word):
-                yield SimpleCommand(tuple(arguments[position + 1 :]))
+            if _EXECUTES.fullmatch(word) and (run := tuple(arguments[position + 1 :])):
+                yield SimpleCommand(run, is_dynamic=is_expanded(run[0]))
 
 
 def _split_line(arguments: Sequence[str]) -> str | None:
@@ -115,7 +119,7 @@ def _behind_options(program: str, arguments: Sequence[str]) -> list[str]:
         if words[0].startswith("-"):
             if _takes_a_word(words.pop(0), _WITH_VALUE[program]) and words:
                 words.pop(0)
-        elif re.match(r"[A-Za-z_]\w*=", words[0]):
+        elif re.match(r"[A-Za-z_]\w*=", words[0]) or words[0] in KEYWORDS:
             words.pop(0)
         elif skipped:
             skipped -= 1
@@ -148,4 +152,4 @@ def _line(text: str) -> Iterator[SimpleCommand]:
     parsed = parse_command_line(text)
     yield from parsed.commands
     if not parsed.is_complete:
-        yield SimpleCommand(("unreadable",))
+        yield _UNREADABLE
