@@ -183,6 +183,46 @@ async def test_a_denial_by_the_context_protocol_keeps_its_reason(tmp_path: Path)
         assert (decision.by.device_id, decision.by.reason) == ("owner", "wrong file")
 
 
+async def test_a_form_is_filled_in_by_the_context_protocol(tmp_path: Path) -> None:
+    fields = {"name": {"type": "string"}, "age": {"type": "integer"}}
+    form = {
+        "mode": "form",
+        "sessionId": "{session}",
+        "message": "Who are you?",
+        "requestedSchema": {
+            "type": "object",
+            "properties": fields,
+            "required": list(fields),
+        },
+    }
+    agent = scripted({"request": "elicitation/create", "params": form}, {"say": "{last}"})
+    async with running(options(tmp_path / "home", demo=agent)) as (hub, http):
+        session_id = await http.session("demo", tmp_path)
+        head = {"Authorization": f"Bearer {token_of(hub)}"}
+        async with connect(
+            f"ws://127.0.0.1:{port_of(hub)}/api/context", additional_headers=head, proxy=None
+        ) as socket:
+            phone = Phone(socket)
+            (capabilities,) = (await phone.hear("auth_success"))["capabilities"]
+            assert capabilities["features"]["userInteraction"]["questions"]
+            await phone.command(session_id, "send_message", message="go")
+            ids = [
+                (await phone.hear("interaction:question"))["event"]["questionId"] for _ in fields
+            ]
+            name, age = ids
+            await phone.command(session_id, "answer_question", questionId=age, answer="old")
+            assert (await phone.hear("error"))["code"] == "INVALID_MESSAGE"
+            await phone.command(session_id, "answer_question", questionId=age, answer="7")
+            await phone.command(session_id, "answer_question", questionId=name, answer="Ann")
+            told = await phone.hear("message:complete", sessionId=session_id, role="assistant")
+            assert '"age":7' in json.dumps(told).replace("\\", "").replace(" ", "")
+            await phone.command(session_id, "answer_question", questionId=name, answer="Bob")
+            assert (await phone.hear("error"))["code"] == "ALREADY_ANSWERED"
+        (decision,) = await hub.approvals.decisions(before=None, session_id=session_id, limit=5)
+        assert decision.by
+        assert (decision.by.kind, decision.by.device_id) == ("device", "owner")
+
+
 async def test_the_context_protocol_lets_in_by_frame_and_cuts_off_who_is_revoked(
     tmp_path: Path,
 ) -> None:
