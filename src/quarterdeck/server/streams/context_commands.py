@@ -92,7 +92,7 @@ class Commander:
         session = self._session(session_id)
         match command:
             case ApproveToolCallCommand() | DenyToolCallCommand():
-                await self._decide(command, device)
+                await self._decide(session_id, command, device)
             case AnswerQuestionCommand():
                 await self._answer(session_id, command, device)
             case CancelCommand():
@@ -116,11 +116,15 @@ class Commander:
                 await attached.detach()
 
     async def _decide(
-        self, command: ApproveToolCallCommand | DenyToolCallCommand, device: Device
+        self,
+        session_id: str,
+        command: ApproveToolCallCommand | DenyToolCallCommand,
+        device: Device,
     ) -> None:
         asked = self._pending(command.request_id)
-        if _call_id(asked) != command.tool_call_id:
-            message = f"request {command.request_id} is not about call {command.tool_call_id}"
+        if (asked.session_id, _call_id(asked)) != (session_id, command.tool_call_id):
+            about = f"call {command.tool_call_id} of session {session_id}"
+            message = f"request {command.request_id} is not about {about}; look at it again"
             raise AcpError(ERROR_CODES["config_invalid"], message)
         if isinstance(command, DenyToolCallCommand):
             outcome = _selected(asked, "reject_once") or {"outcome": "cancelled"}
