@@ -1,4 +1,4 @@
-"""What a session is listed by: the words of its first prompt, and the time of its last event.
+"""What a session is listed by: the words of its first prompt, and when it began and last went on.
 
 Both are in its log, at its two ends: a few events are read when somebody asks and there are new
 ones, and nothing when the hub starts.
@@ -32,6 +32,7 @@ class Heading:
 
     seq: int = 0
     title: str | None = None
+    first_at: str | None = None
     last_at: str | None = None
     is_settled: bool = False
     """The first prompt was read to its end, or it is too far from the beginning."""
@@ -71,29 +72,30 @@ class Headings:
     async def _look(self, session_id: str, seq: int) -> Heading:
         known = self.get(session_id)
         if not known.is_settled:
-            words, is_settled = await self._first_prompt(session_id)
-            known = replace(known, title=title_of(words), is_settled=is_settled)
+            words, is_settled, first_at = await self._beginning(session_id)
+            known = replace(known, title=title_of(words), is_settled=is_settled, first_at=first_at)
         page = await self._storage.read(session_id, seq - 1, 1)
         last_at = next(map(_time_of, _decoded(page)), None)
         # What is not stored yet is looked for again.
         return replace(known, seq=seq if page else known.seq, last_at=last_at or known.last_at)
 
-    async def _first_prompt(self, session_id: str) -> tuple[str, bool]:
-        """Return the first words of a user, and whether they are all that there will be."""
-        words, after, looked = "", 0, 0
+    async def _beginning(self, session_id: str) -> tuple[str, bool, str | None]:
+        """Return the first words of a user, whether they are all, and when the session began."""
+        words, after, looked, first_at = "", 0, 0, None
         while looked < MOST:
             page = await self._storage.read(session_id, after, PAGE)
             events = _decoded(page)
+            first_at = first_at or next(map(_time_of, events), None)
             for event in events:
                 if event.type == "user-message-chunk":
                     words += _text_of(event.payload)
                 elif words.strip():
-                    return words, True
+                    return words, True, first_at
             looked += len(page)
             if len(page) < PAGE:
-                return words, False
+                return words, False, first_at
             after = max(after + len(page), events[-1].seq if events else 0)
-        return words, True
+        return words, True, first_at
 
 
 def title_of(words: str) -> str | None:

@@ -81,6 +81,15 @@ class Library:
             raise not_found(f"session {session_id!r}", "GET /api/sessions lists those there are")
         return self._closed_view(meta)
 
+    async def learn(self) -> None:
+        """Look at what has happened in the sessions of the host since the last time."""
+        live = [each.session_id for each in self._host.get_sessions()]
+        await self._headings.learn((name, self._host.last_seq(name)) for name in live)
+
+    def heading(self, session_id: str) -> Heading:
+        """Return what was learned of a session."""
+        return self._headings.get(session_id)
+
     def forget(self, session_id: str) -> None:
         """A session was deleted."""
         self._closed.pop(session_id, None)

@@ -20,6 +20,7 @@ from quarterdeck.protocol import decode_event
 from quarterdeck.server.device import Device
 from quarterdeck.server.streams import context_greeting
 from quarterdeck.server.streams.context_commands import COMMAND_SCOPES
+from quarterdeck.server.streams.log import Logs
 from tests.host.test_host import ASK, running
 from tests.server.streams.serving import DEVICES, BareHub, serving
 from tests.server.streams.test_sse import PIECES, opened, stored
@@ -213,6 +214,53 @@ async def test_who_subscribed_to_nothing_gets_everything_from_now_on(tmp_path: P
         assert told == (await context_log(host, old))[before : before + len(told)]
 
 
+async def test_a_session_that_begins_while_others_are_opened_is_told_from_its_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served() as (host, port, _devices):
+        await opened(host, tmp_path, {"say": "old"})
+        begun: list[str] = []
+        open_log = Logs.open
+
+        async def open_slowly(logs: Logs, session_id: str | None) -> Any:
+            if not begun:
+                begun.append("")
+                begun[0] = (await host.create_session("agent-1", cwd=str(tmp_path))).session_id
+            return await open_log(logs, session_id)
+
+        monkeypatch.setattr(Logs, "open", open_slowly)
+        async with phone(port) as client:
+            frames = await client.hear_all("session:started")
+            assert events(frames)[-1]["sessionId"] == begun[0]
+
+
+async def test_a_subscription_made_while_a_session_is_opened_gets_its_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served() as (host, port, _devices):
+        session_id = await opened(host, tmp_path, {"say": "hi"})
+        await host.prompt(session_id, "one")
+        log = await context_log(host, session_id)
+        asked, has_subscribed, open_log = 0, anyio.Event(), Logs.open
+
+        async def open_slowly(logs: Logs, session_id: str | None) -> Any:
+            nonlocal asked
+            asked += 1
+            if asked == 1:  # by who follows everything
+                await has_subscribed.wait()
+                return await open_log(logs, session_id)
+            found = await open_log(logs, session_id)
+            has_subscribed.set()
+            return found
+
+        monkeypatch.setattr(Logs, "open", open_slowly)
+        async with phone(port) as client:
+            await client.hear("sessions_list")
+            await client.say("subscribe", sessionIds=[session_id])
+            assert events(await client.hear_all("history_complete")) == log
+            assert asked == 2
+
+
 async def test_approvals_reach_clients_of_other_sessions_and_late_ones(tmp_path: Path) -> None:
     async with served() as (host, port, _devices), anyio.create_task_group() as tasks:
         asking = await opened(host, tmp_path, ASK)
@@ -227,6 +275,8 @@ async def test_approvals_reach_clients_of_other_sessions_and_late_ones(tmp_path:
                 assert (await late.hear("approval:requested"))["event"] == asked
                 ids = {"requestId": asked["requestId"], "toolCallId": asked["toolCallId"]}
                 await late.command(asking, "approve_tool_call", **{**ids, "toolCallId": "other"})
+                assert (await late.hear("error"))["code"] == "INVALID_MESSAGE"
+                await late.command(quiet, "approve_tool_call", **ids)
                 assert (await late.hear("error"))["code"] == "INVALID_MESSAGE"
                 await late.command(asking, "approve_tool_call", **ids)
                 await late.hear("approval:resolved", requestId=asked["requestId"])

@@ -17,6 +17,7 @@ from quarterdeck.client import Client, WebSocketTransport
 from quarterdeck.errors import AcpError
 from quarterdeck.protocol import AgentDefinition
 from quarterdeck.server import Hub, serving
+from quarterdeck.server.clock import seconds_of
 from tests.server.api.kit import ASK, options, running, scripted
 from tests.server.streams.serving import events_of, reading
 from tests.server.streams.test_context import Phone
@@ -181,6 +182,61 @@ async def test_a_denial_by_the_context_protocol_keeps_its_reason(tmp_path: Path)
         (decision,) = await hub.approvals.decisions(before=None, session_id=session_id, limit=5)
         assert decision.by
         assert (decision.by.device_id, decision.by.reason) == ("owner", "wrong file")
+
+
+async def test_a_form_is_filled_in_by_the_context_protocol(tmp_path: Path) -> None:
+    fields = {"name": {"type": "string"}, "age": {"type": "integer"}}
+    form = {
+        "mode": "form",
+        "sessionId": "{session}",
+        "message": "Who are you?",
+        "requestedSchema": {
+            "type": "object",
+            "properties": fields,
+            "required": list(fields),
+        },
+    }
+    agent = scripted({"request": "elicitation/create", "params": form}, {"say": "{last}"})
+    async with running(options(tmp_path / "home", demo=agent)) as (hub, http):
+        session_id = await http.session("demo", tmp_path)
+        head = {"Authorization": f"Bearer {token_of(hub)}"}
+        async with connect(
+            f"ws://127.0.0.1:{port_of(hub)}/api/context", additional_headers=head, proxy=None
+        ) as socket:
+            phone = Phone(socket)
+            (capabilities,) = (await phone.hear("auth_success"))["capabilities"]
+            assert capabilities["features"]["userInteraction"]["questions"]
+            await phone.command(session_id, "send_message", message="go")
+            frames: list[dict[str, Any]] = []
+            while not (len(ids := _questions(frames)) == len(fields) and _waits(frames)):
+                frames.append(json.loads(await socket.recv()))
+            name, age = ids
+            (entry,) = _waits(frames)
+            assert seconds_of(entry["lastActivity"]) >= seconds_of(entry["createdAt"]) > 0
+            await phone.command(session_id, "answer_question", questionId=age, answer="old")
+            assert (await phone.hear("error"))["code"] == "INVALID_MESSAGE"
+            await phone.command(session_id, "answer_question", questionId=age, answer="7")
+            await phone.command(session_id, "answer_question", questionId=name, answer="Ann")
+            told = await phone.hear("message:complete", sessionId=session_id, role="assistant")
+            assert '"age":7' in json.dumps(told).replace("\\", "").replace(" ", "")
+            await phone.command(session_id, "answer_question", questionId=name, answer="Bob")
+            assert (await phone.hear("error"))["code"] == "ALREADY_ANSWERED"
+        noted = await http.until("/api/decisions", lambda told: told["decisions"])
+        (decision,) = noted["decisions"]
+        assert (decision["by"]["kind"], decision["by"]["deviceId"]) == ("device", "owner")
+
+
+def _questions(frames: list[dict[str, Any]]) -> list[str]:
+    told = [frame["event"] for frame in frames if frame["type"] == "acp_event"]
+    return [event["questionId"] for event in told if event["type"] == "interaction:question"]
+
+
+def _waits(frames: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the sessions that are listed by their prompt and wait for input."""
+    lists = [frame["sessions"] for frame in frames if frame["type"] == "sessions_list"]
+    waiting = ("waiting_for_input", "go")
+    entries = lists[-1] if lists else []
+    return [each for each in entries if (each["status"], each["sessionName"]) == waiting]
 
 
 async def test_the_context_protocol_lets_in_by_frame_and_cuts_off_who_is_revoked(

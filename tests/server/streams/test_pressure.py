@@ -7,7 +7,9 @@ import random
 import re
 import resource
 import socket
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +19,25 @@ from anyio.abc import SocketStream
 from websockets.asyncio.client import connect
 
 from quarterdeck.host import Host
+from quarterdeck.server import Hub, serving as serving_hub
 from quarterdeck.storage import SqliteStorage
 from tests.host.test_host import agent
-from tests.server.streams.serving import BareHub, Chunks, EventParser, events_of, reading, serving
+from tests.server.api.kit import options, scripted
+from tests.server.streams.serving import (
+    BareHub,
+    Chunks,
+    EventParser,
+    Reader,
+    events_of,
+    reading,
+    serving,
+)
 from tests.server.streams.test_sse import opened, stored
 
 pytestmark = pytest.mark.anyio
 IDS = re.compile(rb"^id: (\d+)$", re.MULTILINE)
 MANY, FEWER = 100_000, 40_000
+Asking = Callable[..., AbstractAsyncContextManager[Reader]]
 
 
 @pytest.fixture
@@ -69,31 +82,53 @@ async def drained(raw: socket.socket) -> tuple[list[int], list[str]]:
     return [each.data["seq"] for each in said if each.name == "message"], [e.name for e in said]
 
 
+@asynccontextmanager
+async def bare(folder: Path, pieces: int) -> AsyncIterator[tuple[Host, str, Asking]]:
+    """Nothing but streams, with the other parser of HTTP."""
+    async with Host({"storage": SqliteStorage(folder / "log.db")}) as host:
+        session_id = await opened(host, folder, flood(pieces))
+        async with serving(BareHub(host), "h11") as port:
+            yield host, session_id, partial(reading, port, events_of(session_id))
+
+
+@asynccontextmanager
+async def whole(folder: Path, pieces: int) -> AsyncIterator[tuple[Host, str, Asking]]:
+    """A hub as it is started by people, with its guard and its queue."""
+    given = options(folder / "home", demo=scripted(flood(pieces)))
+    async with Hub(given) as hub, serving_hub(hub) as address:
+        session = await hub.create_session("demo", cwd=str(folder))
+        known = {"token": (given.home / "token").read_text().strip()}
+        known["host"] = f"127.0.0.1:{address.port}"
+        path = events_of(session.session_id)
+        yield hub.host, session.session_id, partial(reading, address.port, path, **known)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("http", "pieces"), [("h11", FEWER), ("httptools", MANY)])
+@pytest.mark.parametrize(("hub", "pieces"), [(bare, FEWER), (whole, MANY)])
 async def test_a_phone_that_reconnects_a_hundred_times_sees_each_event_once(
-    tmp_path: Path, http: str, pieces: int
+    tmp_path: Path, hub: Any, pieces: int
 ) -> None:
-    chance = random.Random(http)
-    async with Host({"storage": SqliteStorage(tmp_path / "log.db")}) as host:
-        session_id = await opened(host, tmp_path, flood(pieces))
-        async with serving(BareHub(host), http) as port, anyio.create_task_group() as tasks:
-            tasks.start_soon(host.prompt, session_id, "x")
-            numbers: list[int] = []
-            last_id, connections, is_over = "", 0, False
-            while not is_over:
-                connections += 1
-                wanted = len(numbers) + pieces // 160 + chance.randint(0, 20)
-                async with reading(port, events_of(session_id), last_id=last_id) as reader:
-                    while len(numbers) < wanted and not is_over:
-                        said = await reader.some(chance.choice([7, 900, 9_000]))
-                        numbers += [each.data["seq"] for each in said if each.name == "message"]
-                        is_over = any(each.data.get("type") == "prompt-finished" for each in said)
-                    last_id = reader.parser.last_id or last_id
-            assert connections >= 100
-            assert numbers == list(range(1, len(numbers) + 1))
-            assert len(numbers) > pieces
+    chance = random.Random(pieces)
+    async with (
+        hub(tmp_path, pieces) as (host, session_id, ask),
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(host.prompt, session_id, "x")
+        numbers: list[int] = []
+        last_id, connections, is_over = "", 0, False
+        while not is_over:
+            connections += 1
+            wanted = len(numbers) + pieces // 160 + chance.randint(0, 20)
+            async with ask(last_id=last_id) as reader:
+                while len(numbers) < wanted and not is_over:
+                    said = await reader.some(chance.choice([7, 900, 9_000]))
+                    numbers += [each.data["seq"] for each in said if each.name == "message"]
+                    is_over = any(each.data.get("type") == "prompt-finished" for each in said)
+                last_id = reader.parser.last_id or last_id
+        assert connections >= 100
+        assert numbers == list(range(1, len(numbers) + 1))
+        assert len(numbers) > pieces
 
 
 @pytest.mark.slow

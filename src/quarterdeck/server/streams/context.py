@@ -14,7 +14,6 @@ the others what waits for an approval and how it was resolved.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, assert_never
@@ -24,7 +23,7 @@ from starlette.types import Receive, Scope as AsgiScope, Send
 
 from quarterdeck.dialects.context import SendMessageCommand, TerminateCommand
 from quarterdeck.errors import AcpError, QuarterdeckError, StorageFailed
-from quarterdeck.protocol import Event
+from quarterdeck.protocol import ELICITATION_UPDATED, Event
 from quarterdeck.server.device import SCOPE_KEY, Device
 from quarterdeck.server.routes import Asgi
 from quarterdeck.server.streams.background import start_in_background
@@ -86,6 +85,8 @@ class ContextConnection:
         self._lanes: dict[str, ContextLane] = {}
         self._subscribed: set[str] = set()
         self._listed: dict[str, tuple[Any, ...]] | None = None
+        self._old: set[str] = set()
+        """Sessions that this client came too late for, or has begun with already."""
         self._commands = 0
         self._is_live = False
         self._news = anyio.Event()
@@ -93,8 +94,10 @@ class ContextConnection:
 
     async def run(self) -> None:
         """Serve the client until it goes."""
+        await self._streams.catalogue.learn()
         unsubscribe = self._host.subscribe(None, 0, self._on_host_event)
         self._is_live = True
+        self._old = {each.session_id for each in self._host.get_sessions()}
         try:
             async with anyio.create_task_group() as tasks:
                 self._greet()
@@ -224,15 +227,17 @@ class ContextConnection:
                 self._socket.due(lane)
             elif event.payload.get("status") == "pending":
                 self._asked.add(session_id)
-        elif event.type != "session-updated":
+        elif event.type not in ("session-updated", ELICITATION_UPDATED):
             return
         self._news.set()
 
     def _list(self) -> None:
         """Send the list of sessions if it is another one than before."""
-        asked = [each for each in self._host.get_permissions() if each.status == "pending"]
-        waiting = Counter(each.session_id for each in asked)
-        entries = [session_entry(each, waiting) for each in self._host.get_sessions()]
+        asked = [each for each in self._host.get_elicitations() if each.status == "pending"]
+        waiting = {str(each.session_id): "waiting_for_input" for each in asked}
+        waiting |= dict.fromkeys(self._waiting(), "waiting_for_approval")
+        known = self._streams.catalogue.known
+        entries = [session_entry(each, waiting, known(each)) for each in self._host.get_sessions()]
         shown = {each["id"]: (each["status"], each["sessionName"]) for each in entries}
         if shown != self._listed:
             self._listed = shown
@@ -243,11 +248,14 @@ class ContextConnection:
         self._asked = self._waiting()
         while True:
             self._news = anyio.Event()
+            await self._streams.catalogue.learn()
             asked, self._asked = self._asked, set()
             for session in self._host.get_sessions():
                 is_wanted = not self._subscribed and session.status in _FOLLOWED
                 if session.session_id in asked or is_wanted:
                     await self._follow(session.session_id, is_asked=session.session_id in asked)
+                else:
+                    self._old.add(session.session_id)
             self._list()
             await self._news.wait()
 
@@ -255,11 +263,9 @@ class ContextConnection:
         """Begin with what happens now; a session that is new has nothing before that."""
         if session_id in self._lanes:
             return
-        is_old = session_id in (self._listed or ())
+        is_old = session_id in self._old
         try:
-            lane = await self._open(
-                session_id, is_quiet=is_old, only_approvals=bool(self._subscribed)
-            )
+            lane = await self._open(session_id, is_quiet=is_old)
         except (AcpError, StorageFailed):
             return  # it went while we looked
         if is_asked or not is_old:
@@ -272,20 +278,25 @@ class ContextConnection:
         from_seq: int = 0,
         is_replay: bool = False,
         is_quiet: bool = False,
-        only_approvals: bool = False,
     ) -> ContextLane:
         log = await self._streams.logs.open(session_id)
+        lane = self._lanes.get(session_id)
+        if lane is not None and not is_replay:
+            self._streams.logs.release(log)
+            return lane  # the client has subscribed to it meanwhile
         session = self._host.get_session(session_id)
         if session is None:
             self._streams.logs.release(log)
             raise AcpError("acpjs/session-closed", f"there is no session {session_id}")
         self._leave(session_id)
+        only_approvals = bool(self._subscribed) and not is_replay
         lane = ContextLane(log, session, from_seq=from_seq, only_approvals=only_approvals)
         if is_replay:
             lane.replay()
         if is_quiet:
             lane.begin_after(log.head)
         self._lanes[session_id] = lane
+        self._old.add(session_id)
         if not only_approvals:
             lane.leave = log.join(partial(self._socket.due, lane))
         return lane

@@ -19,10 +19,13 @@ from quarterdeck.dialects.context import (
     ApproveToolCallCommand,
     CancelCommand,
     DenyToolCallCommand,
+    PendingQuestion,
     ResumeCommand,
     SendMessageCommand,
     TerminateCommand,
+    questions_of,
     resolution,
+    response_to,
 )
 from quarterdeck.errors import AcpError
 from quarterdeck.host import AgentDefinition, Host
@@ -58,6 +61,8 @@ class Commander:
         self._answers = answers
         self._keeper: Keeper | None = getattr(hub, "keeper", None)
         self._adapters: dict[str, AcpAdapter] = {}
+        self._given: dict[str, dict[str, str]] = {}
+        """Answers to questions of forms that are not complete yet, by the form."""
 
     async def start(self, asked: StartSession) -> SessionSnapshotWire:
         """Begin a session.
@@ -87,7 +92,7 @@ class Commander:
         session = self._session(session_id)
         match command:
             case ApproveToolCallCommand() | DenyToolCallCommand():
-                await self._decide(command, device)
+                await self._decide(session_id, command, device)
             case AnswerQuestionCommand():
                 await self._answer(session_id, command, device)
             case CancelCommand():
@@ -111,11 +116,15 @@ class Commander:
                 await attached.detach()
 
     async def _decide(
-        self, command: ApproveToolCallCommand | DenyToolCallCommand, device: Device
+        self,
+        session_id: str,
+        command: ApproveToolCallCommand | DenyToolCallCommand,
+        device: Device,
     ) -> None:
         asked = self._pending(command.request_id)
-        if _call_id(asked) != command.tool_call_id:
-            message = f"request {command.request_id} is not about call {command.tool_call_id}"
+        if (asked.session_id, _call_id(asked)) != (session_id, command.tool_call_id):
+            about = f"call {command.tool_call_id} of session {session_id}"
+            message = f"request {command.request_id} is not about {about}; look at it again"
             raise AcpError(ERROR_CODES["config_invalid"], message)
         if isinstance(command, DenyToolCallCommand):
             outcome = _selected(asked, "reject_once") or {"outcome": "cancelled"}
@@ -131,10 +140,14 @@ class Commander:
     async def _answer(
         self, session_id: str, command: AnswerQuestionCommand, device: Device
     ) -> None:
-        """Answer a question that is asked as a permission request with answers as options."""
-        call_id = command.question_id.partition("#")[0]
+        """Answer a question: one of a form, or a permission request with answers as options."""
+        asked_id = command.question_id.partition("#")[0]
+        forms = self._host.get_elicitations()
+        if any(each.request_id == asked_id and each.session_id == session_id for each in forms):
+            await self._fill_in(command, device)
+            return
         for asked in self._host.get_permissions():
-            is_it = asked.session_id == session_id and _call_id(asked) == call_id
+            is_it = asked.session_id == session_id and _call_id(asked) == asked_id
             if is_it and asked.status == "pending":
                 outcome = {"outcome": "selected", "optionId": _option(asked, command.answer)}
                 await self._answers.give(asked.request_id, outcome, device)
@@ -144,6 +157,26 @@ class Commander:
             "cancel the turn and send the answer as a message"
         )
         raise AcpError(ERROR_CODES["capability_unsupported"], message)
+
+    async def _fill_in(self, command: AnswerQuestionCommand, device: Device) -> None:
+        """Take the answer to one question; the agent gets its form when the last one is there."""
+        waiting = {
+            each.request_id: PendingQuestion(
+                each.request_id, questions_of(each.request_id, each.request)
+            )
+            for each in self._host.get_elicitations()
+            if each.status == "pending"
+        }
+        self._given = {form: given for form, given in self._given.items() if form in waiting}
+        form = waiting.get(command.question_id.partition("#")[0])
+        if form is None or all(each.id != command.question_id for each in form.questions):
+            message = f"question {command.question_id} is not asked; it was answered or withdrawn"
+            raise AcpError(ERROR_CODES["already_answered"], message)
+        given = {**self._given.get(form.request_id, {}), command.question_id: command.answer}
+        response = response_to(form, given)
+        self._given[form.request_id] = given
+        if response is not None:
+            await self._answers.give(form.request_id, response, device)
 
     async def _terminate(self, session: SessionSnapshotWire) -> None:
         if session.status == "prompting":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import UNSET
@@ -25,6 +25,14 @@ _STATUSES: Final = {
     "closed": "completed",
     "deleted": "completed",
 }
+
+
+class Known(NamedTuple):
+    """What a session is listed by."""
+
+    title: str | None
+    first_at: str
+    last_at: str
 
 
 class _Message(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="type"):
@@ -112,22 +120,22 @@ def error_frame(error: Exception, **about: Any) -> str:
             return write_message("error", message=str(error), code="INTERNAL", **about)
 
 
-def session_entry(session: SessionSnapshotWire, waiting: Mapping[str, int]) -> dict[str, Any]:
-    """Return a session as a list has it; `waiting` counts requests by session."""
-    updated = session.updated_at if isinstance(session.updated_at, str) else ""
+def session_entry(
+    session: SessionSnapshotWire, waiting: Mapping[str, str], known: Known
+) -> dict[str, Any]:
+    """Return a session as a list has it; `waiting` has the status of those that wait."""
     agent = session.agent_definition_id
-    status = "waiting_for_approval" if waiting.get(session.session_id) else None
     return {
         "id": session.session_id,
         "agent": "unknown" if agent is UNSET else agent,
         "machineId": MACHINE_ID,
         "projectPath": session.cwd,
         "projectName": session.cwd.rstrip("/").rpartition("/")[2],
-        "status": status or _STATUSES[session.status],
+        "status": waiting.get(session.session_id) or _STATUSES[session.status],
         "lastMessage": None,
-        "lastActivity": updated,
-        "createdAt": updated,
-        "sessionName": session.title if isinstance(session.title, str) else None,
+        "lastActivity": known.last_at,
+        "createdAt": known.first_at,
+        "sessionName": known.title,
         "model": None,
         "agentMode": None,
     }

@@ -12,6 +12,7 @@ from quarterdeck.errors import AcpError, StorageFailed
 from quarterdeck.host import HostEndpoint
 from quarterdeck.server.routes import Asgi, refusal
 from quarterdeck.server.streams.answering import Answers
+from quarterdeck.server.streams.catalogue import Catalogue
 from quarterdeck.server.streams.context_commands import Commander
 from quarterdeck.server.streams.cursors import (
     CursorInvalid,
@@ -76,7 +77,9 @@ class Streams:
 
     def __init__(self, hub: HasHost, tick_seconds: float = TICK_SECONDS) -> None:
         self.hub = hub
-        self.logs = Logs(hub.host, getattr(hub, "library", None))
+        library = getattr(hub, "library", None)
+        self.logs = Logs(hub.host, library)
+        self.catalogue = Catalogue(library)
         self.pulse = Pulse(tick_seconds)
         if isinstance(hub, Ends):
             hub.before_end(self.pulse.end)
