@@ -162,6 +162,11 @@ class StorageFailed(QuarterdeckError):
         self.reason = reason
         self.remedy = remedy
 
+    @property
+    def told(self) -> str:
+        """The same for people elsewhere, who need not know where it is."""
+        return f"the log failed: {self.reason}; {self.remedy}"
+
     def again(self) -> StorageFailed:
         """Return the same for another caller: a raised exception keeps all it went through."""
         return StorageFailed(self.path, self.reason, self.remedy, is_final=self.is_final)
@@ -184,6 +189,11 @@ class HubDatabaseFailed(QuarterdeckError):
         self.path = str(path)
         self.reason = reason
         self.remedy = remedy
+
+    @property
+    def told(self) -> str:
+        """The same for people elsewhere, who need not know where it is."""
+        return f"the hub's database failed: {self.reason}; {self.remedy}"
 
 
 class AgentNotFound(QuarterdeckError):

@@ -138,6 +138,10 @@ def test_it_is_found_in_the_folder_for_configuration(tmp_path: Path) -> None:
     os.mkfifo(folder / "hub.toml")
     with pytest.raises(SettingsInvalid, match="is no regular file"):
         load_config({"XDG_CONFIG_HOME": str(tmp_path)})
+    (folder / "hub.toml").unlink()
+    (folder / "hub.toml").symlink_to(folder / "gone.toml")
+    with pytest.raises(SettingsInvalid, match="is no regular file"):
+        load_config({"XDG_CONFIG_HOME": str(tmp_path)})
 
 
 def test_one_that_is_not_text_is_a_sentence(tmp_path: Path) -> None:
@@ -157,6 +161,12 @@ def test_one_that_others_can_change_is_refused(tmp_path: Path) -> None:
         load_config({}, path)
     path.chmod(0o664)
     assert load_config({}, path).server.port == 1  # a group for each user is usual
+    tmp_path.chmod(0o707)
+    with pytest.raises(SettingsInvalid, match="where others could put another"):
+        load_config({}, path)
+    tmp_path.chmod(0o1707)  # as /tmp is
+    assert load_config({}, path).server.port == 1
+    tmp_path.chmod(0o700)
 
 
 @pytest.mark.parametrize(

@@ -335,7 +335,7 @@ def test_what_is_kept_is_counted_as_the_memory_that_it_takes(update: dict[str, A
 async def test_an_agent_that_takes_too_long_gives_the_session_back(
     operation: str, tmp_path: Path
 ) -> None:
-    async with staged(tmp_path, open_timeout_ms=300) as stage, anyio.create_task_group() as tasks:
+    async with staged(tmp_path, open_timeout_ms=2000) as stage, anyio.create_task_group() as tasks:
         seen = await stage.create()
         opening = getattr(stage.host, f"{operation}_session")
         with pytest.raises(AcpError, match=f"session/{operation} was not answered") as caught:

@@ -45,7 +45,7 @@ def rpc_error_of(error: QuarterdeckError) -> RpcError:
             code = _CODES.get(error.code, INTERNAL_ERROR)
             return RpcError(code, error.message, {"code": str(error.code)})
         case StorageFailed() | HubDatabaseFailed():
-            return RpcError(INTERNAL_ERROR, str(error), {"code": "quarterdeck/unavailable"})
+            return RpcError(INTERNAL_ERROR, error.told, {"code": "quarterdeck/unavailable"})
         case _:
             return RpcError(INTERNAL_ERROR, str(error))
 

@@ -153,13 +153,12 @@ def load_config(environ: Mapping[str, str], named: Path | None = None) -> HubCon
     if path is None:
         return HubConfig()
     try:
-        if not is_named and path.exists() and not path.is_file():
+        if not is_named and (path.exists() or path.is_symlink()) and not path.is_file():
             # A pipe would have us wait. One that somebody names, as a shell's <(…), is meant.
             raise SettingsInvalid(str(path), NO_FILE)
-        others = others_who_write(path.stat(), user=os.geteuid(), group=os.getegid())
-        if others is not None:
-            raise SettingsInvalid(str(path), others)
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            _check_writers(path, os.fstat(file.fileno()))
+            text = file.read()
     except FileNotFoundError as error:
         if not is_named:
             return HubConfig()
@@ -173,15 +172,29 @@ def load_config(environ: Mapping[str, str], named: Path | None = None) -> HubCon
     return parse_config(text, str(path))
 
 
+def _check_writers(path: Path, facts: os.stat_result) -> None:
+    us = {"user": os.geteuid(), "group": os.getegid()}
+    if (others := others_who_write(facts, **us)) is not None:
+        raise SettingsInvalid(str(path), others)
+    folder = path.resolve().parent
+    if stat.S_ISREG(facts.st_mode) and others_who_write(folder.stat(), **us) is not None:
+        reason = f"stands in {folder}, where others could put another; chmod go-w that folder"
+        raise SettingsInvalid(str(path), reason)
+
+
 def others_who_write(facts: os.stat_result, *, user: int, group: int) -> str | None:
     """Return a sentence if somebody else could change a file: what stands in it starts programs.
 
-    The group that new files of this user get may write: often there is one for each user.
+    The group that new files of this user get may write: often there is one for each user. In a
+    folder with the sticky bit others cannot replace what is not theirs.
     """
     if facts.st_uid not in (user, 0):
         return f"belongs to user {facts.st_uid}, who could start programs as you; make it yours"
     others = stat.S_IWOTH if facts.st_gid in (group, 0) else stat.S_IWOTH | stat.S_IWGRP
-    if stat.S_ISREG(facts.st_mode) and facts.st_mode & others:
+    is_open = stat.S_ISREG(facts.st_mode) or (
+        stat.S_ISDIR(facts.st_mode) and not facts.st_mode & stat.S_ISVTX
+    )
+    if is_open and facts.st_mode & others:
         return "can be changed by others, who could start programs as you; chmod go-w it"
     return None
 

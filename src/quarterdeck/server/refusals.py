@@ -62,9 +62,9 @@ def refusal_of(error: Exception) -> Response:
             return error_response(_AGENT_FAILED, code, message, data=data)
         case StorageFailed():
             code = "quarterdeck/unavailable"
-            return error_response(503, code, str(error), retryable=not error.is_final)
+            return error_response(503, code, error.told, retryable=not error.is_final)
         case HubDatabaseFailed():
-            return error_response(503, "quarterdeck/unavailable", str(error), retryable=True)
+            return error_response(503, "quarterdeck/unavailable", error.told, retryable=True)
         case QuarterdeckError():
             return error_response(500, "quarterdeck/failed", str(error))
         case _:
