@@ -79,6 +79,23 @@ def test_hostile_output_is_shown_and_does_nothing(
     expect(log.locator(".unseen").first).to_have_text("U+202E")
 
 
+def test_a_kind_that_every_object_has_breaks_no_screen(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    call = {"toolCallId": "e", "title": "Odd", "kind": "__proto__", "rawInput": {"x": 1}}
+    began = {"sessionUpdate": "tool_call", **call, "toolCallId": "t", "kind": "constructor"}
+    inner = {**began, "toolCallId": "i", "_meta": {"claudeCode": {"parentToolUseId": "t"}}}
+    options = [{"optionId": "y", "name": "Yes", "kind": "allow_once"}]
+    ask = {"request": "session/request_permission", "params": {"toolCall": call, "options": options}}
+    hub = start_hub(odd=playing({"update": began}, {"update": inner}, ask))
+    session = hub.session("odd", folder)
+    hub.prompt(session, "go")
+    page = open_device(hub, place="/#/inbox")
+    expect(page.get_by_role("region", name=re.compile("^Approval"))).to_be_visible()
+    page.goto(f"{hub.url}/#/s/{session}")
+    expect(page.get_by_label("Steps of the sub-agent")).to_contain_text("1 step · used 1 tool")
+
+
 def test_unseen_characters_of_a_command_are_shown_to_who_decides(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:

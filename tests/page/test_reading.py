@@ -24,6 +24,23 @@ def _inner(call: str, status: str) -> dict[str, Any]:
     return {"sessionUpdate": "tool_call", **facts, **parent}
 
 
+def test_what_is_earlier_is_there_although_what_is_loaded_fills_no_screen(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    steps = [{"update": _inner(f"i{number}", "completed")} for number in range(56)]
+    begun = {"tool": "t0", "title": "Explore", "kind": "think"}
+    hub = start_hub(deep=playing({"say": "The very first."}, begun, *steps, {"finish": "t0"}))
+    session = hub.session("deep", folder)
+    for key in ("one", "two"):
+        hub.prompt(session, f"Prompt {key}", key)
+    asked = f"/api/sessions/{session}/prompts"
+    hub.until(asked, lambda answer: {each["state"] for each in answer["prompts"]} == {"done"})
+    page = open_device(hub, place=f"/#/s/{session}")
+    log = page.get_by_role("log", name="Transcript")
+    expect(log.get_by_text("Prompt two")).to_be_visible()
+    expect(log.get_by_text("Prompt one")).to_be_attached()
+
+
 def test_a_change_has_colours_and_marked_words_and_opens_side_by_side(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:

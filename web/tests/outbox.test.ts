@@ -109,6 +109,41 @@ test('a prompt that was refused is there after a reload, as refused, until it is
   assert.deepEqual([again.actions.value, there.sent], [[], []])
 })
 
+test('what one window has taken back or done is not sent by another', async () => {
+  const one = outbox('two windows', hub([null]).fetch)
+  one.add(prompt('first'), 'first')
+  one.add({ ...prompt('second'), sessionId: 't' }, 'second')
+  await until('both wait', () => one.actions.value.every((each) => each.refusal !== null))
+  const answers: (number | null)[] = [null]
+  const there = hub(answers)
+  const other = outbox('two windows', there.fetch)
+  await other.start()
+  assert.deepEqual(other.actions.value.map((each) => each.key), ['first', 'second'])
+  one.stop()
+  one.dismiss('first')
+  const storage = await openStorage(indexedDB, 'two windows')
+  while ((await storage.get('actions', 'first')) !== null);
+  answers.push(200)
+  await until('the other is done', () => other.actions.value.every((each) => each.state === 'applied'))
+  assert.deepEqual(there.sent, ['second'])
+})
+
+test('a refused prompt that another window has dropped is not sent again', async () => {
+  const one = outbox('refused twice', hub([409]).fetch)
+  one.add(prompt('one'), 'one')
+  await until('it has failed', () => one.actions.value[0]?.state === 'failed')
+  one.stop()
+  const there = hub([200])
+  const other = outbox('refused twice', there.fetch)
+  await other.start()
+  one.dismiss('one')
+  const storage = await openStorage(indexedDB, 'refused twice')
+  while ((await storage.get('actions', 'one')) !== null);
+  other.retry('one')
+  await until('it is gone', () => other.actions.value.length === 0)
+  assert.deepEqual(there.sent, [])
+})
+
 test('an action that waits can be taken back', async () => {
   const there = hub([null, 200])
   const sending = outbox('taken back', there.fetch)

@@ -32,6 +32,14 @@ test('only the newest of a transcript is kept, and nothing of it goes on', () =>
   assert.deepEqual(ending(large), [{ ...said(3, 'c'.repeat(150_000)), isOpen: false }])
 })
 
+test('what is too large to be kept does not take the place of what is', async () => {
+  const tails = new Tails(Promise.resolve(memoryStorage()), () => true)
+  await tails.keep(tail('s', 1))
+  await tails.keep({ ...tail('s', 2), entries: [said(1, 'Hello'), said(2, 'x'.repeat(300_000))] })
+  const kept = await tails.get('s')
+  assert.deepEqual([kept?.at, kept?.entries.length], [1, 1])
+})
+
 test('of many sessions those seen last are kept', async () => {
   const tails = new Tails(Promise.resolve(memoryStorage()), () => true)
   for (let at = 1; at <= 12; at += 1) await tails.keep(tail(`s${at}`, at))

@@ -43,6 +43,8 @@ export class Outbox {
   readonly #clock: Clock
   readonly #kept = new Map<string, Kept>()
   readonly #busy = new Set<string>()
+  /** Those that the storage has, unless another window has done them or taken them back. */
+  readonly #stored = new Set<string>()
   readonly #onApplied: (action: Action, answer: unknown) => void
   #order = 0
   #isStopped = false
@@ -73,6 +75,7 @@ export class Outbox {
     for (const kept of left.sort((one, other) => one.at - other.at || one.order - other.order)) {
       if (this.#kept.has(kept.key)) continue
       this.#order = Math.max(this.#order, kept.order)
+      this.#stored.add(kept.key)
       if (kept.refusal === undefined) {
         this.#kept.set(kept.key, kept)
         this.#show(kept, 'queued')
@@ -117,7 +120,13 @@ export class Outbox {
     const again: Kept = { ...wanted, attempts: 0, at: this.#clock.now() }
     this.#kept.set(key, again)
     this.#change(key, { state: 'queued', refusal: null })
-    void this.#keep(again).then(() => this.flush())
+    void this.#keepAgain(again)
+  }
+
+  async #keepAgain(again: Kept): Promise<void> {
+    if (await this.#isElsewhere(again.key)) return this.dismiss(again.key)
+    await this.#keep(again)
+    this.flush()
   }
 
   dismiss(key: string): void {
@@ -163,6 +172,8 @@ export class Outbox {
       this.#fail(kept, { code: 'timeout', message, status: 0, retryable: true })
       return true
     }
+    if (await this.#isElsewhere(kept.key)) this.dismiss(kept.key)
+    if (!this.#kept.has(kept.key)) return true // dismissed meanwhile, here or there
     this.#change(kept.key, { state: 'sent' })
     kept.attempts += 1
     const outcome: Outcome<unknown> = await this.#api.call(
@@ -216,14 +227,26 @@ export class Outbox {
     this.#change(kept.key, { state: 'failed', refusal })
   }
 
+  /** Whether another window of this device has done it or taken it back. */
+  async #isElsewhere(key: string): Promise<boolean> {
+    if (!this.#stored.has(key)) return false
+    const storage = await this.#storage
+    return storage.get('actions', key).then(
+      (found) => found === null,
+      () => false,
+    )
+  }
+
   #forget(key: string): void {
     this.#kept.delete(key)
+    this.#stored.delete(key)
     void this.#storage.then((storage) => storage.remove('actions', key)).catch(() => {})
   }
 
   async #keep(kept: Kept): Promise<void> {
     try {
       await (await this.#storage).put('actions', kept.key, kept)
+      this.#stored.add(kept.key)
     } catch {
       // The disk is full: it is sent all the same, only a reload would lose it.
     }

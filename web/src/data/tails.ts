@@ -37,10 +37,11 @@ export class Tails {
   }
 
   async keep(tail: Tail): Promise<void> {
-    if (!this.#isKnown()) return
+    const entries = ending(tail.entries)
+    if (!this.#isKnown() || entries.length === 0) return // what was kept before says more
     try {
       const storage = await this.#storage
-      await storage.put('tails', tail.row.sessionId, { ...tail, entries: ending(tail.entries) })
+      await storage.put('tails', tail.row.sessionId, { ...tail, entries })
       const all = await this.#all()
       for (const each of all.slice(MOST_SESSIONS)) await storage.remove('tails', each.row.sessionId)
       this.#show(all.slice(0, MOST_SESSIONS))

@@ -48,8 +48,10 @@ export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Eleme
       return
     }
     rememberAgent(selected)
+    // As they are by now: starting takes a while, and whoever writes goes on.
     const prompt: ContentBlock[] = draft.attachments.value.map((each) => each.block)
-    if (text.trim() !== '') prompt.push({ type: 'text', text })
+    const written = draft.text.value
+    if (written.trim() !== '') prompt.push({ type: 'text', text: written })
     if (prompt.length > 0) data.sendPrompt(outcome.value.sessionId, prompt)
     draft.clear()
     forgetShared()

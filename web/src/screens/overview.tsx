@@ -21,6 +21,7 @@ export function Overview(): JSX.Element {
   const settled = rows.filter((row) => row.group === 'idle' || row.group === 'done')
   const unread = settled.filter(isUnread)
   const isCalm = permissions.length + questions.length + running.length === 0
+  const isOffline = data.connection.value.state === 'offline'
   return (
     <div class="screen overview">
       <h1 class="aside">Sessions</h1>
@@ -28,7 +29,7 @@ export function Overview(): JSX.Element {
       {rows.length === 0 ? null : (
         <div class="scroll">
           <div class="column">
-            {isCalm ? <Calm /> : null}
+            {isCalm && !isOffline ? <Calm /> : null}
             {permissions.length + questions.length === 0 ? null : (
               <Part name="Waits for you" count={permissions.length + questions.length}>
                 <div class="cards">
@@ -40,7 +41,7 @@ export function Overview(): JSX.Element {
               </Part>
             )}
             <Rows name="At work" rows={running} />
-            <Rows name="New since you looked" rows={unread.slice(0, FEW)} />
+            <Rows name="New since you looked" rows={unread} most={FEW} />
             {isCalm && unread.length === 0 ? (
               <Rows name="Lately" rows={settled.slice(0, FEW)} />
             ) : null}
@@ -64,12 +65,14 @@ function Calm(): JSX.Element {
   )
 }
 
-function Rows({ name, rows }: { name: string; rows: readonly SessionRow[] }): JSX.Element | null {
+type RowsProps = { name: string; rows: readonly SessionRow[]; most?: number }
+
+function Rows({ name, rows, most = rows.length }: RowsProps): JSX.Element | null {
   if (rows.length === 0) return null
   return (
     <Part name={name} count={rows.length}>
       <ul class="list overview-rows">
-        {rows.map((row) => (
+        {rows.slice(0, most).map((row) => (
           <SessionLine key={row.sessionId} row={row} />
         ))}
       </ul>

@@ -89,6 +89,7 @@ const STATUSES: Record<string, string> = {
   resuming: 'coming back',
   closed: 'closed',
   deleted: 'deleted',
+  kept: 'last seen',
 }
 
 /** What was said first, if it is loaded: sessions of many agents have no title. */
@@ -107,7 +108,9 @@ function Head({ view, onMore }: { view: SessionView; onMore: () => void }): JSX.
     (row === null ? 'Session' : titleOf(row))
   // Until it is loaded its state is that of a session that begins.
   const isLoaded = view.phase.value === 'ready'
-  const status = isLoaded ? view.state.value.connection.status : (row?.status ?? '')
+  // What was last seen of it may be long over.
+  const before = view.asOf.value === null ? (row?.status ?? '') : 'kept'
+  const status = isLoaded ? view.state.value.connection.status : before
   return (
     <header class="top">
       {isWide.value ? null : (
@@ -138,9 +141,7 @@ function Body({ view, reading }: PartProps): JSX.Element {
   if (asOf !== null && phase !== 'gone' && phase !== 'ready')
     return (
       <>
-        <Banner tone="plain">
-          As it was at {clock(asOf)}, kept on this device; the rest is here when the hub is.
-        </Banner>
+        <KeptBanner view={view} asOf={asOf} />
         <Transcript view={view} reading={reading} />
       </>
     )
@@ -178,6 +179,22 @@ function Body({ view, reading }: PartProps): JSX.Element {
   return <Transcript view={view} reading={reading} />
 }
 
+function KeptBanner({ view, asOf }: { view: SessionView; asOf: number }): JSX.Element {
+  const isReached = data.connection.value.state === 'live' && view.phase.value === 'failed'
+  const why = view.problem.value?.message ?? 'the session could not be loaded'
+  const again = (
+    <button type="button" class="text-button" onClick={() => view.retry()}>
+      Try again
+    </button>
+  )
+  return (
+    <Banner tone="plain" action={isReached ? again : undefined}>
+      As it was at {clock(asOf)}, kept on this device
+      {isReached ? `. ${sentence(why)}` : '; the rest is here when the hub is.'}
+    </Banner>
+  )
+}
+
 function Transcript({ view, reading }: PartProps): JSX.Element {
   const folding = useMemo(() => new TranscriptLines(), [view])
   const entries = view.entries.value
@@ -190,7 +207,7 @@ function Transcript({ view, reading }: PartProps): JSX.Element {
   const current = useRef(lines)
   current.current = lines
   const draw = useMemo(() => {
-    const waitingCalls = new Set(waiting.split('\n'))
+    const waitingCalls = new Set(waiting === '' ? [] : waiting.split('\n'))
     return (line: Line, index: number): JSX.Element => {
       if (line.type === 'run') {
         return <RunCard tools={line.tools} folder={folder} onWhole={onWhole} />

@@ -38,15 +38,15 @@ export function ApprovalCards(props: {
   )
 }
 
-const NAMES: Record<string, (count: number) => string> = {
-  execute: (count) => `Run ${count} commands`,
-  read: (count) => `Read ${count} times`,
-  search: (count) => `Search ${count} times`,
-  fetch: (count) => `Fetch ${count} pages`,
-}
+const NAMES: ReadonlyMap<string | null, (count: number) => string> = new Map([
+  ['execute', (count) => `Run ${count} commands`],
+  ['read', (count) => `Read ${count} times`],
+  ['search', (count) => `Search ${count} times`],
+  ['fetch', (count) => `Fetch ${count} pages`],
+])
 
 function nameOf(kind: string | null, count: number): string {
-  return NAMES[kind ?? '']?.(count) ?? `${count} requests of one kind`
+  return NAMES.get(kind)?.(count) ?? `${count} requests of one kind`
 }
 
 type BatchProps = { items: readonly PermissionItem[]; isInSession: boolean }

@@ -132,7 +132,8 @@ class Nesting {
     const outer = entries.filter((entry) => {
       if (entry.type !== 'tool') return true
       // A call that is not loaded, or not known, has nothing below it.
-      const root = roots.get(parentOf(entry) ?? '')
+      const parent = parentOf(entry)
+      const root = parent === null ? undefined : roots.get(parent)
       roots.set(entry.call.toolCallId, root ?? entry.call.toolCallId)
       if (root === undefined) return true
       const below = inner.get(root)
@@ -231,7 +232,7 @@ export function runSummary(tools: readonly ToolEntry[]): string {
   const counts = new Map<string, number>()
   for (const tool of tools) {
     const kind = tool.call.kind ?? 'other'
-    const name = kind in VERBS ? kind : 'other'
+    const name = Object.hasOwn(VERBS, kind) ? kind : 'other'
     counts.set(name, (counts.get(name) ?? 0) + 1)
   }
   return [...counts]

@@ -30,19 +30,19 @@ import { languageOf } from './painted'
 import { exitCode, parentOf, runSummary } from './rows'
 import { Visible } from './visible'
 
-const ICONS: Record<string, (props: { size?: number }) => JSX.Element> = {
-  read: FileIcon,
-  edit: EditIcon,
-  delete: TrashIcon,
-  move: MoveIcon,
-  search: SearchIcon,
-  execute: TerminalIcon,
-  think: ThoughtIcon,
-  fetch: GlobeIcon,
-}
+const ICONS: ReadonlyMap<string | null, (props: { size?: number }) => JSX.Element> = new Map([
+  ['read', FileIcon],
+  ['edit', EditIcon],
+  ['delete', TrashIcon],
+  ['move', MoveIcon],
+  ['search', SearchIcon],
+  ['execute', TerminalIcon],
+  ['think', ThoughtIcon],
+  ['fetch', GlobeIcon],
+])
 
 export function KindIcon({ kind, size = 18 }: { kind: string | null; size?: number }): JSX.Element {
-  const Drawn = ICONS[kind ?? ''] ?? ToolIcon
+  const Drawn = ICONS.get(kind) ?? ToolIcon
   return <Drawn size={size} />
 }
 
@@ -249,7 +249,9 @@ function ToolPart({
   folder: string
 }): JSX.Element | null {
   if (part.type === 'diff') {
-    const isNamed = titleOf(entry, folder).endsWith(` ${shortPath(part.path ?? '', folder)}`)
+    const isOnly = entry.call.content.filter((each) => each.type === 'diff').length === 1
+    const name = shortPath(part.path ?? '', folder)
+    const isNamed = isOnly && titleOf(entry, folder).endsWith(` ${name}`)
     return <Diff change={changeOf(part)} folder={folder} isNamed={isNamed} />
   }
   if (part.type === 'terminal') {

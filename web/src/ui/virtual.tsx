@@ -77,6 +77,8 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
   const must = rangeAround(rowTops, position, height, memory.current, FIRST)
   const range = stepToward(rowTops, drawnOf(now.current, keys), wanted, must, STEP)
   now.current = { keys, range }
+  const latest = useRef(props)
+  latest.current = props
 
   const settle = (): void => {
     const element = scroller.current
@@ -119,6 +121,8 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
         if (!hasChanged) return
         settle()
         reach(element, element.scrollTop - (head.current?.offsetHeight ?? 0))
+        // Where nothing can be scrolled nobody gets near the start.
+        if (element.scrollHeight <= element.clientHeight) latest.current.onNearStart?.()
       }),
     [],
   )

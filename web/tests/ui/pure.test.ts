@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import type { Entry } from '../../src/data/types.ts'
+import type { Entry, ToolEntry } from '../../src/data/types.ts'
 import type { ToolCall } from '../../src/protocol/types.ts'
 import { commandMatches } from '../../src/ui/commands.ts'
 import { duration, sentence, shortPath } from '../../src/ui/format.ts'
 import { target, tells } from '../../src/ui/links.ts'
-import { parentOf, TranscriptLines } from '../../src/ui/rows.ts'
+import { parentOf, runSummary, TranscriptLines } from '../../src/ui/rows.ts'
 import { fieldsOf, readAnswers } from '../../src/ui/schema.ts'
 import { RowTops, rowAt, stepToward, visibleRange } from '../../src/ui/window.ts'
 
@@ -152,6 +152,19 @@ test('steps of sub-agents are below the call that began them, also those of thei
     lines.map((line) => [line.key, line.type === 'entry' ? line.inner.map((each) => each.seq) : null]),
     [['e1', []], ['e2', [3, 4]], ['e5', []], ['e6', []]],
   )
+})
+
+test('calls of odd kinds and names are steps like others', () => {
+  const nameless = called(1, 0, 'completed') as ToolEntry
+  const odd = called(2, 1, 'completed') as ToolEntry
+  const entries: Entry[] = [
+    { ...nameless, call: { ...nameless.call, toolCallId: '' } },
+    { ...odd, call: { ...odd.call, kind: 'constructor' as never } },
+    called(3, 2, 'completed', 't2'),
+  ]
+  const lines = new TranscriptLines().of(entries)
+  assert.deepEqual(lines.map((line) => line.key), ['e1', 'e2'])
+  assert.equal(runSummary(entries as ToolEntry[]), 'used 3 tools')
 })
 
 function said(seq: number, at: number, kind: 'user' | 'agent' | 'thought'): Entry {
