@@ -86,7 +86,10 @@ def test_a_kind_that_every_object_has_breaks_no_screen(
     began = {"sessionUpdate": "tool_call", **call, "toolCallId": "t", "kind": "constructor"}
     inner = {**began, "toolCallId": "i", "_meta": {"claudeCode": {"parentToolUseId": "t"}}}
     options = [{"optionId": "y", "name": "Yes", "kind": "allow_once"}]
-    ask = {"request": "session/request_permission", "params": {"toolCall": call, "options": options}}
+    ask = {
+        "request": "session/request_permission",
+        "params": {"toolCall": call, "options": options},
+    }
     hub = start_hub(odd=playing({"update": began}, {"update": inner}, ask))
     session = hub.session("odd", folder)
     hub.prompt(session, "go")

@@ -91,10 +91,18 @@ export const ToolCard = memo(function ToolCard(props: CardProps): JSX.Element {
   )
 })
 
+const MANY = 100
+
 /** The steps of a sub-agent: one line, and each of them when it is opened. */
 function Inner(props: CardProps & { inner: readonly ToolEntry[] }): JSX.Element {
   const [isOpen, setOpen] = useState(false)
   const { inner } = props
+  // Where what is drawn begins: thousands at once would stop the page for seconds.
+  const [from, setFrom] = useState(0)
+  const toggle = (): void => {
+    setFrom(Math.max(0, inner.length - MANY))
+    setOpen(!isOpen)
+  }
   const states = inner.map((tool) => stateOf(tool, props.waiting))
   const count = (state: State): number => states.filter((each) => each === state).length
   const failed = count('failed')
@@ -104,7 +112,7 @@ function Inner(props: CardProps & { inner: readonly ToolEntry[] }): JSX.Element 
         type="button"
         class="tool-head"
         aria-expanded={isOpen}
-        onClick={() => setOpen(!isOpen)}
+        onClick={toggle}
       >
         <span class="tool-title">
           {inner.length} {inner.length === 1 ? 'step' : 'steps'}
@@ -116,7 +124,16 @@ function Inner(props: CardProps & { inner: readonly ToolEntry[] }): JSX.Element 
       </button>
       {isOpen ? (
         <div class="tool-run-body">
-          {inner.map((tool) => (
+          {from === 0 ? null : (
+            <button
+              type="button"
+              class="text-button"
+              onClick={() => setFrom(Math.max(0, from - MANY))}
+            >
+              Show earlier steps ({from})
+            </button>
+          )}
+          {inner.slice(from).map((tool) => (
             <ToolCard
               key={tool.seq}
               entry={tool}
