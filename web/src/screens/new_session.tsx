@@ -1,5 +1,6 @@
 // A new session: an agent, a folder, and what it should do. Both are filled in with the last ones.
 
+import { signal } from '@preact/signals'
 import type { JSX } from 'preact'
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { data, type ContentBlock, type FolderList } from '../data/index.ts'
@@ -14,6 +15,8 @@ import { AgentMark } from './agents'
 import { forgetShared, hasShared, shared, SharedSessions } from './shared'
 
 const LAST_AGENT = 'quarterdeck.agent'
+/** Also for who leaves this screen meanwhile and comes back: what is sent is sent once. */
+const starting = signal(false)
 
 export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Element {
   useEffect(() => void data.refreshKnownAgents(), [])
@@ -24,7 +27,7 @@ export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Eleme
   const [draft] = useState(() => data.newDraft(hasShared() ? shared.value : null))
   const text = draft.text.value
   const isEmpty = text.trim() === '' && draft.attachments.value.length === 0
-  const [isStarting, setStarting] = useState(false)
+  const isStarting = starting.value
   const [problem, setProblem] = useState<string | null>(null)
   const selected = chosen ?? lastAgent(installed.map((each) => each.name))
 
@@ -38,12 +41,13 @@ export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Eleme
   }, [])
 
   const start = async (): Promise<void> => {
-    if (isStarting || selected === null || folder.trim() === '') return
-    setStarting(true)
+    if (starting.value || selected === null || folder.trim() === '') return
+    starting.value = true
     setProblem(null)
-    const outcome = await data.createSession({ agent: selected, cwd: folder.trim() })
+    const outcome = await data
+      .createSession({ agent: selected, cwd: folder.trim() })
+      .finally(() => (starting.value = false))
     if (!outcome.ok) {
-      setStarting(false)
       setProblem(outcome.refusal.message)
       return
     }
