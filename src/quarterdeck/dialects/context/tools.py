@@ -168,8 +168,11 @@ def command_of(given: Any) -> str | None:
 
 def commands_of(given: Any) -> list[str]:
     """Return all that may be the command line of a call: by which key its tool goes is not said."""
-    lines = [command_of(given), *(text_of(given, (key,)) for key in COMMAND_KEYS[1:])]
-    return list(dict.fromkeys(line for line in lines if line is not None))
+    line = command_of(given)
+    if line is None:
+        return []
+    others = [text_of(given, (key,)) for key in COMMAND_KEYS[1:] if key in given]
+    return list(dict.fromkeys([line, *filter(None, others)])) if others else [line]
 
 
 def describe_tool_call(name: str, given: Any = None) -> str:
