@@ -1,4 +1,4 @@
-"""The commands that docs/agent.md shows for HTTP work, with another port."""
+"""The commands that docs/embed/agent.md shows for HTTP work, with another port."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-DOCUMENT = ROOT / "docs" / "agent.md"
+DOCUMENT = ROOT / "docs" / "embed" / "agent.md"
 
 # Stands in for curl, which not every computer has: the options that the document uses.
 CURL = f"""#!{sys.executable}

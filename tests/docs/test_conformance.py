@@ -18,7 +18,7 @@ ROW = re.compile(r"^\| (?!---|what is described)(.+?) \| (.+) \|$", re.MULTILINE
 
 
 def rows(chapter: str) -> list[tuple[str, list[str]]]:
-    text = (ROOT / f"docs/conformance-{chapter}.md").read_text(encoding="utf-8")
+    text = (ROOT / f"docs/understand/conformance-{chapter}.md").read_text(encoding="utf-8")
     return [(said, re.findall(r"`([^`]+)`", proof)) for said, proof in ROW.findall(text)]
 
 
@@ -45,7 +45,7 @@ def test_every_sentence_has_a_test_or_a_vector_that_exists(chapter: str) -> None
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_every_test_that_the_text_names_exists(chapter: str) -> None:
-    text = (ROOT / f"docs/conformance-{chapter}.md").read_text(encoding="utf-8")
+    text = (ROOT / f"docs/understand/conformance-{chapter}.md").read_text(encoding="utf-8")
     assert set(re.findall(r"`(test_\w+)`", text)) <= written_tests(chapter)
 
 

@@ -11,7 +11,7 @@ from quarterdeck.server.guard import REVOKED, GateLimits
 from quarterdeck.server.listening import DEFAULT_PORT
 
 ROOT = Path(__file__).resolve().parents[2]
-CHAPTER = (ROOT / "docs/security.md").read_text(encoding="utf-8")
+CHAPTER = (ROOT / "docs/use/security.md").read_text(encoding="utf-8")
 
 
 def test_every_attack_names_the_tests_that_try_it() -> None:

@@ -85,7 +85,7 @@ def check_config(patient: Patient) -> Iterator[Check]:
     try:
         config = load_config(patient.environ, patient.config_file)
     except SettingsInvalid as error:
-        remedy = "mend that line; docs/hub.example.toml shows every key"
+        remedy = "mend that line; docs/use/hub.example.toml shows every key"
         yield Check(name="configuration", status="fail", found=str(error), remedy=remedy)
         return
     if path is None or (not path.exists() and not is_named):

@@ -160,7 +160,7 @@ def show(
     screen.line(f"  data   {home}")
     if is_local:
         screen.line(
-            "  Only this computer can reach it; docs/security.md tells how to let a phone in.",
+            "  Only this computer can reach it; docs/use/security.md tells how to let a phone in.",
             "dim",
         )
     screen.line("  quarterdeck run demo hello   in another terminal tries it", "dim")

@@ -13,7 +13,7 @@ from quarterdeck.agent.builtin.modes import MODES
 from quarterdeck.agent.builtin.settings import PROVIDERS, Settings
 from quarterdeck.agent.builtin.tools import TOOLS
 
-CHAPTER = Path(__file__).resolve().parents[3] / "docs" / "builtin-agent.md"
+CHAPTER = Path(__file__).resolve().parents[3] / "docs" / "embed" / "builtin-agent.md"
 TEXT = CHAPTER.read_text(encoding="utf-8")
 
 
