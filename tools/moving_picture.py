@@ -50,7 +50,8 @@ SECONDS_TO_READ: Final = 2.5  # between the permission request and the tap that 
 
 STYLE: Final = """
 body { margin: 0; width: 1000px; height: 620px; background: #1d2733; display: flex;
-       align-items: center; justify-content: space-between; padding: 0 28px; box-sizing: border-box }
+       align-items: center; justify-content: space-between; padding: 0 28px;
+       box-sizing: border-box }
 #window { width: 624px; height: 564px; background: #10151c; border-radius: 10px;
           box-shadow: 0 8px 28px #0008; overflow: hidden; display: flex; flex-direction: column }
 #bar { height: 26px; background: #2a3440; flex: none }
