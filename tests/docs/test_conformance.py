@@ -14,7 +14,7 @@ from quarterdeck.dialects.packets import PACKET_TYPES, TOOL_INPUTS, TOOL_OUTPUTS
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = ("context", "packets")
-ROW = re.compile(r"^\| (?!---|what is described)(.+?) \| (.+) \|$", re.MULTILINE)
+ROW = re.compile(r"^\| (?!---|description)(.+?) \| (.+) \|$", re.MULTILINE)
 
 
 def rows(chapter: str) -> list[tuple[str, list[str]]]:
