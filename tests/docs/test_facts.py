@@ -10,6 +10,7 @@ import ast
 import re
 import subprocess
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -155,9 +156,7 @@ def anchors(path: Path) -> set[str]:
     """Return the anchors of a document's headings, as the usual renderers make them."""
     tokens = MarkdownIt().parse(path.read_text(encoding="utf-8"))
     titles = [
-        following.content
-        for token, following in zip(tokens, tokens[1:], strict=False)
-        if token.type == "heading_open"
+        following.content for token, following in pairwise(tokens) if token.type == "heading_open"
     ]
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 

@@ -160,7 +160,7 @@ def show(
     screen.line(f"  data   {home}")
     if is_local:
         screen.line(
-            "  Only this computer can reach it; docs/use/security.md tells how to let a phone in.",
+            "  Only this computer can reach it; to pair a phone, see docs/use/security.md.",
             "dim",
         )
     screen.line("  quarterdeck run demo hello   in another terminal tries it", "dim")

@@ -1,4 +1,4 @@
-"""acpx, a client that others wrote, runs the commands that docs/embed/builtin-agent.md shows for it."""
+"""acpx, a third-party client, runs the commands that docs/embed/builtin-agent.md shows for it."""
 
 from __future__ import annotations
 

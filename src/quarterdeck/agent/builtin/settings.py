@@ -189,7 +189,9 @@ def _convert(known: dict[str, Any], source: str) -> Settings:
     try:
         return msgspec.convert(known, Settings)
     except msgspec.ValidationError as error:
-        raise SettingsInvalid(source, f"{error}; see the table in docs/embed/builtin-agent.md") from error
+        raise SettingsInvalid(
+            source, f"{error}; see the table in docs/embed/builtin-agent.md"
+        ) from error
 
 
 def _with_base_url(settings: Settings, base_url: str) -> Settings:
