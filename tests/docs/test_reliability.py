@@ -1,4 +1,4 @@
-"""The chapter on reliability names tests that exist, and every promise has one."""
+"""The page on reliability names tests that exist, and every guarantee has one."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The chapter on security names tests that exist, and numbers that are so."""
+"""The page on security names tests that exist and limits that are those of the code."""
 
 import re
 from pathlib import Path
