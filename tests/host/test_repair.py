@@ -70,10 +70,10 @@ def test_a_call_without_a_title_is_named_by_its_id() -> None:
 
 def test_a_permission_request_for_a_call_never_announced_gets_its_announcement() -> None:
     calls = ToolCalls()
-    (added,) = calls.announced_for({"toolCallId": "c", "title": "rm -r /"})
+    (added,) = calls.requested({"toolCallId": "c", "title": "rm -r /"}).added
     assert is_added(added)
     assert added.payload["title"] == "rm -r /"
-    assert calls.announced_for({"toolCallId": "c"}) == ()
+    assert calls.requested({"toolCallId": "c"}).added == ()
     assert len(calls.repaired(update(status="completed"))) == 1
 
 
@@ -146,7 +146,7 @@ def test_a_session_with_very_many_calls_forgets_the_oldest_and_adds_nothing_wron
         calls.repaired(call(f"c{number}", rawInput={"n": number}))
     for number in range(60):  # a call added by mistake would erase the real one
         assert len(calls.repaired(update(f"c{number}", status="completed"))) == 1
-    assert calls.announced_for({"toolCallId": "new"}) == ()
+    assert calls.requested({"toolCallId": "new"}).added == ()
     calls.forget()
     assert len(calls.repaired(update("new"))) == 2
 

@@ -34,7 +34,7 @@ differ in logs that other programs wrote, and between a message and the update a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec import UNSET, Struct
@@ -245,13 +245,18 @@ def documented_update(
     )
 
 
-def corrections(documented: ToolCallState, known: ToolCallFacts) -> dict[str, Any]:
+def corrections(
+    documented: ToolCallState, known: ToolCallFacts, named: Container[str] = KNOWN
+) -> dict[str, Any]:
     """Return the fields of the update after which DOCUMENTED shows what is KNOWN.
 
-    A field of which nothing is known is not corrected: no update could remove its value.
+    Only the fields in `named` are compared; an update changes no others. A field of which nothing
+    is known is not corrected: no update could remove its value.
     """
     fields: dict[str, Any] = {}
     for rule in FIELD_RULES:
+        if rule.field not in named:
+            continue
         value, shown = getattr(known, rule.attribute), getattr(documented, rule.attribute)
         if value is shown or value is None or value == "" or _is_same(value, shown):
             continue
@@ -264,6 +269,13 @@ def _is_same(one: Any, other: Any) -> bool:
         return type(one) is type(other) and bool(one == other)
     except RecursionError:  # an agent may nest its input as deeply as it likes
         return False
+
+
+def is_turn_boundary(event_type: str, payload: Mapping[str, Any]) -> bool:
+    """Return whether an event of a log begins or ends a turn; what is between turns is one, too."""
+    if event_type == "prompt-finished":
+        return True
+    return event_type == "session-status-change" and payload.get("status") == "prompting"
 
 
 def tool_call_key(payload: Mapping[str, Any]) -> str:

@@ -6,8 +6,8 @@
     tool:result | tool:error
     file:*, git:operation, web:operation, subagent:completed    after a result
 
-A call that the turn leaves open is ended with an error. What comes for a call that has ended
-changes nothing any more, unless a later turn announces it anew.
+A call that the turn leaves open is ended with an error. Updates of a call that has ended change
+nothing any more; an announcement or permission request with its id begins a new call.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from quarterdeck.dialects.context.settings import Settings
 from quarterdeck.dialects.context.shapes import ACPError
 from quarterdeck.dialects.context.stage import Stage
 from quarterdeck.dialects.context.tools import categorize_call, describe_tool_call, text_of
+from quarterdeck.protocol import announced, is_open, requested, updated
 
 KNOWN: Final = 10_000  # calls that have ended and are remembered as such
 TERMINALS: Final = 64  # terminals whose output is kept for the calls that show them
@@ -58,7 +59,7 @@ class ToolCalls:
         self._open: dict[str, ToolCall] = {}
         self.asking: set[str] = set()
         """The calls that wait for somebody's answer."""
-        self._ended: OrderedDict[str, int] = OrderedDict()
+        self._ended: OrderedDict[str, None] = OrderedDict()
         self._terminals: OrderedDict[str, Terminal] = OrderedDict()
         self._turn = 0
         self.aftermath = Aftermath(stage, derive_on_replay)
@@ -88,30 +89,36 @@ class ToolCalls:
     def update(
         self, payload: dict[str, Any], more: dict[str, Any], *, is_announcement: bool
     ) -> None:
-        """Take in what an agent says about a call."""
+        """Take an announcement or an update of a call."""
         call_id = payload["toolCallId"]
-        call = self._open.get(call_id) or self._begin(call_id, is_announcement=is_announcement)
-        if call is None:
+        call = self._find(call_id) if is_announcement else self._open.get(call_id)
+        if call is None and not is_announcement and call_id in self._ended:
             return
+        facts = None if call is None else call.facts
+        if facts is None or is_announcement:
+            facts = announced(facts, payload, self._turn)
+        else:
+            facts = updated(facts, payload)
+        call = call or self._begin(call_id)
         if more:
             self._take_terminal(more.get("_meta"))
         is_first = not call.name
-        call.merge(payload, more, self._stage.ts)
+        call.take(facts, more, self._stage.ts)
         if is_first:
             self._start(call)
         self._tell(call)
 
     def ask(self, patch: dict[str, Any]) -> ToolCall:
-        """Take in what a permission request says about a call, and tell that it waits."""
+        """Take the call of a permission request, and emit that it waits."""
         call_id = patch.get("toolCallId")
-        call = None
-        if isinstance(call_id, str):
-            call = self._open.get(call_id) or self._begin(call_id, is_announcement=True)
-        if call is None:
+        call = self._find(call_id) if isinstance(call_id, str) else None
+        facts = requested(None if call is None else call.facts, patch, self._turn)
+        if call is None and isinstance(call_id, str):
+            call = self._begin(call_id)
+        elif call is None:
             call = ToolCall(str(call_id), self._stage.ts)
         is_first = not call.name
-        told = {key: value for key, value in patch.items() if value not in (None, [], {})}
-        call.merge({**told, "status": None}, patch, self._stage.ts)
+        call.take(facts, patch, self._stage.ts)
         if is_first:
             self._start(call)
         if not call.has_asked:
@@ -149,11 +156,16 @@ class ToolCalls:
                 self._terminals.popitem(last=False)
         return terminal
 
-    def _begin(self, call_id: str, *, is_announcement: bool) -> ToolCall | None:
-        """Begin a call that is not open; None for one that has ended."""
-        ended_in = self._ended.get(call_id)
-        if ended_in is not None and (not is_announcement or ended_in == self._turn):
-            return None
+    def _find(self, call_id: str) -> ToolCall | None:
+        """Return the call that an announcement or request continues; None if it is a new one."""
+        call = self._open.get(call_id)
+        if call is None or is_open(call.facts, self._turn):
+            return call
+        self._leave(call, is_cancelled=False)
+        return None
+
+    def _begin(self, call_id: str) -> ToolCall:
+        self._ended.pop(call_id, None)
         call = self._open[call_id] = ToolCall(call_id, self._stage.ts)
         self.count += 1
         return call
@@ -307,15 +319,18 @@ class ToolCalls:
     def end_all(self, *, is_cancelled: bool) -> None:
         """End what the turn has left open."""
         for call in list(self._open.values()):
-            duration = max(0.0, float(self._stage.ts - call.started_at))
-            if is_cancelled:
-                self._fail(call, "CANCELLED", "Cancelled", duration)
-            else:
-                message = "the turn ended before the agent said how this call ended"
-                self._fail(call, "INCOMPLETE", message, duration)
-            if call.is_sub_agent:
-                self.aftermath.sub_agent_ended(call, "")
-            self._forget(call)
+            self._leave(call, is_cancelled=is_cancelled)
+
+    def _leave(self, call: ToolCall, *, is_cancelled: bool) -> None:
+        duration = max(0.0, float(self._stage.ts - call.started_at))
+        if is_cancelled:
+            self._fail(call, "CANCELLED", "Cancelled", duration)
+        else:
+            message = "the turn ended before the agent said how this call ended"
+            self._fail(call, "INCOMPLETE", message, duration)
+        if call.is_sub_agent:
+            self.aftermath.sub_agent_ended(call, "")
+        self._forget(call)
 
     def _forget(self, call: ToolCall) -> None:
         self._open.pop(call.id, None)
@@ -323,7 +338,7 @@ class ToolCalls:
         for terminal_id in call.terminal_ids:
             self._terminals.pop(terminal_id, None)
         self._ended.pop(call.id, None)
-        self._ended[call.id] = self._turn
+        self._ended[call.id] = None
         if len(self._ended) > KNOWN:
             self._ended.popitem(last=False)
 
