@@ -10,14 +10,14 @@ serve_stdio(echo)
 from typing import TYPE_CHECKING, Any
 
 from quarterdeck.agent.checks import McpServer
-from quarterdeck.agent.client import Client, Terminal
+from quarterdeck.agent.client import ClientProxy, Terminal
 from quarterdeck.agent.definition import Agent, Info, Mode, Stop
 from quarterdeck.agent.http import HttpApp, HttpOptions, http_app, serve_http
-from quarterdeck.agent.serving import AgentServer
+from quarterdeck.agent.server import AgentServer
 from quarterdeck.agent.session import AgentSession
 from quarterdeck.agent.stdio import serve_stdio, serve_stdio_async
 from quarterdeck.agent.store import SessionStore
-from quarterdeck.agent.turn import Turn
+from quarterdeck.agent.turn import AgentTurn
 from quarterdeck.errors import AgentError, RpcError
 
 if TYPE_CHECKING:
@@ -38,8 +38,9 @@ __all__ = [
     "AgentError",
     "AgentServer",
     "AgentSession",
+    "AgentTurn",
     "BuiltinAgent",
-    "Client",
+    "ClientProxy",
     "HttpApp",
     "HttpOptions",
     "Info",
@@ -49,7 +50,6 @@ __all__ = [
     "SessionStore",
     "Stop",
     "Terminal",
-    "Turn",
     "http_app",
     "serve_http",
     "serve_stdio",

@@ -9,12 +9,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from quarterdeck.acp import decode, schema, to_dict
-from quarterdeck.agent.definition import Json
 from quarterdeck.errors import JsonInvalid, RpcError, SchemaMismatch
 from quarterdeck.wire import INVALID_PARAMS, rpc_error
+
+Json: TypeAlias = Mapping[str, Any]
 
 SESSION_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 

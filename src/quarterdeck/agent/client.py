@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from quarterdeck.acp import Method, methods, schema, to_dict
-from quarterdeck.agent.definition import Json
+from quarterdeck.agent.checks import Json
 from quarterdeck.errors import AgentError
 from quarterdeck.wire import Connection
 
@@ -48,7 +48,7 @@ class ClientFacts:
         return self._can("elicitation", "url")
 
 
-class Client(ClientFacts):
+class ClientProxy(ClientFacts):
     """The client of one session.
 
     Every call raises `RpcError` if the client answers by an error, `ConnectionFailed` if it does
@@ -159,7 +159,7 @@ class Client(ClientFacts):
 class Terminal:
     """A command that the client runs."""
 
-    def __init__(self, client: Client, terminal_id: str) -> None:
+    def __init__(self, client: ClientProxy, terminal_id: str) -> None:
         self._client = client
         self.id = terminal_id
 

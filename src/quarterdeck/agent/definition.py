@@ -1,22 +1,27 @@
 """What an agent is: an object with `prompt`, or just that function; the rest is optional.
 
 What an agent does not have is not offered: its capabilities are read off its members, once.
+
+PART: Modes and config options of a session: what is told of them, and what may be set. Pure.
+
+An agent with modes has a config option `mode` as well, which always says the same: newer clients
+show options, older ones modes. An agent that brings its own option `mode` keeps it.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from quarterdeck._version import __version__
+from quarterdeck.agent.checks import Json, invalid
 from quarterdeck.errors import AgentError
 
 if TYPE_CHECKING:
     from quarterdeck.agent.session import AgentSession
-    from quarterdeck.agent.turn import Turn
+    from quarterdeck.agent.turn import AgentTurn
 
-Json: TypeAlias = Mapping[str, Any]
 
 STOP_REASONS = ("end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled")
 
@@ -62,7 +67,7 @@ class Info:
 Yielded: TypeAlias = "str | Json | Stop"
 """Text of the answer, a whole update, or the end."""
 
-Prompt: TypeAlias = "Callable[[Turn], AsyncIterator[Yielded] | Awaitable[str | Stop | None]]"
+Prompt: TypeAlias = "Callable[[AgentTurn], AsyncIterator[Yielded] | Awaitable[str | Stop | None]]"
 
 
 class Agent(Protocol):
@@ -84,7 +89,7 @@ class Agent(Protocol):
         async with agent                           entered for as long as it is served
     """  # noqa: E501 - a table
 
-    def prompt(self, turn: Turn) -> AsyncIterator[Yielded] | Awaitable[str | Stop | None]:
+    def prompt(self, turn: AgentTurn) -> AsyncIterator[Yielded] | Awaitable[str | Stop | None]:
         """Answer one prompt: an async generator, or a coroutine that returns a stop reason."""
         ...
 
@@ -94,7 +99,7 @@ SessionFacts: TypeAlias = "Callable[[AgentSession], Sequence[Json]]"
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class ServedAgent:
     """An agent as it was found: what it lacks is None or empty."""
 
     prompt: Prompt
@@ -117,7 +122,7 @@ class Definition:
         return bool(self.modes) or self.config_options is not None
 
 
-def define(agent: Agent | Prompt) -> Definition:
+def inspect_agent(agent: Agent | Prompt) -> ServedAgent:
     """Find out what an agent has.
 
     Raises:
@@ -128,7 +133,7 @@ def define(agent: Agent | Prompt) -> Definition:
         what = getattr(agent, "__name__", type(agent).__name__)
         raise AgentError(f"{what} is no agent; give a function of a turn or an object with prompt")
     modes = tuple(_mode(each) for each in getattr(agent, "modes", ()))
-    return Definition(
+    return ServedAgent(
         prompt=prompt,
         info=_info(getattr(agent, "info", None), prompt),
         prompt_capabilities=_prompt_capabilities(getattr(agent, "prompt_capabilities", {})),
@@ -181,3 +186,83 @@ def _default_mode(named: str | None, modes: Sequence[Json]) -> str | None:
     if named not in ids:
         raise AgentError(f"the default mode {named!r} is not among the modes")
     return named
+
+
+MODE_OPTION: Final = "mode"
+
+
+def mode_state(modes: Sequence[Json], current: str | None) -> dict[str, Any] | None:
+    """Return what `modes` of an answer holds; None if there are no modes."""
+    if not modes or current is None:
+        return None
+    return {"currentModeId": current, "availableModes": [dict(mode) for mode in modes]}
+
+
+def check_mode(modes: Sequence[Json], mode_id: str) -> None:
+    """Refuse a mode that is not there."""
+    ids = [mode["id"] for mode in modes]
+    if mode_id not in ids:
+        raise invalid(f"unsupported mode {mode_id!r}; there are {', '.join(ids)}")
+
+
+def option_state(
+    modes: Sequence[Json], current: str | None, own: Sequence[Json], values: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return all config options with their current values; `own` are the agent's."""
+    options = [{**each, "currentValue": _current(each, values)} for each in own]
+    if modes and current is not None and all(each.get("id") != MODE_OPTION for each in options):
+        options.insert(0, _mode_option(modes, current))
+    return options
+
+
+def _current(option: Json, values: Mapping[str, Any]) -> Any:
+    """Return the value that was set, unless the option has changed so that it no longer fits."""
+    if not isinstance(option.get("id"), str) or "currentValue" not in option:
+        raise AgentError("a config option needs an id, a name, a type and a currentValue")
+    chosen = values.get(option["id"])
+    is_possible = chosen is not None and option_problem(option, chosen) is None
+    return chosen if is_possible else option["currentValue"]
+
+
+def _mode_option(modes: Sequence[Json], current: str) -> dict[str, Any]:
+    known = ("description",)
+    options = [
+        {"value": mode["id"], "name": mode["name"], **{k: mode[k] for k in known if k in mode}}
+        for mode in modes
+    ]
+    return {
+        "id": MODE_OPTION,
+        "name": "Mode",
+        "category": MODE_OPTION,
+        "type": "select",
+        "currentValue": current,
+        "options": options,
+    }
+
+
+def find_option(options: Sequence[Json], config_id: str) -> Json:
+    for option in options:
+        if option["id"] == config_id:
+            return option
+    ids = ", ".join(str(option["id"]) for option in options)
+    raise invalid(f"there is no config option {config_id!r}; there are {ids}")
+
+
+def option_problem(option: Json, value: Any) -> str | None:
+    """Say why an option cannot have a value; None if it can."""
+    if option.get("type") == "boolean":
+        return None if isinstance(value, bool) else f"{option['id']} must be true or false"
+    if not isinstance(value, str):
+        return f"{option['id']} must be a string"
+    values = list(_values(option.get("options", ())))
+    if value in values:
+        return None
+    return f"{option['id']} cannot be {value!r}; there are {', '.join(values)}"
+
+
+def _values(options: Sequence[Json]) -> Iterator[str]:
+    for each in options:
+        if "value" in each:
+            yield each["value"]
+        else:
+            yield from _values(each.get("options", ()))

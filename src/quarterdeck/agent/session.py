@@ -1,8 +1,20 @@
-"""A session that is open here: where it works, what it is set to, and what is said in it."""
+"""A session that is open here: where it works, what it is set to, and what is said in it.
+
+PART: Updates of a tool that shows more and more: each tells all of it, the disk keeps what is new.
+
+ACP's updates of a tool call replace what was shown before, so a command that says 64 KiB in small
+pieces sends thousands of times that. Recorded is, instead of a text that begins like the one before
+it, what comes behind that beginning:
+
+    "_grown": [characters that stay, checksum of the text they are of]
+
+No input or output. Whoever records and whoever reads keep the same texts by the same rules.
+"""
 
 from __future__ import annotations
 
 import logging
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,18 +26,18 @@ from anyio import to_thread
 from msgspec import Raw
 from msgspec.structs import replace
 
-from quarterdeck.agent import settings
-from quarterdeck.agent.checks import McpServer
-from quarterdeck.agent.client import Client, ClientFacts
-from quarterdeck.agent.definition import Definition, Json
-from quarterdeck.agent.growing import Growth
-from quarterdeck.agent.stored import SessionRecord, StoredSession
+from quarterdeck.agent import definition
+from quarterdeck.agent.checks import Json, McpServer
+from quarterdeck.agent.client import ClientFacts, ClientProxy
+from quarterdeck.agent.definition import ServedAgent
+from quarterdeck.agent.store import SessionRecord, StoredSession
 from quarterdeck.errors import AgentError, ConnectionClosed, JsonInvalid, StorageFailed
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.wire import Connection
 
 if TYPE_CHECKING:
-    from quarterdeck.agent.running import RunningTurn
+    from quarterdeck.agent.turn import RunningTurn
+
 
 SESSION_UPDATE: Final = "session/update"
 UNSENT_LIMIT: Final = 64 * 1024 * 1024
@@ -37,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
-class Link:
+class ClientLink:
     """The conversation a session belongs to; two links are never the same."""
 
     connection: Connection
@@ -54,8 +66,8 @@ class AgentSession:
     def __init__(
         self,
         session_id: str,
-        definition: Definition,
-        link: Link,
+        agent: ServedAgent,
+        link: ClientLink,
         record: SessionRecord,
         *,
         mcp_servers: Sequence[McpServer] = (),
@@ -66,7 +78,7 @@ class AgentSession:
         self.mcp_servers = tuple(mcp_servers)
         self.data: Any = None
         """The agent's own: whatever it needs while the session is open."""
-        self.client = Client(link.connection, session_id, link.facts)
+        self.client = ClientProxy(link.connection, session_id, link.facts)
         self.link = link
         self.turn: RunningTurn | None = None
         self.leftover: RunningTurn | None = None
@@ -75,7 +87,7 @@ class AgentSession:
         """Held while mode or options change: a prompt that comes behind waits for it."""
         self.stored = stored
         self.is_open = True
-        self._definition = definition
+        self._agent = agent
         self._record = record
         self._memory = None if stored is None else stored.memory
         self._thread = get_ident()
@@ -182,7 +194,7 @@ class AgentSession:
         Raises:
             AgentError: if the agent has no such mode.
         """
-        if all(mode["id"] != mode_id for mode in self._definition.modes):
+        if all(mode["id"] != mode_id for mode in self._agent.modes):
             raise AgentError(f"there is no mode {mode_id!r}")
         self.change(mode=mode_id)
         self.send({"sessionUpdate": "current_mode_update", "currentModeId": mode_id})
@@ -200,29 +212,29 @@ class AgentSession:
 
     def announce_commands(self) -> None:
         """Tell the client which commands there are now."""
-        if self._definition.commands is not None:
-            commands = [dict(each) for each in self._definition.commands(self)]
+        if self._agent.commands is not None:
+            commands = [dict(each) for each in self._agent.commands(self)]
             self.send({"sessionUpdate": "available_commands_update", "availableCommands": commands})
 
     def config_options(self) -> list[dict[str, Any]]:
         """Return all config options, with their current values."""
-        asked = self._definition.config_options
+        asked = self._agent.config_options
         own = () if asked is None else asked(self)
-        return settings.option_state(self._definition.modes, self.mode, own, self.config)
+        return definition.option_state(self._agent.modes, self.mode, own, self.config)
 
     def state(self) -> dict[str, Any]:
         """Return what the answer to new, load and resume tells of it."""
-        modes = settings.mode_state(self._definition.modes, self.mode)
+        modes = definition.mode_state(self._agent.modes, self.mode)
         state: dict[str, Any] = {} if modes is None else {"modes": modes}
-        if self._definition.has_config_options:
+        if self._agent.has_config_options:
             state["configOptions"] = self.config_options()
         return state
 
     def fill_config(self) -> None:
         """Let `config` have a value for every option, once the agent knows the session."""
         own = {each["id"]: each["currentValue"] for each in self.config_options()}
-        if self._definition.modes:
-            own.pop(settings.MODE, None)
+        if self._agent.modes:
+            own.pop(definition.MODE_OPTION, None)
         if own != self._record.config:
             self.change(config=own)
 
@@ -301,3 +313,82 @@ def recorded_update(line: bytes) -> Json | None:
         return None
     known: Json = update
     return known
+
+
+_GROWN: Final = "_grown"
+_SHORTEST: Final = 512  # characters; less is not worth the trouble
+
+
+class Growth:
+    """The last text of each call that goes on."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    def shortened(self, update: Json) -> Json | None:
+        """Return what to record instead of `update`; None if it is to be recorded as it is."""
+        call_id, text = _shown(update)
+        before = self._texts.get(call_id)
+        if before is None or text is None:
+            return None
+        kept = _common(before, text)
+        if kept < _SHORTEST:
+            return None
+        return {**_with_text(update, text[kept:]), _GROWN: [kept, _checksum(before)]}
+
+    def follow(self, update: Json) -> None:
+        """Keep what a whole update shows, once it is recorded or read."""
+        call_id, text = _shown(update)
+        if update.get("status") in ("completed", "failed"):
+            self._texts.pop(call_id, None)
+        elif text is not None and len(text) >= _SHORTEST:
+            self._texts[call_id] = text
+
+    def restored(self, recorded: Json) -> Json | None:
+        """Return the update that a recorded one was; None if what it continues is not there."""
+        if _GROWN not in recorded:
+            return recorded
+        call_id, text = _shown(recorded)
+        before = self._texts.get(call_id)
+        match recorded[_GROWN]:
+            case [int(kept), int(checksum)] if text is not None and before is not None:
+                if checksum == _checksum(before):
+                    whole = {key: value for key, value in recorded.items() if key != _GROWN}
+                    return _with_text(whole, before[:kept] + text)
+        return None
+
+
+def _shown(update: Json) -> tuple[str, str | None]:
+    """Return the call an update is of, and its text if it shows one text and nothing else."""
+    match update:
+        case {
+            "sessionUpdate": "tool_call_update",
+            "toolCallId": str(call_id),
+            "content": [{"type": "content", "content": {"type": "text", "text": str(text)}}],
+        }:
+            return call_id, text
+        case {"toolCallId": str(call_id)}:
+            return call_id, None
+        case _:
+            return "", None
+
+
+def _with_text(update: Json, text: str) -> dict[str, Any]:
+    shown = update["content"][0]
+    return {**update, "content": [{**shown, "content": {**shown["content"], "text": text}}]}
+
+
+def _common(before: str, text: str) -> int:
+    """Count the characters with which both begin; halving beats comparing one by one."""
+    low, high = 0, min(len(before), len(text))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if before.startswith(text[low:middle], low):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _checksum(text: str) -> int:
+    return zlib.crc32(text.encode("utf-8", "surrogatepass"))

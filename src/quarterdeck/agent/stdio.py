@@ -10,9 +10,9 @@ from typing import Final
 import anyio
 
 from quarterdeck.agent.definition import Agent, Prompt
-from quarterdeck.agent.running import leave_leftovers
-from quarterdeck.agent.serving import AgentServer
+from quarterdeck.agent.server import AgentServer
 from quarterdeck.agent.store import SessionStore
+from quarterdeck.agent.turn import leave_leftovers
 from quarterdeck.wire import ConnectionOptions, background_tasks, stdio_transport
 
 GRACE_SECONDS: Final = 2.0

@@ -25,7 +25,7 @@ from quarterdeck.wire import INVALID_PARAMS, background_tasks
 if TYPE_CHECKING:
     from quarterdeck.agent.builtin.engine import Engine, OpenModel
     from quarterdeck.agent.session import AgentSession
-    from quarterdeck.agent.turn import Turn
+    from quarterdeck.agent.turn import AgentTurn
 
 COMMANDS: tuple[dict[str, Any], ...] = (
     {
@@ -89,7 +89,7 @@ class BuiltinAgent(anyio.AsyncContextManagerMixin):
     async def close_session(self, session: AgentSession) -> None:
         await (await self._engine()).close_session(session)
 
-    async def prompt(self, turn: Turn) -> str:
+    async def prompt(self, turn: AgentTurn) -> str:
         name = turn.session.config.get(_MODEL) or self._setup.settings.model
         return await (await self._engine()).prompt(turn, name)
 

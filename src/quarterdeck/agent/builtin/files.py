@@ -2,6 +2,8 @@
 
 A client shows its editor's text, unsaved changes included, and guards its own files; but what our
 own file system says of a path counts as well, so that a link cannot lead out of the roots unseen.
+
+PART: What another program said went wrong, in words for the model: its error, and its details.
 """
 
 from __future__ import annotations
@@ -10,16 +12,16 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 
-from quarterdeck.agent.builtin.explaining import explained
 from quarterdeck.errors import ConnectionFailed, RpcError, ToolFailed
 from quarterdeck.machine import DefaultFsHandler, locate_by_openat2, open_folder
 
 if TYPE_CHECKING:
-    from quarterdeck.agent.client import Client
+    from quarterdeck.agent.client import ClientProxy
+
 
 _NOT_FOUND = -32002
 
@@ -28,7 +30,7 @@ class Files:
     """What the tools may read and write."""
 
     def __init__(
-        self, *, cwd: str, roots: Sequence[str], local: DefaultFsHandler, client: Client | None
+        self, *, cwd: str, roots: Sequence[str], local: DefaultFsHandler, client: ClientProxy | None
     ) -> None:
         self.cwd = cwd
         self.roots = tuple(roots)
@@ -119,7 +121,31 @@ def refused(error: RpcError, path: str) -> ToolFailed:
     """Say why a path cannot be used."""
     if error.code == _NOT_FOUND:
         return FileMissing(f"there is no file {path}")
-    reason = explained(error)
+    reason = describe_error(error)
     if reason.endswith("outside session roots"):
         return ToolFailed(f"{path} is outside the session's folders; nothing there can be used")
     return ToolFailed(f"{path}: {reason}")
+
+
+_NAMES = ("Internal error", "Invalid params", "Invalid request")  # of codes: they say nothing
+_CHARACTERS = 1000  # of the details; a traceback would push the task out of the model's window
+
+
+def describe_error(error: RpcError) -> str:
+    """Return the message of a JSON-RPC error and what its `data` adds to it."""
+    details = _details(error.data)[:_CHARACTERS]
+    if not details or details in error.message:
+        return error.message
+    return details if error.message in _NAMES else f"{error.message}: {details}"
+
+
+def _details(data: Any) -> str:
+    match data:
+        case str():
+            return data.strip()
+        case {"details": str(details)} | {"message": str(details)} | {"error": str(details)}:
+            return details.strip()
+        case {"details": inner} | {"error": inner}:
+            return _details(inner)
+        case _:
+            return ""

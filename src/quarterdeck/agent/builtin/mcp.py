@@ -20,18 +20,18 @@ from anyio.abc import TaskStatus
 
 from quarterdeck._version import __version__
 from quarterdeck.acp import decode, schema, to_dict
-from quarterdeck.agent.builtin.explaining import explained
-from quarterdeck.agent.builtin.modes import Kind
+from quarterdeck.agent.builtin.files import describe_error
+from quarterdeck.agent.builtin.modes import ToolKind
 from quarterdeck.agent.builtin.tools.base import (
     Action,
     Outcome,
     Progress,
-    Scope,
+    SessionGrant,
     Tool,
+    ToolScope,
     shortened,
     text_content,
 )
-from quarterdeck.agent.builtin.workplace import Workplace
 from quarterdeck.errors import (
     AgentNotFound,
     ConnectionFailed,
@@ -141,7 +141,7 @@ async def _start(
     except AgentNotFound as error:
         raise _not_started(server.name, f"{server.command}: {error.reason}", words) from error
     except RpcError as error:
-        raise _not_started(server.name, explained(error), words) from error
+        raise _not_started(server.name, describe_error(error), words) from error
     except ConnectionFailed as error:
         raise _not_started(server.name, str(error), words) from error
 
@@ -200,7 +200,7 @@ def _tool(server: str, told: Mapping[str, Any], connection: Connection) -> Tool:
     kind, schema = _claimed_kind(told.get("annotations")), told.get("inputSchema")
     title = f"{server}: {told.get('title') or own_name}"
 
-    async def prepare(arguments: Mapping[str, Any], _workplace: Workplace) -> Action:
+    async def prepare(arguments: Mapping[str, Any], _scope: ToolScope) -> Action:
         async def run(_progress: Progress) -> Outcome:
             return await _call(connection, server, own_name, arguments)
 
@@ -208,8 +208,8 @@ def _tool(server: str, told: Mapping[str, Any], connection: Connection) -> Tool:
         asked = f"```json\n{encode_json(dict(arguments)).decode()}\n```"
         if kind == "read":
             asked += f"\n{server} says that this only reads; nobody has checked that."
-        scope = Scope(f"mcp:{server}:{own_name}", words)
-        return Action(title, run, preview=(text_content(asked),), scope=scope)
+        scope = SessionGrant(f"mcp:{server}:{own_name}", words)
+        return Action(title, run, preview=(text_content(asked),), grant=scope)
 
     if not isinstance(schema, dict) or not schema:
         schema = {"type": "object", "properties": {}}
@@ -217,7 +217,7 @@ def _tool(server: str, told: Mapping[str, Any], connection: Connection) -> Tool:
     return Tool(name, kind, description, schema, prepare, place="server", asks=True)
 
 
-def _claimed_kind(hints: Any) -> Kind:
+def _claimed_kind(hints: Any) -> ToolKind:
     """Return what a server says of a tool; what contradicts itself says nothing."""
     match hints:
         case {"readOnlyHint": True, "destructiveHint": True}:
@@ -235,7 +235,7 @@ async def _call(
     try:
         answer: Any = await connection.call("tools/call", params, timeout_seconds=_CALL_SECONDS)
     except RpcError as error:
-        raise ToolFailed(f"the MCP server {server!r} failed: {explained(error)}") from error
+        raise ToolFailed(f"the MCP server {server!r} failed: {describe_error(error)}") from error
     except ConnectionFailed as error:
         raise ToolFailed(f"the MCP server {server!r} failed: {error}") from error
     blocks = answer.get("content") if isinstance(answer, dict) else None

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
-from quarterdeck.agent.builtin.conversation import AssistantMessage, Message
+from quarterdeck.agent.builtin.history import AssistantMessage, Message
 
 FAILURES: dict[str, bool] = {
     "authentication": False,
@@ -40,7 +40,7 @@ class ToolSpec:
 
 
 @dataclass(frozen=True)
-class Request:
+class ModelInput:
     instructions: str
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
@@ -65,7 +65,7 @@ class CallStarted:
 
 
 @dataclass(frozen=True)
-class Usage:
+class ModelUsage:
     """Tokens of one request."""
 
     input: int = 0
@@ -79,7 +79,7 @@ class Reply:
     """The end of an answer, and all of it."""
 
     message: AssistantMessage
-    usage: Usage
+    usage: ModelUsage
     stop: Literal["stop", "length", "refusal"] = "stop"
 
 
@@ -97,7 +97,7 @@ class Model(Protocol):
         """How many tokens a request and its answer may have."""
         ...
 
-    def stream(self, request: Request) -> AsyncGenerator[Delta]:
+    def stream(self, request: ModelInput) -> AsyncGenerator[Delta]:
         """Answer a request; the last delta, and only the last, is a `Reply`.
 
         Raises:

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-Kind: TypeAlias = Literal["read", "search", "fetch", "think", "edit", "execute", "other"]
-Place: TypeAlias = Literal["local", "sandbox", "server", "elsewhere"]
+ToolKind: TypeAlias = Literal["read", "search", "fetch", "think", "edit", "execute", "other"]
+ToolLocation: TypeAlias = Literal["local", "sandbox", "server", "elsewhere"]
 """Where a tool works: on the user's files, in the scratch folder, in an MCP server, or in none of
 them (think, fetch)."""
 
@@ -49,7 +49,7 @@ _KINDS: dict[str, tuple[str, ...]] = {
 }
 
 
-def allows(mode: str, kind: Kind, place: Place) -> bool:
+def allows(mode: str, kind: ToolKind, place: ToolLocation) -> bool:
     """Tell whether a tool exists in a mode; in a mode nobody knows, none does."""
     match mode:
         case "full":

@@ -3,33 +3,64 @@
 Everything here is imported when a provider is first used: it takes a second, and the packages come
 with the extra `quarterdeck[agent]`. Keys are handed over here, not looked up by the libraries, and
 these do not repeat requests by themselves: `asking` does, and the user sees it.
+
+PART: Our conversation in the words of pydantic-ai, and back.
+
+PART: What providers and their libraries raise, as sentences for people that name no key.
+
+Each says what happened and what to do next. What the provider itself said is quoted, shortened and
+without keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import json
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import pydantic_ai.messages as told
+from pydantic import ValidationError
+from pydantic_ai import exceptions as raised
 from pydantic_ai.direct import model_request_stream
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserContent,
+    UserPromptPart,
+)
 from pydantic_ai.models import Model as ProviderModel, ModelRequestParameters, StreamedResponse
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
+from quarterdeck.agent.builtin.history import (
+    AssistantMessage,
+    Media,
+    Message,
+    ResultsMessage,
+    ToolUse,
+    UserMessage,
+)
 from quarterdeck.agent.builtin.model import (
     CallStarted,
     Delta,
+    ModelInput,
+    ModelUsage,
     Reply,
-    Request,
     TextDelta,
     ThoughtDelta,
     ToolSpec,
-    Usage,
 )
-from quarterdeck.agent.builtin.pydantic_failures import to_failure
-from quarterdeck.agent.builtin.pydantic_history import from_response, to_history
-from quarterdeck.agent.builtin.settings import Provider, Setup, split_model
-from quarterdeck.errors import ModelFailed
+from quarterdeck.agent.builtin.settings import Provider, ProviderKeys, Setup, split_model
+from quarterdeck.errors import JsonInvalid, ModelFailed
+from quarterdeck.jsontext import decode_json
 
 _WINDOW = 128_000  # if nobody knows better
 _ANTHROPIC_TOKENS = 16_384  # its API wants a number, and the library's is too small for a file
@@ -53,7 +84,7 @@ class PydanticModel:
         known = self._model.context_window or _WINDOW
         self.context_window = setup.settings.context_window or known
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta]:
+    async def stream(self, request: ModelInput) -> AsyncGenerator[Delta]:
         history = to_history(request.messages, request.instructions)
         parameters = ModelRequestParameters(function_tools=[_tool(t) for t in request.tools])
         has_begun = False
@@ -104,7 +135,7 @@ class PydanticModel:
 
     def _reply(self, answer: StreamedResponse) -> Reply:
         response = answer.get()
-        usage = Usage(
+        usage = ModelUsage(
             response.usage.input_tokens,
             response.usage.output_tokens,
             response.usage.cache_read_tokens,
@@ -185,3 +216,176 @@ def _google(_name: str, model_name: str, provider: Provider, key: str) -> Connec
     http = httpx2.AsyncClient(timeout=httpx2.Timeout(_LONGEST_SECONDS, connect=30))
     own = GoogleProvider(api_key=key, base_url=provider.base_url, http_client=http)
     return GoogleModel(model_name, provider=own), http.aclose
+
+
+logger = logging.getLogger(__name__)
+
+
+def to_history(messages: Sequence[Message], instructions: str) -> list[ModelMessage]:
+    return list(_history(messages, instructions))
+
+
+def _history(messages: Sequence[Message], instructions: str) -> Iterator[ModelMessage]:
+    for message in messages:
+        match message:
+            case UserMessage(parts=parts):
+                content: list[UserContent] = [
+                    BinaryContent(part.content, media_type=part.media_type)
+                    if isinstance(part, Media)
+                    else part.text
+                    for part in parts
+                ]
+                yield ModelRequest([UserPromptPart(content)], instructions=instructions)
+            case AssistantMessage():
+                yield _response(message)
+            case ResultsMessage(results=results):
+                returns = [
+                    ToolReturnPart(result.name, result.text, result.call_id) for result in results
+                ]
+                yield ModelRequest(returns, instructions=instructions)
+
+
+def _response(message: AssistantMessage) -> ModelResponse:
+    """Return the provider's own words if they were kept, else ours."""
+    if message.native is not None:
+        try:
+            native = ModelMessagesTypeAdapter.validate_json(message.native)
+        except ValidationError:  # of another version of the library
+            logger.warning("an answer is told to the model without what its provider added")
+        else:
+            if len(native) == 1 and isinstance(native[0], ModelResponse):
+                return native[0]
+    text = [TextPart(message.text)] if message.text.strip() else []
+    calls = [ToolCallPart(call.name, call.arguments, call.id) for call in message.calls]
+    return ModelResponse([*text, *calls])
+
+
+def from_response(response: ModelResponse) -> AssistantMessage:
+    text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
+    thought = "".join(part.content for part in response.parts if isinstance(part, ThinkingPart))
+    calls = tuple(_call(part) for part in response.parts if isinstance(part, ToolCallPart))
+    native = ModelMessagesTypeAdapter.dump_json([response]).decode()
+    return AssistantMessage(text=text, thought=thought, calls=calls, native=native)
+
+
+def _call(part: ToolCallPart) -> ToolUse:
+    raw = part.args if part.args is not None else {}
+    if isinstance(raw, str):
+        try:
+            raw = decode_json(raw or "{}")
+        except JsonInvalid:
+            return _invalid(part)
+    if not isinstance(raw, dict):
+        return _invalid(part)
+    return ToolUse(id=part.tool_call_id, name=part.tool_name, arguments=raw)
+
+
+def _invalid(part: ToolCallPart) -> ToolUse:
+    written = part.args if isinstance(part.args, str) else str(part.args)
+    return ToolUse(id=part.tool_call_id, name=part.tool_name, arguments={}, invalid=written)
+
+
+_QUOTED_CHARACTERS = 300
+
+
+def to_failure(
+    error: BaseException, model: str, secrets: ProviderKeys, *, has_begun: bool
+) -> ModelFailed:
+    """Turn what was raised while a model was asked into what its user is told.
+
+    `has_begun` tells whether an answer was coming already: then a connection that fails cut it off.
+    """
+    reason, advice = _reason(error)
+    if reason == "connection" and has_begun:
+        reason, advice = _CUT
+    quoted = secrets.removed_from(_said(error))[:_QUOTED_CHARACTERS]
+    sentence = f"{model}: {_TITLES[reason]}"
+    if quoted:
+        sentence += f" ({quoted})"
+    retry_after = getattr(error, "retry_after", None)
+    return ModelFailed(reason, f"{sentence}; {advice}", retry_after=retry_after)
+
+
+_TITLES = {
+    "authentication": "the provider refused the key",
+    "connection": "the provider could not be reached",
+    "context": "the conversation is longer than the model's window",
+    "cut": "the answer broke off",
+    "malformed": "the answer could not be read",
+    "not_found": "the provider does not know the model",
+    "overloaded": "the provider is overloaded",
+    "quota": "the account has no credit left",
+    "rate_limit": "too many requests",
+    "rejected": "the provider rejected the request",
+    "server": "the provider failed",
+    "stalled": "the provider did not answer in time",
+}
+
+
+_CUT = ("cut", "send the prompt again")
+
+
+def _reason(error: BaseException) -> tuple[str, str]:
+    for kind, reason, advice in _KINDS:
+        if isinstance(error, kind):
+            return reason, advice
+    status = getattr(error, "status_code", None)
+    if isinstance(status, int) and status >= 500:
+        return "server", "try again later"
+    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
+        return "malformed", "try again; if it stays so, check the base URL of the provider"
+    if _is_transport_error(error):
+        return _CUT
+    return "malformed", "try again; if it stays so, choose another model"
+
+
+_KINDS: tuple[tuple[type[BaseException], str, str], ...] = (
+    (raised.ModelContextWindowExceededError, "context", "use /compact or start a new session"),
+    (raised.ModelAuthenticationError, "authentication", "check the key in the environment"),
+    (
+        raised.ModelNotFoundError,
+        "not_found",
+        "check the model's name and the base URL of the provider",
+    ),
+    (raised.ModelQuotaExceededError, "quota", "top up the account or choose another model"),
+    (raised.ModelRateLimitError, "rate_limit", "wait a moment and send the prompt again"),
+    (raised.ModelOverloadedError, "overloaded", "wait a moment and send the prompt again"),
+    (raised.ModelUnavailableError, "overloaded", "wait a moment and send the prompt again"),
+    (raised.ModelServerError, "server", "try again later"),
+    (raised.ModelTimeoutError, "stalled", "send the prompt again"),
+    (raised.ModelRequestTimeout, "stalled", "send the prompt again"),
+    (
+        raised.ModelConnectionError,
+        "connection",
+        "check the network and the base URL of the provider",
+    ),
+    (raised.ModelRequestRejectedError, "rejected", "choose another model or change the prompt"),
+    (raised.UserError, "rejected", "choose another model or change the prompt"),
+)
+
+
+def _said(error: BaseException) -> str:
+    body = getattr(error, "body", None)
+    said = _message_in(body)
+    return said or str(error).strip().partition("\n")[0]
+
+
+def _message_in(body: Any) -> str:
+    """Find the sentence in the JSON that providers answer with."""
+    match body:
+        case {"error": Mapping() as inner}:
+            return _message_in(inner)
+        case {"message": str(message)}:
+            return message
+        case {"error": str(message)}:
+            return message
+        case _:
+            return ""
+
+
+def _is_transport_error(error: BaseException) -> bool:
+    """Whether a connection broke: by name, because two libraries have each their own."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return bool(
+        names & {"TransportError", "StreamError", "APIConnectionError", "ClosedResourceError"}
+    )

@@ -53,7 +53,7 @@ PROVIDERS: dict[str, Provider] = {
 }
 
 
-class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BuiltinSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the agent may be told; every default is safe."""
 
     model: str = DEMO
@@ -82,7 +82,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Between two words of the demo model."""
 
 
-class Secrets:
+class ProviderKeys:
     """The keys found in the environment; not shown by `repr`, never stored."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
@@ -106,8 +106,8 @@ class Secrets:
 class Setup(Struct, frozen=True, kw_only=True):
     """Settings, and what the environment adds to them."""
 
-    settings: Settings
-    secrets: Secrets
+    settings: BuiltinSettings
+    secrets: ProviderKeys
     environ: dict[str, str]
     """For commands and servers that the agent starts: ours without the keys and our token."""
 
@@ -185,14 +185,14 @@ def _default_path(environ: Mapping[str, str]) -> Path | None:
     return None
 
 
-def _convert(known: dict[str, Any], source: str) -> Settings:
+def _convert(known: dict[str, Any], source: str) -> BuiltinSettings:
     try:
-        return msgspec.convert(known, Settings)
+        return msgspec.convert(known, BuiltinSettings)
     except msgspec.ValidationError as error:
         raise SettingsInvalid(source, f"{error}; see the table in docs/builtin-agent.md") from error
 
 
-def _with_base_url(settings: Settings, base_url: str) -> Settings:
+def _with_base_url(settings: BuiltinSettings, base_url: str) -> BuiltinSettings:
     """Let a variable say where the chosen model's provider is: handy for a server of one's own."""
     name, _ = split_model(settings.model)
     provider = settings.providers.get(name) or PROVIDERS.get(name)
@@ -202,7 +202,7 @@ def _with_base_url(settings: Settings, base_url: str) -> Settings:
     return msgspec.structs.replace(settings, providers={**settings.providers, name: moved})
 
 
-def _require_known(settings: Settings, model: str) -> None:
+def _require_known(settings: BuiltinSettings, model: str) -> None:
     provider, name = split_model(model)
     known = sorted({*PROVIDERS, *settings.providers})
     if model == DEMO:
@@ -219,7 +219,7 @@ def _require_known(settings: Settings, model: str) -> None:
         raise SettingsInvalid(f"provider {provider!r}", advice)
 
 
-def _secrets(settings: Settings, environ: Mapping[str, str]) -> Secrets:
+def _secrets(settings: BuiltinSettings, environ: Mapping[str, str]) -> ProviderKeys:
     providers = {**PROVIDERS, **settings.providers}.values()
     names = {name for provider in providers for name in provider.key_names}
-    return Secrets({name: environ[name] for name in sorted(names) if environ.get(name)})
+    return ProviderKeys({name: environ[name] for name in sorted(names) if environ.get(name)})

@@ -67,7 +67,7 @@ class Fetcher:
         Raises:
             ToolFailed: if it may not be fetched, or could not be.
         """
-        work = _Work(self._addresses)
+        work = _Fetch(self._addresses)
         try:
             with anyio.fail_after(_SECONDS):
                 return await to_thread.run_sync(work.run, url, abandon_on_cancel=True)
@@ -87,7 +87,7 @@ class Fetcher:
         return addresses
 
 
-class _Work:
+class _Fetch:
     """One fetch, in a thread; `stop` ends its conversation, so that the thread ends."""
 
     def __init__(self, addresses: Callable[[SplitResult], list[str]]) -> None:

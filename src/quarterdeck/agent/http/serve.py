@@ -13,7 +13,7 @@ import uvicorn
 
 from quarterdeck.agent.http.app import HttpApp
 from quarterdeck.agent.http.heads import bounded_heads
-from quarterdeck.agent.running import leave_leftovers
+from quarterdeck.agent.turn import leave_leftovers
 
 if TYPE_CHECKING:
     from typing_extensions import override  # in `typing` from Python 3.12 on

@@ -2,6 +2,8 @@
 
 Preparing reads the arguments and looks, but changes nothing: what it returns is what the user is
 shown, and running does exactly that. A tool that fails raises `ToolFailed` and the model is told.
+
+PART: Where the tools of one turn work: the session's folders, or its sandbox.
 """
 
 from __future__ import annotations
@@ -13,11 +15,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from quarterdeck.agent.builtin.modes import Kind, Place
+from quarterdeck.agent.builtin.files import Files
+from quarterdeck.agent.builtin.modes import ToolKind, ToolLocation
+from quarterdeck.agent.builtin.settings import Setup
 from quarterdeck.errors import ToolFailed
+from quarterdeck.machine import DefaultTerminalHandler
 
 if TYPE_CHECKING:
-    from quarterdeck.agent.builtin.workplace import Workplace
+    from quarterdeck.agent.client import ClientProxy
+
 
 MODEL_CHARACTERS = 30_000  # of one result; the rest would push the task out of the model's window
 
@@ -28,7 +34,7 @@ Progress = Callable[[Sequence[Content]], None]
 
 
 @dataclass(frozen=True)
-class Scope:
+class SessionGrant:
     """What "allow for this session" would allow."""
 
     key: str
@@ -56,43 +62,43 @@ class Action:
     run: Callable[[Progress], Awaitable[Outcome]]
     locations: Sequence[Mapping[str, Any]] = ()
     preview: Sequence[Content] = ()
-    scope: Scope | None = None
+    grant: SessionGrant | None = None
 
 
 @dataclass(frozen=True)
 class Tool:
     name: str
-    kind: Kind
+    kind: ToolKind
     description: str
     schema: Mapping[str, Any]
-    prepare: Callable[[Mapping[str, Any], Workplace], Awaitable[Action]]
-    place: Place = "local"
+    prepare: Callable[[Mapping[str, Any], ToolScope], Awaitable[Action]]
+    place: ToolLocation = "local"
     asks: bool = False
     """Whether the user must allow it."""
 
     @property
-    def shown_kind(self) -> Kind:
+    def shown_kind(self) -> ToolKind:
         """What clients are told: what a server claims of its tools must not be taken for ours."""
         return "other" if self.place == "server" else self.kind
 
 
 def define_tool(
     name: str,
-    kind: Kind,
+    kind: ToolKind,
     arguments: type[A],
-    prepare: Callable[[A, Workplace], Awaitable[Action]],
+    prepare: Callable[[A, ToolScope], Awaitable[Action]],
     *,
-    place: Place = "local",
+    place: ToolLocation = "local",
     asks: bool = False,
 ) -> Tool:
     """Make a tool whose schema and description are those of the type of its arguments."""
 
-    async def read_and_prepare(raw: Mapping[str, Any], workplace: Workplace) -> Action:
+    async def read_and_prepare(raw: Mapping[str, Any], scope: ToolScope) -> Action:
         try:
             given = msgspec.convert(dict(raw), arguments, strict=False)
         except msgspec.ValidationError as error:
             raise ToolFailed(f"the arguments of {name} do not fit: {error}") from error
-        return await prepare(given, workplace)
+        return await prepare(given, scope)
 
     schema = _inlined(msgspec.json.schema(arguments))
     description = schema.pop("description", "")
@@ -134,3 +140,20 @@ def shortened(text: str, limit: int = MODEL_CHARACTERS) -> str:
         return text
     half = limit // 2
     return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
+
+
+@dataclass(frozen=True)
+class ToolScope:
+    """What a tool has to work with."""
+
+    session_id: str
+    cwd: str
+    files: Files
+    setup: Setup
+    terminals: DefaultTerminalHandler
+    client: ClientProxy | None
+    show_plan: Callable[[Sequence[Mapping[str, Any]]], None]
+    sandbox: Callable[[], ToolScope]
+    """The same in the session's scratch folder, which is made when it is first asked for."""
+    wrap_command: Callable[[Sequence[str]], Sequence[str]]
+    """How a command is started; in the sandbox, behind walls. May raise `ToolFailed`."""

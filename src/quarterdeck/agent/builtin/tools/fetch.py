@@ -12,13 +12,13 @@ from quarterdeck.agent.builtin.tools.base import (
     Action,
     Outcome,
     Progress,
-    Scope,
+    SessionGrant,
+    ToolScope,
     define_tool,
     shortened,
     text_content,
 )
 from quarterdeck.agent.builtin.web import MAX_BYTES, Fetcher, Page, Redirect, checked_url, origin_of
-from quarterdeck.agent.builtin.workplace import Workplace
 from quarterdeck.errors import ToolFailed
 
 _TEXT = ("text/", "application/json", "application/xml", "application/javascript")
@@ -32,9 +32,9 @@ class FetchArguments(Struct, forbid_unknown_fields=True):
     url: Annotated[str, Meta(description="http or https")]
 
 
-async def _prepare_fetch(given: FetchArguments, workplace: Workplace) -> Action:
+async def _prepare_fetch(given: FetchArguments, scope: ToolScope) -> Action:
     url = checked_url(given.url.strip())
-    allows_private = workplace.setup.settings.fetch_private_addresses
+    allows_private = scope.setup.settings.fetch_private_addresses
 
     async def run(_progress: Progress) -> Outcome:
         found = await Fetcher(allows_private=allows_private).fetch(url)
@@ -49,7 +49,7 @@ async def _prepare_fetch(given: FetchArguments, workplace: Workplace) -> Action:
         f"Fetch {url}",
         run,
         preview=(text_content(url),),
-        scope=Scope(f"fetch:{origin}", words),
+        grant=SessionGrant(f"fetch:{origin}", words),
     )
 
 

@@ -14,18 +14,18 @@ from anyio import to_thread
 from msgspec import UNSET, Meta, Struct
 
 from quarterdeck.acp import schema
-from quarterdeck.agent.builtin.explaining import explained
+from quarterdeck.agent.builtin.files import describe_error
 from quarterdeck.agent.builtin.tools.base import (
     Action,
     Content,
     Outcome,
     Progress,
-    Scope,
+    SessionGrant,
+    ToolScope,
     define_tool,
     shortened,
     text_content,
 )
-from quarterdeck.agent.builtin.workplace import Workplace
 from quarterdeck.errors import ConnectionFailed, RpcError, ToolFailed
 
 _OUTPUT_BYTES = 64 * 1024  # kept of what a command says; its end
@@ -43,17 +43,17 @@ class ShellArguments(Struct, forbid_unknown_fields=True):
     timeout_seconds: Annotated[float, Meta(description="120 by default", gt=0)] | None = None
 
 
-async def _prepare_shell(given: ShellArguments, workplace: Workplace) -> Action:
+async def _prepare_shell(given: ShellArguments, scope: ToolScope) -> Action:
     command = given.command.strip()
     if not command or "\0" in command:
         raise ToolFailed("there is no command to run")
-    allowed = given.timeout_seconds or workplace.setup.settings.shell_seconds
+    allowed = given.timeout_seconds or scope.setup.settings.shell_seconds
     seconds = min(allowed, _MAX_SECONDS)
 
     async def run(progress: Progress) -> Outcome:
-        if workplace.client is not None and workplace.client.has_terminals:
-            return await _run_at_client(command, seconds, workplace, progress)
-        return await _run_here(command, seconds, workplace, progress)
+        if scope.client is not None and scope.client.has_terminals:
+            return await _run_at_client(command, seconds, scope, progress)
+        return await _run_here(command, seconds, scope, progress)
 
     first_line = command.split("\n")[0]
     title = first_line if len(first_line) <= _TITLE else f"{first_line[: _TITLE - 1]}…"
@@ -61,9 +61,9 @@ async def _prepare_shell(given: ShellArguments, workplace: Workplace) -> Action:
     return Action(
         f"`{title}`",
         run,
-        locations=({"path": workplace.cwd},),
+        locations=({"path": scope.cwd},),
         preview=(text_content(f"```sh\n{command}\n```"),),
-        scope=Scope(f"shell:{workplace.cwd}:{command}", words),
+        grant=SessionGrant(f"shell:{scope.cwd}:{command}", words),
     )
 
 
@@ -71,24 +71,22 @@ def _shell(command: str) -> list[str]:
     return [shutil.which("bash") or "/bin/sh", "-c", command]
 
 
-async def _run_here(
-    command: str, seconds: float, workplace: Workplace, progress: Progress
-) -> Outcome:
-    handler, session_id = workplace.terminals, workplace.session_id
+async def _run_here(command: str, seconds: float, scope: ToolScope, progress: Progress) -> Outcome:
+    handler, session_id = scope.terminals, scope.session_id
     program, *arguments = await to_thread.run_sync(
-        workplace.wrap_command, _shell(command), abandon_on_cancel=True
+        scope.wrap_command, _shell(command), abandon_on_cancel=True
     )
     request = schema.CreateTerminalRequest(
         session_id=session_id,
         command=program,
         args=tuple(arguments),
-        cwd=workplace.cwd,
+        cwd=scope.cwd,
         output_byte_limit=_OUTPUT_BYTES,
     )
     try:
         terminal_id = await handler.create_terminal(session_id, request)
     except RpcError as error:
-        raise ToolFailed(explained(error)) from error
+        raise ToolFailed(describe_error(error)) from error
     try:
         ended = False
         shown = ""
@@ -112,13 +110,13 @@ async def _run_here(
 
 
 async def _run_at_client(
-    command: str, seconds: float, workplace: Workplace, progress: Progress
+    command: str, seconds: float, scope: ToolScope, progress: Progress
 ) -> Outcome:
-    assert workplace.client is not None
+    assert scope.client is not None
     program, *arguments = _shell(command)
     try:
-        terminal = await workplace.client.create_terminal(
-            program, arguments, cwd=workplace.cwd, output_byte_limit=_OUTPUT_BYTES
+        terminal = await scope.client.create_terminal(
+            program, arguments, cwd=scope.cwd, output_byte_limit=_OUTPUT_BYTES
         )
         try:
             content = [{"type": "terminal", "terminalId": terminal.id}]
@@ -132,7 +130,7 @@ async def _run_at_client(
             with anyio.move_on_after(_RELEASE_SECONDS, shield=True):
                 await terminal.release()
     except RpcError as error:
-        raise ToolFailed(f"the client's terminal failed: {explained(error)}") from error
+        raise ToolFailed(f"the client's terminal failed: {describe_error(error)}") from error
     except ConnectionFailed as error:
         raise ToolFailed(f"the client's terminal failed: {error}") from error
     state = {"output": output.output, "truncated": output.truncated}

@@ -71,7 +71,7 @@ exec setpriv --no-new-privs --bounding-set=-all --inh-caps=-all "$@"
 """  # noqa: E501 - a script
 
 
-class Scratch:
+class SandboxFolder:
     """The folder; it exists from its first use until `remove`."""
 
     def __init__(self) -> None:
@@ -90,18 +90,18 @@ class Scratch:
             self._folder = None
 
 
-def is_possible() -> bool:
+def is_sandbox_available() -> bool:
     """Tell whether this machine can wall commands in; the first time it has to try."""
-    return _how() is not None
+    return _find_isolation() is not None
 
 
-def walled(command: Sequence[str], scratch: str) -> list[str]:
+def sandboxed_command(command: Sequence[str], scratch: str) -> list[str]:
     """Return the command that runs `command` in the sandbox.
 
     Raises:
         ToolFailed: if this machine cannot wall it in.
     """
-    build = _how()
+    build = _find_isolation()
     if build is None:
         sentence = "this machine cannot isolate commands: bubblewrap is not installed and user"
         advice = "install bubblewrap, or work with the sandbox's file tools"
@@ -138,7 +138,7 @@ def _clean() -> list[str]:
 
 
 @cache
-def _how() -> Build | None:
+def _find_isolation() -> Build | None:
     """Find out, by trying, in which way this machine can isolate a command."""
     for name, build in (("bwrap", _by_bubblewrap), ("unshare", _by_unshare)):
         program = shutil.which(name)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from quarterdeck.agent import SessionStore, Turn
-from quarterdeck.agent.growing import Growth
+from quarterdeck.agent import AgentTurn, SessionStore
+from quarterdeck.agent.session import Growth
 from tests.agent.support import conversing
 
 Json = dict[str, Any]
@@ -86,7 +86,7 @@ def test_a_line_that_is_lost_makes_no_other_one_wrong(updates: list[Json], data:
 
 @pytest.mark.anyio
 async def test_a_session_replays_every_update_of_a_long_output(tmp_path: Path) -> None:
-    async def busy(_turn: Turn) -> AsyncIterator[Any]:
+    async def busy(_turn: AgentTurn) -> AsyncIterator[Any]:
         yield {"sessionUpdate": "tool_call", "toolCallId": "a", "title": "make"}
         for end in range(0, 401, 10):
             yield update("a", "".join(LINES[:end]))

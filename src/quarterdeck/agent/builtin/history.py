@@ -3,18 +3,27 @@
 It is stored as JSON with the session. `native` is what the provider's library needs to be told its
 own words exactly as it said them (signatures of thoughts, the order of parts); whoever does not
 know it leaves it alone.
+
+PART: Content blocks of a prompt as parts of a message to the model.
+
+Text that a client embeds is inlined, so that the model reads it where the user put it. Links are
+named, not followed: the model has tools for that, and the user is asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import base64
+import binascii
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 from msgspec import Struct
 
-from quarterdeck.errors import JsonInvalid
+from quarterdeck.errors import JsonInvalid, RpcError
 from quarterdeck.jsontext import decode_json, encode_json
+from quarterdeck.wire import INVALID_PARAMS
 
 VERSION = 1
 _MEDIA_TOKENS = 1500  # about what providers count for a picture
@@ -43,7 +52,7 @@ class UserMessage(Struct, frozen=True, kw_only=True, tag_field="role", tag="user
         return "\n".join(part.text for part in self.parts if isinstance(part, Text))
 
 
-class Call(Struct, frozen=True, kw_only=True):
+class ToolUse(Struct, frozen=True, kw_only=True):
     """A tool the model wants to be run."""
 
     id: str
@@ -56,11 +65,11 @@ class Call(Struct, frozen=True, kw_only=True):
 class AssistantMessage(Struct, frozen=True, kw_only=True, tag_field="role", tag="assistant"):
     text: str = ""
     thought: str = ""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[ToolUse, ...] = ()
     native: str | None = None
 
 
-class Result(Struct, frozen=True, kw_only=True):
+class ToolResult(Struct, frozen=True, kw_only=True):
     """What became of a call."""
 
     call_id: str
@@ -70,13 +79,13 @@ class Result(Struct, frozen=True, kw_only=True):
 
 
 class ResultsMessage(Struct, frozen=True, kw_only=True, tag_field="role", tag="results"):
-    results: tuple[Result, ...]
+    results: tuple[ToolResult, ...]
 
 
 Message: TypeAlias = UserMessage | AssistantMessage | ResultsMessage
 
 
-class Conversation(Struct, frozen=True, kw_only=True):
+class ModelHistory(Struct, frozen=True, kw_only=True):
     """All that a session remembers between turns."""
 
     version: int = VERSION
@@ -85,18 +94,18 @@ class Conversation(Struct, frozen=True, kw_only=True):
     """Of the last request and its answer, as the provider counted them."""
 
 
-def encode_conversation(conversation: Conversation) -> bytes:
+def encode_history(conversation: ModelHistory) -> bytes:
     return encode_json(conversation)
 
 
-def decode_conversation(memory: bytes) -> Conversation:
+def decode_history(memory: bytes) -> ModelHistory:
     """Read what `encode_conversation` wrote.
 
     Raises:
         JsonInvalid: if it is something else, for example of a later version.
     """
     try:
-        conversation = msgspec.convert(decode_json(memory), Conversation)
+        conversation = msgspec.convert(decode_json(memory), ModelHistory)
     except (msgspec.ValidationError, RecursionError) as error:
         raise JsonInvalid(str(error)) from error
     if conversation.version != VERSION:
@@ -110,7 +119,7 @@ def settled(messages: Sequence[Message]) -> tuple[Message, ...]:
     A turn that was cancelled or died leaves calls behind; their results say so.
     """
     kept: list[Message] = []
-    open_calls: tuple[Call, ...] = ()
+    open_calls: tuple[ToolUse, ...] = ()
     for message in messages:
         results = message.results if isinstance(message, ResultsMessage) else ()
         if open_calls:
@@ -130,8 +139,8 @@ def settled(messages: Sequence[Message]) -> tuple[Message, ...]:
     return tuple(kept)
 
 
-def _complete(calls: Iterable[Call], results: Iterable[Result]) -> ResultsMessage:
-    known: dict[str, list[Result]] = {}
+def _complete(calls: Iterable[ToolUse], results: Iterable[ToolResult]) -> ResultsMessage:
+    known: dict[str, list[ToolResult]] = {}
     for result in results:
         known.setdefault(result.call_id, []).append(result)
     # Some servers give all calls of an answer the same id; their results are in the same order.
@@ -139,9 +148,9 @@ def _complete(calls: Iterable[Call], results: Iterable[Result]) -> ResultsMessag
     return ResultsMessage(results=tuple(found))
 
 
-def _interrupted(call: Call) -> Result:
+def _interrupted(call: ToolUse) -> ToolResult:
     sentence = "interrupted: the turn ended before this tool had a result"
-    return Result(call_id=call.id, name=call.name, text=sentence, is_error=True)
+    return ToolResult(call_id=call.id, name=call.name, text=sentence, is_error=True)
 
 
 def well_formed(text: str) -> str:
@@ -173,3 +182,89 @@ def estimated_tokens(messages: Iterable[Message]) -> int:
 
 def _tokens(text: str) -> float:
     return len(text.encode(errors="surrogatepass")) / _BYTES_PER_TOKEN
+
+
+_DEFAULT_TYPES = {"image": "image/png", "audio": "audio/wav"}
+_MEDIA = ("image/", "audio/", "application/pdf")
+
+
+def user_message(blocks: Sequence[Mapping[str, Any]]) -> UserMessage:
+    """Turn a prompt into what the model is told.
+
+    Raises:
+        RpcError: if a picture or another file is not base64.
+    """
+    parts = (_part(block) for block in blocks)
+    return UserMessage(
+        parts=tuple(
+            Text(text=well_formed(part.text)) if isinstance(part, Text) else part
+            for part in parts
+            if part is not None
+        )
+    )
+
+
+def _part(block: Mapping[str, Any]) -> Part | None:
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return Text(text=text) if text.strip() else None
+        case {"type": "resource_link", "uri": str(uri)}:
+            return Text(text=_link(block, uri))
+        case {"type": "resource", "resource": {"uri": str(uri), "text": str(text)}}:
+            return Text(text=_embedded(uri, text))
+        case {"type": "resource", "resource": {"uri": str(uri), "blob": str(blob)} as resource}:
+            return _blob(uri, resource.get("mimeType"), blob)
+        case {"type": "image" | "audio" as kind, "data": str(content)}:
+            media_type = block.get("mimeType") or _DEFAULT_TYPES[kind]
+            return Media(media_type=media_type, content=_decoded(content, f"the {kind}"))
+        case _:
+            return Text(text=f"[a part of the prompt of type {block.get('type')!r} was left out]")
+
+
+def _link(block: Mapping[str, Any], uri: str) -> str:
+    name = block.get("name") or _last_segment(uri) or uri
+    details = [f"{key}: {block[key]}" for key in ("mimeType", "description") if block.get(key)]
+    about = f" ({'; '.join(details)})" if details else ""
+    return f"[{name}]({_readable(uri)}){about}"
+
+
+def _embedded(uri: str, text: str) -> str:
+    return f'<file path="{_readable(uri)}">\n{text}\n</file>'
+
+
+def _blob(uri: str, media_type: Any, blob: str) -> Part:
+    content = _decoded(blob, uri)
+    if isinstance(media_type, str) and media_type.startswith(_MEDIA):
+        return Media(media_type=media_type, content=content)
+    try:
+        return Text(text=_embedded(uri, content.decode()))
+    except UnicodeDecodeError:
+        kind = media_type or "a kind nobody named"
+        return Text(text=f"[{_readable(uri)}: {len(content)} bytes of {kind}, not shown]")
+
+
+def _decoded(content: str, what: str) -> bytes:
+    try:
+        return base64.b64decode("".join(content.split()), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise RpcError(INVALID_PARAMS, f"{what} in the prompt is not valid base64") from error
+
+
+def _readable(uri: str) -> str:
+    """A file's path, which the tools take, instead of its URI."""
+    scheme, path = _split(uri)
+    return unquote(path) if scheme == "file" else uri
+
+
+def _last_segment(uri: str) -> str:
+    _, path = _split(uri)
+    return unquote(path.rstrip("/").rpartition("/")[2])
+
+
+def _split(uri: str) -> tuple[str, str]:
+    """Return scheme and path; of what is no URI, such as "http://[", all of it is the path."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return "", uri
+    return parts.scheme, parts.path

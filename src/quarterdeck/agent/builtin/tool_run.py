@@ -12,14 +12,15 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from quarterdeck.agent.builtin.conversation import Call, Result, well_formed
-from quarterdeck.agent.builtin.tools import Action, Outcome, Scope, Tool, shortened
-from quarterdeck.agent.builtin.workplace import Workplace
+from quarterdeck.agent.builtin.history import ToolResult, ToolUse, well_formed
+from quarterdeck.agent.builtin.tools import Action, Outcome, SessionGrant, Tool, shortened
+from quarterdeck.agent.builtin.tools.base import ToolScope
 from quarterdeck.agent.turn import CUT_SHORT
 from quarterdeck.errors import AgentError, StorageFailed, ToolFailed
 
 if TYPE_CHECKING:
-    from quarterdeck.agent.turn import Turn
+    from quarterdeck.agent.turn import AgentTurn
+
 
 ALLOW_ONCE = {"optionId": "allow_once", "name": "Allow", "kind": "allow_once"}
 REJECT_ONCE = {"optionId": "reject_once", "name": "Reject", "kind": "reject_once"}
@@ -30,12 +31,12 @@ ToolsNow = Callable[[], Mapping[str, Tool]]
 """Returns the tools that there are in the mode of this moment."""
 
 
-class Calling:
+class ToolRuns:
     """Runs the calls of one turn."""
 
-    def __init__(self, turn: Turn, workplace: Workplace, allowed: set[str]) -> None:
+    def __init__(self, turn: AgentTurn, scope: ToolScope, allowed: set[str]) -> None:
         self._turn = turn
-        self._workplace = workplace
+        self._scope = scope
         self._allowed = allowed
         self._open: dict[str, str] = {}
         """Calls that the client has been told of and that have not ended, by the model's id."""
@@ -57,7 +58,7 @@ class Calling:
         }
         self._turn.send(update)
 
-    async def run(self, call: Call, tools: ToolsNow) -> Result:
+    async def run(self, call: ToolUse, tools: ToolsNow) -> ToolResult:
         """Do what a call asks for; whatever happens has a result for the model."""
         if call.id not in self._open:
             self.announce(call.id, call.name, tools())
@@ -72,7 +73,7 @@ class Calling:
             outcome = Outcome(f"Error: {call.name} failed: {error}", is_error=True)
         self._finish(call, outcome)
         text = well_formed(shortened(outcome.text)).strip("\n") or "[nothing]"
-        return Result(call_id=call.id, name=call.name, text=text, is_error=outcome.is_error)
+        return ToolResult(call_id=call.id, name=call.name, text=text, is_error=outcome.is_error)
 
     def abandon(self, reason: str) -> None:
         """End every call that is still open: the client must not wait for them."""
@@ -83,12 +84,12 @@ class Calling:
             self._turn.send_ending(ending)
         self._open.clear()
 
-    async def _run(self, call: Call, tools: ToolsNow) -> Outcome:
+    async def _run(self, call: ToolUse, tools: ToolsNow) -> Outcome:
         acp_id = self._open[call.id]
         if call.invalid is not None:
             raise ToolFailed(f"the arguments of {call.name} are not a JSON object")
         tool = self._find(call.name, tools())
-        action = await tool.prepare(call.arguments, self._workplace)
+        action = await tool.prepare(call.arguments, self._scope)
         shown: dict[str, Any] = {
             "title": action.title,
             "kind": tool.shown_kind,
@@ -119,7 +120,7 @@ class Calling:
     async def _is_allowed(
         self, acp_id: str, tool: Tool, action: Action, arguments: Mapping[str, Any]
     ) -> bool:
-        if action.scope is not None and action.scope.key in self._allowed:
+        if action.grant is not None and action.grant.key in self._allowed:
             return True
         question: dict[str, Any] = {
             "toolCallId": acp_id,
@@ -131,9 +132,9 @@ class Calling:
         }
         if action.locations:
             question["locations"] = list(action.locations)
-        chosen = await self._turn.ask_permission(question, permission_options(action.scope))
-        if chosen == "allow_always" and action.scope is not None:
-            self._allowed.add(action.scope.key)
+        chosen = await self._turn.ask_permission(question, permission_options(action.grant))
+        if chosen == "allow_always" and action.grant is not None:
+            self._allowed.add(action.grant.key)
             return True
         return chosen == "allow_once"
 
@@ -143,7 +144,7 @@ class Calling:
 
         return show
 
-    def _finish(self, call: Call, outcome: Outcome) -> None:
+    def _finish(self, call: ToolUse, outcome: Outcome) -> None:
         content = [_text(outcome.text)] if outcome.content is None else list(outcome.content)
         ending: dict[str, Any] = {
             "status": "failed" if outcome.is_error else "completed",
@@ -164,10 +165,10 @@ def _update(acp_id: str, **changes: Any) -> dict[str, Any]:
     return {"sessionUpdate": "tool_call_update", "toolCallId": acp_id, **changes}
 
 
-def permission_options(scope: Scope | None) -> list[dict[str, str]]:
-    if scope is None:
+def permission_options(grant: SessionGrant | None) -> list[dict[str, str]]:
+    if grant is None:
         return [ALLOW_ONCE, REJECT_ONCE]
-    always = {"optionId": "allow_always", "name": scope.words, "kind": "allow_always"}
+    always = {"optionId": "allow_always", "name": grant.words, "kind": "allow_always"}
     return [ALLOW_ONCE, always, REJECT_ONCE]
 
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from quarterdeck.agent.builtin.blocks import user_message
-from quarterdeck.agent.builtin.conversation import Media, Text
+from quarterdeck.agent.builtin.history import Media, Text, user_message
 from quarterdeck.errors import RpcError
 
 PICTURE = base64.b64encode(b"picture").decode()

@@ -17,17 +17,16 @@ from anyio import to_thread
 from msgspec.structs import replace
 
 from quarterdeck.agent.checks import McpServer, invalid
-from quarterdeck.agent.definition import Definition
-from quarterdeck.agent.growing import Growth
+from quarterdeck.agent.definition import ServedAgent
 from quarterdeck.agent.session import (
     AgentSession,
-    Link,
+    ClientLink,
+    Growth,
     call_failed,
     follow_call,
     recorded_update,
 )
-from quarterdeck.agent.store import SessionStore
-from quarterdeck.agent.stored import SessionRecord, StoredSession
+from quarterdeck.agent.store import SessionRecord, SessionStore, StoredSession
 from quarterdeck.errors import RpcError, StorageFailed
 from quarterdeck.jsontext import encode_json
 from quarterdeck.wire import INVALID_REQUEST, rpc_error
@@ -42,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SessionParams:
     """Where a session is to work, and with what."""
 
     cwd: Path
@@ -58,19 +57,19 @@ class _Queue:
         self.length = 0
 
 
-class Sessions:
+class AgentSessions:
     """All open sessions of one agent."""
 
     def __init__(
-        self, definition: Definition, store: SessionStore | None, initial_message: str | None
+        self, agent: ServedAgent, store: SessionStore | None, initial_message: str | None
     ) -> None:
-        self.definition = definition
+        self.agent = agent
         self.store = store
         self._initial_message = initial_message
         self._open: dict[str, AgentSession] = {}
         self._queues: dict[str, _Queue] = {}
 
-    def find(self, session_id: str, link: Link) -> AgentSession:
+    def find(self, session_id: str, link: ClientLink) -> AgentSession:
         """Return a session that is open.
 
         Raises:
@@ -99,18 +98,18 @@ class Sessions:
             if not queue.length:
                 del self._queues[session_id]
 
-    async def create(self, link: Link, place: Place) -> AgentSession:
+    async def create(self, link: ClientLink, place: SessionParams) -> AgentSession:
         """Open a new session."""
         with self._room(link):
             return await self._create(link, place)
 
-    async def _create(self, link: Link, place: Place) -> AgentSession:
+    async def _create(self, link: ClientLink, place: SessionParams) -> AgentSession:
         session_id = f"session-{time.time_ns() // 1000:013x}{secrets.token_hex(6)}"
         record = SessionRecord(
             cwd=str(place.cwd),
             additional_directories=tuple(map(str, place.additional)),
             created_at=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            mode=self.definition.default_mode,
+            mode=self.agent.default_mode,
             initial_message=self._initial_message,
         )
         stored = None
@@ -118,7 +117,7 @@ class Sessions:
             stored = await _seen_through(self.store.create, session_id, record)
         session = AgentSession(
             session_id,
-            self.definition,
+            self.agent,
             link,
             record,
             mcp_servers=place.mcp_servers,
@@ -135,7 +134,7 @@ class Sessions:
         return session
 
     async def reopen(
-        self, session_id: str, link: Link, place: Place, *, replay: bool
+        self, session_id: str, link: ClientLink, place: SessionParams, *, replay: bool
     ) -> AgentSession:
         """Open a session that was stored, and send its whole history if `replay`."""
         if session_id in self._open:
@@ -146,7 +145,7 @@ class Sessions:
             return await self._reopen(session_id, link, place, replay=replay)
 
     async def _reopen(
-        self, session_id: str, link: Link, place: Place, *, replay: bool
+        self, session_id: str, link: ClientLink, place: SessionParams, *, replay: bool
     ) -> AgentSession:
         stored = await self._open_stored(session_id)
         try:
@@ -155,7 +154,7 @@ class Sessions:
                 await to_thread.run_sync(stored.save, record)
             session = AgentSession(
                 session_id,
-                self.definition,
+                self.agent,
                 link,
                 record,
                 mcp_servers=place.mcp_servers,
@@ -169,11 +168,11 @@ class Sessions:
             raise
         return session
 
-    async def close(self, session_id: str, link: Link) -> None:
+    async def close(self, session_id: str, link: ClientLink) -> None:
         """Cancel what runs in a session and close it."""
         await self._close(self.find(session_id, link))
 
-    async def delete(self, session_id: str, link: Link) -> None:
+    async def delete(self, session_id: str, link: ClientLink) -> None:
         """Delete a session for good, open or not."""
         assert self.store is not None, "without a store there is no session/delete"
         if session_id in self._open:
@@ -181,7 +180,7 @@ class Sessions:
         # One that is not there was deleted before: ACP wants that to succeed silently.
         await to_thread.run_sync(self.store.delete, session_id)
 
-    async def close_all(self, link: Link) -> None:
+    async def close_all(self, link: ClientLink) -> None:
         """Close every session of a client that is gone."""
         mine = [session for session in self._open.values() if session.link is link]
         async with anyio.create_task_group() as tasks:
@@ -189,7 +188,7 @@ class Sessions:
                 tasks.start_soon(self._close, session)
 
     @contextmanager
-    def _room(self, link: Link) -> Iterator[None]:
+    def _room(self, link: ClientLink) -> Iterator[None]:
         """Refuse a session that would be one too many for its client."""
         mine = sum(session.link is link for session in self._open.values()) + link.opening
         if link.max_sessions is not None and mine >= link.max_sessions:
@@ -202,8 +201,8 @@ class Sessions:
             link.opening -= 1
 
     async def _enter(self, session: AgentSession) -> None:
-        if self.definition.open_session is not None:
-            await self.definition.open_session(session)
+        if self.agent.open_session is not None:
+            await self.agent.open_session(session)
         try:
             session.fill_config()
         except BaseException:
@@ -225,11 +224,11 @@ class Sessions:
             await _put_away(session)
 
     async def _let_agent_close(self, session: AgentSession) -> None:
-        if self.definition.close_session is None:
+        if self.agent.close_session is None:
             return
         try:
             with anyio.move_on_after(HOOK_SECONDS):
-                await self.definition.close_session(session)
+                await self.agent.close_session(session)
         except Exception:  # an agent's code: the session is closed all the same
             logger.exception("the agent failed to close a session")
 
@@ -241,9 +240,9 @@ class Sessions:
             raise invalid(f"session not found: {session_id}")
         return stored
 
-    def _record(self, stored: StoredSession, place: Place) -> SessionRecord:
-        modes = [mode["id"] for mode in self.definition.modes]
-        mode = stored.record.mode if stored.record.mode in modes else self.definition.default_mode
+    def _record(self, stored: StoredSession, place: SessionParams) -> SessionRecord:
+        modes = [mode["id"] for mode in self.agent.modes]
+        mode = stored.record.mode if stored.record.mode in modes else self.agent.default_mode
         return replace(
             stored.record,
             cwd=str(place.cwd),

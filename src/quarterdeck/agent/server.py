@@ -5,29 +5,45 @@ found". Everything else a client does wrong is answered with a sentence (see `ch
 
 Order. What a request means is decided when it is read: a cancel behind a prompt finds it, and a
 prompt behind a change of mode waits for that. Updates of a turn are sent before its answer.
+
+PART: An agent with its sessions, and the conversations that clients have with it.
+
+One server has one agent and any number of conversations, each over a connection of its own: one on
+stdio, one for each client on HTTP. A session belongs to the conversation that opened it.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Final, Protocol
 
 import anyio
 from anyio import to_thread
 
 from quarterdeck.acp import PROTOCOL_VERSION
-from quarterdeck.agent import checks, settings
+from quarterdeck.agent import checks, definition
+from quarterdeck.agent.checks import Json
 from quarterdeck.agent.client import ClientFacts
-from quarterdeck.agent.definition import Json
-from quarterdeck.agent.opening import Place, Sessions
-from quarterdeck.agent.running import RunningTurn, to_rpc_error
-from quarterdeck.agent.session import AgentSession, Link
-from quarterdeck.agent.store import ListedSession
-from quarterdeck.agent.turn import Turn
+from quarterdeck.agent.definition import Agent, Prompt, inspect_agent
+from quarterdeck.agent.session import AgentSession, ClientLink
+from quarterdeck.agent.sessions import AgentSessions, SessionParams
+from quarterdeck.agent.store import SessionStore, StoredSessionInfo
+from quarterdeck.agent.turn import AgentTurn, RunningTurn, to_rpc_error
 from quarterdeck.errors import RpcError
-from quarterdeck.wire import INVALID_REQUEST, Answer, Connection, method_not_found, rpc_error
+from quarterdeck.wire import (
+    INVALID_REQUEST,
+    Answer,
+    ByteTransport,
+    Connection,
+    ConnectionOptions,
+    method_not_found,
+    open_connection,
+    rpc_error,
+)
 
 PAGE: Final = 50
 """Sessions that one answer to `session/list` names at most."""
@@ -37,13 +53,13 @@ _BAD_CURSOR: Final = "cursor is none that session/list gave"
 Handler = Callable[[Json], Awaitable[Any]]
 
 
-class Conversation:
+class AgentConnection:
     """Give its two functions to a connection, and the connection to `attach`."""
 
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: AgentSessions) -> None:
         self._sessions = sessions
-        self._agent = sessions.definition
-        self._link: Link | None = None
+        self._agent = sessions.agent
+        self._link: ClientLink | None = None
         self._is_initialized = False
         self._methods: dict[str, Handler] = {
             "initialize": self._initialize,
@@ -54,8 +70,8 @@ class Conversation:
         }
         self._add_optional_methods()
 
-    def attach(self, connection: Connection, max_sessions: int | None = None) -> Link:
-        self._link = Link(connection, ClientFacts(), max_sessions)
+    def attach(self, connection: Connection, max_sessions: int | None = None) -> ClientLink:
+        self._link = ClientLink(connection, ClientFacts(), max_sessions)
         return self._link
 
     def on_notification(self, method: str, params: Json) -> None:
@@ -76,7 +92,7 @@ class Conversation:
         return _told(handler(params))
 
     @property
-    def link(self) -> Link:
+    def link(self) -> ClientLink:
         assert self._link is not None, "attached before the first message is read"
         return self._link
 
@@ -187,7 +203,7 @@ class Conversation:
         blocks = checks.prompt_blocks(params, self._agent.prompt_capabilities)
         if session.turn is not None:
             raise rpc_error(INVALID_REQUEST, "prompt already running")
-        running = RunningTurn(Turn(session, blocks))
+        running = RunningTurn(AgentTurn(session, blocks))
         session.turn = running
         return self._run(session, running)
 
@@ -207,7 +223,7 @@ class Conversation:
     async def _set_mode(self, params: Json) -> Any:
         session = self._session(params)
         mode_id = checks.required_string(params, "modeId")
-        settings.check_mode(self._agent.modes, mode_id)
+        definition.check_mode(self._agent.modes, mode_id)
         async with session.settling:
             await self._change_mode(session, mode_id)
         return {}
@@ -227,11 +243,11 @@ class Conversation:
         session.change_mode(mode_id)
 
     async def _change_option(self, session: AgentSession, config_id: str, value: Any) -> None:
-        option = settings.find_option(session.config_options(), config_id)
-        problem = settings.why_not(option, value)
+        option = definition.find_option(session.config_options(), config_id)
+        problem = definition.option_problem(option, value)
         if problem is not None:
             raise checks.invalid(problem)
-        if config_id == settings.MODE and self._agent.modes:
+        if config_id == definition.MODE_OPTION and self._agent.modes:
             await self._change_mode(session, value)
             return
         if self._agent.set_config_option is not None:
@@ -256,17 +272,17 @@ async def _told(work: Awaitable[Any]) -> Any:
         raise to_rpc_error(error) from error
 
 
-def _place(params: Json) -> Place:
+def _place(params: Json) -> SessionParams:
     cwd = checks.directory(params.get("cwd"), "cwd")
     servers = checks.mcp_servers(params)
-    return Place(cwd, checks.additional_directories(params), servers)
+    return SessionParams(cwd, checks.additional_directories(params), servers)
 
 
-def _place_to_resume(params: Json) -> Place:
+def _place_to_resume(params: Json) -> SessionParams:
     return _place({**params, "mcpServers": params.get("mcpServers") or []})
 
 
-def _session_info(listed: ListedSession) -> dict[str, Any]:
+def _session_info(listed: StoredSessionInfo) -> dict[str, Any]:
     record = listed.record
     info: dict[str, Any] = {"sessionId": listed.id, "cwd": record.cwd}
     if record.additional_directories:
@@ -276,7 +292,7 @@ def _session_info(listed: ListedSession) -> dict[str, Any]:
     return {**info, "updatedAt": listed.updated_at}
 
 
-def _write_cursor(last: ListedSession) -> str:
+def _write_cursor(last: StoredSessionInfo) -> str:
     return base64.urlsafe_b64encode(" ".join(last.sort_key).encode()).decode()
 
 
@@ -291,3 +307,87 @@ def _read_cursor(cursor: str | None) -> tuple[str, str] | None:
     if not checks.SESSION_ID.fullmatch(session_id):
         raise checks.invalid(_BAD_CURSOR)
     return updated_at, session_id
+
+
+CLOSE_SECONDS: Final = 10.0
+"""How long all sessions of a client together may take to be closed."""
+
+logger = logging.getLogger(__name__)
+
+
+class Serving(Protocol):
+    """What a transport needs: somebody who converses with a client."""
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Keep open what all clients share."""
+        ...
+
+    def converse(
+        self,
+        transport: ByteTransport,
+        options: ConnectionOptions | None = None,
+        *,
+        max_sessions: int | None = None,
+    ) -> AbstractAsyncContextManager[Connection]:
+        """Serve one client until the body ends."""
+        ...
+
+
+class AgentServer:
+    """What is shared by all clients of one agent."""
+
+    def __init__(
+        self,
+        agent: Agent | Prompt,
+        *,
+        store: SessionStore | None = None,
+        initial_message: str | None = None,
+    ) -> None:
+        """Serve `agent`; with a `store`, its sessions are kept and can be listed and loaded.
+
+        Raises:
+            AgentError: if it is no agent.
+        """
+        self.sessions = AgentSessions(inspect_agent(agent), store, initial_message)
+        self._agent: object = agent
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Keep an agent open that is an async context manager; the built-in one is."""
+        if isinstance(self._agent, AbstractAsyncContextManager):
+            async with self._agent:
+                yield
+        else:
+            yield
+
+    @asynccontextmanager
+    async def converse(
+        self,
+        transport: ByteTransport,
+        options: ConnectionOptions | None = None,
+        *,
+        max_sessions: int | None = None,
+    ) -> AsyncIterator[Connection]:
+        """Serve one client until the body ends; its turns are cancelled and its sessions closed."""
+        conversation = AgentConnection(self.sessions)
+        try:
+            async with open_connection(
+                transport,
+                on_notification=conversation.on_notification,
+                on_request=conversation.on_request,
+                options=options,
+            ) as connection:
+                conversation.attach(connection, max_sessions)
+                try:
+                    yield connection
+                finally:
+                    await self._leave(conversation.link)
+        finally:
+            await self._leave(conversation.link)  # what was being opened until just now
+
+    async def _leave(self, link: ClientLink) -> None:
+        # Every wait inside is bounded, so the shield cannot hang.
+        with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS) as scope:
+            await self.sessions.close_all(link)
+        if scope.cancelled_caught:
+            logger.warning("sessions were left without being closed: that took too long")

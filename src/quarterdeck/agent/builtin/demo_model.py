@@ -2,36 +2,54 @@
 
 It is told what to do by lines of the prompt that begin with a slash (`demo_script` has the little
 language), tours the tools if the prompt asks for a `tour`, and says what it is otherwise.
+
+PART: The little language that tells the model `demo` what to do.
+
+| line | what the model does |
+| --- | --- |
+| `/think TEXT` | thinks it, before what it says |
+| `/say TEXT` | says it, with a line break behind it |
+| `/tool NAME {JSON}` | calls a tool, then goes on with the next line |
+| `/also NAME {JSON}` | calls another tool in the same answer |
+| `/wait SECONDS` | is silent for so long before it answers |
+| `/stop length` or `/stop refusal` | ends like that |
+| `/fail REASON` | fails: `server`, `rate_limit`, `context`, ... |
+| `/recall` | says what it remembers of earlier prompts |
+
+An answer ends behind its tools; what follows belongs to the next. Other lines are left out.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
 
 import anyio
 from anyio.lowlevel import checkpoint
 
-from quarterdeck.agent.builtin.compaction import HEADING
-from quarterdeck.agent.builtin.conversation import (
+from quarterdeck.agent.builtin.history import (
     AssistantMessage,
-    Call,
     Media,
     Message,
+    ToolUse,
     UserMessage,
     estimated_tokens,
 )
-from quarterdeck.agent.builtin.demo_script import Step, read_script
+from quarterdeck.agent.builtin.instructions import HEADING
 from quarterdeck.agent.builtin.model import (
+    FAILURES,
     CallStarted,
     Delta,
+    ModelInput,
+    ModelUsage,
     Reply,
-    Request,
     TextDelta,
     ThoughtDelta,
-    Usage,
 )
-from quarterdeck.errors import ModelFailed
+from quarterdeck.errors import JsonInvalid, ModelFailed
+from quarterdeck.jsontext import decode_json
 
 _WINDOW = 32_000
 _FILE = "quarterdeck-demo.txt"
@@ -47,7 +65,7 @@ class DemoModel:
         self.context_window = context_window or _WINDOW
         self._pause_seconds = pause_seconds
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta]:
+    async def stream(self, request: ModelInput) -> AsyncGenerator[Delta]:
         step = self._step(request)
         if step.wait_seconds:
             await anyio.sleep(step.wait_seconds)
@@ -61,20 +79,20 @@ class DemoModel:
             await self._pause()
         number = len(request.messages)
         calls = tuple(
-            Call(id=f"demo-{number}-{index}", name=name, arguments=arguments)
+            ToolUse(id=f"demo-{number}-{index}", name=name, arguments=arguments)
             for index, (name, arguments) in enumerate(step.calls)
         )
         for call in calls:
             yield CallStarted(call.id, call.name)
             await self._pause()
         message = AssistantMessage(text=step.text, thought=step.thought, calls=calls)
-        usage = Usage(estimated_tokens(request.messages), estimated_tokens([message]))
+        usage = ModelUsage(estimated_tokens(request.messages), estimated_tokens([message]))
         yield Reply(message, usage, step.stop)
 
     async def aclose(self) -> None:
         """Do nothing: there is no provider."""
 
-    def _step(self, request: Request) -> Step:
+    def _step(self, request: ModelInput) -> DemoStep:
         position, prompt = _last_prompt(request.messages)
         done = sum(
             isinstance(message, AssistantMessage) for message in request.messages[position + 1 :]
@@ -98,18 +116,18 @@ def _last_prompt(messages: Sequence[Message]) -> tuple[int, UserMessage]:
     return 0, UserMessage(parts=())
 
 
-def _steps(prompt: UserMessage, before: Sequence[Message], offered: set[str]) -> list[Step]:
+def _steps(prompt: UserMessage, before: Sequence[Message], offered: set[str]) -> list[DemoStep]:
     text = prompt.text
     if text.startswith("<conversation>"):
-        return [Step(text=_summary(text))]
+        return [DemoStep(text=_summary(text))]
     if text.startswith(f"[{HEADING}]"):
-        return [Step(text="I have read the summary and can go on.")]
+        return [DemoStep(text="I have read the summary and can go on.")]
     script = read_script(text, recall=lambda: _recalled(before))
     if script:
         return script
     if _TOUR.search(text):
         return _tour(offered)
-    return [Step(thought="This needs no tool.", text=_greeting(prompt))]
+    return [DemoStep(thought="This needs no tool.", text=_greeting(prompt))]
 
 
 def _greeting(prompt: UserMessage) -> str:
@@ -137,7 +155,7 @@ def _summary(conversation: str) -> str:
     return "The user said: " + "; ".join(prompts)
 
 
-def _tour(offered: set[str]) -> list[Step]:
+def _tour(offered: set[str]) -> list[DemoStep]:
     """Show each kind of tool once; what is not offered in the session's mode is left out."""
     prefix = "" if "read" in offered else "sandbox_"
     entries = ["Look around", "Write a file and change it", "Check the file"]
@@ -153,14 +171,14 @@ def _tour(offered: set[str]) -> list[Step]:
     first = {"path": _FILE, "content": "Quarterdeck\nkeeps watch.\n"}
     change = {"path": _FILE, "old": "keeps watch", "new": "keeps a good watch"}
     steps = [
-        Step(
+        DemoStep(
             thought="The user wants to see what I can do. First a plan, then a look around.",
             text="I will show you my tools. First I look around.\n\n",
             calls=(plan(0), (f"{prefix}list", {"path": "."})),
         ),
-        Step(text="Now I write a file.\n\n", calls=(plan(1), (f"{prefix}write", first))),
-        Step(text="One word is missing.\n\n", calls=((f"{prefix}edit", change),)),
-        Step(
+        DemoStep(text="Now I write a file.\n\n", calls=(plan(1), (f"{prefix}write", first))),
+        DemoStep(text="One word is missing.\n\n", calls=((f"{prefix}edit", change),)),
+        DemoStep(
             text="Let me check it.\n\n",
             calls=(
                 plan(2),
@@ -168,22 +186,94 @@ def _tour(offered: set[str]) -> list[Step]:
                 (f"{prefix}shell", {"command": f"wc -l {_FILE}"}),
             ),
         ),
-        Step(calls=(plan(3),)),
-        Step(text=f"That was the tour. You can delete `{_FILE}` now.\n"),
+        DemoStep(calls=(plan(3),)),
+        DemoStep(text=f"That was the tour. You can delete `{_FILE}` now.\n"),
     ]
     return [_within(step, offered) for step in steps]
 
 
-def _within(step: Step, offered: set[str]) -> Step:
+def _within(step: DemoStep, offered: set[str]) -> DemoStep:
     calls = tuple(call for call in step.calls if call[0] in offered)
     missing = [name for name, _ in step.calls if name not in offered]
     note = f"(In this mode I have no {', '.join(missing)}.)\n\n" if missing else ""
     if not calls and step.calls:
         # Without a call the turn would end here, so the plan is called, which is always there.
         calls = (("plan", {"entries": [{"content": "Go on without it"}]}),)
-    return Step(thought=step.thought, text=step.text + note, calls=calls)
+    return DemoStep(thought=step.thought, text=step.text + note, calls=calls)
 
 
 def _pieces(text: str) -> list[str]:
     """Cut a text as a model would: words with the white space behind them."""
     return re.findall(r"\s*\S+\s*?|\s+$", text) if text else []
+
+
+VERBS = ("/think", "/say", "/tool", "/also", "/wait", "/stop", "/fail", "/recall")
+
+
+@dataclass(frozen=True)
+class DemoStep:
+    """One answer of the model."""
+
+    thought: str = ""
+    text: str = ""
+    calls: tuple[tuple[str, dict[str, Any]], ...] = ()
+    wait_seconds: float = 0.0
+    failure: str | None = None
+    stop: Literal["stop", "length", "refusal"] = "stop"
+
+
+def read_script(text: str, recall: Callable[[], str]) -> list[DemoStep]:
+    """Return the answers a prompt asks for; none if it has no line of the language."""
+    steps: list[DemoStep] = []
+    current: DemoStep | None = None
+    for line in text.splitlines():
+        verb, _, rest = line.strip().partition(" ")
+        if verb not in VERBS:
+            continue
+        if current is not None and current.calls and verb != "/also":
+            steps.append(current)
+            current = None
+        current = _with(current or DemoStep(), verb, rest, recall)
+    if current is not None:
+        steps.append(current)
+    if steps and steps[-1].calls:
+        steps.append(DemoStep(text="Done.\n"))
+    return steps
+
+
+def _with(step: DemoStep, verb: str, rest: str, recall: Callable[[], str]) -> DemoStep:
+    match verb:
+        case "/think":
+            return replace(step, thought=f"{step.thought}{rest}\n")
+        case "/say":
+            return replace(step, text=f"{step.text}{rest}\n")
+        case "/recall":
+            return replace(step, text=f"{step.text}{recall()}\n")
+        case "/wait":
+            return replace(step, wait_seconds=_number(rest))
+        case "/stop" if rest in ("length", "refusal"):
+            return replace(step, stop=cast("Literal['length', 'refusal']", rest))
+        case "/fail" if rest in FAILURES:
+            return replace(step, failure=rest)
+        case "/tool" | "/also":
+            return _with_call(step, rest)
+        case _:
+            return replace(step, text=f"{step.text}I do not understand: {verb} {rest}\n")
+
+
+def _with_call(step: DemoStep, rest: str) -> DemoStep:
+    name, _, written = rest.strip().partition(" ")
+    try:
+        arguments = decode_json(written or "{}")
+    except JsonInvalid as error:
+        return replace(step, text=f"{step.text}I cannot read the arguments of {name}: {error}\n")
+    if not isinstance(arguments, dict):
+        return replace(step, text=f"{step.text}The arguments of {name} must be an object.\n")
+    return replace(step, calls=(*step.calls, (name, arguments)))
+
+
+def _number(text: str) -> float:
+    try:
+        return max(float(text), 0.0)
+    except ValueError:
+        return 0.0
