@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from quarterdeck.errors import ScenarioInvalid
-from quarterdeck.testing.scenario import Step, Turn, parse_scenario, read_scenario
+from quarterdeck.testing.scenario import ScriptedTurn, Step, parse_scenario, read_scenario
 
 TOML = """
 name = "small"
@@ -56,7 +56,7 @@ def test_a_scenario_is_read_into_frozen_values() -> None:
     assert scenario.ignore == {"eof", "TERM"}
     assert scenario.load == (Step("say", "old", {}),)
     assert scenario.turns == (
-        Turn(
+        ScriptedTurn(
             "hello",
             (
                 Step("tool", "t", {"title": "T"}),

@@ -3,7 +3,6 @@
 Standard library only, and quick to import: the agent itself starts through this package.
 """
 
-from quarterdeck.testing.launch import load_scenario, scenario_names, scripted_agent
-from quarterdeck.testing.scenario import Scenario
+from quarterdeck.testing.scenario import Scenario, load_scenario, scenario_names, scripted_agent
 
 __all__ = ["Scenario", "load_scenario", "scenario_names", "scripted_agent"]

@@ -10,10 +10,15 @@ import signal
 import sys
 
 from quarterdeck.errors import ScenarioInvalid
-from quarterdeck.testing.launch import ENVIRONMENT_VARIABLE, load_scenario
 from quarterdeck.testing.pipes import STDERR, STDIN, STDOUT, Pipes, write_all
 from quarterdeck.testing.player import Player
-from quarterdeck.testing.scenario import Scenario, as_bytes, parse_scenario
+from quarterdeck.testing.scenario import (
+    ENVIRONMENT_VARIABLE,
+    Scenario,
+    as_bytes,
+    load_scenario,
+    parse_scenario,
+)
 from quarterdeck.testing.verbs import LARGEST, signal_number
 
 MISUSED, INTERRUPTED = 2, 130

@@ -19,15 +19,14 @@ from quarterdeck.testing.pipes import STDERR, STDIN, STDOUT, NotJson, Pipes, wri
 from quarterdeck.testing.scenario import Scenario, Step, Steps
 from quarterdeck.testing.sessions import (
     INVALID_PARAMS,
-    Session,
-    Sessions,
+    ScriptedSession,
+    ScriptedSessions,
     failure,
     initialize_result,
 )
 from quarterdeck.testing.turns import (
     FOREVER,
     Action,
-    Answer,
     Ask,
     Cancelled,
     Close,
@@ -35,9 +34,10 @@ from quarterdeck.testing.turns import (
     Crash,
     Pause,
     Performance,
-    Scene,
+    ScriptedReply,
     Send,
     Spawn,
+    TurnContext,
     Write,
     perform,
     turn_steps,
@@ -50,15 +50,15 @@ _HIGH_WATER: Final = 64 * 1024  # unread bytes beyond which turns wait for the c
 _FLUSH_SECONDS: Final = 2.0  # how long the end of the process waits for a client that reads slowly
 _FIRST_ID: Final = 101  # of our own requests: easy to tell from the client's in a log
 _WAITS: Final = object()
-_CANCELLED: Final = Answer({"result": {"stopReason": "cancelled"}})
+_CANCELLED: Final = ScriptedReply({"result": {"stopReason": "cancelled"}})
 
 
 class _Script(NamedTuple):
     """How one request is played."""
 
     session_id: str
-    session: Session
-    answer: Answer
+    session: ScriptedSession
+    answer: ScriptedReply
     before: Steps = ()
     after: Steps = ()
 
@@ -72,7 +72,7 @@ class _Activity:
         self.script = script
         self.performance = performance
         self.is_answered = False
-        self.cancel: Answer | None = None
+        self.cancel: ScriptedReply | None = None
         """What to answer to a cancel that has come and was not heard yet."""
         self.is_deaf = False
         self.until = FOREVER
@@ -93,7 +93,7 @@ class Player:
         self._scenario = scenario
         self._pipes = pipes
         self._pace = pace
-        self._sessions = Sessions(scenario.sessions)
+        self._sessions = ScriptedSessions(scenario.sessions)
         self._activities: list[_Activity] = []
         self._asked: dict[int, _Activity] = {}
         self._next_id = _FIRST_ID
@@ -164,8 +164,8 @@ class Player:
             self._refuse(request["id"], error)
             return
         known = {"id": request["id"], "cwd": script.session.cwd, "prompt": _prompt_text(params)}
-        scene = Scene(script.session_id, **known)
-        performance = perform(script.before, script.answer, script.after, scene)
+        context = TurnContext(script.session_id, **known)
+        performance = perform(script.before, script.answer, script.after, context)
         activity = _Activity(request, script, performance)
         self._activities.append(activity)
         self._resume(activity, None)
@@ -196,7 +196,7 @@ class Player:
     # What the agent answers by itself
 
     def _initialize(self, params: Json) -> _Script:
-        answer = Answer({"result": initialize_result(self._scenario)})
+        answer = ScriptedReply({"result": initialize_result(self._scenario)})
         return self._plain(params)._replace(answer=answer)
 
     def _authenticate(self, params: Json) -> _Script:
@@ -205,11 +205,11 @@ class Player:
     def _plain(self, params: Json) -> _Script:
         session_id = params.get("sessionId", "")
         session = self._sessions.get(session_id) or self._sessions.make(params)
-        return _Script(session_id, session, Answer({"result": {}}))
+        return _Script(session_id, session, ScriptedReply({"result": {}}))
 
     def _new(self, params: Json) -> _Script:
         session_id, session = self._sessions.new_id(), self._sessions.make(params)
-        answer = Answer({"result": {"sessionId": session_id, **session.settings}})
+        answer = ScriptedReply({"result": {"sessionId": session_id, **session.settings}})
         before, after = self._scenario.before_new, self._scenario.new
         return _Script(session_id, session, answer, before, after)
 
@@ -217,7 +217,7 @@ class Player:
         if self._scenario.load is None:
             return None
         session = self._sessions.make(params)
-        answer = Answer({"result": session.settings})
+        answer = ScriptedReply({"result": session.settings})
         return _Script(str(params.get("sessionId")), session, answer, self._scenario.load)
 
     def _prompt(self, params: Json) -> _Script:
@@ -230,9 +230,11 @@ class Player:
             return script._replace(answer=failure(INVALID_REQUEST, text))
         steps = turn_steps(self._scenario, _prompt_text(params), session.prompts)
         session.prompts += 1
-        return script._replace(before=steps, answer=Answer({"result": {"stopReason": "end_turn"}}))
+        return script._replace(
+            before=steps, answer=ScriptedReply({"result": {"stopReason": "end_turn"}})
+        )
 
-    def _is_prompting(self, session: Session) -> bool:
+    def _is_prompting(self, session: ScriptedSession) -> bool:
         return any(
             each.method == "session/prompt" and each.script.session is session
             for each in self._activities
@@ -281,7 +283,7 @@ class Player:
                 return self._pause(activity, action)
             case Ask():
                 return self._ask(activity, action)
-            case Answer():
+            case ScriptedReply():
                 self._answer(activity, action)
             case Crash(status):
                 self._crash(status)
@@ -311,7 +313,7 @@ class Player:
         activity.wait(asked=request_id, deaf=question.deaf)
         return _WAITS
 
-    def _answer(self, activity: _Activity, answer: Answer) -> None:
+    def _answer(self, activity: _Activity, answer: ScriptedReply) -> None:
         activity.is_answered = True
         script = activity.script
         self._sessions.note_answer(
@@ -319,7 +321,7 @@ class Player:
         )
         self._refuse(activity.request_id, answer)
 
-    def _refuse(self, request_id: Any, answer: Answer) -> None:
+    def _refuse(self, request_id: Any, answer: ScriptedReply) -> None:
         self._pipes.send({"jsonrpc": "2.0", "id": request_id, **answer.fields})
 
     def _crash(self, status: int) -> None:

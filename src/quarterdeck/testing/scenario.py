@@ -1,16 +1,24 @@
 """A scenario as frozen values: all is checked here, so that playing it cannot go wrong. Pure.
 
 Named tuples, because dataclasses cost the agent a third more time to start.
+
+PART: Where scenarios come from, and the command line that plays one.
+
+The agent starts through this module, and pathlib takes a quarter of that time to import: paths are
+plain texts here.
 """
 
 from __future__ import annotations
 
 import binascii
 import json
+import os
+import stat
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from quarterdeck.errors import ScenarioInvalid
 from quarterdeck.testing.verbs import (
@@ -26,6 +34,9 @@ from quarterdeck.testing.verbs import (
     Verb,
 )
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 class Step(NamedTuple):
     """One thing to do. Steps inside it (of `repeat`, `ask`, `late`) are tuples of steps."""
@@ -38,7 +49,7 @@ class Step(NamedTuple):
 Steps = tuple[Step, ...]
 
 
-class Turn(NamedTuple):
+class ScriptedTurn(NamedTuple):
     """What happens at a prompt; `when` is a part of the prompts that it is meant for."""
 
     when: str | None
@@ -62,7 +73,7 @@ class Scenario(NamedTuple):
     new: Steps = ()
     load: Steps | None = None
     """Played before `session/load` is answered; None if the agent cannot load."""
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[ScriptedTurn, ...] = ()
     methods: Mapping[str, tuple[Steps, ...]] = {}
     """Steps for each call of a method, the last for all further calls."""
 
@@ -138,7 +149,7 @@ def read_scenario(table: Mapping[str, Any], source: str) -> Scenario:
     # A turn is what a scenario has to say about this method; both ways of saying it are one.
     prompts = methods.pop("session/prompt", ())
     turns = reader.turns(table.get("turns", []))
-    fields["turns"] = (*turns, *(Turn(None, steps) for steps in prompts))
+    fields["turns"] = (*turns, *(ScriptedTurn(None, steps) for steps in prompts))
     fields["methods"] = methods
     return Scenario(**fields)
 
@@ -149,12 +160,12 @@ class _Reader:
     def __init__(self, source: str) -> None:
         self._source = source
 
-    def turns(self, tables: list[Any]) -> tuple[Turn, ...]:
+    def turns(self, tables: list[Any]) -> tuple[ScriptedTurn, ...]:
         turns = []
         for number, table in enumerate(tables, 1):
             place = f"turn {number}"
             self.check_keys(table, _TURN_KEYS, place)
-            turns.append(Turn(table.get("when"), self.steps(table.get("steps", []), place)))
+            turns.append(ScriptedTurn(table.get("when"), self.steps(table.get("steps", []), place)))
         return tuple(turns)
 
     def calls(self, lists: list[Any], method: str) -> tuple[Steps, ...]:
@@ -263,3 +274,66 @@ def _is_deeper_than(limit: int, value: Any) -> bool:
 def _suggestion(word: str, known: Iterable[str]) -> str | None:
     near = get_close_matches(word, list(known), n=1)
     return f"did you mean {near[0]}?" if near else None
+
+
+ENVIRONMENT_VARIABLE: Final = "QUARTERDECK_SCENARIO"
+"""Where the agent finds its scenario, as JSON, if its command line names none."""
+
+_SHIPPED: Final = f"{__file__.rpartition('/')[0]}/scenarios"
+
+
+def scenario_names() -> list[str]:
+    """Return the names of the scenarios that are shipped."""
+    with os.scandir(_SHIPPED) as entries:
+        return sorted(entry.name.removesuffix(".toml") for entry in entries)
+
+
+def load_scenario(scenario: str | Path | Mapping[str, Any]) -> Scenario:
+    """Read and check a scenario: a name of `scenario_names()`, a file, or a table like one.
+
+    Raises:
+        ScenarioInvalid: if there is no such scenario, or it cannot be played.
+    """
+    if isinstance(scenario, Mapping):
+        return read_scenario(scenario, "the scenario")
+    try:
+        path = _path(scenario)
+        # The agent will read it again, so it has to be there twice, and to have an end.
+        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116  # see above
+            raise ScenarioInvalid(str(scenario), "it is no regular file; copy it into one")
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123  # see above
+            text = file.read()
+    except FileNotFoundError as error:
+        names = ", ".join(scenario_names())
+        raise ScenarioInvalid(
+            str(scenario), f"there is no such file; shipped are {names}"
+        ) from error
+    except (OSError, ValueError) as error:  # a text that is not UTF-8, a name with a NUL
+        raise ScenarioInvalid(str(scenario), f"{error}; is it a text file?") from error
+    return parse_scenario(text, str(scenario))
+
+
+def scripted_agent(
+    scenario: str | Path | Mapping[str, Any], *, pace: float = 1.0
+) -> tuple[str, ...]:
+    """Return the command that plays a scenario as an ACP agent on its standard input and output.
+
+    Every pause takes `pace` times as long; with 0 there are none.
+
+    Raises:
+        ScenarioInvalid: if there is no such scenario, or it cannot be played.
+    """
+    load_scenario(scenario)
+    # -P: the agent is started in folders of others, whose modules must not be taken for Python's.
+    command = (sys.executable, "-P", "-m", "quarterdeck.testing.agent", "--pace", f"{pace:g}")
+    if isinstance(scenario, Mapping):
+        return (*command, "--json", json.dumps(scenario))
+    return (*command, _path(scenario))
+
+
+def _path(scenario: str | Path) -> str:
+    """Return the absolute path of a scenario: agents are started in other folders than ours."""
+    if scenario in scenario_names():
+        return f"{_SHIPPED}/{scenario}.toml"
+    path = os.fspath(scenario)
+    return path if path.startswith("/") else f"{os.getcwd()}/{path}"  # noqa: PTH109  # see above

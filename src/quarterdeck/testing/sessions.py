@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from quarterdeck._version import __version__
 from quarterdeck.testing.scenario import Scenario
-from quarterdeck.testing.turns import Answer
+from quarterdeck.testing.turns import ScriptedReply
 from quarterdeck.testing.updates import Json, fill
 
 INVALID_PARAMS: Final = -32602
@@ -16,8 +16,8 @@ INVALID_PARAMS: Final = -32602
 _MAKES_KNOWN: Final = frozenset({"session/new", "session/load", "session/resume"})
 
 
-def failure(code: int, message: str) -> Answer:
-    return Answer({"error": {"code": code, "message": message}})
+def failure(code: int, message: str) -> ScriptedReply:
+    return ScriptedReply({"error": {"code": code, "message": message}})
 
 
 def initialize_result(scenario: Scenario) -> Json:
@@ -34,7 +34,7 @@ def initialize_result(scenario: Scenario) -> Json:
     }
 
 
-class Session:
+class ScriptedSession:
     """One session: where it works, how far it is in the scenario, and its settings."""
 
     def __init__(self, cwd: str, settings: Json) -> None:
@@ -42,23 +42,23 @@ class Session:
         self.settings = settings
         self.prompts = 0
 
-    def set_mode(self, mode_id: Any) -> Answer:
+    def set_mode(self, mode_id: Any) -> ScriptedReply:
         modes = self.settings.get("modes", {})
         if mode_id not in [each.get("id") for each in modes.get("availableModes", ())]:
             return failure(INVALID_PARAMS, f"there is no mode {mode_id!r}")
         modes["currentModeId"] = mode_id
-        return Answer({"result": {}})
+        return ScriptedReply({"result": {}})
 
-    def set_config_option(self, option_id: Any, value: Any) -> Answer:
+    def set_config_option(self, option_id: Any, value: Any) -> ScriptedReply:
         options = self.settings.get("configOptions", [])
         for option in options:
             if option.get("id") == option_id:
                 option["currentValue"] = value
-                return Answer({"result": {"configOptions": _copy(options)}})
+                return ScriptedReply({"result": {"configOptions": _copy(options)}})
         return failure(INVALID_PARAMS, f"there is no option {option_id!r}")
 
 
-class Sessions:
+class ScriptedSessions:
     """All sessions of one agent; a session is known once it was answered for."""
 
     def __init__(self, defaults: Mapping[str, Any]) -> None:
@@ -66,20 +66,22 @@ class Sessions:
         self._defaults = {key: defaults[key] for key in defaults if key != "id"}
         if isinstance(self._defaults.get("modes"), list):
             self._defaults["modes"] = _mode_state(self._defaults["modes"])
-        self._known: dict[str, Session] = {}
+        self._known: dict[str, ScriptedSession] = {}
         self._created = 0
 
-    def get(self, session_id: Any) -> Session | None:
+    def get(self, session_id: Any) -> ScriptedSession | None:
         return self._known.get(session_id) if isinstance(session_id, str) else None
 
     def new_id(self) -> str:
         self._created += 1
         return str(fill(self._id_pattern, {"n": self._created}))
 
-    def make(self, params: Json) -> Session:
-        return Session(str(params.get("cwd", "")), _copy(self._defaults))
+    def make(self, params: Json) -> ScriptedSession:
+        return ScriptedSession(str(params.get("cwd", "")), _copy(self._defaults))
 
-    def note_answer(self, method: str, session_id: str, session: Session, answer: Json) -> None:
+    def note_answer(
+        self, method: str, session_id: str, session: ScriptedSession, answer: Json
+    ) -> None:
         """Remember the session that an answer has opened, by the id that the client now has."""
         result = answer.get("result")
         if method in _MAKES_KNOWN and isinstance(result, dict):
