@@ -50,9 +50,9 @@ def test_info_may_be_an_object_or_a_mapping() -> None:
 @pytest.mark.parametrize(
     ("agent", "sentence"),
     [
-        (object(), "object is no agent; give a function of a turn or an object with prompt"),
-        (Plain, "Plain is no agent; give a function of a turn or an object with prompt"),
-        (plain(prompt=3), "Changed is no agent; give a function"),
+        (object(), "object is not an agent; pass a function of a turn or an object with prompt"),
+        (Plain, "Plain is not an agent; pass a function of a turn or an object with prompt"),
+        (plain(prompt=3), "Changed is not an agent; pass a function"),
         (plain(info={"name": "x"}), "the info of an agent needs a name and a version"),
         (plain(modes=[{"id": 1, "name": "x"}]), "a mode needs an id and a name"),
         (plain(modes=[Mode("a", "A")], default_mode="z"), "the default mode 'z' is not among"),

@@ -121,7 +121,7 @@ REFUSALS: list[tuple[str, dict[str, Any], str]] = [
     ("session/resume", {"sessionId": "session-x"}, "cwd is required"),
     ("session/list", {"cwd": "src"}, "cwd must be an absolute path"),
     ("session/list", {"cwd": 1}, "cwd must be a string"),
-    ("session/list", {"cursor": "~~"}, "cursor is none that session/list gave"),
+    ("session/list", {"cursor": "~~"}, "cursor was not returned by session/list"),
     ("session/list", {"cursor": 4}, "cursor must be a string"),
     ("session/delete", {}, "sessionId is required"),
     ("session/delete", {"sessionId": "a/b"}, "sessionId may have letters, digits, - and _ only"),

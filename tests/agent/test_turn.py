@@ -357,7 +357,7 @@ async def test_an_agent_that_fails_before_it_begins_is_an_error_too() -> None:
     assert messages == [
         "the agent failed: ValueError: no",
         "the agent's prompt is neither an async generator nor a coroutine",
-        "the agent cancelled itself; nobody had asked for it",
+        "the agent cancelled its own turn",
         "the agent returned 'because', which is none of "
         "end_turn, max_tokens, max_turn_requests, refusal, cancelled",
         "an update is a mapping with a sessionUpdate",
@@ -379,7 +379,7 @@ async def test_what_a_stray_task_sends_after_the_answer_goes_out_as_long_as_the_
         turns[0].say("by the way")
         await client.came(lambda each: each.get("method") == "session/update")
         await client.result("session/close", sessionId=session_id)
-        with pytest.raises(AgentError, match=f"{session_id} is closed; nothing can be sent in it"):
+        with pytest.raises(AgentError, match=f"{session_id} is closed; nothing can be sent"):
             turns[0].say("too late")
     assert client.texts() == ["by the way"]
 

@@ -1,4 +1,6 @@
-"""The agent side: serve any agent on stdio and HTTP.
+"""The agent side of ACP: serve any agent on stdio and HTTP.
+
+An agent is an async function of a turn, or an object with a `prompt` method:
 
 async def echo(turn):
     yield "You said: "
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Import the built-in agent when it is first asked for: other agents do not need it."""
+    """Import the built-in agent on first use: other agents do not need it."""
     if name == "BuiltinAgent":
         from quarterdeck.agent.builtin import BuiltinAgent  # noqa: PLC0415
 

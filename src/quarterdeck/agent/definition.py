@@ -1,11 +1,10 @@
-"""What an agent is: an object with `prompt`, or just that function; the rest is optional.
+"""The `Agent` interface, and the modes and config options that an agent's sessions have. Pure.
 
-What an agent does not have is not offered: its capabilities are read off its members, once.
+An agent is an object with `prompt`, or just that function; every other member is optional.
+`inspect_agent` reads the members once, and the server offers clients only what it found.
 
-PART: Modes and config options of a session: what is told of them, and what may be set. Pure.
-
-An agent with modes has a config option `mode` as well, which always says the same: newer clients
-show options, older ones modes. An agent that brings its own option `mode` keeps it.
+An agent with modes also gets a config option `mode` with the same value: newer clients show
+options, older ones modes. An agent that defines its own option `mode` keeps it.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class Mode:
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """Who an agent is."""
+    """An agent's name and version, as clients show them."""
 
     name: str
     version: str
@@ -65,7 +64,7 @@ class Info:
 
 
 Yielded: TypeAlias = "str | Json | Stop"
-"""Text of the answer, a whole update, or the end."""
+"""Text of the answer, a complete ACP update, or the end of the turn."""
 
 Prompt: TypeAlias = "Callable[[AgentTurn], AsyncIterator[Yielded] | Awaitable[str | Stop | None]]"
 
@@ -73,14 +72,14 @@ Prompt: TypeAlias = "Callable[[AgentTurn], AsyncIterator[Yielded] | Awaitable[st
 class Agent(Protocol):
     """The one member an agent must have.
 
-    These it may have as well, each is offered to clients only if it is there:
+    Optional members; clients are offered those that exist:
 
         info                                       Info, or a mapping: name, version, title
         prompt_capabilities                        {"image": True, "audio": True, "embeddedContext": True}
         modes, default_mode                        a sequence of Mode or mappings; an id
-        async open_session(session)                after new, load and resume; raise to refuse
+        async open_session(session)                after new, load and resume; raise to reject
         async close_session(session)
-        async set_mode(session, mode_id)           raise to refuse
+        async set_mode(session, mode_id)           raise to reject
         config_options(session)                    a sequence of ACP's config options
         async set_config_option(session, config_id, value)
         commands(session)                          a sequence of ACP's available commands
@@ -100,7 +99,7 @@ SessionFacts: TypeAlias = "Callable[[AgentSession], Sequence[Json]]"
 
 @dataclass(frozen=True, slots=True)
 class ServedAgent:
-    """An agent as it was found: what it lacks is None or empty."""
+    """The members of an agent; missing ones are None or empty."""
 
     prompt: Prompt
     info: dict[str, Any]
@@ -123,15 +122,16 @@ class ServedAgent:
 
 
 def inspect_agent(agent: Agent | Prompt) -> ServedAgent:
-    """Find out what an agent has.
+    """Read the members of an agent.
 
     Raises:
-        AgentError: if it is none, or one of its members is not what it should be.
+        AgentError: if the object is not an agent, or a member has the wrong shape.
     """
     prompt = getattr(agent, "prompt", None) or agent
     if isinstance(agent, type) or not callable(prompt):
         what = getattr(agent, "__name__", type(agent).__name__)
-        raise AgentError(f"{what} is no agent; give a function of a turn or an object with prompt")
+        advice = "pass a function of a turn or an object with prompt"
+        raise AgentError(f"{what} is not an agent; {advice}")
     modes = tuple(_mode(each) for each in getattr(agent, "modes", ()))
     return ServedAgent(
         prompt=prompt,
@@ -192,14 +192,14 @@ MODE_OPTION: Final = "mode"
 
 
 def mode_state(modes: Sequence[Json], current: str | None) -> dict[str, Any] | None:
-    """Return what `modes` of an answer holds; None if there are no modes."""
+    """Return the `modes` field of a response; None if the agent has no modes."""
     if not modes or current is None:
         return None
     return {"currentModeId": current, "availableModes": [dict(mode) for mode in modes]}
 
 
 def check_mode(modes: Sequence[Json], mode_id: str) -> None:
-    """Refuse a mode that is not there."""
+    """Raise `RpcError` for an unknown mode."""
     ids = [mode["id"] for mode in modes]
     if mode_id not in ids:
         raise invalid(f"unsupported mode {mode_id!r}; there are {', '.join(ids)}")
@@ -208,7 +208,7 @@ def check_mode(modes: Sequence[Json], mode_id: str) -> None:
 def option_state(
     modes: Sequence[Json], current: str | None, own: Sequence[Json], values: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """Return all config options with their current values; `own` are the agent's."""
+    """Return all config options with their current values; `own` are those the agent defines."""
     options = [{**each, "currentValue": _current(each, values)} for each in own]
     if modes and current is not None and all(each.get("id") != MODE_OPTION for each in options):
         options.insert(0, _mode_option(modes, current))
@@ -216,12 +216,12 @@ def option_state(
 
 
 def _current(option: Json, values: Mapping[str, Any]) -> Any:
-    """Return the value that was set, unless the option has changed so that it no longer fits."""
+    """Return the value that was set, or the default if the option no longer accepts it."""
     if not isinstance(option.get("id"), str) or "currentValue" not in option:
         raise AgentError("a config option needs an id, a name, a type and a currentValue")
     chosen = values.get(option["id"])
-    is_possible = chosen is not None and option_problem(option, chosen) is None
-    return chosen if is_possible else option["currentValue"]
+    is_accepted = chosen is not None and option_problem(option, chosen) is None
+    return chosen if is_accepted else option["currentValue"]
 
 
 def _mode_option(modes: Sequence[Json], current: str) -> dict[str, Any]:
@@ -249,7 +249,7 @@ def find_option(options: Sequence[Json], config_id: str) -> Json:
 
 
 def option_problem(option: Json, value: Any) -> str | None:
-    """Say why an option cannot have a value; None if it can."""
+    """Return why an option rejects a value; None if it accepts it."""
     if option.get("type") == "boolean":
         return None if isinstance(value, bool) else f"{option['id']} must be true or false"
     if not isinstance(value, str):

@@ -1,15 +1,13 @@
-"""One client's conversation with the agent: every method of ACP that an agent can offer.
+"""`AgentServer` serves one agent to any number of clients, each by an `AgentConnection`.
 
-A method that the agent has no use for is not offered by `initialize`, and answered with "method not
-found". Everything else a client does wrong is answered with a sentence (see `checks`).
+There is one connection on stdio, and one for each client on HTTP. A session belongs to the
+connection that opened it. A connection handles every method of ACP that an agent can offer. A
+method that needs a member the agent lacks is not announced by `initialize` and gets the error
+"method not found". Invalid params get an error with a sentence (see `checks`).
 
-Order. What a request means is decided when it is read: a cancel behind a prompt finds it, and a
-prompt behind a change of mode waits for that. Updates of a turn are sent before its answer.
-
-PART: An agent with its sessions, and the conversations that clients have with it.
-
-One server has one agent and any number of conversations, each over a connection of its own: one on
-stdio, one for each client on HTTP. A session belongs to the conversation that opened it.
+Order: a request takes effect when it is read, so a cancel sent right after a prompt finds it, and a
+prompt sent right after a change of mode waits for the change. Updates of a turn are sent before
+its response.
 """
 
 from __future__ import annotations
@@ -46,15 +44,23 @@ from quarterdeck.wire import (
 )
 
 PAGE: Final = 50
-"""Sessions that one answer to `session/list` names at most."""
+"""Sessions in one response to `session/list`."""
 
-_BAD_CURSOR: Final = "cursor is none that session/list gave"
+CLOSE_SECONDS: Final = 10.0
+"""Limit for closing all sessions of a disconnected client."""
+
+_BAD_CURSOR: Final = "cursor was not returned by session/list"
+
+logger = logging.getLogger(__name__)
 
 Handler = Callable[[Json], Awaitable[Any]]
 
 
 class AgentConnection:
-    """Give its two functions to a connection, and the connection to `attach`."""
+    """One client's requests, over one connection.
+
+    Pass `on_notification` and `on_request` to `open_connection`, and its connection to `attach`.
+    """
 
     def __init__(self, sessions: AgentSessions) -> None:
         self._sessions = sessions
@@ -79,7 +85,7 @@ class AgentConnection:
             try:
                 session = self._sessions.find(params["sessionId"], self.link)
             except RpcError:
-                return  # nobody waits for an answer, and there is nothing to cancel
+                return  # a notification has no response, and there is nothing to cancel
             if session.turn is not None:
                 session.turn.cancel()
 
@@ -89,11 +95,11 @@ class AgentConnection:
             raise method_not_found(method)
         if not self._is_initialized and method != "initialize":
             raise rpc_error(INVALID_REQUEST, f"call initialize before {method}")
-        return _told(handler(params))
+        return _with_rpc_errors(handler(params))
 
     @property
     def link(self) -> ClientLink:
-        assert self._link is not None, "attached before the first message is read"
+        assert self._link is not None, "attach() is called before the first message is read"
         return self._link
 
     def _add_optional_methods(self) -> None:
@@ -152,8 +158,8 @@ class AgentConnection:
         return {}
 
     async def _new(self, params: Json) -> Any:
-        place = await to_thread.run_sync(_place, params)
-        session = await self._sessions.create(self.link, place)
+        session_params = await to_thread.run_sync(_session_params, params)
+        session = await self._sessions.create(self.link, session_params)
         return Answer({"sessionId": session.id, **session.state()}, session.announce_commands)
 
     async def _load(self, params: Json) -> Any:
@@ -165,8 +171,11 @@ class AgentConnection:
     async def _reopen(self, params: Json, *, replay: bool) -> Any:
         session_id = checks.session_id(params)
         async with self._sessions.alone(session_id):
-            place = await to_thread.run_sync(_place if replay else _place_to_resume, params)
-            session = await self._sessions.reopen(session_id, self.link, place, replay=replay)
+            read = _session_params if replay else _resume_params
+            session_params = await to_thread.run_sync(read, params)
+            session = await self._sessions.reopen(
+                session_id, self.link, session_params, replay=replay
+            )
         return Answer(session.state(), session.announce_commands)
 
     async def _close(self, params: Json) -> Any:
@@ -211,7 +220,7 @@ class AgentConnection:
         try:
             for block in running.turn.prompt:
                 session.record(
-                    {"sessionUpdate": "user_message_chunk", "content": checks.as_said(block)}
+                    {"sessionUpdate": "user_message_chunk", "content": checks.as_recorded(block)}
                 )
             stop_reason = await running.run(self._agent.prompt)
             with anyio.CancelScope(shield=True):
@@ -262,24 +271,24 @@ async def _answered(result: Any) -> Any:
     return result
 
 
-async def _told(work: Awaitable[Any]) -> Any:
-    """Await a handler; what went wrong is told in one sentence."""
+async def _with_rpc_errors(handling: Awaitable[Any]) -> Any:
+    """Await a handler; convert its exceptions to errors for the client."""
     try:
-        return await work
+        return await handling
     except RpcError:
         raise
     except Exception as error:
         raise to_rpc_error(error) from error
 
 
-def _place(params: Json) -> SessionParams:
+def _session_params(params: Json) -> SessionParams:
     cwd = checks.directory(params.get("cwd"), "cwd")
     servers = checks.mcp_servers(params)
     return SessionParams(cwd, checks.additional_directories(params), servers)
 
 
-def _place_to_resume(params: Json) -> SessionParams:
-    return _place({**params, "mcpServers": params.get("mcpServers") or []})
+def _resume_params(params: Json) -> SessionParams:
+    return _session_params({**params, "mcpServers": params.get("mcpServers") or []})
 
 
 def _session_info(listed: StoredSessionInfo) -> dict[str, Any]:
@@ -309,17 +318,11 @@ def _read_cursor(cursor: str | None) -> tuple[str, str] | None:
     return updated_at, session_id
 
 
-CLOSE_SECONDS: Final = 10.0
-"""How long all sessions of a client together may take to be closed."""
-
-logger = logging.getLogger(__name__)
-
-
-class Serving(Protocol):
-    """What a transport needs: somebody who converses with a client."""
+class AcpService(Protocol):
+    """What a transport serves: an agent, or a hub that acts as one."""
 
     def running(self) -> AbstractAsyncContextManager[None]:
-        """Keep open what all clients share."""
+        """Hold open what all clients share."""
         ...
 
     def converse(
@@ -334,7 +337,7 @@ class Serving(Protocol):
 
 
 class AgentServer:
-    """What is shared by all clients of one agent."""
+    """One agent with its sessions, shared by all its clients."""
 
     def __init__(
         self,
@@ -343,17 +346,17 @@ class AgentServer:
         store: SessionStore | None = None,
         initial_message: str | None = None,
     ) -> None:
-        """Serve `agent`; with a `store`, its sessions are kept and can be listed and loaded.
+        """Serve `agent`; with a `store`, its sessions are stored and can be listed and loaded.
 
         Raises:
-            AgentError: if it is no agent.
+            AgentError: if it is not an agent.
         """
         self.sessions = AgentSessions(inspect_agent(agent), store, initial_message)
         self._agent: object = agent
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Keep an agent open that is an async context manager; the built-in one is."""
+        """Enter the agent if it is an async context manager, as the built-in one is."""
         if isinstance(self._agent, AbstractAsyncContextManager):
             async with self._agent:
                 yield
@@ -368,26 +371,26 @@ class AgentServer:
         *,
         max_sessions: int | None = None,
     ) -> AsyncIterator[Connection]:
-        """Serve one client until the body ends; its turns are cancelled and its sessions closed."""
-        conversation = AgentConnection(self.sessions)
+        """Serve one client until the body ends; then cancel its turns and close its sessions."""
+        client = AgentConnection(self.sessions)
         try:
             async with open_connection(
                 transport,
-                on_notification=conversation.on_notification,
-                on_request=conversation.on_request,
+                on_notification=client.on_notification,
+                on_request=client.on_request,
                 options=options,
             ) as connection:
-                conversation.attach(connection, max_sessions)
+                client.attach(connection, max_sessions)
                 try:
                     yield connection
                 finally:
-                    await self._leave(conversation.link)
+                    await self._close_sessions(client.link)
         finally:
-            await self._leave(conversation.link)  # what was being opened until just now
+            await self._close_sessions(client.link)  # sessions that were still being opened above
 
-    async def _leave(self, link: ClientLink) -> None:
+    async def _close_sessions(self, link: ClientLink) -> None:
         # Every wait inside is bounded, so the shield cannot hang.
         with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS) as scope:
             await self.sessions.close_all(link)
         if scope.cancelled_caught:
-            logger.warning("sessions were left without being closed: that took too long")
+            logger.warning("closing the sessions of a client took too long; some were not closed")

@@ -1,15 +1,14 @@
-"""One session on disk, open in this process; see `store` for the files and what they promise.
+"""Sessions on disk: a folder for each, which survives the process, also `kill -9`.
 
-PART: Sessions on disk: a folder for each, which outlives the process, also one that is killed.
-
-    <folder>/<session id>/updates.jsonl   every update, one a line, in order; only ever appended to,
-                                          and locked by the process that has the session open
+    <folder>/<session id>/updates.jsonl   every update, one per line, in order; append-only, and
+                                          locked by the process that has the session open
                           session.json    cwd, mode, config, title; replaced as a whole
-                          memory          what the agent itself remembers; replaced as a whole
+                          memory          what the agent itself stored; replaced as a whole
 
 When a function returns, what it wrote has left the process: `kill -9` loses nothing that a client
-was shown. What the computer has not put on its disk yet is lost if the power fails; `sync` waits
-for the disk, and is called at the end of every turn and when a session is closed.
+was shown. A power failure loses what the operating system has not written yet; `sync` waits for
+the disk, and is called at the end of every turn and when a session is closed. A line that does not
+fit on the disk is removed again, at the latest before the next one is written.
 
 Folders are 0700 and files 0600. Environment values of MCP servers are never stored.
 """
@@ -36,7 +35,7 @@ _READ_SIZE: Final = 256 * 1024
 
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """What `session.json` holds."""
+    """The content of `session.json`."""
 
     cwd: str
     created_at: str
@@ -52,27 +51,27 @@ _decode = msgspec.json.Decoder(SessionRecord).decode
 
 
 def read_record(folder: Path) -> SessionRecord:
-    """Read what is known of a session.
+    """Read the record of a session.
 
     Raises:
         OSError: if it cannot be read.
-        msgspec.DecodeError: if it is not what was written.
+        msgspec.DecodeError: if it is damaged.
     """
     return _decode((folder / "session.json").read_bytes())
 
 
 class StoredSession:
-    """The files of one session. Whoever has it open is the only one."""
+    """The files of one session, locked: no other process has it open."""
 
     def __init__(self, folder: Path, record: SessionRecord, log: int) -> None:
-        """Only for `create` and `open`."""
+        """Created by `create` and `open` only."""
         self.folder = folder
         self.record = record
         self._log = log
-        self._size = _mend(log)
+        self._size = _repair(log)
         self._is_torn = False
-        self.memory = _read_if_there(folder / "memory")
-        """What the agent asked to remember."""
+        self.memory = _read_if_present(folder / "memory")
+        """What the agent stored."""
         self._unsynced: set[str] = set()
         self._is_closed = False
 
@@ -103,46 +102,46 @@ class StoredSession:
         """Add one update, as JSON on one line.
 
         Raises:
-            StorageFailed: if it cannot be written; nothing of it is in the file then.
+            StorageFailed: if it cannot be written; then the file has no part of it.
         """
         line = rest = update + b"\n"
         try:
             if self._is_torn:
-                self._cut_off()
+                self._remove_torn_line()
             while rest := rest[os.write(self._log, rest) :]:
-                pass  # the disk is full, and the next attempt says so
+                pass  # a short write: the disk is full, and the next write raises
         except OSError as error:
             self._is_torn = True
-            with suppress(OSError):  # it is tried again before anything else is written
-                self._cut_off()
+            with suppress(OSError):  # retried before the next write
+                self._remove_torn_line()
             raise _failed(self.folder, error) from error
         self._size += len(line)
         self._unsynced.add("updates.jsonl")
 
-    def _cut_off(self) -> None:
-        """Take away what was written of a line that did not fit."""
+    def _remove_torn_line(self) -> None:
+        """Remove the partly written last line."""
         os.ftruncate(self._log, self._size)
         self._is_torn = False
 
     def updates(self) -> Iterator[list[bytes]]:
-        """Read the updates that are there now, many at a time, never all at once."""
-        rest, place, end = b"", 0, self._size
-        while place < end:
+        """Read the updates stored so far, in batches of bounded size."""
+        rest, position, end = b"", 0, self._size
+        while position < end:
             try:
-                piece = os.pread(self._log, min(_READ_SIZE, end - place), place)
+                piece = os.pread(self._log, min(_READ_SIZE, end - position), position)
             except OSError as error:
                 raise _failed(self.folder, error) from error
             if not piece:
                 break
-            place += len(piece)
+            position += len(piece)
             *lines, rest = (rest + piece).split(b"\n")
             yield [line for line in lines if line]
 
     def save(self, record: SessionRecord) -> None:
-        """Replace what is known of the session.
+        """Replace the session record.
 
         Raises:
-            StorageFailed: if it cannot be written; the old is still there then.
+            StorageFailed: if it cannot be written; then the old one is still there.
         """
         self._put("session.json", _encode(record))
         self.record = record
@@ -151,16 +150,16 @@ class StoredSession:
         """Replace the agent's memory.
 
         Raises:
-            StorageFailed: if it cannot be written; the old is still there then.
+            StorageFailed: if it cannot be written; then the old one is still there.
         """
         self._put("memory", memory)
         self.memory = memory
 
     def sync(self) -> None:
-        """Wait until the disk has what was written.
+        """Wait until everything written is on disk.
 
         Raises:
-            StorageFailed: if the disk does not take it.
+            StorageFailed: if the disk reports an error.
         """
         names, self._unsynced = self._unsynced, set()
         try:
@@ -173,7 +172,7 @@ class StoredSession:
             raise _failed(self.folder, error) from error
 
     def close(self) -> None:
-        """Let others open it; safe to call twice."""
+        """Release the lock; idempotent."""
         if not self._is_closed:
             self._is_closed = True
             os.close(self._log)
@@ -187,7 +186,7 @@ class StoredSession:
 
 
 def _open_log(folder: Path) -> int:
-    """Open the updates for this process alone, until the descriptor is closed."""
+    """Open and lock the updates; closing the descriptor releases the lock."""
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         log = os.open(folder / "updates.jsonl", flags, 0o600)
@@ -202,8 +201,8 @@ def _open_log(folder: Path) -> int:
     return log
 
 
-def _mend(log: int) -> int:
-    """Cut off a last line that was being written when the process was killed; return the size."""
+def _repair(log: int) -> int:
+    """Remove a last line that a killed process left incomplete; return the size."""
     size = os.fstat(log).st_size
     kept = size
     while kept:
@@ -219,7 +218,7 @@ def _mend(log: int) -> int:
     return kept
 
 
-def _read_if_there(path: Path) -> bytes | None:
+def _read_if_present(path: Path) -> bytes | None:
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -227,7 +226,7 @@ def _read_if_there(path: Path) -> bytes | None:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Write a file as a whole: whoever reads it sees the old or the new."""
+    """Replace a file atomically: a reader sees the old or the new content."""
     new = path.with_name(f"{path.name}.new")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
@@ -235,7 +234,7 @@ def _replace(path: Path, content: bytes) -> None:
             file.write(content)
         new.replace(path)
     except OSError:
-        with suppress(OSError):  # what could not be written need not stay, but does no harm either
+        with suppress(OSError):  # a leftover `.new` file is harmless
             new.unlink()
         raise
 
@@ -249,7 +248,8 @@ def _sync(path: Path) -> None:
 
 
 def _failed(folder: Path, error: OSError) -> StorageFailed:
-    return StorageFailed(folder, error.strerror or str(error), "make room or mend it, then go on")
+    remedy = "free some space or repair it, then retry"
+    return StorageFailed(folder, error.strerror or str(error), remedy)
 
 
 ENVIRONMENT_VARIABLE: Final = "QUARTERDECK_SESSIONS"
@@ -261,12 +261,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StoredSessionInfo:
-    """What a list of sessions tells of one."""
+    """A stored session, as `session/list` reports it."""
 
     id: str
     record: SessionRecord
     updated_at: str
-    """When something was last said in it, as ISO 8601 in UTC."""
+    """Time of the last recorded update, as ISO 8601 in UTC."""
 
     @property
     def sort_key(self) -> tuple[str, str]:
@@ -274,10 +274,10 @@ class StoredSessionInfo:
 
 
 class SessionStore:
-    """All sessions in one folder; several processes may share it, each session is open in one.
+    """All sessions in one folder; processes may share it, but each session is open in one.
 
-    Its methods and those of `StoredSession` touch the disk: except for `append` and `remember`,
-    which cost microseconds, call them in a thread.
+    Its methods and those of `StoredSession` access the disk: call them in a thread, except
+    `append` and `remember`, which take microseconds.
     """
 
     def __init__(self, folder: Path | str) -> None:
@@ -285,7 +285,7 @@ class SessionStore:
 
     @staticmethod
     def default_folder(environ: Mapping[str, str]) -> Path:
-        """Return where sessions are kept: $QUARTERDECK_SESSIONS, or a folder of the XDG state."""
+        """Return where sessions are stored: $QUARTERDECK_SESSIONS, or a folder of the XDG state."""
         named = environ.get(ENVIRONMENT_VARIABLE)
         if named:
             return Path(named).expanduser()
@@ -294,7 +294,7 @@ class SessionStore:
         return base / "quarterdeck" / "sessions"
 
     def create(self, session_id: str, record: SessionRecord) -> StoredSession:
-        """Begin a session.
+        """Create a session.
 
         Raises:
             StorageFailed: if it cannot be written.
@@ -312,22 +312,22 @@ class SessionStore:
             raise
 
     def open(self, session_id: str) -> StoredSession | None:
-        """Open a session for reading and going on; None if there is no such session.
+        """Open a session to read and continue it; None if there is no such session.
 
         Raises:
-            StorageRefused: if another process has it open, or it was damaged.
+            StorageRefused: if another process has it open, or it is damaged.
             StorageFailed: if it cannot be read.
         """
         folder = self._folder_of(session_id)
         return StoredSession.open(folder) if (folder / "session.json").exists() else None
 
     def list(self) -> list[StoredSessionInfo]:
-        """Return all sessions, the one that was used last first."""
-        found = [listed for each in self._folders() if (listed := _listed(each)) is not None]
+        """Return all sessions, most recently used first."""
+        found = [listed for each in self._folders() if (listed := _session_info(each)) is not None]
         return sorted(found, key=lambda listed: listed.sort_key, reverse=True)
 
     def delete(self, session_id: str) -> bool:
-        """Delete a session for good; tell whether it was there.
+        """Delete a session permanently; return whether it existed.
 
         Raises:
             StorageRefused: if another process has it open.
@@ -338,7 +338,7 @@ class SessionStore:
             return False
         folder = self._folder_of(session_id)
         try:
-            # Renamed first: a deletion that is cut short must not leave half a session.
+            # Renamed first: an interrupted deletion must not leave half a session.
             gone = folder.with_name(f"{_DELETED}{session_id}-{os.getpid()}")
             folder.rename(gone)
             shutil.rmtree(gone)
@@ -349,7 +349,7 @@ class SessionStore:
         return True
 
     def _folder_of(self, session_id: str) -> Path:
-        assert SESSION_ID.fullmatch(session_id), "ids are checked where they come in"
+        assert SESSION_ID.fullmatch(session_id), "session ids are validated by `checks`"
         return self.folder / session_id
 
     def _folders(self) -> Iterator[Path]:
@@ -361,16 +361,16 @@ class SessionStore:
             raise self._failed(error) from error
 
     def _failed(self, error: OSError) -> StorageFailed:
-        remedy = f"make room or set {ENVIRONMENT_VARIABLE} to another folder"
+        remedy = f"free some space or set {ENVIRONMENT_VARIABLE} to another folder"
         return StorageFailed(error.filename or self.folder, error.strerror or str(error), remedy)
 
 
-def _listed(folder: Path) -> StoredSessionInfo | None:
+def _session_info(folder: Path) -> StoredSessionInfo | None:
     try:
         record = read_record(folder)
         used = (folder / "updates.jsonl").stat().st_mtime
     except (OSError, msgspec.DecodeError):
-        logger.warning("a folder in the store is no session", extra={"folder": str(folder)})
+        logger.warning("a folder in the store is not a session", extra={"folder": str(folder)})
         return None
     moment = datetime.fromtimestamp(used, UTC).isoformat(timespec="milliseconds")
     return StoredSessionInfo(folder.name, record, moment.replace("+00:00", "Z"))

@@ -1,15 +1,13 @@
-"""One turn: a prompt, and everything an agent's code can do until it is answered.
+"""A turn: `AgentTurn`, which an agent's code works with, and `RunningTurn`, which runs that code.
 
-PART: A turn while it runs: the agent's code in a task of its own, and the ways it can end.
+The agent's code runs in a task of its own. It is cancelled the way asyncio does, once, so that its
+cleanup may still await; an anyio task group would cancel the cleanup, too. Code that ignores its
+cancellation must not block the client: the prompt gets its response and the task is abandoned,
+which a task group does not allow. Hence asyncio in this module, where anyio is the rule.
 
-The agent's code is not ours. It is cancelled as asyncio cancels, once, so that its own cleanup may
-still wait for something; a task group of anyio would cancel that, too. And it may not end at all:
-then the client is answered all the same, and the task is left behind. A task group could not be
-left before it ends. Hence asyncio in this module, where anyio is the rule.
-
-    cancelled            the code gets CANCEL_SECONDS to end, then the client is answered
+    cancelled            the code has CANCEL_SECONDS to end, then the client gets its response
     still running then   LEFTOVER_SECONDS more before the next prompt of the session starts anyway;
-                         its open tool calls have failed, and what it still sends is refused
+                         its open tool calls are failed, and updates it still sends are rejected
 """
 
 from __future__ import annotations
@@ -38,13 +36,20 @@ ALLOW_OR_REJECT: Final[tuple[Json, ...]] = (
     {"optionId": "allow_once", "name": "Allow", "kind": "allow_once"},
     {"optionId": "reject_once", "name": "Reject", "kind": "reject_once"},
 )
-
-
 CUT_SHORT: Final = "the turn ended while this was running; it may have done a part of its work"
+"""Output of a tool call whose turn ended first."""
+
+CANCEL_SECONDS: Final = 0.8
+LEFTOVER_SECONDS: Final = 5.0
+_YIELDS_PER_STEP: Final = 32  # pieces of text before other tasks get to run
+
+logger = logging.getLogger(__name__)
+
+_abandoned: set[asyncio.Task[str]] = set()
 
 
 class AgentTurn:
-    """What an agent is given for each prompt."""
+    """One prompt, and what an agent's code can do to answer it."""
 
     def __init__(self, session: AgentSession, prompt: Sequence[dict[str, Any]]) -> None:
         self.session = session
@@ -55,7 +60,7 @@ class AgentTurn:
 
     @property
     def text(self) -> str:
-        """The prompt as text: embedded texts are in it, links are named, images are not."""
+        """The prompt as text, with embedded texts and the names of links, without images."""
         return prompt_text(self.prompt)
 
     @property
@@ -66,8 +71,8 @@ class AgentTurn:
         """Record an update and send it to the client, in order, without waiting.
 
         Raises:
-            AgentError: if it is no update, or the turn was cancelled and the client was told so.
-            StorageFailed: if it cannot be recorded; it is not sent then.
+            AgentError: if it is not an update, or the turn was cancelled and has its response.
+            StorageFailed: if it cannot be recorded; then it is not sent.
         """
         if self.is_abandoned:
             raise AgentError("this turn was cancelled and has been answered")
@@ -75,7 +80,7 @@ class AgentTurn:
         follow_call(update, self._unfinished)
 
     def send_ending(self, update: Json) -> None:
-        """Send how a tool call ended, even if that cannot be recorded, on a full disk for example.
+        """Send the end of a tool call even if it cannot be recorded, for example on a full disk.
 
         Raises:
             AgentError: as `send` does.
@@ -86,18 +91,18 @@ class AgentTurn:
         follow_call(update, self._unfinished)
 
     def abandon(self) -> None:
-        """Let nothing more be sent, and end the calls that are open: nobody else will."""
+        """Reject further updates and fail the tool calls that are still open."""
         self.is_abandoned = True
-        with suppress(AgentError):  # the client is gone: nobody waits for these
+        with suppress(AgentError):  # the client has disconnected
             for call_id in self._unfinished:
                 self.session.send_ending(call_failed(call_id, rawOutput=CUT_SHORT))
 
     def say(self, text: str) -> None:
-        """Send a piece of the answer; white space is kept, nothing is sent for nothing."""
+        """Send a piece of the answer, unchanged; an empty one is not sent."""
         self._send_text("agent_message_chunk", text)
 
     def think(self, text: str) -> None:
-        """Send a piece of what the agent thinks."""
+        """Send a piece of the agent's reasoning."""
         self._send_text("agent_thought_chunk", text)
 
     async def room(self) -> None:
@@ -107,11 +112,11 @@ class AgentTurn:
     async def ask_permission(
         self, tool_call: Json, options: Sequence[Json] | None = None
     ) -> str | None:
-        """Ask the user whether a tool may be used; return the `optionId` that was chosen.
+        """Request permission for a tool call; return the chosen `optionId`.
 
-        None means that the question was cancelled. Whatever else comes back (an error, an option
-        that was not offered, nonsense) counts as the first option that rejects, and as None if
-        there is none: no answer but an offered one can allow anything.
+        None means that the request was cancelled. Any other response (an error, an option that was
+        not offered, malformed data) counts as the first option that rejects, or None if there is
+        none: only an offered option can allow anything.
         """
         offered = ALLOW_OR_REJECT if options is None else tuple(options)
         if not isinstance(tool_call.get("toolCallId"), str):
@@ -148,17 +153,8 @@ def _rejection(offered: Sequence[Json]) -> str | None:
     return next((str(each["optionId"]) for each in rejecting), None)
 
 
-CANCEL_SECONDS: Final = 0.8
-LEFTOVER_SECONDS: Final = 5.0
-_YIELDS_PER_STEP: Final = 32  # after so many pieces of text everyone else gets to run
-
-logger = logging.getLogger(__name__)
-
-_leftovers: set[asyncio.Task[str]] = set()
-
-
 class RunningTurn:
-    """Made when the prompt is read, so that a cancel right behind it is not lost."""
+    """Created when the prompt is read, so that a cancel right after it is not lost."""
 
     def __init__(self, turn: AgentTurn) -> None:
         self.turn = turn
@@ -169,7 +165,7 @@ class RunningTurn:
         self._waiting = anyio.CancelScope()
 
     def cancel(self) -> None:
-        """End the turn soon; it is answered with `cancelled`."""
+        """End the turn soon, with the stop reason `cancelled`."""
         if self.is_cancelled:
             return
         self.is_cancelled = True
@@ -179,7 +175,7 @@ class RunningTurn:
             self._waiting.deadline = anyio.current_time() + CANCEL_SECONDS
 
     async def run(self, prompt: Prompt) -> str:
-        """Let the agent answer; return the stop reason.
+        """Run the agent's code; return the stop reason.
 
         Raises:
             RpcError: if the agent failed.
@@ -196,12 +192,12 @@ class RunningTurn:
             self._task.cancel()
             with anyio.CancelScope(shield=True):
                 await self.wait_ended(CANCEL_SECONDS)
-            self._leave_if_running()
+            self._abandon_if_running()
             raise
         return self._outcome()
 
     async def _queue(self) -> None:
-        """Wait for what came before this prompt."""
+        """Wait for earlier changes of settings and an earlier turn that is still running."""
         session = self.turn.session
         with self._queueing:
             async with session.settling:
@@ -212,7 +208,7 @@ class RunningTurn:
     def _on_end(self, task: asyncio.Task[str]) -> None:
         self._ended.set()
         if not task.cancelled():
-            task.exception()  # looked at: asyncio complains about one that nobody saw
+            task.exception()  # retrieved: asyncio logs exceptions that are never retrieved
 
     async def wait_ended(self, seconds: float) -> None:
         with anyio.move_on_after(seconds):
@@ -222,20 +218,21 @@ class RunningTurn:
     def is_running(self) -> bool:
         return self._task is not None and not self._task.done()
 
-    def _leave_if_running(self) -> bool:
+    def _abandon_if_running(self) -> bool:
         if self._task is None or self._task.done():
             return False
         self.turn.abandon()
-        _leftovers.add(self._task)
-        self._task.add_done_callback(_leftovers.discard)
+        _abandoned.add(self._task)
+        self._task.add_done_callback(_abandoned.discard)
         logger.warning(
-            "the agent goes on with a cancelled turn", extra={"session": self.turn.session.id}
+            "the agent's code ignores the cancellation of its turn",
+            extra={"session": self.turn.session.id},
         )
         return True
 
     def _outcome(self) -> str:
         assert self._task is not None
-        if self._leave_if_running():
+        if self._abandon_if_running():
             return "cancelled"
         error = None if self._task.cancelled() else self._task.exception()
         if self.is_cancelled:
@@ -243,23 +240,23 @@ class RunningTurn:
                 logger.info("a cancelled turn failed while it ended", exc_info=error)
             return "cancelled"
         if self._task.cancelled():
-            raise RpcError(INTERNAL_ERROR, "the agent cancelled itself; nobody had asked for it")
+            raise RpcError(INTERNAL_ERROR, "the agent cancelled its own turn")
         if error is not None:
             raise to_rpc_error(error) from error
         return self._task.result()
 
 
-def leave_leftovers(status: int) -> None:
-    """End the process here and now if code that ignores its cancellation would keep it for ever."""
-    if _leftovers:
-        logger.warning("the agent's code does not end; the process does")
+def exit_if_abandoned(status: int) -> None:
+    """Exit at once if code that ignores its cancellation would keep the process alive."""
+    if _abandoned:
+        logger.warning("the agent's code does not end; exiting without it")
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(status)
 
 
 def to_rpc_error(error: BaseException) -> RpcError:
-    """Turn what an agent's code raised into what its client is told."""
+    """Convert an exception of an agent's code to an error for its client."""
     if isinstance(error, RpcError):
         return error
     if isinstance(error, AgentError):
@@ -273,13 +270,13 @@ def to_rpc_error(error: BaseException) -> RpcError:
 
 async def _answer(prompt: Prompt, turn: AgentTurn) -> str:
     try:
-        answering = prompt(turn)
-        if hasattr(answering, "__aiter__"):
-            return await _stream(cast("AsyncIterator[Any]", answering), turn)
-        if not inspect.isawaitable(answering):
+        answer = prompt(turn)
+        if hasattr(answer, "__aiter__"):
+            return await _stream(cast("AsyncIterator[Any]", answer), turn)
+        if not inspect.isawaitable(answer):
             raise AgentError("the agent's prompt is neither an async generator nor a coroutine")
-        return _stop_reason(await answering)
-    except SystemExit as error:  # which would end the event loop, and everyone's sessions
+        return _stop_reason(await answer)
+    except SystemExit as error:  # it would end the event loop and all sessions
         raise AgentError(f"the agent tried to exit with {error.code}") from error
 
 
