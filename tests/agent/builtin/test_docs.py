@@ -41,7 +41,7 @@ def test_every_tool_is_named_with_its_kind_and_whether_it_asks() -> None:
         if len(cells) == 4
     }
     for tool in TOOLS:
-        if tool.place != "sandbox":
+        if tool.location != "sandbox":
             assert told[tool.name] == [tool.kind, "yes" if tool.asks else ""]
         assert f"`{tool.name}`" in TEXT
 

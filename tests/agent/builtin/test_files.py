@@ -162,7 +162,7 @@ async def test_a_file_that_changes_while_the_user_decides_is_left_alone(tmp_path
 
         driver.hand.answers["session/request_permission"] = decide
         done = await driver.use("edit", '{"path": "a.txt", "old": "one", "new": "two"}')
-    assert "changed by somebody else" in texts_of(done)
+    assert "changed meanwhile" in texts_of(done)
     assert path.read_text() == "somebody else's"
 
 
@@ -248,4 +248,4 @@ async def test_files_are_found_by_name_and_by_what_is_in_them(tmp_path: Path) ->
         nothing = await driver.use("grep", '{"pattern": "IMPORT"}')
         assert texts_of(nothing) == "[nothing found]"
         wrong = await driver.use("grep", '{"pattern": "("}')
-        assert "no regular expression" in texts_of(wrong)
+        assert "not a regular expression" in texts_of(wrong)

@@ -47,7 +47,7 @@ async def test_a_turn_that_cannot_be_kept_is_an_error_and_what_was_kept_stays(
         with full_disk(len(before["updates.jsonl"]) + 100):
             error = (await driver.say("/say " + "two " * 1000))["error"]
         assert error["code"] == -32603
-        assert "make room" in error["message"]
+        assert "free some space" in error["message"]
         after = files(folder)
         assert after.keys() == before.keys()
         assert after["updates.jsonl"].startswith(before["updates.jsonl"])
@@ -78,7 +78,7 @@ async def test_a_call_that_runs_when_the_disk_is_full_has_an_end_for_the_client(
         log = tmp_path / "sessions" / driver.session_id / "updates.jsonl"
         with full_disk(log.stat().st_size + 160):  # for its beginning, not for what it says
             await driver.hand.select(question, "allow_once")
-            assert "make room" in (await driver.hand.answered(prompt))["error"]["message"]
+            assert "free some space" in (await driver.hand.answered(prompt))["error"]["message"]
         ended = driver.hand.updates("tool_call_update")[-1]
         assert ended["status"] == "failed"
         assert is_whole(log.read_bytes())
@@ -96,7 +96,7 @@ async def test_modes_and_sessions_that_cannot_be_kept_are_refused(tmp_path: Path
                 await driver.hand.error("session/set_mode", **named),
                 await driver.hand.error("session/new", cwd=str(tmp_path), mcpServers=[]),
             ]
-            assert all("make room" in each["message"] for each in refused)
+            assert all("free some space" in each["message"] for each in refused)
             await driver.hand.result("session/list")
             await replay(driver)
         assert files(store / driver.session_id) == kept

@@ -50,7 +50,7 @@ def told(block: dict[str, Any]) -> Any:
                 "type": "resource",
                 "resource": {"uri": "file:///z", "blob": base64.b64encode(b"\xff\xfe").decode()},
             },
-            "[/z: 2 bytes of a kind nobody named, not shown]",
+            "[/z: 2 bytes of unknown type, not shown]",
         ),
         (
             {"type": "text", "text": "\ud83d\ude00 \ud83d"},

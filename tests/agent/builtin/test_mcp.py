@@ -44,7 +44,7 @@ async def test_a_tool_that_claims_to_read_only_is_asked_for_until_it_is_allowed_
         kinds = {each["kind"] for each in driver.hand.updates() if "kind" in each}
     assert statuses == ["failed", "completed", "completed", "completed", "completed"]
     assert len(asked) == 3
-    assert "test says that this only reads" in texts_of(asked[0]["toolCall"])
+    assert "test declares that this only reads" in texts_of(asked[0]["toolCall"])
     # Clients that allow reading by themselves must not take the server's word for ours.
     assert kinds == {asked[0]["toolCall"]["kind"]} == {"other"}
 
@@ -111,8 +111,8 @@ def _lives(pid: int) -> bool:
     [
         (server("broken"), "no such database"),
         (server(command="/no/such/program"), "no such file"),
-        (server('["not a tool", 5]'), "its answer to tools/list is no list of tools"),
-        (server('{"name": "not a list"}'), "its answer to tools/list is no list of tools"),
+        (server('["not a tool", 5]'), "its response to tools/list is not a list of tools"),
+        (server('{"name": "not a list"}'), "its response to tools/list is not a list of tools"),
     ],
 )
 async def test_a_server_that_cannot_start_refuses_the_session_with_a_sentence(

@@ -24,7 +24,7 @@ EXPECTED = {
 
 @pytest.mark.parametrize("mode", EXPECTED)
 def test_a_mode_has_the_tools_of_its_kinds(mode: str) -> None:
-    assert {t.name for t in TOOLS if allows(mode, t.kind, t.place)} == EXPECTED[mode]
+    assert {t.name for t in TOOLS if allows(mode, t.kind, t.location)} == EXPECTED[mode]
 
 
 def test_every_mode_is_tested() -> None:

@@ -90,7 +90,7 @@ async def test_a_failing_model_is_an_error_with_a_sentence_and_never_a_silent_en
     async with at_work(tmp_path) as driver:
         answer = await driver.say(f"/fail {reason}")
         assert answer["error"]["code"] == -32603
-        assert answer["error"]["message"] == f"the demo model was told to fail: {reason}"
+        assert answer["error"]["message"] == f"the script made the demo model fail: {reason}"
         assert answer["error"]["data"] == {"reason": reason}
         assert (await driver.say("/recall"))["result"] == {"stopReason": "end_turn"}
         assert "I remember 1 prompts" in driver.text
@@ -125,7 +125,7 @@ async def test_a_failure_that_may_pass_is_tried_again_and_the_user_sees_it(tmp_p
         assert "error" in answer
         thoughts = [each["content"]["text"] for each in driver.hand.updates("agent_thought_chunk")]
         assert len(thoughts) == 2
-        assert "trying again" in thoughts[0]
+        assert "retrying" in thoughts[0]
 
 
 async def test_a_silent_model_is_given_up(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ async def test_plan_makes_a_plan_and_may_change_nothing(tmp_path: Path) -> None:
         failed = driver.hand.updates("tool_call_update")[-1]
         assert "there is no tool write" in texts_of(failed)
         await driver.say("/plan")
-        assert "Say what to plan" in driver.text
+        assert "Describe the task" in driver.text
     assert not (tmp_path / "a").exists()
 
 

@@ -1,4 +1,4 @@
-"""The built-in coding agent."""
+"""The built-in coding agent. Light to import: see `agent`."""
 
 from quarterdeck.agent.builtin.agent import BuiltinAgent
 from quarterdeck.agent.builtin.settings import BuiltinSettings, Provider, Setup, load_setup

@@ -1,22 +1,20 @@
-"""The model `demo`: no key, no network, the same answer every time, through the same loop.
+"""`DemoModel`, the model `demo`: no key, no network, the same answer every time.
 
-It is told what to do by lines of the prompt that begin with a slash (`demo_script` has the little
-language), tours the tools if the prompt asks for a `tour`, and says what it is otherwise.
-
-PART: The little language that tells the model `demo` what to do.
+It shows the tools if the prompt contains the word `tour`, follows a script if the prompt has lines
+of the language below, and introduces itself otherwise.
 
 | line | what the model does |
 | --- | --- |
-| `/think TEXT` | thinks it, before what it says |
-| `/say TEXT` | says it, with a line break behind it |
-| `/tool NAME {JSON}` | calls a tool, then goes on with the next line |
+| `/think TEXT` | thinks the text before it answers |
+| `/say TEXT` | answers with the text and a line break |
+| `/tool NAME {JSON}` | calls a tool, then continues with the next line |
 | `/also NAME {JSON}` | calls another tool in the same answer |
-| `/wait SECONDS` | is silent for so long before it answers |
-| `/stop length` or `/stop refusal` | ends like that |
+| `/wait SECONDS` | waits before it answers |
+| `/stop length` or `/stop refusal` | ends with that stop reason |
 | `/fail REASON` | fails: `server`, `rate_limit`, `context`, ... |
-| `/recall` | says what it remembers of earlier prompts |
+| `/recall` | answers with what it remembers of earlier prompts |
 
-An answer ends behind its tools; what follows belongs to the next. Other lines are left out.
+An answer ends after its tools; the lines that follow belong to the next. Other lines are ignored.
 """
 
 from __future__ import annotations
@@ -51,13 +49,15 @@ from quarterdeck.agent.builtin.model import (
 from quarterdeck.errors import JsonInvalid, ModelFailed
 from quarterdeck.jsontext import decode_json
 
+VERBS = ("/think", "/say", "/tool", "/also", "/wait", "/stop", "/fail", "/recall")
+
 _WINDOW = 32_000
 _FILE = "quarterdeck-demo.txt"
 _TOUR = re.compile(r"\btour\b", re.IGNORECASE)
 
 
 class DemoModel:
-    """Answers by what stands in the last prompt and how often it has answered since."""
+    """Derives each answer from the last prompt and the number of answers given since."""
 
     name = "demo"
 
@@ -70,7 +70,7 @@ class DemoModel:
         if step.wait_seconds:
             await anyio.sleep(step.wait_seconds)
         if step.failure is not None:
-            raise ModelFailed(step.failure, f"the demo model was told to fail: {step.failure}")
+            raise ModelFailed(step.failure, f"the script made the demo model fail: {step.failure}")
         for piece in _pieces(step.thought):
             yield ThoughtDelta(piece)
             await self._pause()
@@ -156,7 +156,7 @@ def _summary(conversation: str) -> str:
 
 
 def _tour(offered: set[str]) -> list[DemoStep]:
-    """Show each kind of tool once; what is not offered in the session's mode is left out."""
+    """Show each kind of tool once, without those that the session's mode does not offer."""
     prefix = "" if "read" in offered else "sandbox_"
     entries = ["Look around", "Write a file and change it", "Check the file"]
 
@@ -197,17 +197,14 @@ def _within(step: DemoStep, offered: set[str]) -> DemoStep:
     missing = [name for name, _ in step.calls if name not in offered]
     note = f"(In this mode I have no {', '.join(missing)}.)\n\n" if missing else ""
     if not calls and step.calls:
-        # Without a call the turn would end here, so the plan is called, which is always there.
+        # Without a call the turn would end here; `plan` is available in every mode.
         calls = (("plan", {"entries": [{"content": "Go on without it"}]}),)
     return DemoStep(thought=step.thought, text=step.text + note, calls=calls)
 
 
 def _pieces(text: str) -> list[str]:
-    """Cut a text as a model would: words with the white space behind them."""
+    """Split a text as a model would: words with the white space after them."""
     return re.findall(r"\s*\S+\s*?|\s+$", text) if text else []
-
-
-VERBS = ("/think", "/say", "/tool", "/also", "/wait", "/stop", "/fail", "/recall")
 
 
 @dataclass(frozen=True)
@@ -223,7 +220,7 @@ class DemoStep:
 
 
 def read_script(text: str, recall: Callable[[], str]) -> list[DemoStep]:
-    """Return the answers a prompt asks for; none if it has no line of the language."""
+    """Return the answers that a prompt scripts; none if it has no line of the language."""
     steps: list[DemoStep] = []
     current: DemoStep | None = None
     for line in text.splitlines():

@@ -1,10 +1,9 @@
-"""What the built-in agent does with its sessions; imported when the first one is opened.
+"""The engine of the built-in agent: opens and closes its sessions, answers prompts, runs commands.
 
-It owns what outlives a turn: terminals, and the MCP servers of each session. Leaving it ends them.
-
-PART: What a user can type instead of a prompt: `/plan`, `/compact`, `/clear`, `/tools`.
-
-PART: Find the model for a name; what a provider needs is imported when it is first asked for.
+It owns what outlives a turn: terminals, the MCP servers of each session, and the connections to
+model providers; ending `run` ends them. A prompt that begins with a slash command (`/plan`,
+`/compact`, `/clear`, `/tools`) is handled here, any other by `ModelTurn`. The packages of a model
+provider are imported when the provider is first used.
 """
 
 from __future__ import annotations
@@ -34,13 +33,18 @@ if TYPE_CHECKING:
 
 
 _TITLE_CHARACTERS = 60
-_CLOSE_SECONDS = 2.0  # for the connections to providers
+_CLOSE_SECONDS = 2.0  # for closing the connections to providers
+
+_PLANNING = """\
+Make a plan for the following task. Look at what you need to, then show the plan with the `plan`
+tool and explain it in a few sentences. Change nothing and run nothing: the user decides.
+"""
 
 OpenModel = Callable[[str, Setup], Model]
 
 
 class Engine:
-    """Made by `BuiltinAgent`; `run` is the task that owns everything."""
+    """Created by `BuiltinAgent`; `run` is the task that owns its resources."""
 
     def __init__(
         self, setup: Setup, now: Callable[[], datetime], open_model: OpenModel | None
@@ -52,7 +56,7 @@ class Engine:
         self._tasks: TaskGroup | None = None
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
-        """Keep terminals and servers until it is cancelled."""
+        """Hold terminals, MCP servers and models open until cancelled."""
         try:
             async with self._resources.terminals, background_tasks() as self._tasks:
                 task_status.started()
@@ -63,7 +67,7 @@ class Engine:
                     await model.aclose()
 
     async def open_session(self, session: AgentSession) -> None:
-        """Start the session's MCP servers and recall its conversation."""
+        """Start the session's MCP servers and restore its history."""
         assert self._tasks is not None
         state = BuiltinSession(session)
         if session.mcp_servers:
@@ -78,32 +82,32 @@ class Engine:
         await self._resources.terminals.cleanup_session(session.id)
         if state.servers is not None:
             await state.servers.close()
-        await to_thread.run_sync(state.scratch.remove)
+        await to_thread.run_sync(state.sandbox_folder.remove)
 
     async def prompt(self, turn: AgentTurn, model_name: str) -> str:
-        """Answer a prompt, or do what a command says; return the stop reason.
+        """Answer a prompt or run a command; return the stop reason.
 
         Raises:
-            RpcError: if the model does not answer; its message says what to do.
+            RpcError: if the model fails; its message says what to do.
         """
         state: BuiltinSession = turn.session.data
         message = user_message(turn.prompt)
         if not message.parts:
-            raise RpcError(INVALID_PARAMS, "the prompt is empty; say what you want")
+            raise RpcError(INVALID_PARAMS, "the prompt is empty; send some text")
         command = command_of(message)
         try:
             if command is not None:
                 needs_model = command[0] in ("plan", "compact")
                 model = await self.model(model_name) if needs_model else None
                 return await run_command(command[0], message, turn, state, self._resources, model)
-            _give_title(turn)
+            _set_title(turn)
             model_turn = ModelTurn(turn, await self.model(model_name), state, self._resources)
             return await model_turn.answer(_with_initial_message(turn, state, message))
         except ModelFailed as failure:
             raise RpcError(INTERNAL_ERROR, str(failure), {"reason": failure.reason}) from failure
 
     async def model(self, name: str) -> Model:
-        """Return a model; made in a thread, because importing a provider takes a second.
+        """Return a model; opened in a thread, because importing a provider takes a second.
 
         Raises:
             ModelFailed: if it cannot be used.
@@ -118,15 +122,15 @@ class Engine:
 def _with_initial_message(
     turn: AgentTurn, state: BuiltinSession, message: UserMessage
 ) -> UserMessage:
-    """Let a session begin with what the person who started the server wants it to."""
+    """Put the server operator's initial message before the first prompt of a session."""
     initial = turn.session.initial_message
     if not initial or state.messages:
         return message
     return UserMessage(parts=(Text(text=initial), *message.parts))
 
 
-def _give_title(turn: AgentTurn) -> None:
-    """Call the session by the first line the user has written: what is attached says nothing."""
+def _set_title(turn: AgentTurn) -> None:
+    """Title the session with the first line of text the user wrote, not with attachments."""
     if turn.session.title is not None:
         return
     written = [block["text"] for block in turn.prompt if block["type"] == "text"]
@@ -138,14 +142,8 @@ def _give_title(turn: AgentTurn) -> None:
         turn.session.title = title
 
 
-_PLANNING = """\
-Make a plan for the following task. Look at what you need to, then show the plan with the `plan`
-tool and explain it in a few sentences. Change nothing and run nothing: the user decides.
-"""
-
-
 def command_of(message: UserMessage) -> tuple[str, str] | None:
-    """Return the command a prompt begins with, and what follows it; None if it has none."""
+    """Return the command that a prompt begins with and its arguments; None if there is none."""
     if not message.parts or not isinstance(message.parts[0], Text):
         return None
     first, *rest = message.parts[0].text.split(maxsplit=1) or [""]
@@ -162,7 +160,7 @@ async def run_command(
     resources: AgentResources,
     model: Model | None,
 ) -> str:
-    """Do what a command says; `model` is there for those that need one."""
+    """Run a command; `model` is set for commands that need one."""
     match name:
         case "plan":
             assert model is not None
@@ -188,7 +186,7 @@ async def _plan(message: UserMessage, turn: AgentTurn, model_turn: ModelTurn) ->
     assert isinstance(first, Text)
     task = first.text.strip().removeprefix("/plan").strip()
     if not task and len(message.parts) == 1:
-        turn.say("Say what to plan, for example `/plan add a command line option`.")
+        turn.say("Describe the task, for example `/plan add a command line option`.")
         return "end_turn"
     parts = (Text(text=f"{_PLANNING}\n{task}"), *message.parts[1:])
     return await model_turn.answer(UserMessage(parts=parts), mode="read-only")
@@ -204,7 +202,7 @@ def _tools(turn: AgentTurn, state: BuiltinSession, resources: AgentResources) ->
 
 
 def find_model(name: str, setup: Setup) -> Model:
-    """Return the model of that name.
+    """Return the model for a name.
 
     Raises:
         ModelFailed: if it cannot be used: a key or a package is missing.

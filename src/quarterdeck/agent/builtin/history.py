@@ -1,13 +1,11 @@
-"""What a model is told and what it said: the memory of a session, independent of any provider.
+"""`ModelHistory`: the messages between user, model and tools, independent of any provider.
 
-It is stored as JSON with the session. `native` is what the provider's library needs to be told its
-own words exactly as it said them (signatures of thoughts, the order of parts); whoever does not
-know it leaves it alone.
+It is stored as JSON with the session. `AssistantMessage.native` is the provider's own form of an
+answer (signatures of thoughts, the order of parts), which its library needs to send the answer back
+unchanged; other code ignores it. `settled` repairs what an interrupted turn leaves behind.
 
-PART: Content blocks of a prompt as parts of a message to the model.
-
-Text that a client embeds is inlined, so that the model reads it where the user put it. Links are
-named, not followed: the model has tools for that, and the user is asked.
+`user_message` converts the content blocks of a prompt. Embedded text is inlined where the user put
+it. Links are named, not followed: the model has tools for that, and they request permission.
 """
 
 from __future__ import annotations
@@ -26,8 +24,10 @@ from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.wire import INVALID_PARAMS
 
 VERSION = 1
-_MEDIA_TOKENS = 1500  # about what providers count for a picture
-_BYTES_PER_TOKEN = 3.5  # of English and code; it only decides when to compact
+_MEDIA_TOKENS = 1500  # roughly what providers count for an image
+_BYTES_PER_TOKEN = 3.5  # for English and code; only decides when to compact
+_DEFAULT_TYPES = {"image": "image/png", "audio": "audio/wav"}
+_MEDIA = ("image/", "audio/", "application/pdf")
 
 
 class Text(Struct, frozen=True, kw_only=True, tag_field="type", tag="text"):
@@ -35,7 +35,7 @@ class Text(Struct, frozen=True, kw_only=True, tag_field="type", tag="text"):
 
 
 class Media(Struct, frozen=True, kw_only=True, tag_field="type", tag="media"):
-    """A picture, a sound or a document, as it is."""
+    """An image, audio or document, unchanged."""
 
     media_type: str
     content: bytes
@@ -53,13 +53,13 @@ class UserMessage(Struct, frozen=True, kw_only=True, tag_field="role", tag="user
 
 
 class ToolUse(Struct, frozen=True, kw_only=True):
-    """A tool the model wants to be run."""
+    """A tool call that the model requests."""
 
     id: str
     name: str
     arguments: dict[str, Any]
     invalid: str | None = None
-    """What it wrote instead of a JSON object."""
+    """What the model wrote in place of a JSON object."""
 
 
 class AssistantMessage(Struct, frozen=True, kw_only=True, tag_field="role", tag="assistant"):
@@ -70,7 +70,7 @@ class AssistantMessage(Struct, frozen=True, kw_only=True, tag_field="role", tag=
 
 
 class ToolResult(Struct, frozen=True, kw_only=True):
-    """What became of a call."""
+    """The result of a tool call."""
 
     call_id: str
     name: str
@@ -86,37 +86,37 @@ Message: TypeAlias = UserMessage | AssistantMessage | ResultsMessage
 
 
 class ModelHistory(Struct, frozen=True, kw_only=True):
-    """All that a session remembers between turns."""
+    """Everything the model knows between turns."""
 
     version: int = VERSION
     messages: tuple[Message, ...] = ()
     tokens: int = 0
-    """Of the last request and its answer, as the provider counted them."""
+    """Tokens of the last request and its answer, as the provider counted them."""
 
 
-def encode_history(conversation: ModelHistory) -> bytes:
-    return encode_json(conversation)
+def encode_history(history: ModelHistory) -> bytes:
+    return encode_json(history)
 
 
 def decode_history(memory: bytes) -> ModelHistory:
     """Read what `encode_conversation` wrote.
 
     Raises:
-        JsonInvalid: if it is something else, for example of a later version.
+        JsonInvalid: if it is malformed, or of another version.
     """
     try:
-        conversation = msgspec.convert(decode_json(memory), ModelHistory)
+        history = msgspec.convert(decode_json(memory), ModelHistory)
     except (msgspec.ValidationError, RecursionError) as error:
         raise JsonInvalid(str(error)) from error
-    if conversation.version != VERSION:
-        raise JsonInvalid(f"a conversation of version {conversation.version}; this is {VERSION}")
-    return conversation
+    if history.version != VERSION:
+        raise JsonInvalid(f"version {history.version} of the history; this program reads {VERSION}")
+    return history
 
 
 def settled(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Return the messages with a result for each call: providers refuse a call without one.
+    """Return the messages with a result for each call: providers reject a call without one.
 
-    A turn that was cancelled or died leaves calls behind; their results say so.
+    Calls that an interrupted turn left without a result get one that says so.
     """
     kept: list[Message] = []
     open_calls: tuple[ToolUse, ...] = ()
@@ -133,7 +133,7 @@ def settled(messages: Sequence[Message]) -> tuple[Message, ...]:
             case UserMessage():
                 kept.append(message)
             case ResultsMessage():
-                pass  # with their calls, above; those without are dropped
+                pass  # added with their calls above; results without a call are dropped
     if open_calls:
         kept.append(_complete(open_calls, ()))
     return tuple(kept)
@@ -143,7 +143,7 @@ def _complete(calls: Iterable[ToolUse], results: Iterable[ToolResult]) -> Result
     known: dict[str, list[ToolResult]] = {}
     for result in results:
         known.setdefault(result.call_id, []).append(result)
-    # Some servers give all calls of an answer the same id; their results are in the same order.
+    # Some servers give all calls of an answer the same id; results keep the order of the calls.
     found = (known[call.id].pop(0) if known.get(call.id) else _interrupted(call) for call in calls)
     return ResultsMessage(results=tuple(found))
 
@@ -154,7 +154,7 @@ def _interrupted(call: ToolUse) -> ToolResult:
 
 
 def well_formed(text: str) -> str:
-    """Return text without halves of surrogate pairs, which no provider can be told."""
+    """Return text without lone surrogates, which cannot be encoded for a provider."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -163,7 +163,7 @@ def well_formed(text: str) -> str:
 
 
 def estimated_tokens(messages: Iterable[Message]) -> int:
-    """Guess how many tokens messages take; good enough to know when to compact."""
+    """Estimate the tokens of messages, to decide when to compact."""
     total = 0.0
     for message in messages:
         match message:
@@ -184,15 +184,11 @@ def _tokens(text: str) -> float:
     return len(text.encode(errors="surrogatepass")) / _BYTES_PER_TOKEN
 
 
-_DEFAULT_TYPES = {"image": "image/png", "audio": "audio/wav"}
-_MEDIA = ("image/", "audio/", "application/pdf")
-
-
 def user_message(blocks: Sequence[Mapping[str, Any]]) -> UserMessage:
-    """Turn a prompt into what the model is told.
+    """Convert a prompt to a message for the model.
 
     Raises:
-        RpcError: if a picture or another file is not base64.
+        RpcError: if an image or another file is not valid base64.
     """
     parts = (_part(block) for block in blocks)
     return UserMessage(
@@ -239,7 +235,7 @@ def _blob(uri: str, media_type: Any, blob: str) -> Part:
     try:
         return Text(text=_embedded(uri, content.decode()))
     except UnicodeDecodeError:
-        kind = media_type or "a kind nobody named"
+        kind = media_type or "unknown type"
         return Text(text=f"[{_readable(uri)}: {len(content)} bytes of {kind}, not shown]")
 
 
@@ -251,7 +247,7 @@ def _decoded(content: str, what: str) -> bytes:
 
 
 def _readable(uri: str) -> str:
-    """A file's path, which the tools take, instead of its URI."""
+    """Return the path of a `file:` URI, which is what the tools take; other URIs unchanged."""
     scheme, path = _split(uri)
     return unquote(path) if scheme == "file" else uri
 
@@ -262,7 +258,7 @@ def _last_segment(uri: str) -> str:
 
 
 def _split(uri: str) -> tuple[str, str]:
-    """Return scheme and path; of what is no URI, such as "http://[", all of it is the path."""
+    """Return scheme and path; an invalid URI, such as "http://[", is all path."""
     try:
         parts = urlsplit(uri)
     except ValueError:

@@ -1,15 +1,12 @@
-"""Models of providers, by pydantic-ai: one request at a time, without its agent loop.
+"""`PydanticModel`: models of providers through pydantic-ai, one request at a time.
 
-Everything here is imported when a provider is first used: it takes a second, and the packages come
-with the extra `quarterdeck[agent]`. Keys are handed over here, not looked up by the libraries, and
-these do not repeat requests by themselves: `asking` does, and the user sees it.
+pydantic-ai's own agent loop is not used. This module is imported when a provider is first used,
+because that takes a second and the packages are in the extra `quarterdeck[agent]`. Keys are passed
+explicitly: the libraries do not look for them. Nor do they retry: `ModelRequests` does, visibly.
 
-PART: Our conversation in the words of pydantic-ai, and back.
-
-PART: What providers and their libraries raise, as sentences for people that name no key.
-
-Each says what happened and what to do next. What the provider itself said is quoted, shortened and
-without keys.
+Three parts: the model itself; our history converted to pydantic-ai's messages and back; exceptions
+of providers and their libraries converted to `ModelFailed`, whose message says what happened and
+what to do next, and quotes the provider, shortened and without keys.
 """
 
 from __future__ import annotations
@@ -19,7 +16,6 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-import pydantic_ai.messages as told
 from pydantic import ValidationError
 from pydantic_ai import exceptions as raised
 from pydantic_ai.direct import model_request_stream
@@ -29,8 +25,12 @@ from pydantic_ai.messages import (
     ModelMessagesTypeAdapter,
     ModelRequest,
     ModelResponse,
+    PartDeltaEvent,
+    PartStartEvent,
     TextPart,
+    TextPartDelta,
     ThinkingPart,
+    ThinkingPartDelta,
     ToolCallPart,
     ToolReturnPart,
     UserContent,
@@ -62,16 +62,21 @@ from quarterdeck.agent.builtin.settings import Provider, ProviderKeys, Setup, sp
 from quarterdeck.errors import JsonInvalid, ModelFailed
 from quarterdeck.jsontext import decode_json
 
-_WINDOW = 128_000  # if nobody knows better
-_ANTHROPIC_TOKENS = 16_384  # its API wants a number, and the library's is too small for a file
-_LONGEST_SECONDS = 600.0  # between two bytes; `asking` gives up earlier unless it is told not to
+_WINDOW = 128_000  # tokens, for models that pydantic-ai does not know
+_ANTHROPIC_TOKENS = (
+    16_384  # the API requires a number; the library's default is too small for a file
+)
+_LONGEST_SECONDS = 600.0  # between two bytes; `ModelRequests` usually times out earlier
 
 Connected: TypeAlias = tuple[ProviderModel[Any], Callable[[], Awaitable[None]]]
-_NO_KEY = "none"  # servers of one's own want no key, but the library wants something
+_QUOTED_CHARACTERS = 300
+_NO_KEY = "none"  # self-hosted servers need no key, but the library requires one
+
+logger = logging.getLogger(__name__)
 
 
 class PydanticModel:
-    """A model of a provider; see `model.Model`."""
+    """A model of a provider; implements `model.Model`."""
 
     def __init__(
         self, name: str, model_name: str, provider: Provider, key: str | None, setup: Setup
@@ -103,8 +108,8 @@ class PydanticModel:
         except ModelFailed:
             raise
         except Exception as error:  # noqa: BLE001 - each of the libraries has errors of its own
-            secrets = self._setup.secrets
-            raise to_failure(error, self.name, secrets, has_begun=has_begun) from None
+            keys = self._setup.keys
+            raise to_failure(error, self.name, keys, has_begun=has_begun) from None
 
     async def aclose(self) -> None:
         await self._close()
@@ -114,7 +119,7 @@ class PydanticModel:
         chosen: ModelSettings = {"timeout": settings.stall_seconds}
         if settings.thinking is not None:
             chosen["thinking"] = settings.thinking
-        if self._kind == "anthropic":  # the others do it by themselves
+        if self._kind == "anthropic":  # other providers cache without being asked
             chosen["cache"] = True
         if settings.max_output_tokens is not None:
             chosen["max_tokens"] = settings.max_output_tokens
@@ -122,14 +127,14 @@ class PydanticModel:
             chosen["max_tokens"] = _ANTHROPIC_TOKENS
         return chosen
 
-    def _ending(self, response: told.ModelResponse) -> str | None:
-        """Return why the answer ended; None if it only broke off.
+    def _ending(self, response: ModelResponse) -> str | None:
+        """Return why the answer ended; None if it broke off.
 
-        Of OpenAI's format the library says `stop` even then; but the provider's own word is
-        missing, and so is the number of tokens, which comes last.
+        For OpenAI's format the library reports `stop` even then; but the provider's own finish
+        reason is missing, and so is the number of tokens, which is sent last.
         """
-        has_word = "finish_reason" in (response.provider_details or {})
-        if self._kind == "openai" and not (has_word or response.usage.output_tokens):
+        has_reason = "finish_reason" in (response.provider_details or {})
+        if self._kind == "openai" and not (has_reason or response.usage.output_tokens):
             return None
         return response.finish_reason
 
@@ -159,22 +164,22 @@ class PydanticModel:
 
 def _deltas(event: Any) -> list[TextDelta | ThoughtDelta | CallStarted]:
     match event:
-        case told.PartStartEvent(part=told.TextPart(content=text)) if text:
+        case PartStartEvent(part=TextPart(content=text)) if text:
             return [TextDelta(text)]
-        case told.PartStartEvent(part=told.ThinkingPart(content=text)) if text:
+        case PartStartEvent(part=ThinkingPart(content=text)) if text:
             return [ThoughtDelta(text)]
-        case told.PartStartEvent(part=told.ToolCallPart(tool_name=name, tool_call_id=call_id)):
+        case PartStartEvent(part=ToolCallPart(tool_name=name, tool_call_id=call_id)):
             return [CallStarted(call_id, name)]
-        case told.PartDeltaEvent(delta=told.TextPartDelta(content_delta=text)) if text:
+        case PartDeltaEvent(delta=TextPartDelta(content_delta=text)) if text:
             return [TextDelta(text)]
-        case told.PartDeltaEvent(delta=told.ThinkingPartDelta(content_delta=text)) if text:
+        case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=text)) if text:
             return [ThoughtDelta(text)]
         case _:
             return []
 
 
 def _tool(spec: ToolSpec) -> ToolDefinition:
-    # Strict schemas have rules of their own for what is optional, and not every server knows them.
+    # Strict schemas treat optional fields differently, and not every server supports them.
     return ToolDefinition(
         name=spec.name,
         parameters_json_schema=dict(spec.schema),
@@ -209,16 +214,13 @@ def _anthropic(_name: str, model_name: str, provider: Provider, key: str) -> Con
 
 
 def _google(_name: str, model_name: str, provider: Provider, key: str) -> Connected:
-    import httpx2  # noqa: PLC0415 - pydantic-ai's, and what it leaves open is for us to close
+    import httpx2  # noqa: PLC0415 - pydantic-ai's; it does not close a client that was passed in
     from pydantic_ai.models.google import GoogleModel  # noqa: PLC0415
     from pydantic_ai.providers.google import GoogleProvider  # noqa: PLC0415
 
     http = httpx2.AsyncClient(timeout=httpx2.Timeout(_LONGEST_SECONDS, connect=30))
     own = GoogleProvider(api_key=key, base_url=provider.base_url, http_client=http)
     return GoogleModel(model_name, provider=own), http.aclose
-
-
-logger = logging.getLogger(__name__)
 
 
 def to_history(messages: Sequence[Message], instructions: str) -> list[ModelMessage]:
@@ -246,12 +248,12 @@ def _history(messages: Sequence[Message], instructions: str) -> Iterator[ModelMe
 
 
 def _response(message: AssistantMessage) -> ModelResponse:
-    """Return the provider's own words if they were kept, else ours."""
+    """Return the provider's own form of an answer if it was stored, else build one."""
     if message.native is not None:
         try:
             native = ModelMessagesTypeAdapter.validate_json(message.native)
-        except ValidationError:  # of another version of the library
-            logger.warning("an answer is told to the model without what its provider added")
+        except ValidationError:  # written by another version of the library
+            logger.warning("an answer is sent to the model without the provider's additions")
         else:
             if len(native) == 1 and isinstance(native[0], ModelResponse):
                 return native[0]
@@ -285,20 +287,17 @@ def _invalid(part: ToolCallPart) -> ToolUse:
     return ToolUse(id=part.tool_call_id, name=part.tool_name, arguments={}, invalid=written)
 
 
-_QUOTED_CHARACTERS = 300
-
-
 def to_failure(
-    error: BaseException, model: str, secrets: ProviderKeys, *, has_begun: bool
+    error: BaseException, model: str, keys: ProviderKeys, *, has_begun: bool
 ) -> ModelFailed:
-    """Turn what was raised while a model was asked into what its user is told.
+    """Convert an exception of a request to an error for the user.
 
-    `has_begun` tells whether an answer was coming already: then a connection that fails cut it off.
+    `has_begun` means that the answer had started: then a lost connection has cut it off.
     """
     reason, advice = _reason(error)
     if reason == "connection" and has_begun:
         reason, advice = _CUT
-    quoted = secrets.removed_from(_said(error))[:_QUOTED_CHARACTERS]
+    quoted = keys.redacted(_quoted_message(error))[:_QUOTED_CHARACTERS]
     sentence = f"{model}: {_TITLES[reason]}"
     if quoted:
         sentence += f" ({quoted})"
@@ -333,10 +332,10 @@ def _reason(error: BaseException) -> tuple[str, str]:
     if isinstance(status, int) and status >= 500:
         return "server", "try again later"
     if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
-        return "malformed", "try again; if it stays so, check the base URL of the provider"
+        return "malformed", "try again; if it persists, check the base URL of the provider"
     if _is_transport_error(error):
         return _CUT
-    return "malformed", "try again; if it stays so, choose another model"
+    return "malformed", "try again; if it persists, choose another model"
 
 
 _KINDS: tuple[tuple[type[BaseException], str, str], ...] = (
@@ -364,14 +363,14 @@ _KINDS: tuple[tuple[type[BaseException], str, str], ...] = (
 )
 
 
-def _said(error: BaseException) -> str:
+def _quoted_message(error: BaseException) -> str:
     body = getattr(error, "body", None)
-    said = _message_in(body)
-    return said or str(error).strip().partition("\n")[0]
+    message = _message_in(body)
+    return message or str(error).strip().partition("\n")[0]
 
 
 def _message_in(body: Any) -> str:
-    """Find the sentence in the JSON that providers answer with."""
+    """Find the message in a provider's JSON error."""
     match body:
         case {"error": Mapping() as inner}:
             return _message_in(inner)
@@ -384,7 +383,7 @@ def _message_in(body: Any) -> str:
 
 
 def _is_transport_error(error: BaseException) -> bool:
-    """Whether a connection broke: by name, because two libraries have each their own."""
+    """Return whether a connection broke; by class name, because the libraries differ."""
     names = {kind.__name__ for kind in type(error).__mro__}
     return bool(
         names & {"TransportError", "StreamError", "APIConnectionError", "ClosedResourceError"}

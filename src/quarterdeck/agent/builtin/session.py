@@ -1,6 +1,8 @@
-"""What a session has while it is open: its memory, its permissions, its servers, its scratch.
+"""What an open session of the built-in agent holds, and what all its sessions share.
 
-PART: What all sessions of the agent share: settings, files, terminals; and tools for each of them.
+`BuiltinSession` has the model's history, the permissions granted for the session, its MCP servers
+and its sandbox folder. `AgentResources` has settings, files and terminals, and derives from them
+the tools of a mode and the `ToolScope` of a turn.
 """
 
 from __future__ import annotations
@@ -36,21 +38,21 @@ if TYPE_CHECKING:
 
 
 class BuiltinSession:
-    """The live half of a session; `session.memory` is the lasting one."""
+    """In-memory state of a session; `AgentSession.memory` is its stored part."""
 
     def __init__(self, session: AgentSession) -> None:
         self._session = session
         self.messages: list[Message] = []
         self.tokens = 0
         self.allowed: set[str] = set()
-        """What the user allowed for the session; forgotten when the session is closed."""
-        self.scratch = SandboxFolder()
+        """Keys of the grants the user gave for this session; dropped when it is closed."""
+        self.sandbox_folder = SandboxFolder()
         self.servers: McpServers | None = None
         if session.memory:
             self._recall(session.memory)
 
     def remember(self) -> None:
-        """Keep the conversation, in a form every provider accepts, for the next process."""
+        """Store the history, in a form every provider accepts, for the next process."""
         self.messages = list(settled(self.messages))
         kept = ModelHistory(messages=tuple(self.messages), tokens=self.tokens)
         self._session.remember(encode_history(kept))
@@ -59,8 +61,8 @@ class BuiltinSession:
         try:
             kept = decode_history(memory)
         except JsonInvalid as error:
-            # Going on without it would overwrite it.
-            sentence = f"what the model knew of this session cannot be read: {error.reason}"
+            # Continuing without it would overwrite it.
+            sentence = f"the stored history of this session cannot be read: {error.reason}"
             advice = "use the version of quarterdeck that wrote it, or start a new session"
             raise AgentError(f"{sentence}; {advice}") from error
         self.messages = list(settled(kept.messages))
@@ -68,7 +70,7 @@ class BuiltinSession:
 
 
 class AgentResources:
-    """Made once; the terminals are open while the agent is."""
+    """Created once per agent; its terminals are open while the agent is."""
 
     def __init__(self, setup: Setup, now: Callable[[], datetime]) -> None:
         self.setup = setup
@@ -77,22 +79,23 @@ class AgentResources:
         self.terminals = DefaultTerminalHandler(environ=setup.environ)
 
     def tools(self, mode: str | None, state: BuiltinSession) -> dict[str, Tool]:
-        """Return the tools that exist in a mode, by name."""
+        """Return the tools available in a mode, by name."""
         of_servers = () if state.servers is None else state.servers.tools
         return {
             tool.name: tool
             for tool in (*TOOLS, *of_servers)
-            if allows(mode or "", tool.kind, tool.place)
+            if allows(mode or "", tool.kind, tool.location)
         }
 
-    def scope(self, turn: AgentTurn, state: BuiltinSession) -> ToolScope:
+    def tool_scope(self, turn: AgentTurn, state: BuiltinSession) -> ToolScope:
+        """Return what the tools of a turn work with."""
         session = turn.session
 
         def show_plan(entries: Sequence[Mapping[str, Any]]) -> None:
             turn.send({"sessionUpdate": "plan", "entries": list(entries)})
 
         def sandbox() -> ToolScope:
-            folder = state.scratch.path
+            folder = state.sandbox_folder.path
             files = Files(cwd=folder, roots=(folder,), local=self.files, client=None)
             return ToolScope(
                 session_id=session.id,

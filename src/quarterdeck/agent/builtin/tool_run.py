@@ -1,8 +1,9 @@
-"""One call of a tool, as the client sees it: pending, perhaps asked for, in progress, done.
+"""`ToolRuns` runs the tool calls of a turn and reports each to the client.
 
-Nothing is run that the session's mode does not have at that moment, also if it had it when the user
-was asked, and nothing dangerous that the user has not allowed. No answer, an error, an option we
-did not offer: all mean no.
+A call goes from pending, if needed by a permission request, to in progress and to completed or
+failed. A tool runs only if the session's mode has it at that moment, even if the mode had it when
+permission was requested, and only if the user allowed it where that is required. No response, an
+error and an option that was not offered all count as a rejection.
 """
 
 from __future__ import annotations
@@ -28,24 +29,24 @@ REJECT_ONCE = {"optionId": "reject_once", "name": "Reject", "kind": "reject_once
 logger = logging.getLogger(__name__)
 
 ToolsNow = Callable[[], Mapping[str, Tool]]
-"""Returns the tools that there are in the mode of this moment."""
+"""Returns the tools of the session's current mode."""
 
 
 class ToolRuns:
-    """Runs the calls of one turn."""
+    """The tool calls of one turn."""
 
     def __init__(self, turn: AgentTurn, scope: ToolScope, allowed: set[str]) -> None:
         self._turn = turn
         self._scope = scope
         self._allowed = allowed
         self._open: dict[str, str] = {}
-        """Calls that the client has been told of and that have not ended, by the model's id."""
+        """ACP ids of announced calls that have not ended, by the model's call id."""
         self._begun: set[str] = set()
         self.mode: str | None = None
-        """Of this turn alone; the tools are already chosen by it."""
+        """A restriction of this turn alone, for error messages; the tools are filtered already."""
 
     def announce(self, call_id: str, name: str, tools: Mapping[str, Tool]) -> None:
-        """Tell the client of a call that the model has begun to write."""
+        """Announce a call that the model has begun to write."""
         if call_id in self._open:  # some servers send the beginning twice
             return
         self._open[call_id] = f"call-{uuid.uuid4().hex[:16]}"
@@ -59,7 +60,7 @@ class ToolRuns:
         self._turn.send(update)
 
     async def run(self, call: ToolUse, tools: ToolsNow) -> ToolResult:
-        """Do what a call asks for; whatever happens has a result for the model."""
+        """Run a call; every outcome, also a failure, becomes a result for the model."""
         if call.id not in self._open:
             self.announce(call.id, call.name, tools())
         try:
@@ -67,8 +68,8 @@ class ToolRuns:
         except ToolFailed as failure:
             outcome = Outcome(f"Error: {failure}", is_error=True)
         except (AgentError, StorageFailed):
-            raise  # not the tool's failure: nobody reads us any more, or what is said is not kept
-        except Exception as error:  # a tool must not end the turn, whatever is wrong with it
+            raise  # not the tool's failure: the client has disconnected or the disk is full
+        except Exception as error:  # a bug in a tool must not end the turn
             logger.exception("tool failed", extra={"tool": call.name})
             outcome = Outcome(f"Error: {call.name} failed: {error}", is_error=True)
         self._finish(call, outcome)
@@ -76,10 +77,10 @@ class ToolRuns:
         return ToolResult(call_id=call.id, name=call.name, text=text, is_error=outcome.is_error)
 
     def abandon(self, reason: str) -> None:
-        """End every call that is still open: the client must not wait for them."""
+        """Fail every call that is still open: the client must not wait for them."""
         for acp_id in self._open.values():
             ending = _update(acp_id, status="failed", content=[_text(reason)])
-            if acp_id in self._begun:  # what it has shown so far stays
+            if acp_id in self._begun:  # content shown so far stays
                 ending = _update(acp_id, status="failed", rawOutput=CUT_SHORT)
             self._turn.send_ending(ending)
         self._open.clear()
@@ -104,7 +105,7 @@ class ToolRuns:
         if tool.asks:
             if not await self._is_allowed(acp_id, tool, action, call.arguments):
                 raise ToolFailed("the user refused this; do not try it another way")
-            self._find(call.name, tools())  # the mode may have been changed meanwhile
+            self._find(call.name, tools())  # the mode may have changed meanwhile
             self._update(acp_id, status="in_progress")
         self._begun.add(acp_id)
         return await action.run(self._progress(acp_id))

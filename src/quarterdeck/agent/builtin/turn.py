@@ -1,12 +1,11 @@
-"""One turn of the built-in agent: ask the model, run the tools it calls, ask again.
+"""`ModelTurn`, one turn of the built-in agent: call the model, run the tools it requests, repeat.
 
-Whatever ends a turn, a cancellation included, the conversation is kept so that every provider
-accepts it, and every call that the client was told of has an end.
+However a turn ends, also by cancellation, the stored history is one that every provider accepts,
+and every tool call that the client has seen gets an end.
 
-PART: One request to a model: its answer as it comes, a bounded patience, a bounded number of tries.
-
-A request is repeated only while nothing of its answer was shown; half an answer twice would be
-worse than a sentence about what happened.
+`ModelRequests` sends one request to a model and streams its answer, with a timeout for silence and
+a limit of retries. A request is retried only while nothing of its answer was shown: an error is
+better than half an answer shown twice.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from anyio.lowlevel import checkpoint
 from quarterdeck.agent.builtin.history import (
     AssistantMessage,
     ResultsMessage,
-    Text,
     ToolResult,
     ToolUse,
     UserMessage,
@@ -31,9 +29,9 @@ from quarterdeck.agent.builtin.history import (
 from quarterdeck.agent.builtin.instructions import (
     FULL,
     compacted,
-    instructions,
     split,
     summary_request,
+    system_prompt,
 )
 from quarterdeck.agent.builtin.model import (
     FAILURES,
@@ -55,8 +53,12 @@ if TYPE_CHECKING:
     from quarterdeck.agent.turn import AgentTurn
 
 
+OnDelta = Callable[[TextDelta | ThoughtDelta | CallStarted], None]
+OnWait = Callable[[str], None]
+
+
 class ModelTurn:
-    """One prompt, from the user's words to a stop reason."""
+    """One prompt, from the user's message to a stop reason."""
 
     def __init__(
         self, turn: AgentTurn, model: Model, state: BuiltinSession, resources: AgentResources
@@ -67,12 +69,12 @@ class ModelTurn:
         self._resources = resources
         self._settings: BuiltinSettings = resources.setup.settings
         self._requests = ModelRequests(self._settings, turn.think)
-        self._tool_runs = ToolRuns(turn, resources.scope(turn, state), state.allowed)
-        self._said = ""
-        self._has_spoken = False
+        self._tool_runs = ToolRuns(turn, resources.tool_scope(turn, state), state.allowed)
+        self._shown = ""
+        self._has_output = False
 
     async def answer(self, message: UserMessage, *, mode: str | None = None) -> str:
-        """Answer the user; `mode` is for this turn alone. Returns the stop reason.
+        """Answer the user and return the stop reason; `mode` restricts this turn alone.
 
         Raises:
             ModelFailed: if the model does not answer.
@@ -86,26 +88,26 @@ class ModelTurn:
                     return stop
         except ModelFailed as failure:
             if failure.reason == "rejected" and self._state.messages[-1] is message:
-                self._state.messages.pop()  # else the next prompt would be rejected for it as well
+                self._state.messages.pop()  # or the next prompt would be rejected, too
             raise
         else:
             self._turn.say(f"\n[stopped after {self._settings.max_steps} requests to the model]")
             return "max_turn_requests"
         finally:
-            self._put_away()
+            self._finish()
 
     async def compact(self) -> int:
-        """Summarise the conversation now; return about how many tokens are left of it."""
+        """Summarise the history now; return about how many tokens it has left."""
         await self._compact(keep=False)
         self._state.remember()
         return self._state.tokens
 
     async def _step(self, mode: str | None) -> str | None:
-        """Ask the model once and do what it wants; return a stop reason if that was all."""
+        """Call the model once and run the tools it requests; return a stop reason at the end."""
         tools = self._tools(mode)
         if self._state.tokens + self._pending_tokens() > FULL * self._model.context_window:
             await self._compact(keep=True)
-        reply = await self._ask(tools, mode)
+        reply = await self._request(tools, mode)
         self._keep(reply)
         self._count(reply)
         if reply.stop != "stop":
@@ -113,34 +115,34 @@ class ModelTurn:
         if reply.message.calls:
             await self._run(reply.message.calls, mode)
             return None
-        if not self._has_spoken:
+        if not self._has_output:
             sentence = f"{self._model.name} gave an empty answer"
-            raise ModelFailed("malformed", f"{sentence}; send the prompt again or say it otherwise")
+            raise ModelFailed("malformed", f"{sentence}; send the prompt again or rephrase it")
         return "end_turn"
 
     def _keep(self, reply: Reply) -> None:
-        """Remember an answer; what is blank, or was cut in the middle of a call, is left out."""
-        self._said = ""
+        """Add an answer to the history, unless it is blank, and without calls that were cut off."""
+        self._shown = ""
         message = reply.message
-        if message.calls and reply.stop != "stop":  # nobody knows what was meant
+        if message.calls and reply.stop != "stop":  # incomplete arguments must not be run
             self._tool_runs.abandon("the model's answer was cut before this call was complete")
             message = AssistantMessage(text=message.text)
         if message.calls or message.text.strip():
             self._state.messages.append(message)
 
-    async def _ask(self, tools: dict[str, Tool], mode: str | None) -> Reply:
-        """Ask; if the provider says that the conversation is too long, compact it and ask again."""
+    async def _request(self, tools: dict[str, Tool], mode: str | None) -> Reply:
+        """Call the model; if the provider rejects the history as too long, compact and retry."""
         try:
-            return await self._ask_once(tools, mode)
+            return await self._request_once(tools, mode)
         except ModelFailed as failure:
-            if failure.reason != "context" or self._said:
+            if failure.reason != "context" or self._shown:
                 raise
         await self._compact(keep=True)
-        return await self._ask_once(tools, mode)
+        return await self._request_once(tools, mode)
 
-    async def _ask_once(self, tools: dict[str, Tool], mode: str | None) -> Reply:
+    async def _request_once(self, tools: dict[str, Tool], mode: str | None) -> Reply:
         session = self._turn.session
-        told = await instructions(
+        prompt = await system_prompt(
             cwd=str(session.cwd),
             roots=[str(root) for root in session.roots],
             mode=mode or session.mode or "",
@@ -148,23 +150,23 @@ class ModelTurn:
             files=self._resources.files,
         )
         specs = tuple(ToolSpec(t.name, t.description, t.schema) for t in tools.values())
-        request = ModelInput(told, settled(self._state.messages), specs)
+        request = ModelInput(prompt, settled(self._state.messages), specs)
 
         def show(delta: TextDelta | ThoughtDelta | CallStarted) -> None:
             match delta:
                 case TextDelta(text):
-                    self._said += text
-                    self._has_spoken |= bool(text.strip())
+                    self._shown += text
+                    self._has_output |= bool(text.strip())
                     self._turn.say(text)
                 case ThoughtDelta(text):
                     self._turn.think(text)
                 case CallStarted(call_id, name):
                     self._tool_runs.announce(call_id, name, tools)
 
-        return await self._requests.ask(self._model, request, show)
+        return await self._requests.send(self._model, request, show)
 
     def _tools(self, mode: str | None) -> dict[str, Tool]:
-        """Return the tools of the session's mode at this moment that `mode`, if given, has, too."""
+        """Return the tools of the session's current mode that `mode`, if given, also has."""
         tools = self._resources.tools(self._turn.session.mode, self._state)
         if mode is None:
             return tools
@@ -172,7 +174,7 @@ class ModelTurn:
         return {name: tool for name, tool in tools.items() if name in of_turn}
 
     async def _run(self, calls: Sequence[ToolUse], mode: str | None) -> None:
-        """Run calls one after the other."""
+        """Run tool calls one after the other."""
         results: list[ToolResult] = []
         try:
             for call in calls:
@@ -180,19 +182,19 @@ class ModelTurn:
                 await checkpoint()
                 results.append(await self._tool_runs.run(call, lambda: self._tools(mode)))
         finally:
-            self._has_spoken = True
+            self._has_output = True
             self._state.messages.append(ResultsMessage(results=tuple(results)))
             self._state.remember()
 
     async def _compact(self, *, keep: bool) -> None:
-        """Replace the older part of the conversation by a summary that the model writes."""
+        """Replace the older part of the history by a summary that the model writes."""
         window = self._model.context_window
         messages = settled(self._state.messages)
         older, kept = split(messages, window) if keep else (messages, ())
         if not older:
             return
         before = estimated_tokens(messages)
-        reply = await self._requests.ask(self._model, summary_request(older, window), _ignore)
+        reply = await self._requests.send(self._model, summary_request(older, window), _ignore)
         if not reply.message.text.strip():
             raise ModelFailed("malformed", f"{self._model.name} gave an empty summary; try again")
         self._state.messages = list(compacted(reply.message.text, kept))
@@ -200,7 +202,7 @@ class ModelTurn:
         self._turn.think(f"[compacted from about {before} to {self._state.tokens} tokens]\n")
 
     def _pending_tokens(self) -> int:
-        """Guess the tokens of what came after the last answer, which the provider counted."""
+        """Estimate the tokens after the last answer, up to which the provider has counted."""
         pending = []
         for message in reversed(self._state.messages):
             if isinstance(message, AssistantMessage):
@@ -214,70 +216,62 @@ class ModelTurn:
         size = self._model.context_window
         self._turn.send({"sessionUpdate": "usage_update", "used": self._state.tokens, "size": size})
 
-    def _put_away(self) -> None:
-        if self._said.strip():  # the answer broke off; what was shown was said
-            self._state.messages.append(AssistantMessage(text=self._said))
-        # The client may be gone, or was answered already: then nobody waits for these.
+    def _finish(self) -> None:
+        if self._shown.strip():  # the answer broke off; keep what was shown
+            self._state.messages.append(AssistantMessage(text=self._shown))
+        # The client may have disconnected or have its response already.
         with suppress(QuarterdeckError):
             self._tool_runs.abandon("the turn ended before this tool was run")
         self._state.remember()
 
 
 def _ignore(_delta: object) -> None:
-    """Let nobody see a summary while it is written."""
-
-
-def text_message(text: str) -> UserMessage:
-    return UserMessage(parts=(Text(text=text),))
-
-
-OnDelta = Callable[[TextDelta | ThoughtDelta | CallStarted], None]
-OnWait = Callable[[str], None]
+    """Do not show a summary while it is written."""
 
 
 class ModelRequests:
-    """How models are asked in one session."""
+    """Requests to models with timeout and retries; `on_wait` reports each retry."""
 
     def __init__(self, settings: BuiltinSettings, on_wait: OnWait) -> None:
         self._settings = settings
         self._on_wait = on_wait
 
-    async def ask(self, model: Model, request: ModelInput, on_delta: OnDelta) -> Reply:
-        """Return the whole answer, after every piece of it was handed to `on_delta`.
+    async def send(self, model: Model, request: ModelInput, on_delta: OnDelta) -> Reply:
+        """Return the complete answer, after passing every piece of it to `on_delta`.
 
         Raises:
-            ModelFailed: if there is none, even after the tries the settings allow.
+            ModelFailed: if there is none, even after the retries that the settings allow.
         """
         attempt = 0
         while True:
-            listener = _Listener(on_delta)
+            relay = _Relay(on_delta)
             try:
-                return await self._once(model, request, listener)
+                return await self._once(model, request, relay)
             except ModelFailed as failure:
                 seconds = self._pause(failure, attempt)
-                if listener.has_begun or seconds is None:
+                if relay.has_begun or seconds is None:
                     raise
                 reason = failure.reason.replace("_", " ")
-                self._on_wait(f"[{model.name}: {reason}; trying again in {seconds:g} s]\n")
+                self._on_wait(f"[{model.name}: {reason}; retrying in {seconds:g} s]\n")
             attempt += 1
             await anyio.sleep(seconds)
 
-    async def _once(self, model: Model, request: ModelInput, listener: _Listener) -> Reply:
-        patience = self._settings.stall_seconds
-        with anyio.CancelScope(deadline=anyio.current_time() + patience) as scope:
+    async def _once(self, model: Model, request: ModelInput, relay: _Relay) -> Reply:
+        timeout = self._settings.stall_seconds
+        with anyio.CancelScope(deadline=anyio.current_time() + timeout) as scope:
             async with aclosing(model.stream(request)) as deltas:
                 async for delta in deltas:
-                    scope.deadline = anyio.current_time() + patience
+                    scope.deadline = anyio.current_time() + timeout
                     if isinstance(delta, Reply):
                         return delta
-                    listener.take(delta)
+                    relay.take(delta)
         if scope.cancelled_caught:
-            sentence = f"{model.name} sent nothing for {patience:g} s; try again, or raise"
+            sentence = f"{model.name} sent nothing for {timeout:g} s; try again, or raise"
             raise ModelFailed("stalled", f"{sentence} stall_seconds in the settings")
         raise _cut(model)
 
     def _pause(self, failure: ModelFailed, attempt: int) -> float | None:
-        """Return how long to wait before the next try; None if there is none."""
+        """Return how long to wait before the next attempt; None to give up."""
         if not FAILURES[failure.reason] or attempt >= self._settings.retries:
             return None
         seconds = failure.retry_after
@@ -286,7 +280,7 @@ class ModelRequests:
         return seconds if seconds <= self._settings.max_retry_seconds else None
 
 
-class _Listener:
+class _Relay:
     def __init__(self, on_delta: OnDelta) -> None:
         self._on_delta = on_delta
         self.has_begun = False

@@ -1,6 +1,6 @@
-"""The tools of the built-in agent.
+"""The tools of the built-in agent. `TOOLS` is all of them; a mode selects among them.
 
-PART: Every tool there is, before a mode chooses among them.
+Each local tool also exists as `sandbox_*`, which works in the session's sandbox folder.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ _LOCAL = (READ, LIST, GLOB, GREP, WRITE, EDIT, SHELL)
 
 
 def _in_sandbox(tool: Tool) -> Tool:
-    """The same tool in the scratch folder, where nobody has to be asked."""
+    """Return the tool for the sandbox folder, where it needs no permission."""
 
     async def prepare(arguments: Mapping[str, Any], scope: ToolScope) -> Action:
         return await tool.prepare(arguments, scope.sandbox())
 
-    return replace(tool, name=f"sandbox_{tool.name}", prepare=prepare, place="sandbox", asks=False)
+    return replace(
+        tool, name=f"sandbox_{tool.name}", prepare=prepare, location="sandbox", asks=False
+    )
 
 
 TOOLS: tuple[Tool, ...] = (*_LOCAL, FETCH, PLAN, *map(_in_sandbox, _LOCAL))

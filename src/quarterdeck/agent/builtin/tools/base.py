@@ -1,9 +1,9 @@
-"""What a tool is: told to the model by its schema, prepared, perhaps allowed by the user, then run.
+"""`Tool`: described to the model by a schema, prepared, if needed permitted by the user, then run.
 
-Preparing reads the arguments and looks, but changes nothing: what it returns is what the user is
-shown, and running does exactly that. A tool that fails raises `ToolFailed` and the model is told.
-
-PART: Where the tools of one turn work: the session's folders, or its sandbox.
+Preparing a call validates its arguments and may read, but changes nothing. It returns an `Action`,
+which is what the user is shown; running the action does exactly that. A tool that fails raises
+`ToolFailed`, and its message goes to the model. `ToolScope` is what the tools of a turn work with:
+the session's folders, or its sandbox.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from quarterdeck.agent.client import ClientProxy
 
 
-MODEL_CHARACTERS = 30_000  # of one result; the rest would push the task out of the model's window
+MODEL_CHARACTERS = 30_000  # of one result; more would fill the model's context window
 
 A = TypeVar("A", bound=Struct)
 Content = dict[str, Any]
 Progress = Callable[[Sequence[Content]], None]
-"""Shows what a running tool has so far; each time all of it."""
+"""Shows the content of a running tool; each call replaces it all."""
 
 
 @dataclass(frozen=True)
 class SessionGrant:
-    """What "allow for this session" would allow."""
+    """What "allow for this session" covers, and the option's label."""
 
     key: str
     words: str
@@ -43,12 +43,12 @@ class SessionGrant:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a tool brought about."""
+    """The result of a tool."""
 
     text: str
     """For the model."""
     content: Sequence[Content] | None = None
-    """For people; by default the text."""
+    """For people; the text by default."""
     locations: Sequence[Mapping[str, Any]] | None = None
     raw: Any = None
     is_error: bool = False
@@ -56,7 +56,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Action:
-    """A call that is understood, and what it would do."""
+    """A prepared call: what it would do, and how to run it."""
 
     title: str
     run: Callable[[Progress], Awaitable[Outcome]]
@@ -72,14 +72,14 @@ class Tool:
     description: str
     schema: Mapping[str, Any]
     prepare: Callable[[Mapping[str, Any], ToolScope], Awaitable[Action]]
-    place: ToolLocation = "local"
+    location: ToolLocation = "local"
     asks: bool = False
-    """Whether the user must allow it."""
+    """Whether it requests permission."""
 
     @property
     def shown_kind(self) -> ToolKind:
-        """What clients are told: what a server claims of its tools must not be taken for ours."""
-        return "other" if self.place == "server" else self.kind
+        """The kind that clients see: a kind that an MCP server declares is not verified."""
+        return "other" if self.location == "server" else self.kind
 
 
 def define_tool(
@@ -88,10 +88,10 @@ def define_tool(
     arguments: type[A],
     prepare: Callable[[A, ToolScope], Awaitable[Action]],
     *,
-    place: ToolLocation = "local",
+    location: ToolLocation = "local",
     asks: bool = False,
 ) -> Tool:
-    """Make a tool whose schema and description are those of the type of its arguments."""
+    """Create a tool with the schema and the docstring of its arguments' type."""
 
     async def read_and_prepare(raw: Mapping[str, Any], scope: ToolScope) -> Action:
         try:
@@ -102,11 +102,11 @@ def define_tool(
 
     schema = _inlined(msgspec.json.schema(arguments))
     description = schema.pop("description", "")
-    return Tool(name, kind, description, schema, read_and_prepare, place=place, asks=asks)
+    return Tool(name, kind, description, schema, read_and_prepare, location=location, asks=asks)
 
 
 def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """Put definitions where they are used: some servers do not know references."""
+    """Inline definitions where they are used: some servers do not support references."""
     definitions = schema.pop("$defs", {})
 
     def resolve(part: Any) -> Any:
@@ -135,7 +135,7 @@ def diff_content(path: str, old: str | None, new: str) -> Content:
 
 
 def shortened(text: str, limit: int = MODEL_CHARACTERS) -> str:
-    """Cut the middle out of a text that is too long for the model: both ends matter most."""
+    """Remove the middle of a text that is too long for the model."""
     if len(text) <= limit:
         return text
     half = limit // 2
@@ -144,7 +144,7 @@ def shortened(text: str, limit: int = MODEL_CHARACTERS) -> str:
 
 @dataclass(frozen=True)
 class ToolScope:
-    """What a tool has to work with."""
+    """What a tool works with."""
 
     session_id: str
     cwd: str
@@ -154,6 +154,6 @@ class ToolScope:
     client: ClientProxy | None
     show_plan: Callable[[Sequence[Mapping[str, Any]]], None]
     sandbox: Callable[[], ToolScope]
-    """The same in the session's scratch folder, which is made when it is first asked for."""
+    """Returns the same in the session's sandbox folder, which is created on first use."""
     wrap_command: Callable[[Sequence[str]], Sequence[str]]
-    """How a command is started; in the sandbox, behind walls. May raise `ToolFailed`."""
+    """Returns the command to start; in the sandbox, an isolated one. May raise `ToolFailed`."""

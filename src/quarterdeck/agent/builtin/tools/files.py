@@ -1,6 +1,7 @@
-"""Looking at files: `read` and `list`.
+"""Tools for files: `read`, `list`, `write` and `edit`.
 
-PART: Changing files: `write` a whole one, `edit` a passage. Both show a diff before they do it.
+`write` and `edit` request permission with a diff, and fail if the file has changed since the diff
+was made.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Annotated
 from anyio import to_thread
 from msgspec import Meta, Struct
 
-from quarterdeck.agent.builtin.files import refused
+from quarterdeck.agent.builtin.files import to_tool_error
 from quarterdeck.agent.builtin.tools.base import (
     Action,
     Outcome,
@@ -28,15 +29,17 @@ from quarterdeck.agent.builtin.tools.base import (
 from quarterdeck.errors import RpcError, ToolFailed
 from quarterdeck.machine import open_folder
 
+_Path = Annotated[str, Meta(description="relative to the working directory, or absolute")]
+
 _LINES = 2000
-_LINE_CHARACTERS = 2000  # of one line; minified files have one of megabytes
+_LINE_CHARACTERS = 2000  # of one line; minified files have lines of megabytes
 _ENTRIES = 1000
 
 
 class ReadArguments(Struct, forbid_unknown_fields=True):
     """Read a text file. Lines come with their numbers and a tab, which are not part of the file."""
 
-    path: Annotated[str, Meta(description="relative to the working directory, or absolute")]
+    path: _Path
     line: Annotated[int | None, Meta(description="the first line, from 1 on")] = None
     limit: Annotated[int | None, Meta(description="how many lines; 2000 by default")] = None
 
@@ -101,13 +104,13 @@ def _names(path: str, roots: tuple[str, ...]) -> list[str]:
 def _mark(name: str, folder_fd: int) -> str:
     try:
         mode = os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_mode
-    except OSError:  # it went away
+    except OSError:  # deleted meanwhile
         return ""
     return "/" if stat.S_ISDIR(mode) else "@" if stat.S_ISLNK(mode) else ""
 
 
 class folder:  # noqa: N801 - used like the function it wraps
-    """Open a folder inside the roots; what goes wrong is told to the model."""
+    """Open a folder beneath the roots; errors become `ToolFailed`."""
 
     def __init__(self, path: str, roots: tuple[str, ...]) -> None:
         self._path = path
@@ -117,7 +120,7 @@ class folder:  # noqa: N801 - used like the function it wraps
         try:
             return self._opened.__enter__()
         except RpcError as error:
-            raise refused(error, self._path) from error
+            raise to_tool_error(error, self._path) from error
         except FileNotFoundError as error:
             raise ToolFailed(f"there is no folder {self._path}") from error
         except OSError as error:
@@ -133,9 +136,6 @@ def _brief(path: str, scope: ToolScope) -> str:
 
 READ = define_tool("read", "read", ReadArguments, _prepare_read)
 LIST = define_tool("list", "read", ListArguments, _prepare_list)
-
-
-_Path = Annotated[str, Meta(description="relative to the working directory, or absolute")]
 
 
 class WriteArguments(Struct, forbid_unknown_fields=True):
@@ -156,7 +156,7 @@ class EditArguments(Struct, forbid_unknown_fields=True):
 
 async def _prepare_write(given: WriteArguments, scope: ToolScope) -> Action:
     path = scope.files.absolute(given.path)
-    old = await scope.files.read_if_there(path)
+    old = await scope.files.read_if_present(path)
     verb = "Create" if old is None else "Replace"
     return _change(f"{verb} {_brief(path, scope)}", path, old, given.content, scope)
 
@@ -175,7 +175,7 @@ def _replaced(text: str, given: EditArguments, path: str) -> str:
         raise ToolFailed("old and new are the same; nothing would change")
     count = text.count(given.old)
     old, new = given.old, given.new
-    if count == 0 and "\r\n" in text:  # a model does not see carriage returns
+    if count == 0 and "\r\n" in text:  # `read` does not show carriage returns to the model
         old, new = old.replace("\n", "\r\n"), new.replace("\n", "\r\n")
         count = text.count(old)
     if count == 0:
@@ -191,8 +191,8 @@ def _change(title: str, path: str, old: str | None, new: str, scope: ToolScope) 
     line = _first_difference(old or "", new)
 
     async def run(_progress: Progress) -> Outcome:
-        if await scope.files.read_if_there(path) != old:
-            sentence = f"{path} was changed by somebody else meanwhile; read it again"
+        if await scope.files.read_if_present(path) != old:
+            sentence = f"{path} was changed meanwhile; read it again"
             raise ToolFailed(sentence)
         await scope.files.write(path, new)
         count = new.count("\n") + (not new.endswith("\n"))
@@ -203,7 +203,7 @@ def _change(title: str, path: str, old: str | None, new: str, scope: ToolScope) 
         run,
         locations=({"path": path, "line": line},),
         preview=(diff,),
-        grant=_scope(path, scope),
+        grant=_session_grant(path, scope),
     )
 
 
@@ -217,21 +217,24 @@ def _first_difference(old: str, new: str) -> int:
     return min(same, new.count("\n")) + 1
 
 
-def _scope(path: str, scope: ToolScope) -> SessionGrant:
-    """Files of the same kind in the same root; but hidden ones, and those of no kind, one by one.
+def _session_grant(path: str, scope: ToolScope) -> SessionGrant:
+    """Grant changes to files with the same suffix in the same root.
 
-    What is hidden often decides what is run later: hooks of git, settings of editors, workflows.
-    A link may lead to such a file by an innocent name.
+    Hidden files and files without a suffix are granted one by one, because they often determine
+    what is run later: git hooks, editor settings, workflows. So is a symbolic link, which may lead
+    to such a file.
     """
-    place = Path(path).resolve()
-    if str(place) != path:
-        return SessionGrant(f"edit:{path}:{place}", f"Allow changes to {place} for this session")
+    resolved = Path(path).resolve()
+    if str(resolved) != path:
+        return SessionGrant(
+            f"edit:{path}:{resolved}", f"Allow changes to {resolved} for this session"
+        )
     for root in scope.files.roots:
-        if place.is_relative_to(root) and place.suffix:
-            inner = place.relative_to(root).parts
+        if resolved.is_relative_to(root) and resolved.suffix:
+            inner = resolved.relative_to(root).parts
             if not any(part.startswith(".") for part in inner):
-                words = f"Allow changes to *{place.suffix} files in {root} for this session"
-                return SessionGrant(f"edit:{root}:*{place.suffix}", words)
+                words = f"Allow changes to *{resolved.suffix} files in {root} for this session"
+                return SessionGrant(f"edit:{root}:*{resolved.suffix}", words)
     return SessionGrant(f"edit:{path}", f"Allow changes to {path} for this session")
 
 

@@ -1,4 +1,4 @@
-"""The plan that the user sees: `plan`."""
+"""The tool `plan`: shows the user the model's plan."""
 
 from __future__ import annotations
 
@@ -33,4 +33,4 @@ async def _prepare_plan(given: PlanArguments, scope: ToolScope) -> Action:
     return Action("Update the plan", run)
 
 
-PLAN = define_tool("plan", "think", PlanArguments, _prepare_plan, place="elsewhere")
+PLAN = define_tool("plan", "think", PlanArguments, _prepare_plan, location="elsewhere")

@@ -1,4 +1,4 @@
-"""Finding files: `glob` by their names, `grep` by what is in them."""
+"""Tools for search: `glob` finds files by name, `grep` by content; see `search_program`."""
 
 from __future__ import annotations
 
