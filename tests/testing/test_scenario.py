@@ -148,7 +148,7 @@ def test_one_list_of_steps_is_for_every_call_of_a_method() -> None:
         (
             steps({"garbage": "xyz", "encoding": "hex"}),
             "turn 1, step 1: garbage is not hex: non-hexadecimal number found in"
-            " fromhex() arg at position 0; mend it",
+            " fromhex() arg at position 0; fix it",
         ),
         (
             steps({"ask": "t", "allowed": [{"say": 1}]}),
@@ -168,7 +168,7 @@ def test_one_list_of_steps_is_for_every_call_of_a_method() -> None:
         ({"sessions": {"mode": []}}, "sessions: there is no key 'mode'; did you mean modes?"),
         ({"framing": "morse"}, 'framing is \'morse\'; write "lines" or "headers"'),
         ({"ignore": ["LOUD"]}, "ignore is ['LOUD']; write a list of \"eof\" and names of signals"),
-        ("name = ", "Invalid value (at end of document); mend the text"),
+        ("name = ", "Invalid value (at end of document); fix the text"),
         (
             "initialize = {since = 2020-01-01}",
             "Object of type date is not JSON serializable; write dates as texts",

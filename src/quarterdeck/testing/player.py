@@ -1,10 +1,10 @@
-"""The scripted agent at work: plays a scenario to one client.
+"""`Player`: plays a scenario to one client.
 
-One loop and no threads. Every request that is being played is a generator (`turns`) that waits for
-a time, an answer or room to write; the loop resumes whichever may go on. So sessions run side by
-side, and a cancel is heard while a turn pauses, stalls or asks.
+One loop, no threads. Every request being played is a generator (`turns`) that waits for a time, a
+response or space in the output buffer; the loop resumes those that are ready. So sessions run
+concurrently, and a cancel takes effect while a turn pauses, stalls or waits for a response.
 
-Standard library only: tests start hundreds of these, and each has to be up in a blink.
+Standard library only: tests start hundreds of agents, and each must start quickly.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, REQUEST_CANCELLED = -32700, -326
 
 _HIGH_WATER: Final = 64 * 1024  # unread bytes beyond which turns wait for the client
 _FLUSH_SECONDS: Final = 2.0  # how long the end of the process waits for a client that reads slowly
-_FIRST_ID: Final = 101  # of our own requests: easy to tell from the client's in a log
+_FIRST_ID: Final = 101  # of our own requests: easy to distinguish from the client's in a log
 _WAITS: Final = object()
 _CANCELLED: Final = ScriptedReply({"result": {"stopReason": "cancelled"}})
 
@@ -64,7 +64,7 @@ class _Script(NamedTuple):
 
 
 class _Activity:
-    """A performance that has not ended, and what it waits for."""
+    """A request being played, and what it waits for."""
 
     def __init__(self, request: Json, script: _Script, performance: Performance) -> None:
         self.request_id = request["id"]
@@ -73,7 +73,7 @@ class _Activity:
         self.performance = performance
         self.is_answered = False
         self.cancel: ScriptedReply | None = None
-        """What to answer to a cancel that has come and was not heard yet."""
+        """The reply to a cancel that was received but has not taken effect yet."""
         self.is_deaf = False
         self.until = FOREVER
         self.asked: int | None = None
@@ -122,7 +122,7 @@ class Player:
                 self._on_message(message)
 
     def _advance(self) -> None:
-        """Resume every performance that may go on."""
+        """Resume every activity that is ready."""
         now = time.monotonic()
         for activity in list(self._activities):
             if activity.cancel is not None and not activity.is_deaf:
@@ -136,7 +136,7 @@ class Player:
         soonest = min(timed, default=FOREVER)
         return None if soonest == FOREVER else soonest - time.monotonic()
 
-    # What arrives
+    # Incoming messages
 
     def _on_message(self, message: Any) -> None:
         match message:
@@ -149,7 +149,7 @@ class Player:
             case {"id": int(answered)} if "result" in message or "error" in message:
                 self._on_answer(answered, message)
             case {"id": _} if "result" in message or "error" in message:
-                pass  # an answer to nothing we asked
+                pass  # a response to no request of ours
             case _:
                 self._refuse(None, failure(INVALID_REQUEST, "Invalid request: no message"))
 
@@ -193,7 +193,7 @@ class Player:
         if activity is not None and activity.asked == answered:
             self._resume(activity, message)
 
-    # What the agent answers by itself
+    # Methods the agent handles without a script
 
     def _initialize(self, params: Json) -> _Script:
         answer = ScriptedReply({"result": initialize_result(self._scenario)})
@@ -256,10 +256,10 @@ class Player:
         text = f"Invalid params: there is no session {params.get('sessionId')!r}"
         return self._plain(params)._replace(answer=failure(INVALID_PARAMS, text))
 
-    # What the agent does
+    # Actions
 
     def _resume(self, activity: _Activity, sent: Any) -> None:
-        """Go on with a performance until it waits or ends; a `Cancelled` is thrown into it."""
+        """Resume a generator until it waits or ends; a `Cancelled` is thrown into it."""
         activity.wait(deaf=False)
         activity.needs_room = False
         try:
@@ -271,7 +271,7 @@ class Player:
             self._activities.remove(activity)
 
     def _do(self, activity: _Activity, action: Action) -> Any:
-        """Do one thing; return what the performance goes on with, or `_WAITS` if it has to wait."""
+        """Perform one action; return what the generator gets, or `_WAITS` if it must wait."""
         match action:
             case Send(message):
                 self._pipes.send(message)
@@ -297,7 +297,7 @@ class Player:
         return _WAITS if activity.needs_room else None
 
     def _pause(self, activity: _Activity, pause: Pause) -> Any:
-        # Without the condition, no pace at all (0) would make nonsense of for ever.
+        # Without the condition, a pace of 0 would make NaN of infinity.
         seconds = FOREVER if pause.seconds == FOREVER else pause.seconds * self._pace
         activity.wait(until=time.monotonic() + seconds, deaf=pause.deaf)
         return _WAITS
@@ -328,9 +328,9 @@ class Player:
         self._pipes.flush(_FLUSH_SECONDS)
         if status >= 0:
             os._exit(status)
-        if -status not in (signal.SIGKILL, signal.SIGSTOP):  # these two cannot be caught anyway
+        if -status not in (signal.SIGKILL, signal.SIGSTOP):  # these two cannot be caught
             signal.signal(-status, signal.SIG_DFL)
-        os.kill(os.getpid(), -status)  # a signal that does not end us, such as STOP, comes back
+        os.kill(os.getpid(), -status)  # returns after a signal that does not end us, such as STOP
 
     def _close(self, stream: int) -> None:
         if stream == STDIN:
@@ -354,7 +354,7 @@ def _prompt_text(params: Json) -> str:
 
 
 def _spawn(spawn: Spawn) -> int:
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody here waits for it to end
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the child is not waited for
     null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (STDIN, STDOUT, STDERR)]
     return os.posix_spawnp(
         "sleep",

@@ -1,11 +1,10 @@
-"""A scenario as frozen values: all is checked here, so that playing it cannot go wrong. Pure.
+"""Scenarios: found, read and checked completely, so that playing one cannot fail.
 
-Named tuples, because dataclasses cost the agent a third more time to start.
-
-PART: Where scenarios come from, and the command line that plays one.
-
-The agent starts through this module, and pathlib takes a quarter of that time to import: paths are
-plain texts here.
+`parse_scenario` and `read_scenario` are pure; `load_scenario` reads files; `scripted_agent` returns
+the command that plays a scenario. The agent process
+imports this module, so start-up time decides how it is written: named tuples, because dataclasses
+make the agent start a third slower, and paths as strings, because pathlib takes a quarter of the
+start-up time to import.
 """
 
 from __future__ import annotations
@@ -37,9 +36,14 @@ from quarterdeck.testing.verbs import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+ENVIRONMENT_VARIABLE: Final = "QUARTERDECK_SCENARIO"
+"""Holds the scenario, as JSON, if the agent's command line names none."""
+
+_SHIPPED: Final = f"{__file__.rpartition('/')[0]}/scenarios"
+
 
 class Step(NamedTuple):
-    """One thing to do. Steps inside it (of `repeat`, `ask`, `late`) are tuples of steps."""
+    """One thing to do. Nested steps (of `repeat`, `ask`, `late`) are tuples of steps."""
 
     verb: str
     value: Any
@@ -50,35 +54,35 @@ Steps = tuple[Step, ...]
 
 
 class ScriptedTurn(NamedTuple):
-    """What happens at a prompt; `when` is a part of the prompts that it is meant for."""
+    """The steps for a prompt; `when` is a text that the prompt must contain."""
 
     when: str | None
     steps: Steps
 
 
 class Scenario(NamedTuple):
-    """Everything the scripted agent knows."""
+    """Everything that determines what the scripted agent does."""
 
     name: str = "scripted-agent"
     about: str = ""
     prompt: str = "Hello"
-    """What the demo says to this agent."""
+    """The prompt that the demo sends to this agent."""
     framing: str = "lines"
     ignore: frozenset[str] = frozenset()
-    """What does not end it: `eof`, or names of signals without SIG."""
+    """What does not end the agent: `eof`, or names of signals without SIG."""
     initialize: Mapping[str, Any] = {}
     capabilities: Mapping[str, Any] | None = None
     sessions: Mapping[str, Any] = {}
     before_new: Steps = ()
     new: Steps = ()
     load: Steps | None = None
-    """Played before `session/load` is answered; None if the agent cannot load."""
+    """Played before the response to `session/load`; None if the agent cannot load."""
     turns: tuple[ScriptedTurn, ...] = ()
     methods: Mapping[str, tuple[Steps, ...]] = {}
-    """Steps for each call of a method, the last for all further calls."""
+    """Steps for each call of a method; the last are used for all further calls."""
 
 
-_DEEPEST: Final = 100  # more than anyone writes, less than Python's recursion can bear
+_DEEPEST: Final = 100  # far more than needed, and below Python's recursion limit
 _STEPS_KEYS: Final = ("before_new", "new", "load")
 _KEYS: Final[Mapping[str, Kind]] = {
     "name": TEXT,
@@ -107,23 +111,23 @@ _TURN_KEYS: Final[Mapping[str, Kind]] = {"when": TEXT, "steps": STEPS}
 
 
 def parse_scenario(text: str, source: str) -> Scenario:
-    """Read a scenario from TOML or, if it begins with a brace, from JSON; `source` names it.
+    """Read a scenario from TOML or, if it begins with a brace, from JSON; errors name `source`.
 
     Raises:
-        ScenarioInvalid: if it cannot be played; the message says where and why.
+        ScenarioInvalid: if it is invalid; the message says where and why.
     """
-    text = text.removeprefix("\ufeff")  # what some editors begin every file with
-    if _is_json_list(text):  # some of them would be TOML too, and refused for a strange reason
+    text = text.removeprefix("\ufeff")  # the byte order mark of some editors
+    if _is_json_list(text):  # some are also TOML, and would get a misleading error
         raise ScenarioInvalid(source, "it is a list; write a table")
     try:
         table = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # both decoders' errors are ValueErrors
-        raise ScenarioInvalid(source, f"{error}; mend the text") from error
+        raise ScenarioInvalid(source, f"{error}; fix the text") from error
     return read_scenario(table, source)
 
 
 def read_scenario(table: Mapping[str, Any], source: str) -> Scenario:
-    """Check a scenario that is a table already.
+    """Check a scenario that is already a table.
 
     Raises:
         ScenarioInvalid: as `parse_scenario`.
@@ -146,7 +150,7 @@ def read_scenario(table: Mapping[str, Any], source: str) -> Scenario:
     methods = {
         method: reader.calls(calls, method) for method, calls in table.get("methods", {}).items()
     }
-    # A turn is what a scenario has to say about this method; both ways of saying it are one.
+    # Steps for the method `session/prompt` are turns, too.
     prompts = methods.pop("session/prompt", ())
     turns = reader.turns(table.get("turns", []))
     fields["turns"] = (*turns, *(ScriptedTurn(None, steps) for steps in prompts))
@@ -155,7 +159,7 @@ def read_scenario(table: Mapping[str, Any], source: str) -> Scenario:
 
 
 class _Reader:
-    """Reads the parts of one scenario; every complaint names the file and the place in it."""
+    """Reads the parts of one scenario; every error names the file and the place in it."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -200,7 +204,7 @@ class _Reader:
         return self.steps(value, f"{place}, {key}") if kind is STEPS else value
 
     def _verb(self, table: Mapping[str, Any], place: str) -> str:
-        """Find the one key that is a verb and no option of another (as `title` is of `tool`)."""
+        """Return the key that is a verb and not an option of another (as `title` of `tool`)."""
         named = [key for key in table if key in VERBS]
         verbs = [
             key
@@ -232,22 +236,22 @@ class _Reader:
             try:
                 garbage_bytes(table["garbage"], table.get("encoding", "text"))
             except ValueError as error:
-                self._refuse(place, f"garbage is not {table['encoding']}: {error}; mend it")
+                self._refuse(place, f"garbage is not {table['encoding']}: {error}; fix it")
 
     def _refuse(self, place: str, reason: str) -> NoReturn:
         raise ScenarioInvalid(self._source, f"{place}: {reason}" if place else reason)
 
 
 def as_bytes(text: str) -> bytes:
-    """Return a text as UTF-8; half of a surrogate pair, which has none, with a backslash."""
+    """Return a text as UTF-8; a lone surrogate becomes a backslash escape."""
     return text.encode("utf-8", "backslashreplace")
 
 
 def garbage_bytes(text: str, encoding: str) -> bytes:
-    """Return the bytes that a `garbage` step stands for.
+    """Return the bytes that a `garbage` step writes.
 
     Raises:
-        ValueError: if the text is not what its encoding says.
+        ValueError: if the text is not valid in its encoding.
     """
     if encoding == "hex":
         return bytes.fromhex(text)
@@ -276,12 +280,6 @@ def _suggestion(word: str, known: Iterable[str]) -> str | None:
     return f"did you mean {near[0]}?" if near else None
 
 
-ENVIRONMENT_VARIABLE: Final = "QUARTERDECK_SCENARIO"
-"""Where the agent finds its scenario, as JSON, if its command line names none."""
-
-_SHIPPED: Final = f"{__file__.rpartition('/')[0]}/scenarios"
-
-
 def scenario_names() -> list[str]:
     """Return the names of the scenarios that are shipped."""
     with os.scandir(_SHIPPED) as entries:
@@ -292,16 +290,16 @@ def load_scenario(scenario: str | Path | Mapping[str, Any]) -> Scenario:
     """Read and check a scenario: a name of `scenario_names()`, a file, or a table like one.
 
     Raises:
-        ScenarioInvalid: if there is no such scenario, or it cannot be played.
+        ScenarioInvalid: if there is no such scenario, or it is invalid.
     """
     if isinstance(scenario, Mapping):
         return read_scenario(scenario, "the scenario")
     try:
         path = _path(scenario)
-        # The agent will read it again, so it has to be there twice, and to have an end.
-        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116  # see above
-            raise ScenarioInvalid(str(scenario), "it is no regular file; copy it into one")
-        with open(path, encoding="utf-8") as file:  # noqa: PTH123  # see above
+        # The agent process reads it again, which a pipe or a device would not allow.
+        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116  # see the docstring of the module
+            raise ScenarioInvalid(str(scenario), "it is not a regular file; copy it into one")
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123  # see the docstring of the module
             text = file.read()
     except FileNotFoundError as error:
         names = ", ".join(scenario_names())
@@ -316,15 +314,15 @@ def load_scenario(scenario: str | Path | Mapping[str, Any]) -> Scenario:
 def scripted_agent(
     scenario: str | Path | Mapping[str, Any], *, pace: float = 1.0
 ) -> tuple[str, ...]:
-    """Return the command that plays a scenario as an ACP agent on its standard input and output.
+    """Return the command that plays a scenario as an ACP agent on stdin and stdout.
 
-    Every pause takes `pace` times as long; with 0 there are none.
+    Pauses take `pace` times as long; 0 skips them.
 
     Raises:
         ScenarioInvalid: if there is no such scenario, or it cannot be played.
     """
     load_scenario(scenario)
-    # -P: the agent is started in folders of others, whose modules must not be taken for Python's.
+    # -P: agents are started in any folder, whose modules must not shadow those of Python.
     command = (sys.executable, "-P", "-m", "quarterdeck.testing.agent", "--pace", f"{pace:g}")
     if isinstance(scenario, Mapping):
         return (*command, "--json", json.dumps(scenario))
@@ -332,8 +330,8 @@ def scripted_agent(
 
 
 def _path(scenario: str | Path) -> str:
-    """Return the absolute path of a scenario: agents are started in other folders than ours."""
+    """Return the absolute path of a scenario, because agents are started in other folders."""
     if scenario in scenario_names():
         return f"{_SHIPPED}/{scenario}.toml"
     path = os.fspath(scenario)
-    return path if path.startswith("/") else f"{os.getcwd()}/{path}"  # noqa: PTH109  # see above
+    return path if path.startswith("/") else f"{os.getcwd()}/{path}"  # noqa: PTH109  # see the docstring of the module

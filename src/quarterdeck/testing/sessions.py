@@ -1,4 +1,4 @@
-"""What the agent knows of its sessions, and what it answers by itself. No pipe, no clock."""
+"""Sessions of the scripted agent, and the responses it gives without a script. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def failure(code: int, message: str) -> ScriptedReply:
 
 
 def initialize_result(scenario: Scenario) -> Json:
-    """Return what `initialize` is answered with: the scenario's words over honest defaults."""
+    """Return the response to `initialize`: the scenario's fields over truthful defaults."""
     capabilities = scenario.capabilities
     if capabilities is None:
         capabilities = {"loadSession": scenario.load is not None, "promptCapabilities": {}}
@@ -35,7 +35,7 @@ def initialize_result(scenario: Scenario) -> Json:
 
 
 class ScriptedSession:
-    """One session: where it works, how far it is in the scenario, and its settings."""
+    """One session: its folder, its settings, and how many prompts it has had."""
 
     def __init__(self, cwd: str, settings: Json) -> None:
         self.cwd = cwd
@@ -59,7 +59,7 @@ class ScriptedSession:
 
 
 class ScriptedSessions:
-    """All sessions of one agent; a session is known once it was answered for."""
+    """All sessions of one agent; a session is known once its opening was responded to."""
 
     def __init__(self, defaults: Mapping[str, Any]) -> None:
         self._id_pattern: str = defaults.get("id", "sess-{n}")
@@ -82,7 +82,7 @@ class ScriptedSessions:
     def note_answer(
         self, method: str, session_id: str, session: ScriptedSession, answer: Json
     ) -> None:
-        """Remember the session that an answer has opened, by the id that the client now has."""
+        """Add the session that a response has opened, by the id in that response."""
         result = answer.get("result")
         if method in _MAKES_KNOWN and isinstance(result, dict):
             self._known[str(result.get("sessionId", session_id))] = session
@@ -96,4 +96,4 @@ def _mode_state(names: list[Any]) -> Json:
 
 
 def _copy(value: Any) -> Any:
-    return json.loads(json.dumps(value))  # all of it is JSON, and `copy` is slow to import
+    return json.loads(json.dumps(value))  # everything is JSON, and `copy` is slow to import

@@ -1,9 +1,9 @@
-"""What the agent does while a request is played: steps in, actions out. Pure: no pipe, no clock.
+"""Steps to actions: what the agent does while a request is played. Pure: no pipe, no clock.
 
-A performance is a generator that yields one action at a time; `agent` does it and goes on with the
-generator when it may: after a `Pause` at its time, after an `Ask` when the client has answered, and
-after a write when the client has read enough. A cancel is thrown into it at a pause or a question,
-unless that one is deaf.
+A performance is a generator that yields one action at a time. `Player` performs the action and
+resumes the generator: after a `Pause` when its time is over, after an `Ask` when the client has
+responded, and after a write when the client has read enough. A cancel is thrown into it at a
+`Pause` or an `Ask`, unless that one is `deaf`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from quarterdeck.testing.verbs import signal_number
 
 INTERNAL_ERROR: Final = -32603
 FOREVER: Final = float("inf")
-_COMPLAINT_SIZE: Final = 64 * 1024  # bytes of repeated lines that are written at once
+_COMPLAINT_SIZE: Final = 64 * 1024  # bytes of repeated lines in one write
 
 
 class Send(NamedTuple):
@@ -37,7 +37,7 @@ class Send(NamedTuple):
 
 
 class Write(NamedTuple):
-    """Bytes to standard output, as they are."""
+    """Bytes to standard output, unchanged."""
 
     content: bytes
 
@@ -54,7 +54,7 @@ class Pause(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """A request to the client. Its answer, a `result` or an `error`, is sent into the generator."""
+    """A request to the client. The response is sent into the generator."""
 
     method: str
     params: Json
@@ -63,7 +63,7 @@ class Ask(NamedTuple):
 
 
 class ScriptedReply(NamedTuple):
-    """The answer to the request that is played: a table with `result` or `error`."""
+    """The response to the request being played: a table with `result` or `error`."""
 
     fields: Json
 
@@ -81,7 +81,7 @@ class Close(NamedTuple):
 
 
 class Spawn(NamedTuple):
-    """Start a process that sleeps; its number is sent into the generator."""
+    """Start a process that sleeps; its pid is sent into the generator."""
 
     seconds: float
     own_session: bool
@@ -91,11 +91,11 @@ class Spawn(NamedTuple):
 Action: TypeAlias = Send | Write | Complain | Pause | Ask | ScriptedReply | Crash | Close | Spawn
 Performance: TypeAlias = Generator[Action, Any, None]
 _Playing: TypeAlias = Generator[Action, Any, ScriptedReply | None]
-"""Returns an answer if the steps ended the turn."""
+"""Returns a reply if the steps ended the turn."""
 
 
 class Cancelled(Exception):
-    """The client wants the request to end; `answer` is what it gets unless a step catches this."""
+    """The client cancelled the request; `answer` is its reply unless a step catches this."""
 
     def __init__(self, answer: ScriptedReply) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class Cancelled(Exception):
 
 
 class TurnContext:
-    """What the steps of one request share: whose they are, and what placeholders stand for."""
+    """What the steps of one request share: the session, and the values of placeholders."""
 
     def __init__(self, session_id: str, **known: Any) -> None:
         self.session_id = session_id
@@ -114,7 +114,7 @@ class TurnContext:
 def perform(
     before: Steps, answer: ScriptedReply, after: Steps, context: TurnContext
 ) -> Performance:
-    """Play steps, give their answer (or `answer`, if they have none), play what comes late."""
+    """Play steps, give their reply (`answer` if they have none), then play late steps."""
     try:
         given = yield from _play(before, context)
     except Cancelled as cancelled:
@@ -125,7 +125,7 @@ def perform(
 
 
 def turn_steps(scenario: Scenario, text: str, count: int) -> Steps:
-    """Choose what to do about a prompt: the first turn meant for it, or the next in order."""
+    """Return the steps for a prompt: of the first turn whose `when` matches, or the next."""
     for turn in scenario.turns:
         if turn.when is not None and turn.when in text:
             return turn.steps
@@ -142,14 +142,14 @@ def _play(steps: Steps, context: TurnContext) -> _Playing:
 
 
 def _filled(step: Step, context: TurnContext) -> Step:
-    """Put values in the place of placeholders; steps inside this one are filled at their time."""
+    """Replace placeholders by values; nested steps are filled when they are played."""
     return Step(step.verb, fill(step.value, context.known), fill(step.options, context.known))
 
 
 def _at_once(
     decide: Callable[[Step, TurnContext], ScriptedReply | None],
 ) -> Callable[[Step, TurnContext], _Playing]:
-    """Make a step that needs no action playable like the others."""
+    """Adapt a step without actions to the others' signature."""
 
     def play(step: Step, context: TurnContext) -> _Playing:
         yield from ()
@@ -191,7 +191,7 @@ def _ask(step: Step, context: TurnContext) -> _Playing:
 
 
 def _chosen_kind(answer: Json, options: list[Json]) -> str | None:
-    """Return the kind of the option that was selected; None for any other answer."""
+    """Return the kind of the selected option; None for any other response."""
     result = answer.get("result")
     outcome = result.get("outcome") if isinstance(result, dict) else None
     if not isinstance(outcome, dict) or outcome.get("outcome") != "selected":
@@ -247,7 +247,7 @@ def _stall(step: Step, _context: TurnContext) -> _Playing:
 
 
 def _wait_cancel(_step: Step, _context: TurnContext) -> _Playing:
-    with suppress(Cancelled):  # what was waited for; the script goes on and decides the answer
+    with suppress(Cancelled):  # expected; the script continues and decides the reply
         yield Pause(FOREVER)
     return None
 
