@@ -185,7 +185,7 @@ class AgentSession:
         try:
             self.link.connection.post(SESSION_UPDATE, params)
         except ConnectionClosed as error:
-            raise AgentError(f"the client of {self.id} is gone") from error
+            raise AgentError(f"the client of {self.id} has disconnected") from error
 
     async def room(self) -> None:
         """Wait while the client is far behind with reading; for agents that send a lot."""

@@ -1,4 +1,4 @@
-"""The machine we run on: files beneath a session's roots, and processes that end with their owner.
+"""The machine we run on: confined files, processes that end with their owner, and sandboxes.
 
 Used by both sides: the host serves an agent with it, our own agent works with it.
 """

@@ -244,8 +244,8 @@ class Player:
     def _set_mode(self, params: Json) -> _Script:
         script, mode_id = self._plain(params), params.get("modeId")
         answer = script.session.set_mode(mode_id)
-        told = (Step("mode", mode_id, {}),) if "result" in answer.fields else ()
-        return script._replace(answer=answer, after=told)
+        announcement = (Step("mode", mode_id, {}),) if "result" in answer.fields else ()
+        return script._replace(answer=answer, after=announcement)
 
     def _set_config_option(self, params: Json) -> _Script:
         script = self._plain(params)

@@ -1,10 +1,11 @@
 """Scenarios: found, read and checked completely, so that playing one cannot fail.
 
 `parse_scenario` and `read_scenario` are pure; `load_scenario` reads files; `scripted_agent` returns
-the command that plays a scenario. The agent process
-imports this module, so start-up time decides how it is written: named tuples, because dataclasses
-make the agent start a third slower, and paths as strings, because pathlib takes a quarter of the
-start-up time to import.
+the command that plays a scenario.
+
+The agent process imports this module, so it is written for a quick start: with named tuples, as
+dataclasses make the agent start a third slower, and with paths as strings, as importing pathlib
+takes a quarter of the start-up time.
 """
 
 from __future__ import annotations
