@@ -35,8 +35,8 @@ Build = Callable[[Sequence[str], str], list[str]]
 _ISOLATE_SCRIPT = """
 set -e
 PATH=/usr/sbin:/usr/bin:/sbin:/bin
-scratch=$1; shift
-root=$(dirname "$scratch")/root
+sandbox=$1; shift
+root=$(dirname "$sandbox")/root
 mkdir -p "$root"
 mount -t tmpfs -o size=64m,mode=755 none "$root"
 for folder in {programs}; do
@@ -57,7 +57,7 @@ for part in {settings}; do
 done
 mkdir -p "$root{inside}" "$root/tmp" "$root/proc" "$root/dev" "$root/.old"
 for device in {devices}; do : > "$root/dev/$device"; mount --bind /dev/$device "$root/dev/$device"; done
-mount --bind "$scratch" "$root{inside}"
+mount --bind "$sandbox" "$root{inside}"
 mount -t tmpfs -o size={tmp_bytes} none "$root/tmp"
 mount -t proc none "$root/proc"
 cd "$root"
@@ -94,7 +94,7 @@ def is_sandbox_available() -> bool:
     return _find_isolation() is not None
 
 
-def sandboxed_command(command: Sequence[str], scratch: str) -> list[str]:
+def sandboxed_command(command: Sequence[str], folder: str) -> list[str]:
     """Return the command that runs `command` in the sandbox.
 
     Raises:
@@ -105,20 +105,20 @@ def sandboxed_command(command: Sequence[str], scratch: str) -> list[str]:
         sentence = "this machine cannot isolate commands: bubblewrap is not installed and user"
         advice = "install bubblewrap, or work with the sandbox's file tools"
         raise ToolFailed(f"{sentence} namespaces are not allowed; {advice}")
-    return build(command, scratch)
+    return build(command, folder)
 
 
-def _by_bubblewrap(program: str, command: Sequence[str], scratch: str) -> list[str]:
+def _by_bubblewrap(program: str, command: Sequence[str], folder: str) -> list[str]:
     options = [program, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     for part in (*_PROGRAMS, *_SETTINGS):
         options += ["--ro-bind-try", part, part]
     options += ["--proc", "/proc", "--dev", "/dev", "--size", str(_TMP_BYTES), "--tmpfs", "/tmp"]  # noqa: S108 - inside
-    options += ["--bind", scratch, _INSIDE, "--remount-ro", "/dev", "--remount-ro", "/"]
+    options += ["--bind", folder, _INSIDE, "--remount-ro", "/dev", "--remount-ro", "/"]
     # Not `--clearenv`: bubblewrap's own process would still show the environment it was given.
     return [*_clean(), *options, "--chdir", _INSIDE, "--", *command]
 
 
-def _by_unshare(program: str, command: Sequence[str], scratch: str) -> list[str]:
+def _by_unshare(program: str, command: Sequence[str], folder: str) -> list[str]:
     script = _ISOLATE_SCRIPT.format(
         programs=" ".join(_PROGRAMS),
         settings=" ".join(_SETTINGS),
@@ -127,7 +127,7 @@ def _by_unshare(program: str, command: Sequence[str], scratch: str) -> list[str]
         tmp_bytes=_TMP_BYTES,
     )
     options = ["--user", "--map-root-user", "--mount", "--net", "--pid", "--ipc", "--uts", "--fork"]
-    shell = ["/bin/sh", "-c", script, "sandbox", scratch]
+    shell = ["/bin/sh", "-c", script, "sandbox", folder]
     return [*_clean(), program, *options, "--kill-child", *shell, *_clean(), *command]
 
 

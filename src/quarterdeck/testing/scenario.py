@@ -160,7 +160,7 @@ def read_scenario(table: Mapping[str, Any], source: str) -> Scenario:
 
 
 class _Reader:
-    """Reads the parts of one scenario; every error names the file and the place in it."""
+    """Reads the parts of one scenario; every error names the file and the position in it."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -168,43 +168,43 @@ class _Reader:
     def turns(self, tables: list[Any]) -> tuple[ScriptedTurn, ...]:
         turns = []
         for number, table in enumerate(tables, 1):
-            place = f"turn {number}"
-            self.check_keys(table, _TURN_KEYS, place)
-            turns.append(ScriptedTurn(table.get("when"), self.steps(table.get("steps", []), place)))
+            where = f"turn {number}"
+            self.check_keys(table, _TURN_KEYS, where)
+            turns.append(ScriptedTurn(table.get("when"), self.steps(table.get("steps", []), where)))
         return tuple(turns)
 
     def calls(self, lists: list[Any], method: str) -> tuple[Steps, ...]:
         """Read the steps of a method: one list for all calls, or a list of lists, one for each."""
         if not any(isinstance(each, list) for each in lists):
             return (self.steps(lists, method),)
-        places = ((steps, f"{method}, call {number}") for number, steps in enumerate(lists, 1))
-        return tuple(self.steps(steps, place) for steps, place in places)
+        labelled = ((steps, f"{method}, call {number}") for number, steps in enumerate(lists, 1))
+        return tuple(self.steps(steps, where) for steps, where in labelled)
 
-    def steps(self, tables: Any, place: str) -> Steps:
+    def steps(self, tables: Any, where: str) -> Steps:
         if not isinstance(tables, list):
-            self._refuse(place, "steps are a list; write [[...]] or [{...}, {...}]")
+            self._refuse(where, "steps are a list; write [[...]] or [{...}, {...}]")
         numbered = enumerate(tables, 1)
-        return tuple(self._step(table, f"{place}, step {number}") for number, table in numbered)
+        return tuple(self._step(table, f"{where}, step {number}") for number, table in numbered)
 
-    def _step(self, table: Any, place: str) -> Step:
+    def _step(self, table: Any, where: str) -> Step:
         if not isinstance(table, dict):
-            self._refuse(place, 'a step is a table; write {say = "..."}')
-        name = self._verb(table, place)
+            self._refuse(where, 'a step is a table; write {say = "..."}')
+        name = self._verb(table, where)
         verb = VERBS[name]
-        self.check_keys(table, {name: verb.takes, **verb.options}, place, of=name)
+        self.check_keys(table, {name: verb.takes, **verb.options}, where, of=name)
         for option in verb.required:
             if option not in table:
-                self._refuse(place, f"{name} needs {option}; add it")
-        self._check_bytes(name, table, place)
-        read = {key: self._value(verb, name, key, table[key], place) for key in table}
+                self._refuse(where, f"{name} needs {option}; add it")
+        self._check_bytes(name, table, where)
+        read = {key: self._value(verb, name, key, table[key], where) for key in table}
         value = read.pop(name)
         return Step(name, value, read)
 
-    def _value(self, verb: Verb, name: str, key: str, value: Any, place: str) -> Any:
+    def _value(self, verb: Verb, name: str, key: str, value: Any, where: str) -> Any:
         kind = verb.takes if key == name else verb.options[key]
-        return self.steps(value, f"{place}, {key}") if kind is STEPS else value
+        return self.steps(value, f"{where}, {key}") if kind is STEPS else value
 
-    def _verb(self, table: Mapping[str, Any], place: str) -> str:
+    def _verb(self, table: Mapping[str, Any], where: str) -> str:
         """Return the key that is a verb and not an option of another (as `title` of `tool`)."""
         named = [key for key in table if key in VERBS]
         verbs = [
@@ -213,34 +213,34 @@ class _Reader:
             if not any(key in VERBS[other].options for other in named if other != key)
         ]
         if len(verbs) > 1:
-            self._refuse(place, f"{' and '.join(verbs)} are both verbs; make two steps of them")
+            self._refuse(where, f"{' and '.join(verbs)} are both verbs; make two steps of them")
         if not verbs:
             hints = [_suggestion(key, VERBS) for key in table]
             hint = next(filter(None, hints), f"the verbs are {', '.join(VERBS)}")
-            self._refuse(place, f"no verb among {', '.join(table) or 'no keys'}; {hint}")
+            self._refuse(where, f"no verb among {', '.join(table) or 'no keys'}; {hint}")
         return verbs[0]
 
     def check_keys(
-        self, table: Mapping[str, Any], kinds: Mapping[str, Kind], place: str, *, of: str = ""
+        self, table: Mapping[str, Any], kinds: Mapping[str, Kind], where: str, *, of: str = ""
     ) -> None:
         for key, value in table.items():
             if key not in kinds:
                 owner = f" of {of}" if of else ""
                 allowed = f"there are {', '.join(each for each in kinds if each != of)}"
                 hint = _suggestion(key, kinds) or allowed
-                self._refuse(place, f"there is no key {key!r}{owner}; {hint}")
+                self._refuse(where, f"there is no key {key!r}{owner}; {hint}")
             if not kinds[key].accepts(value) and kinds[key] is not ANY:
-                self._refuse(place, f"{key} is {value!r}; write {kinds[key].name}")
+                self._refuse(where, f"{key} is {value!r}; write {kinds[key].name}")
 
-    def _check_bytes(self, name: str, table: Mapping[str, Any], place: str) -> None:
+    def _check_bytes(self, name: str, table: Mapping[str, Any], where: str) -> None:
         if name == "garbage":
             try:
                 garbage_bytes(table["garbage"], table.get("encoding", "text"))
             except ValueError as error:
-                self._refuse(place, f"garbage is not {table['encoding']}: {error}; fix it")
+                self._refuse(where, f"garbage is not {table['encoding']}: {error}; fix it")
 
-    def _refuse(self, place: str, reason: str) -> NoReturn:
-        raise ScenarioInvalid(self._source, f"{place}: {reason}" if place else reason)
+    def _refuse(self, where: str, reason: str) -> NoReturn:
+        raise ScenarioInvalid(self._source, f"{where}: {reason}" if where else reason)
 
 
 def as_bytes(text: str) -> bytes:
