@@ -1,8 +1,9 @@
-"""One call of a tool, as the client sees it: pending, perhaps asked for, in progress, done.
+"""`ToolRuns` runs the tool calls of a turn and reports each to the client.
 
-Nothing is run that the session's mode does not have at that moment, also if it had it when the user
-was asked, and nothing dangerous that the user has not allowed. No answer, an error, an option we
-did not offer: all mean no.
+A call goes from pending, if needed by a permission request, to in progress and to completed or
+failed. A tool runs only if the session's mode has it at that moment, even if the mode had it when
+permission was requested, and only if the user allowed it where that is required. No response, an
+error and an option that was not offered all count as a rejection.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from quarterdeck.agent.builtin.conversation import Call, Result, well_formed
-from quarterdeck.agent.builtin.tools import Action, Outcome, Scope, Tool, shortened
-from quarterdeck.agent.builtin.workplace import Workplace
+from quarterdeck.agent.builtin.history import ToolResult, ToolUse, well_formed
+from quarterdeck.agent.builtin.tools import Action, Outcome, SessionGrant, Tool, shortened
+from quarterdeck.agent.builtin.tools.base import ToolScope
 from quarterdeck.agent.turn import CUT_SHORT
 from quarterdeck.errors import AgentError, StorageFailed, ToolFailed
 
 if TYPE_CHECKING:
-    from quarterdeck.agent.turn import Turn
+    from quarterdeck.agent.turn import AgentTurn
+
 
 ALLOW_ONCE = {"optionId": "allow_once", "name": "Allow", "kind": "allow_once"}
 REJECT_ONCE = {"optionId": "reject_once", "name": "Reject", "kind": "reject_once"}
@@ -27,24 +29,24 @@ REJECT_ONCE = {"optionId": "reject_once", "name": "Reject", "kind": "reject_once
 logger = logging.getLogger(__name__)
 
 ToolsNow = Callable[[], Mapping[str, Tool]]
-"""Returns the tools that there are in the mode of this moment."""
+"""Returns the tools of the session's current mode."""
 
 
-class Calling:
-    """Runs the calls of one turn."""
+class ToolRuns:
+    """The tool calls of one turn."""
 
-    def __init__(self, turn: Turn, workplace: Workplace, allowed: set[str]) -> None:
+    def __init__(self, turn: AgentTurn, scope: ToolScope, allowed: set[str]) -> None:
         self._turn = turn
-        self._workplace = workplace
+        self._scope = scope
         self._allowed = allowed
         self._open: dict[str, str] = {}
-        """Calls that the client has been told of and that have not ended, by the model's id."""
+        """ACP ids of announced calls that have not ended, by the model's call id."""
         self._begun: set[str] = set()
         self.mode: str | None = None
-        """Of this turn alone; the tools are already chosen by it."""
+        """A restriction of this turn alone, for error messages; the tools are filtered already."""
 
     def announce(self, call_id: str, name: str, tools: Mapping[str, Tool]) -> None:
-        """Tell the client of a call that the model has begun to write."""
+        """Announce a call that the model has begun to write."""
         if call_id in self._open:  # some servers send the beginning twice
             return
         self._open[call_id] = f"call-{uuid.uuid4().hex[:16]}"
@@ -57,8 +59,8 @@ class Calling:
         }
         self._turn.send(update)
 
-    async def run(self, call: Call, tools: ToolsNow) -> Result:
-        """Do what a call asks for; whatever happens has a result for the model."""
+    async def run(self, call: ToolUse, tools: ToolsNow) -> ToolResult:
+        """Run a call; every outcome, also a failure, becomes a result for the model."""
         if call.id not in self._open:
             self.announce(call.id, call.name, tools())
         try:
@@ -66,29 +68,29 @@ class Calling:
         except ToolFailed as failure:
             outcome = Outcome(f"Error: {failure}", is_error=True)
         except (AgentError, StorageFailed):
-            raise  # not the tool's failure: nobody reads us any more, or what is said is not kept
-        except Exception as error:  # a tool must not end the turn, whatever is wrong with it
+            raise  # not the tool's failure: the client has disconnected or the disk is full
+        except Exception as error:  # a bug in a tool must not end the turn
             logger.exception("tool failed", extra={"tool": call.name})
             outcome = Outcome(f"Error: {call.name} failed: {error}", is_error=True)
         self._finish(call, outcome)
         text = well_formed(shortened(outcome.text)).strip("\n") or "[nothing]"
-        return Result(call_id=call.id, name=call.name, text=text, is_error=outcome.is_error)
+        return ToolResult(call_id=call.id, name=call.name, text=text, is_error=outcome.is_error)
 
     def abandon(self, reason: str) -> None:
-        """End every call that is still open: the client must not wait for them."""
+        """Fail every call that is still open: the client must not wait for them."""
         for acp_id in self._open.values():
             ending = _update(acp_id, status="failed", content=[_text(reason)])
-            if acp_id in self._begun:  # what it has shown so far stays
+            if acp_id in self._begun:  # content shown so far stays
                 ending = _update(acp_id, status="failed", rawOutput=CUT_SHORT)
             self._turn.send_ending(ending)
         self._open.clear()
 
-    async def _run(self, call: Call, tools: ToolsNow) -> Outcome:
+    async def _run(self, call: ToolUse, tools: ToolsNow) -> Outcome:
         acp_id = self._open[call.id]
         if call.invalid is not None:
             raise ToolFailed(f"the arguments of {call.name} are not a JSON object")
         tool = self._find(call.name, tools())
-        action = await tool.prepare(call.arguments, self._workplace)
+        action = await tool.prepare(call.arguments, self._scope)
         shown: dict[str, Any] = {
             "title": action.title,
             "kind": tool.shown_kind,
@@ -103,7 +105,7 @@ class Calling:
         if tool.asks:
             if not await self._is_allowed(acp_id, tool, action, call.arguments):
                 raise ToolFailed("the user refused this; do not try it another way")
-            self._find(call.name, tools())  # the mode may have been changed meanwhile
+            self._find(call.name, tools())  # the mode may have changed meanwhile
             self._update(acp_id, status="in_progress")
         self._begun.add(acp_id)
         return await action.run(self._progress(acp_id))
@@ -119,7 +121,7 @@ class Calling:
     async def _is_allowed(
         self, acp_id: str, tool: Tool, action: Action, arguments: Mapping[str, Any]
     ) -> bool:
-        if action.scope is not None and action.scope.key in self._allowed:
+        if action.grant is not None and action.grant.key in self._allowed:
             return True
         question: dict[str, Any] = {
             "toolCallId": acp_id,
@@ -131,9 +133,9 @@ class Calling:
         }
         if action.locations:
             question["locations"] = list(action.locations)
-        chosen = await self._turn.ask_permission(question, permission_options(action.scope))
-        if chosen == "allow_always" and action.scope is not None:
-            self._allowed.add(action.scope.key)
+        chosen = await self._turn.ask_permission(question, permission_options(action.grant))
+        if chosen == "allow_always" and action.grant is not None:
+            self._allowed.add(action.grant.key)
             return True
         return chosen == "allow_once"
 
@@ -143,7 +145,7 @@ class Calling:
 
         return show
 
-    def _finish(self, call: Call, outcome: Outcome) -> None:
+    def _finish(self, call: ToolUse, outcome: Outcome) -> None:
         content = [_text(outcome.text)] if outcome.content is None else list(outcome.content)
         ending: dict[str, Any] = {
             "status": "failed" if outcome.is_error else "completed",
@@ -164,10 +166,10 @@ def _update(acp_id: str, **changes: Any) -> dict[str, Any]:
     return {"sessionUpdate": "tool_call_update", "toolCallId": acp_id, **changes}
 
 
-def permission_options(scope: Scope | None) -> list[dict[str, str]]:
-    if scope is None:
+def permission_options(grant: SessionGrant | None) -> list[dict[str, str]]:
+    if grant is None:
         return [ALLOW_ONCE, REJECT_ONCE]
-    always = {"optionId": "allow_always", "name": scope.words, "kind": "allow_always"}
+    always = {"optionId": "allow_always", "name": grant.words, "kind": "allow_always"}
     return [ALLOW_ONCE, always, REJECT_ONCE]
 
 

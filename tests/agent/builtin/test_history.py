@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from quarterdeck.agent.builtin.blocks import user_message
-from quarterdeck.agent.builtin.conversation import Media, Text
+from quarterdeck.agent.builtin.history import Media, Text, user_message
 from quarterdeck.errors import RpcError
 
 PICTURE = base64.b64encode(b"picture").decode()
@@ -51,7 +50,7 @@ def told(block: dict[str, Any]) -> Any:
                 "type": "resource",
                 "resource": {"uri": "file:///z", "blob": base64.b64encode(b"\xff\xfe").decode()},
             },
-            "[/z: 2 bytes of a kind nobody named, not shown]",
+            "[/z: 2 bytes of unknown type, not shown]",
         ),
         (
             {"type": "text", "text": "\ud83d\ude00 \ud83d"},

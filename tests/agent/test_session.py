@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from quarterdeck.agent import SessionStore, Turn
-from quarterdeck.agent.growing import Growth
+from quarterdeck.agent import AgentTurn, SessionStore
+from quarterdeck.agent.session import GrowingOutput
 from tests.agent.support import conversing
 
 Json = dict[str, Any]
@@ -48,7 +48,7 @@ UPDATES = st.one_of(
 
 
 def recorded(updates: list[Json]) -> list[Json]:
-    writing, lines = Growth(), []
+    writing, lines = GrowingOutput(), []
     for each in updates:
         lines.append(json.loads(json.dumps(writing.shortened(each) or each)))
         writing.follow(each)
@@ -57,7 +57,7 @@ def recorded(updates: list[Json]) -> list[Json]:
 
 @given(st.lists(UPDATES, max_size=12))
 def test_what_is_recorded_is_read_as_it_was(updates: list[Json]) -> None:
-    reading, read = Growth(), []
+    reading, read = GrowingOutput(), []
     for line in recorded(updates):
         whole = reading.restored(line)
         assert whole is not None
@@ -76,7 +76,7 @@ def test_a_text_that_grows_is_recorded_about_once() -> None:
 def test_a_line_that_is_lost_makes_no_other_one_wrong(updates: list[Json], data: Any) -> None:
     lost = data.draw(st.integers(0, len(updates) - 1))
     lines = recorded(updates)
-    reading = Growth()
+    reading = GrowingOutput()
     for number, line in enumerate(lines):
         whole = None if number == lost else reading.restored(line)
         if whole is not None:
@@ -86,7 +86,7 @@ def test_a_line_that_is_lost_makes_no_other_one_wrong(updates: list[Json], data:
 
 @pytest.mark.anyio
 async def test_a_session_replays_every_update_of_a_long_output(tmp_path: Path) -> None:
-    async def busy(_turn: Turn) -> AsyncIterator[Any]:
+    async def busy(_turn: AgentTurn) -> AsyncIterator[Any]:
         yield {"sessionUpdate": "tool_call", "toolCallId": "a", "title": "make"}
         for end in range(0, 401, 10):
             yield update("a", "".join(LINES[:end]))

@@ -1,49 +1,71 @@
-"""One client's conversation with the agent: every method of ACP that an agent can offer.
+"""`AgentServer` serves one agent to any number of clients, each by an `AgentConnection`.
 
-A method that the agent has no use for is not offered by `initialize`, and answered with "method not
-found". Everything else a client does wrong is answered with a sentence (see `checks`).
+There is one connection on stdio, and one for each client on HTTP. A session belongs to the
+connection that opened it. A connection handles every method of ACP that an agent can offer. A
+method that needs a member the agent lacks is not announced by `initialize` and gets the error
+"method not found". Invalid params get an error with a sentence (see `checks`).
 
-Order. What a request means is decided when it is read: a cancel behind a prompt finds it, and a
-prompt behind a change of mode waits for that. Updates of a turn are sent before its answer.
+Order: a request takes effect when it is read, so a cancel sent right after a prompt finds it, and a
+prompt sent right after a change of mode waits for the change. Updates of a turn are sent before
+its response.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Final, Protocol
 
 import anyio
 from anyio import to_thread
 
 from quarterdeck.acp import PROTOCOL_VERSION
-from quarterdeck.agent import checks, settings
+from quarterdeck.agent import checks, definition
+from quarterdeck.agent.checks import Json
 from quarterdeck.agent.client import ClientFacts
-from quarterdeck.agent.definition import Json
-from quarterdeck.agent.opening import Place, Sessions
-from quarterdeck.agent.running import RunningTurn, to_rpc_error
-from quarterdeck.agent.session import AgentSession, Link
-from quarterdeck.agent.store import ListedSession
-from quarterdeck.agent.turn import Turn
+from quarterdeck.agent.definition import Agent, Prompt, inspect_agent
+from quarterdeck.agent.session import AgentSession, ClientLink
+from quarterdeck.agent.sessions import AgentSessions, SessionParams
+from quarterdeck.agent.store import SessionStore, StoredSessionInfo
+from quarterdeck.agent.turn import AgentTurn, RunningTurn, to_rpc_error
 from quarterdeck.errors import RpcError
-from quarterdeck.wire import INVALID_REQUEST, Answer, Connection, method_not_found, rpc_error
+from quarterdeck.wire import (
+    INVALID_REQUEST,
+    Answer,
+    ByteTransport,
+    Connection,
+    ConnectionOptions,
+    method_not_found,
+    open_connection,
+    rpc_error,
+)
 
 PAGE: Final = 50
-"""Sessions that one answer to `session/list` names at most."""
+"""Sessions in one response to `session/list`."""
 
-_BAD_CURSOR: Final = "cursor is none that session/list gave"
+CLOSE_SECONDS: Final = 10.0
+"""Limit for closing all sessions of a disconnected client."""
+
+_BAD_CURSOR: Final = "cursor was not returned by session/list"
+
+logger = logging.getLogger(__name__)
 
 Handler = Callable[[Json], Awaitable[Any]]
 
 
-class Conversation:
-    """Give its two functions to a connection, and the connection to `attach`."""
+class AgentConnection:
+    """One client's requests, over one connection.
 
-    def __init__(self, sessions: Sessions) -> None:
+    Pass `on_notification` and `on_request` to `open_connection`, and its connection to `attach`.
+    """
+
+    def __init__(self, sessions: AgentSessions) -> None:
         self._sessions = sessions
-        self._agent = sessions.definition
-        self._link: Link | None = None
+        self._agent = sessions.agent
+        self._link: ClientLink | None = None
         self._is_initialized = False
         self._methods: dict[str, Handler] = {
             "initialize": self._initialize,
@@ -54,8 +76,8 @@ class Conversation:
         }
         self._add_optional_methods()
 
-    def attach(self, connection: Connection, max_sessions: int | None = None) -> Link:
-        self._link = Link(connection, ClientFacts(), max_sessions)
+    def attach(self, connection: Connection, max_sessions: int | None = None) -> ClientLink:
+        self._link = ClientLink(connection, ClientFacts(), max_sessions)
         return self._link
 
     def on_notification(self, method: str, params: Json) -> None:
@@ -63,7 +85,7 @@ class Conversation:
             try:
                 session = self._sessions.find(params["sessionId"], self.link)
             except RpcError:
-                return  # nobody waits for an answer, and there is nothing to cancel
+                return  # a notification has no response, and there is nothing to cancel
             if session.turn is not None:
                 session.turn.cancel()
 
@@ -73,11 +95,11 @@ class Conversation:
             raise method_not_found(method)
         if not self._is_initialized and method != "initialize":
             raise rpc_error(INVALID_REQUEST, f"call initialize before {method}")
-        return _told(handler(params))
+        return _with_rpc_errors(handler(params))
 
     @property
-    def link(self) -> Link:
-        assert self._link is not None, "attached before the first message is read"
+    def link(self) -> ClientLink:
+        assert self._link is not None, "attach() is called before the first message is read"
         return self._link
 
     def _add_optional_methods(self) -> None:
@@ -136,8 +158,8 @@ class Conversation:
         return {}
 
     async def _new(self, params: Json) -> Any:
-        place = await to_thread.run_sync(_place, params)
-        session = await self._sessions.create(self.link, place)
+        session_params = await to_thread.run_sync(_session_params, params)
+        session = await self._sessions.create(self.link, session_params)
         return Answer({"sessionId": session.id, **session.state()}, session.announce_commands)
 
     async def _load(self, params: Json) -> Any:
@@ -149,8 +171,11 @@ class Conversation:
     async def _reopen(self, params: Json, *, replay: bool) -> Any:
         session_id = checks.session_id(params)
         async with self._sessions.alone(session_id):
-            place = await to_thread.run_sync(_place if replay else _place_to_resume, params)
-            session = await self._sessions.reopen(session_id, self.link, place, replay=replay)
+            read = _session_params if replay else _resume_params
+            session_params = await to_thread.run_sync(read, params)
+            session = await self._sessions.reopen(
+                session_id, self.link, session_params, replay=replay
+            )
         return Answer(session.state(), session.announce_commands)
 
     async def _close(self, params: Json) -> Any:
@@ -187,7 +212,7 @@ class Conversation:
         blocks = checks.prompt_blocks(params, self._agent.prompt_capabilities)
         if session.turn is not None:
             raise rpc_error(INVALID_REQUEST, "prompt already running")
-        running = RunningTurn(Turn(session, blocks))
+        running = RunningTurn(AgentTurn(session, blocks))
         session.turn = running
         return self._run(session, running)
 
@@ -195,7 +220,7 @@ class Conversation:
         try:
             for block in running.turn.prompt:
                 session.record(
-                    {"sessionUpdate": "user_message_chunk", "content": checks.as_said(block)}
+                    {"sessionUpdate": "user_message_chunk", "content": checks.as_recorded(block)}
                 )
             stop_reason = await running.run(self._agent.prompt)
             with anyio.CancelScope(shield=True):
@@ -207,7 +232,7 @@ class Conversation:
     async def _set_mode(self, params: Json) -> Any:
         session = self._session(params)
         mode_id = checks.required_string(params, "modeId")
-        settings.check_mode(self._agent.modes, mode_id)
+        definition.check_mode(self._agent.modes, mode_id)
         async with session.settling:
             await self._change_mode(session, mode_id)
         return {}
@@ -227,11 +252,11 @@ class Conversation:
         session.change_mode(mode_id)
 
     async def _change_option(self, session: AgentSession, config_id: str, value: Any) -> None:
-        option = settings.find_option(session.config_options(), config_id)
-        problem = settings.why_not(option, value)
+        option = definition.find_option(session.config_options(), config_id)
+        problem = definition.option_problem(option, value)
         if problem is not None:
             raise checks.invalid(problem)
-        if config_id == settings.MODE and self._agent.modes:
+        if config_id == definition.MODE_OPTION and self._agent.modes:
             await self._change_mode(session, value)
             return
         if self._agent.set_config_option is not None:
@@ -246,27 +271,27 @@ async def _answered(result: Any) -> Any:
     return result
 
 
-async def _told(work: Awaitable[Any]) -> Any:
-    """Await a handler; what went wrong is told in one sentence."""
+async def _with_rpc_errors(handling: Awaitable[Any]) -> Any:
+    """Await a handler; convert its exceptions to errors for the client."""
     try:
-        return await work
+        return await handling
     except RpcError:
         raise
     except Exception as error:
         raise to_rpc_error(error) from error
 
 
-def _place(params: Json) -> Place:
+def _session_params(params: Json) -> SessionParams:
     cwd = checks.directory(params.get("cwd"), "cwd")
     servers = checks.mcp_servers(params)
-    return Place(cwd, checks.additional_directories(params), servers)
+    return SessionParams(cwd, checks.additional_directories(params), servers)
 
 
-def _place_to_resume(params: Json) -> Place:
-    return _place({**params, "mcpServers": params.get("mcpServers") or []})
+def _resume_params(params: Json) -> SessionParams:
+    return _session_params({**params, "mcpServers": params.get("mcpServers") or []})
 
 
-def _session_info(listed: ListedSession) -> dict[str, Any]:
+def _session_info(listed: StoredSessionInfo) -> dict[str, Any]:
     record = listed.record
     info: dict[str, Any] = {"sessionId": listed.id, "cwd": record.cwd}
     if record.additional_directories:
@@ -276,7 +301,7 @@ def _session_info(listed: ListedSession) -> dict[str, Any]:
     return {**info, "updatedAt": listed.updated_at}
 
 
-def _write_cursor(last: ListedSession) -> str:
+def _write_cursor(last: StoredSessionInfo) -> str:
     return base64.urlsafe_b64encode(" ".join(last.sort_key).encode()).decode()
 
 
@@ -291,3 +316,81 @@ def _read_cursor(cursor: str | None) -> tuple[str, str] | None:
     if not checks.SESSION_ID.fullmatch(session_id):
         raise checks.invalid(_BAD_CURSOR)
     return updated_at, session_id
+
+
+class AcpService(Protocol):
+    """What a transport serves: an agent, or a hub that acts as one."""
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Hold open what all clients share."""
+        ...
+
+    def converse(
+        self,
+        transport: ByteTransport,
+        options: ConnectionOptions | None = None,
+        *,
+        max_sessions: int | None = None,
+    ) -> AbstractAsyncContextManager[Connection]:
+        """Serve one client until the body ends."""
+        ...
+
+
+class AgentServer:
+    """One agent with its sessions, shared by all its clients."""
+
+    def __init__(
+        self,
+        agent: Agent | Prompt,
+        *,
+        store: SessionStore | None = None,
+        initial_message: str | None = None,
+    ) -> None:
+        """Serve `agent`; with a `store`, its sessions are stored and can be listed and loaded.
+
+        Raises:
+            AgentError: if it is not an agent.
+        """
+        self.sessions = AgentSessions(inspect_agent(agent), store, initial_message)
+        self._agent: object = agent
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Enter the agent if it is an async context manager, as the built-in one is."""
+        if isinstance(self._agent, AbstractAsyncContextManager):
+            async with self._agent:
+                yield
+        else:
+            yield
+
+    @asynccontextmanager
+    async def converse(
+        self,
+        transport: ByteTransport,
+        options: ConnectionOptions | None = None,
+        *,
+        max_sessions: int | None = None,
+    ) -> AsyncIterator[Connection]:
+        """Serve one client until the body ends; then cancel its turns and close its sessions."""
+        client = AgentConnection(self.sessions)
+        try:
+            async with open_connection(
+                transport,
+                on_notification=client.on_notification,
+                on_request=client.on_request,
+                options=options,
+            ) as connection:
+                client.attach(connection, max_sessions)
+                try:
+                    yield connection
+                finally:
+                    await self._close_sessions(client.link)
+        finally:
+            await self._close_sessions(client.link)  # sessions that were still being opened above
+
+    async def _close_sessions(self, link: ClientLink) -> None:
+        # Every wait inside is bounded, so the shield cannot hang.
+        with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS) as scope:
+            await self.sessions.close_all(link)
+        if scope.cancelled_caught:
+            logger.warning("closing the sessions of a client took too long; some were not closed")

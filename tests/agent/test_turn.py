@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from quarterdeck.agent import AgentError, RpcError, Turn, running
+from quarterdeck.agent import AgentError, AgentTurn, RpcError, turn as turn_module
 from tests.agent.support import PATIENCE, Hand, Json, conversing
 
 TOOL: Json = {"toolCallId": "t1", "title": "Write a.py", "kind": "edit", "status": "pending"}
@@ -21,7 +21,7 @@ THREE: list[Json] = [
 ]
 
 
-async def forever(turn: Turn) -> AsyncIterator[str]:
+async def forever(turn: AgentTurn) -> AsyncIterator[str]:
     yield "begun"
     await anyio.sleep_forever()
 
@@ -69,7 +69,7 @@ async def test_a_cancel_of_nothing_is_nothing() -> None:
 async def test_sessions_run_side_by_side() -> None:
     meeting: dict[str, anyio.Event] = {"one": anyio.Event(), "two": anyio.Event()}
 
-    async def waits_for_the_other(turn: Turn) -> AsyncIterator[str]:
+    async def waits_for_the_other(turn: AgentTurn) -> AsyncIterator[str]:
         me, other = ("one", "two") if turn.text == "one" else ("two", "one")
         meeting[me].set()
         await meeting[other].wait()
@@ -87,9 +87,9 @@ async def test_sessions_run_side_by_side() -> None:
 async def test_cleanup_after_a_cancel_may_wait_and_still_tell_what_became_of_a_tool(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(running, "CANCEL_SECONDS", PATIENCE)
+    monkeypatch.setattr(turn_module, "CANCEL_SECONDS", PATIENCE)
 
-    async def tidy(turn: Turn) -> AsyncIterator[str]:
+    async def tidy(turn: AgentTurn) -> AsyncIterator[str]:
         yield "begun"
         try:
             await anyio.sleep_forever()
@@ -110,13 +110,13 @@ async def test_cleanup_after_a_cancel_may_wait_and_still_tell_what_became_of_a_t
 
 
 async def test_what_an_agent_raises_or_returns_after_a_cancel_is_still_cancelled() -> None:
-    async def cross(_turn: Turn) -> str:
+    async def cross(_turn: AgentTurn) -> str:
         try:
             await anyio.sleep_forever()
         finally:
             raise ValueError("while I was working")
 
-    async def calm(_turn: Turn) -> str:
+    async def calm(_turn: AgentTurn) -> str:
         try:
             await anyio.sleep_forever()
         except BaseException:  # noqa: BLE001 - as careless code does
@@ -135,12 +135,12 @@ async def test_what_an_agent_raises_or_returns_after_a_cancel_is_still_cancelled
 async def test_an_agent_that_swallows_cancellation_is_left_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(running, "CANCEL_SECONDS", 0.05)
-    monkeypatch.setattr(running, "LEFTOVER_SECONDS", 0.05)
+    monkeypatch.setattr(turn_module, "CANCEL_SECONDS", 0.05)
+    monkeypatch.setattr(turn_module, "LEFTOVER_SECONDS", 0.05)
     release, refused = anyio.Event(), anyio.Event()
     refusals: list[AgentError] = []
 
-    async def stubborn(turn: Turn) -> AsyncIterator[Any]:
+    async def stubborn(turn: AgentTurn) -> AsyncIterator[Any]:
         if turn.text == "next":
             yield "done"
             return
@@ -179,7 +179,7 @@ async def test_an_agent_that_swallows_cancellation_is_left_behind(
 async def test_a_prompt_can_be_cancelled_as_a_request() -> None:
     ended = anyio.Event()
 
-    async def noting(_turn: Turn) -> AsyncIterator[str]:
+    async def noting(_turn: AgentTurn) -> AsyncIterator[str]:
         try:
             yield "begun"
             await anyio.sleep_forever()
@@ -198,7 +198,7 @@ async def test_a_prompt_can_be_cancelled_as_a_request() -> None:
 
 
 async def test_a_pending_permission_is_withdrawn_by_a_cancel() -> None:
-    async def asking(turn: Turn) -> AsyncIterator[str]:
+    async def asking(turn: AgentTurn) -> AsyncIterator[str]:
         yield str(await turn.ask_permission(TOOL))
 
     async with conversing(asking) as client:
@@ -217,7 +217,7 @@ async def test_a_pending_permission_is_withdrawn_by_a_cancel() -> None:
 
 
 async def test_the_default_question_offers_to_allow_or_to_reject() -> None:
-    async def asking(turn: Turn) -> AsyncIterator[str]:
+    async def asking(turn: AgentTurn) -> AsyncIterator[str]:
         yield str(await turn.ask_permission(TOOL))
 
     async with conversing(asking) as client:
@@ -263,7 +263,7 @@ async def test_nothing_but_an_offered_option_allows_anything(
 ) -> None:
     chosen: list[Any] = []
 
-    async def asking(turn: Turn) -> None:
+    async def asking(turn: AgentTurn) -> None:
         chosen.append(await turn.ask_permission(TOOL, THREE))
         chosen.append(await turn.ask_permission(TOOL, THREE[:1]))
 
@@ -284,7 +284,7 @@ async def test_nothing_but_an_offered_option_allows_anything(
 async def test_a_question_to_a_client_that_leaves_is_answered_with_no() -> None:
     chosen: list[Any] = []
 
-    async def asking(turn: Turn) -> None:
+    async def asking(turn: AgentTurn) -> None:
         try:
             chosen.append(await turn.ask_permission(TOOL))
         except BaseException:
@@ -319,7 +319,7 @@ FAILURES: list[tuple[Callable[[], BaseException], Json]] = [
 async def test_a_failure_is_an_error_behind_what_was_said_and_never_an_end(
     make: Callable[[], BaseException], error: Json, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def fails(_turn: Turn) -> AsyncIterator[str]:
+    async def fails(_turn: AgentTurn) -> AsyncIterator[str]:
         yield "so far so good"
         raise make()
 
@@ -334,19 +334,19 @@ async def test_a_failure_is_an_error_behind_what_was_said_and_never_an_end(
 
 
 async def test_an_agent_that_fails_before_it_begins_is_an_error_too() -> None:
-    def broken(_turn: Turn) -> Any:
+    def broken(_turn: AgentTurn) -> Any:
         raise ValueError("no")
 
-    def plain(_turn: Turn) -> Any:
+    def plain(_turn: AgentTurn) -> Any:
         return "end_turn"
 
-    async def cancels_itself(_turn: Turn) -> None:
+    async def cancels_itself(_turn: AgentTurn) -> None:
         raise anyio.get_cancelled_exc_class()
 
-    async def talks_nonsense(_turn: Turn) -> str:
+    async def talks_nonsense(_turn: AgentTurn) -> str:
         return "because"
 
-    async def yields_nonsense(_turn: Turn) -> AsyncIterator[Any]:
+    async def yields_nonsense(_turn: AgentTurn) -> AsyncIterator[Any]:
         yield 42
 
     messages = []
@@ -357,7 +357,7 @@ async def test_an_agent_that_fails_before_it_begins_is_an_error_too() -> None:
     assert messages == [
         "the agent failed: ValueError: no",
         "the agent's prompt is neither an async generator nor a coroutine",
-        "the agent cancelled itself; nobody had asked for it",
+        "the agent cancelled its own turn",
         "the agent returned 'because', which is none of "
         "end_turn, max_tokens, max_turn_requests, refusal, cancelled",
         "an update is a mapping with a sessionUpdate",
@@ -368,9 +368,9 @@ async def test_what_a_stray_task_sends_after_the_answer_goes_out_as_long_as_the_
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.ERROR)
-    turns: list[Turn] = []
+    turns: list[AgentTurn] = []
 
-    async def quick(turn: Turn) -> None:
+    async def quick(turn: AgentTurn) -> None:
         turns.append(turn)
 
     async with conversing(quick) as client:
@@ -379,7 +379,7 @@ async def test_what_a_stray_task_sends_after_the_answer_goes_out_as_long_as_the_
         turns[0].say("by the way")
         await client.came(lambda each: each.get("method") == "session/update")
         await client.result("session/close", sessionId=session_id)
-        with pytest.raises(AgentError, match=f"{session_id} is closed; nothing can be sent in it"):
+        with pytest.raises(AgentError, match=f"{session_id} is closed; nothing can be sent"):
             turns[0].say("too late")
     assert client.texts() == ["by the way"]
 
@@ -387,7 +387,7 @@ async def test_what_a_stray_task_sends_after_the_answer_goes_out_as_long_as_the_
 async def test_an_update_from_another_thread_is_refused_with_the_right_way() -> None:
     problems: list[str] = []
 
-    async def threaded(turn: Turn) -> None:
+    async def threaded(turn: AgentTurn) -> None:
         def work() -> None:
             try:
                 turn.say("from elsewhere")
@@ -413,7 +413,7 @@ async def test_an_update_from_another_thread_is_refused_with_the_right_way() -> 
 async def test_many_pieces_arrive_in_order_before_the_answer() -> None:
     count = 5_000
 
-    async def chatty(_turn: Turn) -> AsyncIterator[str]:
+    async def chatty(_turn: AgentTurn) -> AsyncIterator[str]:
         for number in range(count):
             yield f" {number}"
 
@@ -427,7 +427,7 @@ async def test_many_pieces_arrive_in_order_before_the_answer() -> None:
 async def test_an_update_may_be_any_mapping_but_has_to_be_json() -> None:
     plan = MappingProxyType({"sessionUpdate": "plan", "entries": []})
 
-    async def odd(_turn: Turn) -> AsyncIterator[Any]:
+    async def odd(_turn: AgentTurn) -> AsyncIterator[Any]:
         yield plan
         yield {"sessionUpdate": "plan", "entries": [Path("/")]}
 
@@ -445,7 +445,7 @@ async def test_a_client_that_never_reads_is_not_sent_more_than_fits(
     monkeypatch.setattr("quarterdeck.agent.session.UNSENT_LIMIT", 100_000)
     sent: list[int] = []
 
-    async def thoughtless(turn: Turn) -> None:
+    async def thoughtless(turn: AgentTurn) -> None:
         for number in range(1_000_000):
             turn.say("x" * 1000)  # and never waits for room
             sent.append(number)
@@ -461,7 +461,7 @@ async def test_a_client_that_never_reads_is_not_sent_more_than_fits(
 
 
 async def test_an_agent_that_only_yields_can_be_cancelled() -> None:
-    async def endless(_turn: Turn) -> AsyncIterator[str]:
+    async def endless(_turn: AgentTurn) -> AsyncIterator[str]:
         while True:
             yield "x"
 

@@ -60,7 +60,7 @@ def test_what_can_be_read_only_once_is_refused_without_waiting_for_a_writer(
 ) -> None:
     os.mkfifo(tmp_path / "x.toml")
     for source in (tmp_path / "x.toml", tmp_path):
-        with pytest.raises(ScenarioInvalid, match="no regular file; copy it into one"):
+        with pytest.raises(ScenarioInvalid, match="not a regular file; copy it into one"):
             scripted_agent(source)
 
 

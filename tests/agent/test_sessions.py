@@ -6,7 +6,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from quarterdeck.agent import AgentServer, AgentSession, SessionStore, Turn
+from quarterdeck.agent import AgentServer, AgentSession, AgentTurn, SessionStore
 from tests.agent.support import PATIENCE, Json, conversing
 
 
@@ -19,7 +19,7 @@ class Gated:
         self.sessions: list[AgentSession] = []
         self.closed: list[str] = []
 
-    async def prompt(self, turn: Turn) -> AsyncIterator[str]:
+    async def prompt(self, turn: AgentTurn) -> AsyncIterator[str]:
         yield "begun"
         await anyio.sleep_forever()
 
@@ -128,7 +128,7 @@ async def test_an_agent_that_does_not_close_its_session_is_not_waited_for(
     async def fails(_session: AgentSession) -> None:
         raise ValueError("cannot")
 
-    monkeypatch.setattr("quarterdeck.agent.opening.HOOK_SECONDS", 0.05)
+    monkeypatch.setattr("quarterdeck.agent.sessions.HOOK_SECONDS", 0.05)
     for hook in (never, fails):
         agent = Slow()
         agent.may_open.set()

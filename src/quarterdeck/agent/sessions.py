@@ -1,4 +1,9 @@
-"""The sessions that are open: opened, found, closed, deleted, each by its own client only."""
+"""`AgentSessions`: opens, finds, closes and deletes the sessions of one served agent.
+
+A session belongs to the client connection that opened it; requests from other clients are
+rejected. Opening, closing and deleting the same session happen one after the other, in the order
+of the requests (`alone`), because clients need not wait for a response before the next request.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +22,22 @@ from anyio import to_thread
 from msgspec.structs import replace
 
 from quarterdeck.agent.checks import McpServer, invalid
-from quarterdeck.agent.definition import Definition
-from quarterdeck.agent.growing import Growth
+from quarterdeck.agent.definition import ServedAgent
 from quarterdeck.agent.session import (
     AgentSession,
-    Link,
+    ClientLink,
+    GrowingOutput,
     call_failed,
     follow_call,
     recorded_update,
 )
-from quarterdeck.agent.store import SessionStore
-from quarterdeck.agent.stored import SessionRecord, StoredSession
+from quarterdeck.agent.store import SessionRecord, SessionStore, StoredSession
 from quarterdeck.errors import RpcError, StorageFailed
 from quarterdeck.jsontext import encode_json
 from quarterdeck.wire import INVALID_REQUEST, rpc_error
 
 HOOK_SECONDS: Final = 5.0
-"""How long an agent may take to close a session, and a cancelled turn to end before that."""
+"""Limit for the agent's `close_session`, and before that for a cancelled turn to end."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,8 +46,8 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a session is to work, and with what."""
+class SessionParams:
+    """The validated params of new, load and resume: folders and MCP servers."""
 
     cwd: Path
     additional: Sequence[Path]
@@ -51,30 +55,30 @@ class Place:
 
 
 class _Queue:
-    """Those who want to open, close or delete one session."""
+    """Requests that open, close or delete one session."""
 
     def __init__(self) -> None:
         self.lock = anyio.Lock()
         self.length = 0
 
 
-class Sessions:
+class AgentSessions:
     """All open sessions of one agent."""
 
     def __init__(
-        self, definition: Definition, store: SessionStore | None, initial_message: str | None
+        self, agent: ServedAgent, store: SessionStore | None, initial_message: str | None
     ) -> None:
-        self.definition = definition
+        self.agent = agent
         self.store = store
         self._initial_message = initial_message
         self._open: dict[str, AgentSession] = {}
         self._queues: dict[str, _Queue] = {}
 
-    def find(self, session_id: str, link: Link) -> AgentSession:
-        """Return a session that is open.
+    def find(self, session_id: str, link: ClientLink) -> AgentSession:
+        """Return an open session.
 
         Raises:
-            RpcError: if there is none, or it is another client's.
+            RpcError: if it is not open, or belongs to another client.
         """
         session = self._open.get(session_id)
         if session is None:
@@ -85,9 +89,9 @@ class Sessions:
 
     @asynccontextmanager
     async def alone(self, session_id: str) -> AsyncIterator[None]:
-        """Wait for those who opened, closed or deleted this session before, and hold up the next.
+        """Run after earlier requests for this session, and before later ones.
 
-        Clients need not wait for an answer: a load behind a close finds the session closed.
+        A load sent right after a close, without waiting for its response, finds it closed.
         """
         queue = self._queues.setdefault(session_id, _Queue())
         queue.length += 1
@@ -99,29 +103,29 @@ class Sessions:
             if not queue.length:
                 del self._queues[session_id]
 
-    async def create(self, link: Link, place: Place) -> AgentSession:
+    async def create(self, link: ClientLink, params: SessionParams) -> AgentSession:
         """Open a new session."""
-        with self._room(link):
-            return await self._create(link, place)
+        with self._reserved(link):
+            return await self._create(link, params)
 
-    async def _create(self, link: Link, place: Place) -> AgentSession:
+    async def _create(self, link: ClientLink, params: SessionParams) -> AgentSession:
         session_id = f"session-{time.time_ns() // 1000:013x}{secrets.token_hex(6)}"
         record = SessionRecord(
-            cwd=str(place.cwd),
-            additional_directories=tuple(map(str, place.additional)),
+            cwd=str(params.cwd),
+            additional_directories=tuple(map(str, params.additional)),
             created_at=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            mode=self.definition.default_mode,
+            mode=self.agent.default_mode,
             initial_message=self._initial_message,
         )
         stored = None
         if self.store is not None:
-            stored = await _seen_through(self.store.create, session_id, record)
+            stored = await _open_shielded(self.store.create, session_id, record)
         session = AgentSession(
             session_id,
-            self.definition,
+            self.agent,
             link,
             record,
-            mcp_servers=place.mcp_servers,
+            mcp_servers=params.mcp_servers,
             stored=stored,
         )
         try:
@@ -135,30 +139,30 @@ class Sessions:
         return session
 
     async def reopen(
-        self, session_id: str, link: Link, place: Place, *, replay: bool
+        self, session_id: str, link: ClientLink, params: SessionParams, *, replay: bool
     ) -> AgentSession:
-        """Open a session that was stored, and send its whole history if `replay`."""
+        """Open a stored session, and send its whole history if `replay`."""
         if session_id in self._open:
             if self.find(session_id, link).turn is not None:
                 raise rpc_error(INVALID_REQUEST, "prompt already running")
             await self.close(session_id, link)
-        with self._room(link):
-            return await self._reopen(session_id, link, place, replay=replay)
+        with self._reserved(link):
+            return await self._reopen(session_id, link, params, replay=replay)
 
     async def _reopen(
-        self, session_id: str, link: Link, place: Place, *, replay: bool
+        self, session_id: str, link: ClientLink, params: SessionParams, *, replay: bool
     ) -> AgentSession:
         stored = await self._open_stored(session_id)
         try:
-            record = self._record(stored, place)
-            if record != stored.record:  # what is only read must be readable on a full disk
+            record = self._record(stored, params)
+            if record != stored.record:  # a load must succeed on a full disk
                 await to_thread.run_sync(stored.save, record)
             session = AgentSession(
                 session_id,
-                self.definition,
+                self.agent,
                 link,
                 record,
-                mcp_servers=place.mcp_servers,
+                mcp_servers=params.mcp_servers,
                 stored=stored,
             )
             if replay:
@@ -169,28 +173,28 @@ class Sessions:
             raise
         return session
 
-    async def close(self, session_id: str, link: Link) -> None:
-        """Cancel what runs in a session and close it."""
+    async def close(self, session_id: str, link: ClientLink) -> None:
+        """Cancel the running turn of a session and close it."""
         await self._close(self.find(session_id, link))
 
-    async def delete(self, session_id: str, link: Link) -> None:
-        """Delete a session for good, open or not."""
+    async def delete(self, session_id: str, link: ClientLink) -> None:
+        """Delete a session permanently, open or not."""
         assert self.store is not None, "without a store there is no session/delete"
         if session_id in self._open:
             await self.close(session_id, link)
-        # One that is not there was deleted before: ACP wants that to succeed silently.
+        # Deleting a session that does not exist succeeds silently, as ACP requires.
         await to_thread.run_sync(self.store.delete, session_id)
 
-    async def close_all(self, link: Link) -> None:
-        """Close every session of a client that is gone."""
+    async def close_all(self, link: ClientLink) -> None:
+        """Close every session of a disconnected client."""
         mine = [session for session in self._open.values() if session.link is link]
         async with anyio.create_task_group() as tasks:
             for session in mine:
                 tasks.start_soon(self._close, session)
 
     @contextmanager
-    def _room(self, link: Link) -> Iterator[None]:
-        """Refuse a session that would be one too many for its client."""
+    def _reserved(self, link: ClientLink) -> Iterator[None]:
+        """Reserve a slot for a session; raises `RpcError` at the client's limit."""
         mine = sum(session.link is link for session in self._open.values()) + link.opening
         if link.max_sessions is not None and mine >= link.max_sessions:
             reason = f"this client has {mine} sessions open, which is all it may have"
@@ -202,71 +206,71 @@ class Sessions:
             link.opening -= 1
 
     async def _enter(self, session: AgentSession) -> None:
-        if self.definition.open_session is not None:
-            await self.definition.open_session(session)
+        if self.agent.open_session is not None:
+            await self.agent.open_session(session)
         try:
             session.fill_config()
         except BaseException:
-            await self._let_agent_close(session)
+            await self._run_close_hook(session)
             raise
         self._open[session.id] = session
 
     async def _close(self, session: AgentSession) -> None:
         if self._open.pop(session.id, None) is None:
-            return  # somebody else was faster
+            return  # closed concurrently
         try:
             if session.turn is not None:
                 session.turn.cancel()
                 with anyio.move_on_after(HOOK_SECONDS):
                     await session.wait_idle()
-            await self._let_agent_close(session)
+            await self._run_close_hook(session)
         finally:
             session.is_open = False
-            await _put_away(session)
+            await _sync_and_close(session)
 
-    async def _let_agent_close(self, session: AgentSession) -> None:
-        if self.definition.close_session is None:
+    async def _run_close_hook(self, session: AgentSession) -> None:
+        if self.agent.close_session is None:
             return
         try:
             with anyio.move_on_after(HOOK_SECONDS):
-                await self.definition.close_session(session)
-        except Exception:  # an agent's code: the session is closed all the same
+                await self.agent.close_session(session)
+        except Exception:  # the agent's code failed; the session is closed anyway
             logger.exception("the agent failed to close a session")
 
     async def _open_stored(self, session_id: str) -> StoredSession:
         if self.store is None:
             raise _unknown(session_id, can_load=False)
-        stored = await _seen_through(self.store.open, session_id)
+        stored = await _open_shielded(self.store.open, session_id)
         if stored is None:
             raise invalid(f"session not found: {session_id}")
         return stored
 
-    def _record(self, stored: StoredSession, place: Place) -> SessionRecord:
-        modes = [mode["id"] for mode in self.definition.modes]
-        mode = stored.record.mode if stored.record.mode in modes else self.definition.default_mode
+    def _record(self, stored: StoredSession, params: SessionParams) -> SessionRecord:
+        modes = [mode["id"] for mode in self.agent.modes]
+        mode = stored.record.mode if stored.record.mode in modes else self.agent.default_mode
         return replace(
             stored.record,
-            cwd=str(place.cwd),
-            additional_directories=tuple(map(str, place.additional)),
+            cwd=str(params.cwd),
+            additional_directories=tuple(map(str, params.additional)),
             mode=mode,
         )
 
 
-async def _seen_through(open_files: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """Open something in a thread; a cancellation meanwhile must not lose it, open."""
+async def _open_shielded(open_files: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """Open files in a thread, shielded: a cancellation must not leak them."""
     with anyio.CancelScope(shield=True):
         return await to_thread.run_sync(lambda: open_files(*arguments, **named))
-    raise AssertionError("nobody cancels a scope of our own")
+    raise AssertionError("the scope is never cancelled")
 
 
 async def _replay(session: AgentSession, stored: StoredSession) -> None:
-    """Send all there is; calls that were running when a process was killed are told to have failed.
+    """Send the recorded updates; tool calls without a recorded end are reported as failed.
 
-    That they failed is not recorded: what is only read must be readable on a full disk.
+    Those failures are not recorded, because a load must succeed on a full disk.
     """
     batches = stored.updates()
     unfinished: dict[str, None] = {}
-    growth = Growth()
+    growing = GrowingOutput()
 
     def next_batch() -> list[bytes] | None:
         batch = next(batches, None)
@@ -276,11 +280,11 @@ async def _replay(session: AgentSession, stored: StoredSession) -> None:
 
     def restored(line: bytes) -> bytes | None:
         recorded = recorded_update(line)
-        update = None if recorded is None else growth.restored(recorded)
+        update = None if recorded is None else growing.restored(recorded)
         if update is None:
-            logger.warning("a damaged line of a recorded session is left out")
+            logger.warning("skipped a damaged line of a recorded session")
             return None
-        growth.follow(update)
+        growing.follow(update)
         follow_call(update, unfinished)
         return line if update is recorded else encode_json(dict(update))
 
@@ -292,14 +296,14 @@ async def _replay(session: AgentSession, stored: StoredSession) -> None:
         session.post(encode_json(call_failed(call_id)))
 
 
-async def _put_away(session: AgentSession) -> None:
+async def _sync_and_close(session: AgentSession) -> None:
     if session.stored is None:
         return
     try:
         with anyio.CancelScope(shield=True):
             await session.sync()
     except StorageFailed as error:
-        logger.error("a session was closed without being on disk: %s", error)  # noqa: TRY400
+        logger.error("a session was closed before it was synced to disk: %s", error)  # noqa: TRY400
     finally:
         session.stored.close()
 

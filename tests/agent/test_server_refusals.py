@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from quarterdeck.agent import Mode, SessionStore, Turn
+from quarterdeck.agent import AgentTurn, Mode, SessionStore
 from tests.agent.support import conversing
 
 INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND = -32602, -32600, -32601
@@ -23,7 +23,7 @@ class Everything:
     prompt_capabilities = {"image": True, "audio": True, "embeddedContext": True}  # noqa: RUF012
     auth_methods = ({"id": "key", "name": "Key"},)
 
-    async def prompt(self, turn: Turn) -> None:
+    async def prompt(self, turn: AgentTurn) -> None:
         turn.say(turn.text)
 
     def config_options(self, _session: object) -> list[dict[str, Any]]:
@@ -121,7 +121,7 @@ REFUSALS: list[tuple[str, dict[str, Any], str]] = [
     ("session/resume", {"sessionId": "session-x"}, "cwd is required"),
     ("session/list", {"cwd": "src"}, "cwd must be an absolute path"),
     ("session/list", {"cwd": 1}, "cwd must be a string"),
-    ("session/list", {"cursor": "~~"}, "cursor is none that session/list gave"),
+    ("session/list", {"cursor": "~~"}, "cursor was not returned by session/list"),
     ("session/list", {"cursor": 4}, "cursor must be a string"),
     ("session/delete", {}, "sessionId is required"),
     ("session/delete", {"sessionId": "a/b"}, "sessionId may have letters, digits, - and _ only"),
@@ -277,7 +277,7 @@ async def test_nothing_is_done_before_initialize(method: str, tmp_path: Path) ->
     ],
 )
 async def test_what_an_agent_does_not_offer_is_not_found(method: str) -> None:
-    async def bare(turn: Turn) -> None:
+    async def bare(turn: AgentTurn) -> None:
         turn.say("hi")
 
     async with conversing(bare) as client:
@@ -286,7 +286,7 @@ async def test_what_an_agent_does_not_offer_is_not_found(method: str) -> None:
 
 
 async def test_content_that_was_not_offered_is_refused() -> None:
-    async def bare(turn: Turn) -> None:
+    async def bare(turn: AgentTurn) -> None:
         turn.say(turn.text)
 
     async with conversing(bare) as client:
@@ -298,7 +298,7 @@ async def test_content_that_was_not_offered_is_refused() -> None:
 
 
 async def test_authenticate_is_accepted_by_an_agent_without_methods() -> None:
-    async def bare(_turn: Turn) -> None:
+    async def bare(_turn: AgentTurn) -> None:
         pass
 
     async with conversing(bare) as client:
@@ -306,7 +306,7 @@ async def test_authenticate_is_accepted_by_an_agent_without_methods() -> None:
 
 
 async def test_positional_params_are_refused() -> None:
-    async def bare(_turn: Turn) -> None:
+    async def bare(_turn: AgentTurn) -> None:
         pass
 
     async with conversing(bare) as client:

@@ -1,10 +1,9 @@
-"""The sandbox of a session: an empty folder of its own, and walls around the commands run in it.
+"""Sandboxes: an empty folder of their own, and commands isolated in it by the kernel.
 
-The folder is made when it is first used and deleted when the session is closed. Its file tools are
-confined to it like the others to the project. A command sees it as its working directory and, read
-only, the programs of this machine; nothing of the user's files, no network, no other process. For
-that the kernel is needed: by bubblewrap if it is installed, else by `unshare` where it is allowed.
-Where neither works `sandbox_shell` refuses: a sandbox without walls would be a lie.
+A sandboxed command has the folder as its working directory and sees the programs of this machine,
+read-only. It sees none of the user's files, no network and no other process. bubblewrap isolates it
+if it is installed, else `unshare` where user namespaces are allowed. Where neither works,
+`sandboxed_command` raises an error instead of running the command without isolation.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ _TMP_BYTES = 64 * 1024 * 1024
 _ENVIRONMENT = {"HOME": _INSIDE, "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 
 Build = Callable[[Sequence[str], str], list[str]]
-"""Puts walls around a command in a scratch folder."""
+"""Wraps a command so that it runs isolated in a sandbox folder."""
 
-# Run by `unshare` as the root of a user namespace. A file system in memory becomes the root, with
-# the machine's programs in it, read only; the old root is let go, so there is no way back to it.
-# $1 is the scratch folder, the rest the command.
-_WALLS = """
+# Run by `unshare` as root of a user namespace. A file system in memory becomes the root, with the
+# machine's programs mounted read-only; the old root is unmounted, so it cannot be reached.
+# $1 is the sandbox folder, the rest the command.
+_ISOLATE_SCRIPT = """
 set -e
 PATH=/usr/sbin:/usr/bin:/sbin:/bin
-scratch=$1; shift
-root=$(dirname "$scratch")/root
+sandbox=$1; shift
+root=$(dirname "$sandbox")/root
 mkdir -p "$root"
 mount -t tmpfs -o size=64m,mode=755 none "$root"
 for folder in {programs}; do
@@ -58,7 +57,7 @@ for part in {settings}; do
 done
 mkdir -p "$root{inside}" "$root/tmp" "$root/proc" "$root/dev" "$root/.old"
 for device in {devices}; do : > "$root/dev/$device"; mount --bind /dev/$device "$root/dev/$device"; done
-mount --bind "$scratch" "$root{inside}"
+mount --bind "$sandbox" "$root{inside}"
 mount -t tmpfs -o size={tmp_bytes} none "$root/tmp"
 mount -t proc none "$root/proc"
 cd "$root"
@@ -71,8 +70,8 @@ exec setpriv --no-new-privs --bounding-set=-all --inh-caps=-all "$@"
 """  # noqa: E501 - a script
 
 
-class Scratch:
-    """The folder; it exists from its first use until `remove`."""
+class SandboxFolder:
+    """A sandbox's folder; it exists from its first use until `remove`."""
 
     def __init__(self) -> None:
         self._folder: Path | None = None
@@ -81,7 +80,7 @@ class Scratch:
     def path(self) -> str:
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="quarterdeck-sandbox-")).resolve()
-            self._folder.joinpath(_FILES).mkdir()  # beside it there is room for the walls
+            self._folder.joinpath(_FILES).mkdir()  # the new root is mounted beside it
         return str(self._folder / _FILES)
 
     def remove(self) -> None:
@@ -90,56 +89,56 @@ class Scratch:
             self._folder = None
 
 
-def is_possible() -> bool:
-    """Tell whether this machine can wall commands in; the first time it has to try."""
-    return _how() is not None
+def is_sandbox_available() -> bool:
+    """Return whether this machine can isolate commands; the first call tries it."""
+    return _find_isolation() is not None
 
 
-def walled(command: Sequence[str], scratch: str) -> list[str]:
+def sandboxed_command(command: Sequence[str], folder: str) -> list[str]:
     """Return the command that runs `command` in the sandbox.
 
     Raises:
-        ToolFailed: if this machine cannot wall it in.
+        ToolFailed: if this machine cannot isolate it.
     """
-    build = _how()
+    build = _find_isolation()
     if build is None:
         sentence = "this machine cannot isolate commands: bubblewrap is not installed and user"
         advice = "install bubblewrap, or work with the sandbox's file tools"
         raise ToolFailed(f"{sentence} namespaces are not allowed; {advice}")
-    return build(command, scratch)
+    return build(command, folder)
 
 
-def _by_bubblewrap(program: str, command: Sequence[str], scratch: str) -> list[str]:
-    walls = [program, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+def _by_bubblewrap(program: str, command: Sequence[str], folder: str) -> list[str]:
+    options = [program, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     for part in (*_PROGRAMS, *_SETTINGS):
-        walls += ["--ro-bind-try", part, part]
-    walls += ["--proc", "/proc", "--dev", "/dev", "--size", str(_TMP_BYTES), "--tmpfs", "/tmp"]  # noqa: S108 - inside
-    walls += ["--bind", scratch, _INSIDE, "--remount-ro", "/dev", "--remount-ro", "/"]
-    # Not `--clearenv`: the first process, bubblewrap's own, would still show what it was given.
-    return [*_clean(), *walls, "--chdir", _INSIDE, "--", *command]
+        options += ["--ro-bind-try", part, part]
+    options += ["--proc", "/proc", "--dev", "/dev", "--size", str(_TMP_BYTES), "--tmpfs", "/tmp"]  # noqa: S108 - inside
+    options += ["--bind", folder, _INSIDE, "--remount-ro", "/dev", "--remount-ro", "/"]
+    # Not `--clearenv`: bubblewrap's own process would still show the environment it was given.
+    return [*_clean(), *options, "--chdir", _INSIDE, "--", *command]
 
 
-def _by_unshare(program: str, command: Sequence[str], scratch: str) -> list[str]:
-    script = _WALLS.format(
+def _by_unshare(program: str, command: Sequence[str], folder: str) -> list[str]:
+    script = _ISOLATE_SCRIPT.format(
         programs=" ".join(_PROGRAMS),
         settings=" ".join(_SETTINGS),
         devices=" ".join(_DEVICES),
         inside=_INSIDE,
         tmp_bytes=_TMP_BYTES,
     )
-    walls = ["--user", "--map-root-user", "--mount", "--net", "--pid", "--ipc", "--uts", "--fork"]
-    shell = ["/bin/sh", "-c", script, "sandbox", scratch]
-    return [*_clean(), program, *walls, "--kill-child", *shell, *_clean(), *command]
+    options = ["--user", "--map-root-user", "--mount", "--net", "--pid", "--ipc", "--uts", "--fork"]
+    shell = ["/bin/sh", "-c", script, "sandbox", folder]
+    return [*_clean(), program, *options, "--kill-child", *shell, *_clean(), *command]
 
 
 def _clean() -> list[str]:
-    """Return what starts a program with no variables but these."""
+    """Return the prefix that starts a program with these variables alone."""
     return ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in _ENVIRONMENT.items())]
 
 
 @cache
-def _how() -> Build | None:
-    """Find out, by trying, in which way this machine can isolate a command."""
+def _find_isolation() -> Build | None:
+    """Return the way in which this machine can isolate a command, found by trying."""
     for name, build in (("bwrap", _by_bubblewrap), ("unshare", _by_unshare)):
         program = shutil.which(name)
         if program is not None and _works(way := partial(build, program)):

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from quarterdeck.agent import AgentServer, BuiltinAgent, SessionStore
-from quarterdeck.agent.builtin import Settings, Setup, load_setup
+from quarterdeck.agent.builtin import BuiltinSettings, Setup, load_setup
 from tests.agent.support import Hand, conversing
 
 Json = dict[str, Any]
@@ -23,11 +23,11 @@ REJECT = {"outcome": {"outcome": "selected", "optionId": "reject_once"}}
 def setup_for(environ: dict[str, str] | None = None, **settings: Any) -> Setup:
     """Return the settings of a test: the demo model without pauses unless another is named."""
     setup = load_setup({"PATH": "/usr/local/bin:/usr/bin:/bin", **(environ or {})})
-    chosen = Settings(**{"demo_pause_seconds": 0.0, **settings})
+    chosen = BuiltinSettings(**{"demo_pause_seconds": 0.0, **settings})
     return msgspec.structs.replace(setup, settings=chosen)
 
 
-class Desk:
+class SessionDriver:
     """One session of the agent, and what a client does in it."""
 
     def __init__(self, hand: Hand, session_id: str) -> None:
@@ -72,7 +72,7 @@ async def at_work(
     capabilities: Json | None = None,
     initial_message: str | None = None,
     **session: Any,
-) -> AsyncIterator[Desk]:
+) -> AsyncIterator[SessionDriver]:
     """Open a session in `folder`; permissions are given unless the test says otherwise."""
     agent = BuiltinAgent(setup or setup_for())
     server = AgentServer(agent, store=store, initial_message=initial_message)
@@ -81,9 +81,9 @@ async def at_work(
         conversing(server, capabilities=capabilities) as hand,
     ):
         session_id = await hand.open_session(cwd=str(folder), **session)
-        desk = Desk(hand, session_id)
-        desk.answer_permissions(ALLOW)
-        yield desk
+        driver = SessionDriver(hand, session_id)
+        driver.answer_permissions(ALLOW)
+        yield driver
 
 
 def texts_of(update: Json) -> str:

@@ -12,20 +12,20 @@ from quarterdeck.agent import (
     AgentError,
     AgentServer,
     AgentSession,
+    AgentTurn,
     Info,
     McpServer,
     Mode,
     RpcError,
     SessionStore,
     Stop,
-    Turn,
 )
 from tests.agent.support import ALL_CAPABILITIES, Json, conversing
 
 MODES = (Mode("full", "Full Access", "All tools available"), Mode("safe", "Safe Mode"))
 
 
-async def echo(turn: Turn) -> AsyncIterator[str]:
+async def echo(turn: AgentTurn) -> AsyncIterator[str]:
     yield "You said: "
     yield turn.text
 
@@ -39,7 +39,7 @@ class Moody:
     def __init__(self) -> None:
         self.events: list[Any] = []
 
-    async def prompt(self, turn: Turn) -> AsyncIterator[str]:
+    async def prompt(self, turn: AgentTurn) -> AsyncIterator[str]:
         yield f"{turn.session.mode} {turn.session.config['model']}"
 
     async def open_session(self, session: AgentSession) -> None:
@@ -205,7 +205,7 @@ async def test_a_mode_that_the_agent_refuses_is_not_set() -> None:
 async def test_an_agent_can_change_mode_and_title_by_itself() -> None:
     class Planner(Moody):
         @override
-        async def prompt(self, turn: Turn) -> AsyncIterator[str]:
+        async def prompt(self, turn: AgentTurn) -> AsyncIterator[str]:
             turn.session.title = "A plan"
             turn.session.change_mode("safe")
             with pytest.raises(AgentError, match="there is no mode 'wild'"):
@@ -223,7 +223,7 @@ async def test_a_session_knows_its_place_and_its_mcp_servers(tmp_path: Path) -> 
     opened: list[AgentSession] = []
 
     class Curious:
-        async def prompt(self, _turn: Turn) -> None:
+        async def prompt(self, _turn: AgentTurn) -> None:
             pass
 
         async def open_session(self, session: AgentSession) -> None:
@@ -249,7 +249,7 @@ async def test_a_session_knows_its_place_and_its_mcp_servers(tmp_path: Path) -> 
 
 async def test_a_session_that_the_agent_refuses_is_not_there(tmp_path: Path) -> None:
     class Picky:
-        async def prompt(self, _turn: Turn) -> None:
+        async def prompt(self, _turn: AgentTurn) -> None:
             pass
 
         async def open_session(self, session: AgentSession) -> None:
@@ -297,7 +297,7 @@ async def test_authentication_is_the_agents_business() -> None:
         auth_methods = ({"id": "key", "name": "A key"},)
         known: list[str] = []  # noqa: RUF012
 
-        async def prompt(self, _turn: Turn) -> None:
+        async def prompt(self, _turn: AgentTurn) -> None:
             pass
 
         async def authenticate(self, method_id: str) -> None:
@@ -318,7 +318,7 @@ async def test_authentication_is_the_agents_business() -> None:
 async def test_the_client_can_be_called_in_every_way_it_offers() -> None:
     seen: list[Any] = []
 
-    async def busy(turn: Turn) -> AsyncIterator[str]:
+    async def busy(turn: AgentTurn) -> AsyncIterator[str]:
         client = turn.client
         seen.extend([client.can_read_files, client.can_write_files, client.has_terminals])
         yield await client.read_text_file("/a", line=2, limit=3)
@@ -366,7 +366,7 @@ async def test_the_client_can_be_called_in_every_way_it_offers() -> None:
     ],
 )
 async def test_a_client_is_not_asked_for_what_it_did_not_offer(what: str, call: Any) -> None:
-    async def hopeful(turn: Turn) -> None:
+    async def hopeful(turn: AgentTurn) -> None:
         await call(turn.client)
 
     async with conversing(hopeful) as client:
@@ -376,10 +376,10 @@ async def test_a_client_is_not_asked_for_what_it_did_not_offer(what: str, call: 
 
 @pytest.mark.parametrize("reason", ["max_tokens", "max_turn_requests", "refusal", "end_turn"])
 async def test_a_turn_ends_for_the_reason_the_agent_gives(reason: str) -> None:
-    async def yields(_turn: Turn) -> AsyncIterator[Any]:
+    async def yields(_turn: AgentTurn) -> AsyncIterator[Any]:
         yield Stop(reason)
 
-    async def returns(_turn: Turn) -> str:
+    async def returns(_turn: AgentTurn) -> str:
         return reason
 
     for agent in (yields, returns):
@@ -397,7 +397,7 @@ async def test_a_mapping_is_sent_as_it_is() -> None:
         "_meta": {"mine": [1]},
     }
 
-    async def tool(_turn: Turn) -> AsyncIterator[Json]:
+    async def tool(_turn: AgentTurn) -> AsyncIterator[Json]:
         yield update
 
     async with conversing(tool) as client:
@@ -409,7 +409,7 @@ async def test_the_text_of_a_prompt_has_embedded_texts_and_names_links() -> None
     class Reader:
         prompt_capabilities = {"image": True, "embeddedContext": True}  # noqa: RUF012
 
-        async def prompt(self, turn: Turn) -> AsyncIterator[str]:
+        async def prompt(self, turn: AgentTurn) -> AsyncIterator[str]:
             yield turn.text
             yield str(len(turn.prompt))
 
@@ -426,7 +426,7 @@ async def test_the_text_of_a_prompt_has_embedded_texts_and_names_links() -> None
 
 
 async def test_every_session_begins_with_the_initial_message(tmp_path: Path) -> None:
-    async def agent(turn: Turn) -> AsyncIterator[str]:
+    async def agent(turn: AgentTurn) -> AsyncIterator[str]:
         yield str(turn.session.initial_message)
 
     server = AgentServer(agent, store=SessionStore(tmp_path), initial_message="Be brief.")
