@@ -79,3 +79,32 @@ function unreached(isLate: boolean): Refusal {
     ? { code: 'timeout', message: 'the hub did not answer in time', status: 0, retryable: true }
     : { code: 'network', message: 'the hub cannot be reached', status: 0, retryable: true }
 }
+
+const PLAIN = /^(?!\.{1,2}$)[A-Za-z0-9._:@-]+$/
+
+/**
+ * An id as a segment of a path. Agents choose session ids: one that is not plain, such as `../x`, is
+ * sent as `~` and its base64url, because browsers resolve dots even where they are encoded.
+ */
+export function pathSegment(id: string): string {
+  if (PLAIN.test(id)) return id
+  const bytes = new TextEncoder().encode(id)
+  const text = btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(''))
+  return `~${text.replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '')}`
+}
+
+/** Responses may overtake each other: one to an earlier request than the last is outdated. */
+export class ResponseOrder {
+  #requests = 0
+  #latest = 0
+
+  /** Call when sending a request; the returned function says, once, whether its response counts. */
+  request(): () => boolean {
+    const mine = ++this.#requests
+    return () => {
+      if (mine <= this.#latest) return false
+      this.#latest = mine
+      return true
+    }
+  }
+}

@@ -281,7 +281,7 @@ export class Outbox {
 
 function lane(kept: Kept): string {
   // Answers wait for nobody: a prompt of the same session may be waiting for this very answer.
-  if (kept.kind === 'answer-permission' || kept.kind === 'answer-question') {
+  if (kept.kind === 'answer-permission' || kept.kind === 'answer-elicitation') {
     return `answer:${kept.target}`
   }
   if (kept.kind === 'cancel-turn') return `cancel:${kept.sessionId}`

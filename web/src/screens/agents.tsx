@@ -5,7 +5,7 @@ import { useEffect, useState } from 'preact/hooks'
 import { data, type AgentRow, type KnownAgent } from '../data/index.ts'
 import { AgentsIcon, ChevronIcon } from '../ui/icons'
 import { Empty, say } from '../ui/kit'
-import { To } from '../ui/link'
+import { RouteLink } from '../ui/route_link'
 import { Screen } from '../ui/screen'
 
 const STATUSES: Record<AgentRow['status'], string> = {
@@ -46,14 +46,14 @@ export function AgentsScreen(): JSX.Element {
           <ul class="list">
             {installed.map((agent) => (
               <li key={agent.name}>
-                <To to={{ name: 'new', agent: agent.name }} class="list-row">
+                <RouteLink to={{ name: 'new', agent: agent.name }} class="list-row">
                   <AgentMark name={agent.name} />
                   <span class="row-text">
                     <span class="row-title">{agent.name}</span>
                     <span class="row-note">{noteOf(agent)}</span>
                   </span>
                   <ChevronIcon size={18} />
-                </To>
+                </RouteLink>
               </li>
             ))}
           </ul>

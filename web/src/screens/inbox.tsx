@@ -3,19 +3,19 @@
 import type { JSX } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 import { data, type Decision } from '../data/index.ts'
-import { ApprovalCards } from '../ui/batch'
+import { PermissionCards } from '../ui/permission_batch'
 import { slowNow } from '../ui/clock'
 import { age, timeOf } from '../ui/format'
 import { CheckIcon, CrossIcon, InboxIcon } from '../ui/icons'
 import { Empty } from '../ui/kit'
-import { To } from '../ui/link'
-import { QuestionCard } from '../ui/question'
+import { RouteLink } from '../ui/route_link'
+import { ElicitationCard } from '../ui/elicitation_card'
 import { Screen } from '../ui/screen'
-import { Visible } from '../ui/visible'
+import { Visible } from '../ui/visible_text'
 
 export function InboxScreen({ request }: { request: string | null }): JSX.Element {
   const permissions = data.permissions.value
-  const questions = data.questions.value
+  const questions = data.elicitations.value
   const isEmpty = permissions.length + questions.length === 0
   useEffect(() => {
     if (request !== null)
@@ -32,9 +32,9 @@ export function InboxScreen({ request }: { request: string | null }): JSX.Elemen
         </Empty>
       ) : (
         <div class="cards">
-          <ApprovalCards items={permissions} />
+          <PermissionCards items={permissions} />
           {questions.map((item) => (
-            <QuestionCard key={item.requestId} item={item} />
+            <ElicitationCard key={item.requestId} item={item} />
           ))}
         </div>
       )}
@@ -92,9 +92,9 @@ function DecisionLine({ decision }: { decision: Decision }): JSX.Element {
           {decision.sessionId === null ? (
             <Visible text={text} />
           ) : (
-            <To to={{ name: 'session', id: decision.sessionId }}>
+            <RouteLink to={{ name: 'session', id: decision.sessionId }}>
               <Visible text={text} />
-            </To>
+            </RouteLink>
           )}
         </span>
         <span class="row-note">

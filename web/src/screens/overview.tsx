@@ -2,21 +2,21 @@
 
 import type { ComponentChildren, JSX } from 'preact'
 import { data, type SessionRow } from '../data/index.ts'
-import { ApprovalCards } from '../ui/batch'
+import { PermissionCards } from '../ui/permission_batch'
 import { OfflineBanner } from '../ui/connection'
 import { PlusIcon, Wheel } from '../ui/icons'
 import { Empty } from '../ui/kit'
-import { To } from '../ui/link'
-import { isUnread } from '../ui/marks'
-import { QuestionCard } from '../ui/question'
-import { SessionLine } from './sessions'
+import { RouteLink } from '../ui/route_link'
+import { isUnread } from '../ui/session_marks'
+import { ElicitationCard } from '../ui/elicitation_card'
+import { SessionLine } from './session_list'
 
 const FEW = 5
 
 export function Overview(): JSX.Element {
   const rows = data.sessions.value
   const permissions = data.permissions.value
-  const questions = data.questions.value
+  const questions = data.elicitations.value
   const running = rows.filter((row) => row.group === 'running')
   const settled = rows.filter((row) => row.group === 'idle' || row.group === 'done')
   const unread = settled.filter(isUnread)
@@ -33,9 +33,9 @@ export function Overview(): JSX.Element {
             {permissions.length + questions.length === 0 ? null : (
               <Part name="Waits for you" count={permissions.length + questions.length}>
                 <div class="cards">
-                  <ApprovalCards items={permissions} />
+                  <PermissionCards items={permissions} />
                   {questions.map((item) => (
-                    <QuestionCard key={item.requestId} item={item} />
+                    <ElicitationCard key={item.requestId} item={item} />
                   ))}
                 </div>
               </Part>
@@ -57,9 +57,9 @@ function Calm(): JSX.Element {
     <Empty icon={<Wheel size={40} />} title="All is calm">
       <p>Nothing waits for you, and no agent is at work.</p>
       {data.may('prompt') ? (
-        <To to={{ name: 'new', agent: null }} class="button plain">
+        <RouteLink to={{ name: 'new', agent: null }} class="button plain">
           <PlusIcon size={18} /> Begin something
-        </To>
+        </RouteLink>
       ) : null}
     </Empty>
   )

@@ -4,28 +4,28 @@ import { useSignal, type Signal } from '@preact/signals'
 import type { JSX } from 'preact'
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { data, type SessionView } from '../data/index.ts'
-import { ApprovalCard, headline } from '../ui/approval'
-import { BatchCard } from '../ui/batch'
-import { batches } from '../ui/batches'
+import { PermissionCard, headline } from '../ui/permission_card'
+import { PermissionBatchCard } from '../ui/permission_batch'
+import { permissionGroups } from '../ui/permission_groups'
 import { Composer } from '../ui/composer'
 import { ConnectionPill, OfflineBanner } from '../ui/connection'
-import { Message, Status, Turn } from '../ui/entries'
+import { Message, Status, Turn } from '../ui/transcript_entries'
 import { clock, pathEnd, sentence } from '../ui/format'
 import { ArrowDownIcon, BackIcon, ClockIcon, MoreIcon, Wheel } from '../ui/icons'
 import { Banner, Empty, IconButton, Spinner } from '../ui/kit'
-import { markSeen } from '../ui/marks'
-import { isVeryWide, isWide } from '../ui/media'
+import { markSeen } from '../ui/session_marks'
+import { isVeryWide, isWide } from '../ui/media_queries'
 import { PlanStrip } from '../ui/plan'
-import { QuestionCard } from '../ui/question'
-import { QueuedPrompts } from '../ui/queue'
+import { ElicitationCard } from '../ui/elicitation_card'
+import { PromptQueue } from '../ui/prompt_queue'
 import { goBack } from '../ui/router'
-import { TranscriptLines, type Line } from '../ui/rows'
+import { TranscriptLines, type Line } from '../ui/transcript_lines'
 import { SessionPanel, SessionSheet } from '../ui/session_panel'
-import { RunCard, ToolCard } from '../ui/tool'
-import { Visible } from '../ui/visible'
-import { VirtualList, type VirtualHandle } from '../ui/virtual'
-import { titleOf } from './sessions'
-import { takeFor } from './shared'
+import { RunCard, ToolCard } from '../ui/tool_call'
+import { Visible } from '../ui/visible_text'
+import { VirtualList, type VirtualHandle } from '../ui/virtual_list'
+import { titleOf } from './session_list'
+import { takeFor } from './shared_content'
 
 export function SessionScreen({ id }: { id: string }): JSX.Element {
   const [view, setView] = useState<SessionView | null>(null)
@@ -298,7 +298,7 @@ function Working({ view }: { view: SessionView }): JSX.Element {
   const isWorking = view.state.value.connection.status === 'prompting'
   const isWaiting =
     view.state.value.pendingPermissionRequests.length > 0 ||
-    data.questions.value.some((item) => item.sessionId === view.sessionId)
+    data.elicitations.value.some((item) => item.sessionId === view.sessionId)
   const isStopping = data.actions.value.some(
     ({ kind, sessionId, state }) =>
       kind === 'cancel-turn' &&
@@ -334,9 +334,9 @@ function Fresh({ view }: { view: SessionView }): JSX.Element {
 function Dock({ view, reading }: PartProps): JSX.Element {
   const given = useState(() => takeFor(view.sessionId))[0]
   const permissions = data.permissions.value.filter((item) => item.sessionId === view.sessionId)
-  const questions = data.questions.value.filter((item) => item.sessionId === view.sessionId)
+  const questions = data.elicitations.value.filter((item) => item.sessionId === view.sessionId)
   const first = permissions[0]
-  const together = batches(permissions)[0]?.items ?? []
+  const together = permissionGroups(permissions)[0]?.items ?? []
   const question = questions[0]
   const waiting = permissions.length + questions.length
   const later = waiting - Math.max(1, together.length)
@@ -358,17 +358,17 @@ function Dock({ view, reading }: PartProps): JSX.Element {
       {first === undefined && question === undefined ? null : (
         <div class="dock-cards">
           {first === undefined ? null : together.length > 1 ? (
-            <BatchCard items={together} isInSession />
+            <PermissionBatchCard items={together} isInSession />
           ) : (
-            <ApprovalCard key={first.requestId} item={first} isInSession />
+            <PermissionCard key={first.requestId} item={first} isInSession />
           )}
           {first === undefined && question !== undefined ? (
-            <QuestionCard key={question.requestId} item={question} isInSession />
+            <ElicitationCard key={question.requestId} item={question} isInSession />
           ) : null}
           {later > 0 ? <p class="note">{later} more after this.</p> : null}
         </div>
       )}
-      <QueuedPrompts view={view} />
+      <PromptQueue view={view} />
       <Composer view={view} given={given} />
     </div>
   )

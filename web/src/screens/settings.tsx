@@ -3,13 +3,13 @@
 import type { JSX } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 import { data, type Policy, type PolicyRule, type PushKind } from '../data/index.ts'
-import { WHAT } from '../ui/failures'
+import { WHAT } from '../ui/action_failures'
 import { clock, duration, shortPath, timeOf } from '../ui/format'
 import { CheckIcon, ChevronIcon, CrossIcon, DevicesIcon, KeyboardIcon } from '../ui/icons'
-import { isHelpOpen } from '../ui/keys'
+import { isHelpOpen } from '../ui/shortcuts'
 import { say, Segmented, Switch } from '../ui/kit'
-import { To } from '../ui/link'
-import { isTouch } from '../ui/media'
+import { RouteLink } from '../ui/route_link'
+import { isTouch } from '../ui/media_queries'
 import { Screen } from '../ui/screen'
 import { setTheme, theme, type Theme } from '../ui/theme'
 import { scopeName } from './devices'
@@ -191,7 +191,7 @@ function ThisDevice(): JSX.Element {
   return (
     <section class="card">
       <h2 class="group-name">Devices</h2>
-      <To to={{ name: 'devices' }} class="list-row">
+      <RouteLink to={{ name: 'devices' }} class="list-row">
         <DevicesIcon />
         <span class="row-text">
           <span class="row-title">{device?.name ?? 'This device'}</span>
@@ -200,7 +200,7 @@ function ThisDevice(): JSX.Element {
           </span>
         </span>
         <ChevronIcon size={18} />
-      </To>
+      </RouteLink>
       <button type="button" class="text-button bad" onClick={() => void leave()}>
         {isSure ? 'Tap again to sign out this device' : 'Sign out this device'}
       </button>

@@ -6,12 +6,12 @@ import { effect } from '@preact/signals'
 import { data } from '../data/index.ts'
 import { ConnectionPill, OfflineBanner } from '../ui/connection'
 import { DiffViewer } from '../ui/diff'
-import { moves } from '../ui/guard'
+import { moves } from '../ui/press_guard'
 import { AgentsIcon, InboxIcon, SessionsIcon, SettingsIcon, Wheel } from '../ui/icons'
-import { followKeys, KeyHelp, type Key } from '../ui/keys'
+import { listenForShortcuts, ShortcutHelp, type Key } from '../ui/shortcuts'
 import { Banner, Toasts } from '../ui/kit'
-import { To } from '../ui/link'
-import { isWide } from '../ui/media'
+import { RouteLink } from '../ui/route_link'
+import { isWide } from '../ui/media_queries'
 import { go, hrefOf, route, type Route } from '../ui/router'
 import { AgentsScreen } from './agents'
 import { DevicesScreen } from './devices'
@@ -20,7 +20,7 @@ import { NewSessionScreen } from './new_session'
 import { Overview } from './overview'
 import { PairScreen } from './pair'
 import { SessionScreen } from './session'
-import { listed, NewButton, SessionList, titleOf } from './sessions'
+import { listed, NewButton, SessionList, titleOf } from './session_list'
 import { SettingsScreen } from './settings'
 
 const KEYS: readonly Key[] = [
@@ -47,7 +47,7 @@ function focus(selector: string): void {
 }
 
 export function Shell(): JSX.Element {
-  useEffect(() => followKeys(KEYS), [])
+  useEffect(() => listenForShortcuts(KEYS), [])
   if (data.connection.value.state === 'unpaired') return <PairScreen />
   const here = route.value
   const isSession = here.name === 'session'
@@ -69,7 +69,7 @@ export function Shell(): JSX.Element {
         <Here here={here} />
       </main>
       <DiffViewer />
-      <KeyHelp keys={KEYS} />
+      <ShortcutHelp keys={KEYS} />
       <Toasts />
       <Announcements />
     </div>
@@ -198,11 +198,11 @@ const PLACES: readonly {
 ]
 
 function Navigation({ here }: { here: Route }): JSX.Element {
-  const waiting = data.permissions.value.length + data.questions.value.length
+  const waiting = data.permissions.value.length + data.elicitations.value.length
   return (
     <nav class="navigation" aria-label="Main">
       {PLACES.map((place) => (
-        <To key={place.name} to={place.to} class="place" current={place.routes.includes(here.name)}>
+        <RouteLink key={place.name} to={place.to} class="place" current={place.routes.includes(here.name)}>
           <span class="place-icon">
             <place.icon size={22} />
             {place.name === 'Inbox' && waiting > 0 ? <span class="badge">{waiting}</span> : null}
@@ -211,7 +211,7 @@ function Navigation({ here }: { here: Route }): JSX.Element {
           {place.name === 'Inbox' && waiting > 0 ? (
             <span class="aside">, {waiting} waiting</span>
           ) : null}
-        </To>
+        </RouteLink>
       ))}
     </nav>
   )
@@ -235,7 +235,7 @@ function Announcements(): JSX.Element {
 export function watchMoves(): void {
   let before = ''
   effect(() => {
-    const all = [...data.permissions.value, ...data.questions.value]
+    const all = [...data.permissions.value, ...data.elicitations.value]
       .map((item) => item.requestId)
       .join(' ')
     if (all === before) return

@@ -6,7 +6,7 @@ import { ansiRuns } from './ansi'
 import { CheckIcon, CopyIcon } from './icons'
 import { plural } from './format'
 import { say } from './kit'
-import { Painted } from './painted'
+import { HighlightedCode } from './highlighted_code'
 
 export function CodeBlock({
   text,
@@ -23,7 +23,7 @@ export function CodeBlock({
       </div>
       <pre tabIndex={0}>
         <code>
-          <Painted text={text} language={language} />
+          <HighlightedCode text={text} language={language} />
         </code>
       </pre>
     </div>
@@ -81,7 +81,7 @@ export function TerminalOutput({
       ) : null}
       <pre tabIndex={0} aria-label="Output">
         {language !== '' && !shown.includes('\u001b') ? (
-          <Painted text={shown} language={language} />
+          <HighlightedCode text={shown} language={language} />
         ) : (
           ansiRuns(shown).map((run, index) => (
             <span key={index} class={run.classes}>

@@ -3,10 +3,10 @@
 import type { JSX, TargetedKeyboardEvent } from 'preact'
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { data, type ContentBlock, type SessionView } from '../data/index.ts'
-import { attach, AttachButton, attachPasted, Attachments } from './attaching'
+import { attach, AttachButton, attachPasted, Attachments } from './attachments'
 import { SendIcon, StopIcon } from './icons'
-import { isTouch } from './media'
-import { Pickers } from './pickers'
+import { isTouch } from './media_queries'
+import { OptionChips } from './session_options'
 import { SuggestionList, useSuggestions, type Suggestion } from './suggestions'
 
 type Props = { view: SessionView; given: { text: string; files: readonly File[] } | null }
@@ -111,7 +111,7 @@ export function Composer({ view, given }: Props): JSX.Element {
         />
         <div class="composer-row">
           <AttachButton draft={view.draft} />
-          <Pickers view={view} />
+          <OptionChips view={view} />
           <span class="spring" />
           {isRunning && !isEmpty ? (
             <button

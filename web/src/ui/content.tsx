@@ -6,10 +6,10 @@ import { stripAnsi } from './ansi'
 import { TerminalOutput } from './code'
 import { baseName, bytes } from './format'
 import { FileIcon, GlobeIcon } from './icons'
-import { target, tells } from './links'
+import { target, tells } from './safe_links'
 import { Markdown, Place } from './markdown'
-import { languageOf } from './painted'
-import { Visible } from './visible'
+import { languageOf } from './highlighted_code'
+import { Visible } from './visible_text'
 
 const PICTURES = /^image\/(?:png|jpeg|gif|webp)$/
 

@@ -13,14 +13,14 @@ import {
   type Line,
   type LineDiff,
   type Span,
-} from './changes'
+} from './line_diff'
 import { baseName, shortPath } from './format'
 import { ExpandIcon } from './icons'
 import { IconButton, Segmented, Sheet } from './kit'
-import { isWide } from './media'
-import type { Painter, Run } from './paint'
-import { languageOf, paintLine, Runs, usePainter } from './painted'
-import { Visible } from './visible'
+import { isWide } from './media_queries'
+import type { Highlighter, Run } from './highlight'
+import { languageOf, highlightLine, Runs, useHighlighter } from './highlighted_code'
+import { Visible } from './visible_text'
 
 const FEW_LINES = 60
 const MARKS = { add: '+', del: '−', same: ' ', gap: '⋯' } as const
@@ -151,8 +151,8 @@ function Lines(props: {
   const { change, diff, isSplit } = props
   const [isWhole, setWhole] = useState(false)
   const { oldText, newText, path } = change
-  const painter = usePainter(languageOf(path), (oldText?.length ?? 0) + newText.length)
-  const paint = useMemo(() => painting(change, diff, painter), [diff, painter])
+  const highlighter = useHighlighter(languageOf(path), (oldText?.length ?? 0) + newText.length)
+  const paint = useMemo(() => painting(change, diff, highlighter), [diff, highlighter])
   const shown = isWhole ? diff.lines : diff.lines.slice(0, props.few)
   const hidden = diff.lines.length - shown.length
   return (
@@ -208,10 +208,10 @@ function Cells(props: { line: Line | null; side: 'old' | 'new'; paint: Paint }):
 }
 
 /** Draws lines of a change: colours of the language, and which words differ. */
-function painting(change: Change, diff: LineDiff, painter: Painter | null): Paint {
+function painting(change: Change, diff: LineDiff, highlighter: Highlighter | null): Paint {
   const spans = wordSpans(diff.lines)
-  const old = painter === null ? [] : paintedLines(change.oldText ?? '', painter)
-  const fresh = painter === null ? [] : paintedLines(change.newText, painter)
+  const old = highlighter === null ? [] : paintedLines(change.oldText ?? '', highlighter)
+  const fresh = highlighter === null ? [] : paintedLines(change.newText, highlighter)
   const known = new Map<Line, readonly Run[]>()
   return (line) => {
     const before = known.get(line)
@@ -225,10 +225,10 @@ function painting(change: Change, diff: LineDiff, painter: Painter | null): Pain
   }
 }
 
-function paintedLines(text: string, painter: Painter): { text: string; runs: readonly Run[] }[] {
+function paintedLines(text: string, highlighter: Highlighter): { text: string; runs: readonly Run[] }[] {
   let state = ''
   return text.split('\n').map((line) => {
-    const done = paintLine(painter, line, state)
+    const done = highlightLine(highlighter, line, state)
     state = done.state
     return { text: line, runs: done.runs }
   })

@@ -3,17 +3,17 @@
 import type { ComponentChildren, JSX } from 'preact'
 import { useState } from 'preact/hooks'
 import { data, type SessionView } from '../data/index.ts'
-import { lineDiff } from './changes'
+import { lineDiff } from './line_diff'
 import { DiffTally, viewed } from './diff'
 import { count, money, shortPath } from './format'
 import { PinIcon } from './icons'
 import { say, Sheet } from './kit'
-import { isPinned, setPinned } from './marks'
-import { optionsOf, Picker } from './pickers'
+import { isPinned, setPinned } from './session_marks'
+import { optionsOf, OptionPicker } from './session_options'
 import { PlanList } from './plan'
 import { go } from './router'
-import { changeOf } from './tool'
-import { Visible } from './visible'
+import { changeOf } from './tool_call'
+import { Visible } from './visible_text'
 
 export function SessionPanel({ view }: { view: SessionView }): JSX.Element {
   return (
@@ -66,7 +66,7 @@ function Facts({ view }: { view: SessionView }): JSX.Element {
       {options.length === 0 ? null : (
         <Part title="Settings">
           {options.map((option) => (
-            <Picker key={option.id} option={option} wide />
+            <OptionPicker key={option.id} option={option} wide />
           ))}
         </Part>
       )}

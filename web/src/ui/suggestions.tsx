@@ -3,11 +3,10 @@
 import type { JSX } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { data, type SessionFile, type SessionView } from '../data/index.ts'
-import { commandMatches } from './commands'
+import { commandMatches, mentionAt, withMention } from './completions'
 import { baseName } from './format'
 import { FileIcon } from './icons'
-import { mentionAt, withMention } from './mentions'
-import { Visible } from './visible'
+import { Visible } from './visible_text'
 
 export type Suggestion = {
   key: string

@@ -7,10 +7,10 @@ import { slowNow } from '../ui/clock'
 import { age, baseName, clock, pathEnd } from '../ui/format'
 import { PinIcon, PlusIcon, SearchIcon, Wheel } from '../ui/icons'
 import { Empty, Spinner } from '../ui/kit'
-import { To } from '../ui/link'
-import { isPinned, isUnread } from '../ui/marks'
+import { RouteLink } from '../ui/route_link'
+import { isPinned, isUnread } from '../ui/session_marks'
 import { route } from '../ui/router'
-import { Visible } from '../ui/visible'
+import { Visible } from '../ui/visible_text'
 
 const GROUPS: readonly { group: Group; name: string }[] = [
   { group: 'needs-you', name: 'Needs you' },
@@ -181,7 +181,7 @@ export function SessionLine({ row }: { row: SessionRow }): JSX.Element {
   const isCurrent = route.value.name === 'session' && route.value.id === row.sessionId
   return (
     <li>
-      <To
+      <RouteLink
         to={{ name: 'session', id: row.sessionId }}
         class={`session-row ${row.group}`}
         current={isCurrent}
@@ -215,7 +215,7 @@ export function SessionLine({ row }: { row: SessionRow }): JSX.Element {
             </span>
           ) : null}
         </span>
-      </To>
+      </RouteLink>
     </li>
   )
 }
@@ -228,9 +228,9 @@ function NoSessions(): JSX.Element {
         answer it from here.
       </p>
       {data.may('prompt') ? (
-        <To to={{ name: 'new', agent: null }} class="button primary">
+        <RouteLink to={{ name: 'new', agent: null }} class="button primary">
           <PlusIcon size={18} /> New session
-        </To>
+        </RouteLink>
       ) : (
         <p class="note">This device may look only; sessions others start show up here.</p>
       )}
@@ -241,8 +241,8 @@ function NoSessions(): JSX.Element {
 export function NewButton(): JSX.Element | null {
   if (!data.may('prompt') || data.sessions.value.length === 0) return null
   return (
-    <To to={{ name: 'new', agent: null }} class="new-button">
+    <RouteLink to={{ name: 'new', agent: null }} class="new-button">
       <PlusIcon /> New session
-    </To>
+    </RouteLink>
   )
 }

@@ -10,7 +10,7 @@ type Props = {
 }
 
 /** A link inside the page. */
-export function To(props: Props): JSX.Element {
+export function RouteLink(props: Props): JSX.Element {
   return (
     <a
       href={`/${hrefOf(props.to)}`}

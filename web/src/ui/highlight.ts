@@ -7,8 +7,8 @@
  * come and go; words that changed. Empty: nothing of these. */
 export type Kind = '' | 'k' | 's' | 'n' | 'c' | 'f' | 't' | 'p' | 'add' | 'del' | 'w'
 export type Run = { text: string; kind: Kind }
-export type Painted = { runs: Run[]; state: string }
-export type Painter = (line: string, state: string) => Painted
+export type HighlightedCode = { runs: Run[]; state: string }
+export type Highlighter = (line: string, state: string) => HighlightedCode
 
 interface Quote {
   open: string
@@ -219,7 +219,7 @@ const NAMES: Record<string, string> = {
 }
 
 /** What colours a language, by the name in a fence or the end of a file's name; null: nothing. */
-export function painterOf(name: string): Painter | null {
+export function highlighterOf(name: string): Highlighter | null {
   const known = name.toLowerCase()
   const language = Object.hasOwn(NAMES, known) ? (NAMES[known] ?? '') : known
   if (language === 'diff') return paintPatch
@@ -245,7 +245,7 @@ class Runs {
 const NUMBER = /[0-9][\w.]*/y
 const BLANK = /\s+/y
 
-function paint(grammar: Grammar, line: string, state: string): Painted {
+function paint(grammar: Grammar, line: string, state: string): HighlightedCode {
   const out = new Runs()
   const marks = [...(grammar.block ?? []), ...(grammar.quotes ?? [])]
   const kindOf = (mark: Quote): Kind => (grammar.block?.includes(mark) ? 'c' : 's')
@@ -364,7 +364,7 @@ const ATTRIBUTE = /[\w:@.-]+/y
 const PLAIN = /[^<]+/y
 
 /** States: in a comment, in a tag, or in neither. */
-function paintMarkup(line: string, state: string): Painted {
+function paintMarkup(line: string, state: string): HighlightedCode {
   const out = new Runs()
   let [at, now] = [0, state]
   while (at < line.length) {
@@ -400,7 +400,7 @@ function paintMarkup(line: string, state: string): Painted {
   return { runs: out.runs, state: now }
 }
 
-function paintPatch(line: string): Painted {
+function paintPatch(line: string): HighlightedCode {
   const kind: Kind = line.startsWith('@@')
     ? 't'
     : line.startsWith('+')

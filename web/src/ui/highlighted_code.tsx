@@ -7,24 +7,24 @@ import { memo } from 'preact/compat'
 import { useState } from 'preact/hooks'
 import { codeParts } from './blocks'
 import { baseName } from './format'
-import type { Kind, Painter, Run } from './paint'
-import { hasUnseen, Visible } from './visible'
+import type { Kind, Highlighter, Run } from './highlight'
+import { hasUnseen, Visible } from './visible_text'
 
 const MOST_CHARACTERS = 100_000
 const LONGEST_LINE = 2000
 
-type Source = typeof import('./paint')
+type Source = typeof import('./highlight')
 
 const source = signal<Source | null>(null)
 let isAsked = false
 
 /** What colours a text in a language; null while there is nothing that does. */
-export function usePainter(language: string, length: number): Painter | null {
+export function useHighlighter(language: string, length: number): Highlighter | null {
   if (language === '' || length > MOST_CHARACTERS) return null
-  if (source.value !== null) return source.value.painterOf(language)
+  if (source.value !== null) return source.value.highlighterOf(language)
   if (!isAsked) {
     isAsked = true
-    import('./paint').then(
+    import('./highlight').then(
       (loaded) => {
         source.value = loaded
       },
@@ -43,34 +43,34 @@ export function languageOf(path: string): string {
 }
 
 /** One line in runs; a line that is too long to be read by anyone is one run. */
-export function paintLine(
-  painter: Painter | null,
+export function highlightLine(
+  highlighter: Highlighter | null,
   line: string,
   state: string,
 ): { runs: readonly Run[]; state: string } {
-  if (painter === null || line.length > LONGEST_LINE) return { runs: [{ text: line, kind: '' }], state }
-  return painter(line, state)
+  if (highlighter === null || line.length > LONGEST_LINE) return { runs: [{ text: line, kind: '' }], state }
+  return highlighter(line, state)
 }
 
 type Part = { text: string; before: string; after: string; runs: readonly Run[] }
-type Known = { painter: Painter | null; parts: Part[] }
+type Known = { highlighter: Highlighter | null; parts: Part[] }
 
 /** Of code that grows, all parts but the last are left alone, and laid out once. */
-export function Painted({ text, language }: { text: string; language: string }): JSX.Element {
-  const known = useState<Known>(() => ({ painter: null, parts: [] }))[0]
-  const painter = usePainter(language, text.length)
-  known.parts = partsOf(text, painter, known.painter === painter ? known.parts : [])
-  known.painter = painter
+export function HighlightedCode({ text, language }: { text: string; language: string }): JSX.Element {
+  const known = useState<Known>(() => ({ highlighter: null, parts: [] }))[0]
+  const highlighter = useHighlighter(language, text.length)
+  known.parts = partsOf(text, highlighter, known.highlighter === highlighter ? known.parts : [])
+  known.highlighter = highlighter
   return (
     <>
       {known.parts.map((part, index) => (
-        <PaintedPart key={index} runs={part.runs} />
+        <HighlightedPart key={index} runs={part.runs} />
       ))}
     </>
   )
 }
 
-const PaintedPart = memo(function PaintedPart({ runs }: { runs: readonly Run[] }): JSX.Element {
+const HighlightedPart = memo(function HighlightedPart({ runs }: { runs: readonly Run[] }): JSX.Element {
   return (
     <span class="code-part">
       <Runs runs={runs} />
@@ -78,28 +78,28 @@ const PaintedPart = memo(function PaintedPart({ runs }: { runs: readonly Run[] }
   )
 })
 
-function partsOf(text: string, painter: Painter | null, known: readonly Part[]): Part[] {
+function partsOf(text: string, highlighter: Highlighter | null, known: readonly Part[]): Part[] {
   let before = ''
   return codeParts(text).map((own, index) => {
     const same = known[index]
     const part =
       same?.text === own && same.before === before
         ? same
-        : { text: own, before, ...painted(own, painter, before) }
+        : { text: own, before, ...highlighted(own, highlighter, before) }
     before = part.after
     return part
   })
 }
 
-function painted(
+function highlighted(
   text: string,
-  painter: Painter | null,
+  highlighter: Highlighter | null,
   before: string,
 ): { runs: Run[]; after: string } {
-  if (painter === null) return { runs: [{ text, kind: '' }], after: '' }
+  if (highlighter === null) return { runs: [{ text, kind: '' }], after: '' }
   let after = before
   const runs = text.split('\n').flatMap((line, index) => {
-    const done = paintLine(painter, line, after)
+    const done = highlightLine(highlighter, line, after)
     after = done.state
     return index === 0 ? done.runs : [{ text: '\n', kind: '' as Kind }, ...done.runs]
   })

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { segment } from '../src/data/address.ts'
+import { pathSegment } from '../src/data/api.ts'
 
-test('an id of an agent is a plain segment of a path, whatever it is', () => {
+test('an id of an agent is a plain pathSegment of a path, whatever it is', () => {
   const ids: [string, string][] = [
     ['sess-1', 'sess-1'],
     ['..', '~Li4'],
@@ -12,7 +12,7 @@ test('an id of an agent is a plain segment of a path, whatever it is', () => {
     ['漢?', '~5ryiPw'],
   ]
   for (const [id, address] of ids) {
-    assert.equal(segment(id), address)
-    assert.equal(new URL(`/api/${segment(id)}`, 'http://hub').pathname, `/api/${address}`)
+    assert.equal(pathSegment(id), address)
+    assert.equal(new URL(`/api/${pathSegment(id)}`, 'http://hub').pathname, `/api/${address}`)
   }
 })

@@ -3,7 +3,7 @@
 import { effect, signal, type Signal } from '@preact/signals'
 
 /** `read` makes a value of whatever was stored, or of nothing. */
-export function kept<T>(name: string, read: (stored: unknown) => T): Signal<T> {
+export function storedSignal<T>(name: string, read: (stored: unknown) => T): Signal<T> {
   const key = `quarterdeck.${name}`
   const value = signal(read(stored(key)))
   effect(() => {

@@ -1,16 +1,16 @@
 // A request for permission: what would happen, how risky it is and why, and the answers to it.
 
 import type { JSX } from 'preact'
-import type { PermissionItem } from '../data/index.ts'
-import { Answers } from './answers'
+import type { PermissionRequest } from '../data/index.ts'
+import { Answers } from './permission_answers'
 import { now } from './clock'
-import { changeOf, KindIcon } from './tool'
+import { changeOf, KindIcon } from './tool_call'
 import { CopyButton } from './code'
 import { Diff } from './diff'
 import { countdown, pathEnd, shortPath, timeOf } from './format'
 import { ShieldIcon, WarningIcon } from './icons'
-import { To } from './link'
-import { hasUnseen, Visible } from './visible'
+import { RouteLink } from './route_link'
+import { hasUnseen, Visible } from './visible_text'
 
 const RISKS: Record<string, { name: string; tone: string }> = {
   low: { name: 'Low risk', tone: 'low' },
@@ -19,11 +19,11 @@ const RISKS: Record<string, { name: string; tone: string }> = {
   critical: { name: 'Critical', tone: 'critical' },
 }
 
-export function ApprovalCard({
+export function PermissionCard({
   item,
   isInSession = false,
 }: {
-  item: PermissionItem
+  item: PermissionRequest
   isInSession?: boolean
 }): JSX.Element {
   const risk = RISKS[item.call.risk] ?? { name: `Risk: ${item.call.risk}`, tone: 'medium' }
@@ -44,9 +44,9 @@ export function ApprovalCard({
       </header>
       {isInSession ? null : (
         <p class="approval-from">
-          <To to={{ name: 'session', id: item.sessionId }}>
+          <RouteLink to={{ name: 'session', id: item.sessionId }}>
             <Visible text={item.title ?? pathEnd(item.cwd)} />
-          </To>
+          </RouteLink>
           <span class="muted">
             {' '}
             · {item.agent ?? 'agent'} · {pathEnd(item.cwd)}
@@ -72,7 +72,7 @@ export function ApprovalCard({
   )
 }
 
-export function headline(item: PermissionItem): string {
+export function headline(item: PermissionRequest): string {
   const { call } = item
   if (call.command !== null) return 'Run a command'
   if (call.paths.length > 0) {
@@ -86,7 +86,7 @@ export function headline(item: PermissionItem): string {
   return call.description === '' ? call.name : call.description
 }
 
-function Expiry({ item }: { item: PermissionItem }): JSX.Element | null {
+function Expiry({ item }: { item: PermissionRequest }): JSX.Element | null {
   const ends = timeOf(item.expiresAt)
   if (ends === null) return null
   const left = ends - now.value
@@ -97,7 +97,7 @@ function Expiry({ item }: { item: PermissionItem }): JSX.Element | null {
   )
 }
 
-function What({ item }: { item: PermissionItem }): JSX.Element {
+function What({ item }: { item: PermissionRequest }): JSX.Element {
   const changes = (item.toolCall.content ?? []).filter((part) => part.type === 'diff')
   const shown = [item.call.command ?? '', ...item.call.paths, item.call.agentSays].join('')
   const isRepeated = isSaid(item)
@@ -137,13 +137,13 @@ function What({ item }: { item: PermissionItem }): JSX.Element {
 }
 
 /** Whether the headline is about this file alone. */
-function isNamed(item: PermissionItem, path: string): boolean {
+function isNamed(item: PermissionRequest, path: string): boolean {
   const names = new Set([path, ...item.call.paths].map((each) => shortPath(each, item.cwd)))
   return names.size === 1 && headline(item).endsWith(` ${[...names][0]}`)
 }
 
 /** Whether what the agent says is on the card already. */
-function isSaid(item: PermissionItem): boolean {
+function isSaid(item: PermissionRequest): boolean {
   const says = item.call.agentSays.replace(/^`(.*)`$/s, '$1').trim()
   const shown = [item.call.command, item.call.description, headline(item)]
   if (shown.includes(says)) return true
@@ -151,7 +151,7 @@ function isSaid(item: PermissionItem): boolean {
 }
 
 /** No command and no change: what is known of it, and all that the agent sent. */
-function Unparsed({ item }: { item: PermissionItem }): JSX.Element {
+function Unparsed({ item }: { item: PermissionRequest }): JSX.Element {
   const { rawInput } = item.toolCall
   const text = rawInput === undefined ? '' : JSON.stringify(rawInput, null, 2)
   return (

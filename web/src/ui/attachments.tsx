@@ -6,7 +6,7 @@ import type { Attachment, Draft } from '../data/index.ts'
 import { bytes } from './format'
 import { AttachIcon, CloseIcon, FileIcon } from './icons'
 import { IconButton, say } from './kit'
-import { Visible } from './visible'
+import { Visible } from './visible_text'
 
 export async function attach(draft: Draft, list: Iterable<File>): Promise<void> {
   for (const file of list) {

@@ -2,14 +2,14 @@
 
 import { effect } from '@preact/signals'
 import { data, type SessionRow } from '../data/index.ts'
-import { kept } from './kept'
+import { storedSignal } from './stored_signal'
 import { route } from './router'
 
-const pins = kept<readonly string[]>('pins', (stored) =>
+const pins = storedSignal<readonly string[]>('pins', (stored) =>
   Array.isArray(stored) ? stored.filter((each) => typeof each === 'string') : [],
 )
 /** The number of the last event that was seen, by session; -1: something came since. */
-const seen = kept<Readonly<Record<string, number>>>('seen', (stored) =>
+const seen = storedSignal<Readonly<Record<string, number>>>('seen', (stored) =>
   typeof stored === 'object' && stored !== null && !Array.isArray(stored)
     ? Object.fromEntries(Object.entries(stored).filter(([, seq]) => typeof seq === 'number'))
     : {},

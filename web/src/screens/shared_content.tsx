@@ -7,9 +7,9 @@ import { pathEnd } from '../ui/format'
 import { ChevronIcon } from '../ui/icons'
 import { say } from '../ui/kit'
 import { go } from '../ui/router'
-import { sharedText, takeShared, type Shared } from '../ui/shared'
-import { Visible } from '../ui/visible'
-import { titleOf } from './sessions'
+import { sharedText, takeShared, type Shared } from '../ui/share_target'
+import { Visible } from '../ui/visible_text'
+import { titleOf } from './session_list'
 
 const NOTHING: Shared = { text: '', files: [], left: [] }
 const FEW = 5

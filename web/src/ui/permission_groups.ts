@@ -1,8 +1,8 @@
 // Requests that can be decided together. Pure.
 
-import type { PermissionItem } from '../data/index.ts'
+import type { PermissionRequest } from '../data/index.ts'
 
-export type Batch = { key: string; items: readonly PermissionItem[] }
+export type PermissionGroup = { key: string; items: readonly PermissionRequest[] }
 
 const FEWEST = 3
 
@@ -10,8 +10,8 @@ const FEWEST = 3
  * Requests of one session and kind, each harmless and readable in full, as one; others alone.
  * The order is that of the first of each.
  */
-export function batches(items: readonly PermissionItem[]): Batch[] {
-  const together = new Map<string, PermissionItem[]>()
+export function permissionGroups(items: readonly PermissionRequest[]): PermissionGroup[] {
+  const together = new Map<string, PermissionRequest[]>()
   for (const item of items) {
     const key = isEasy(item) ? `${item.sessionId} ${item.call.kind ?? ''}` : item.requestId
     together.set(key, [...(together.get(key) ?? []), item])
@@ -23,7 +23,7 @@ export function batches(items: readonly PermissionItem[]): Batch[] {
   )
 }
 
-function isEasy(item: PermissionItem): boolean {
+function isEasy(item: PermissionRequest): boolean {
   const { call } = item
   return (
     call.risk === 'low' &&

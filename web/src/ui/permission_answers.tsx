@@ -3,12 +3,12 @@
 
 import type { JSX } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
-import { data, type Action, type PermissionItem } from '../data/index.ts'
-import { keepPlace, useInert, usePress } from './guard'
+import { data, type Action, type PermissionRequest } from '../data/index.ts'
+import { keepPlace, useInert, usePress } from './press_guard'
 import { CheckIcon } from './icons'
 import { Switch } from './kit'
 
-type Option = PermissionItem['options'][number]
+type Option = PermissionRequest['options'][number]
 
 const SCOPES: Record<string, string> = {
   allow_once: 'Only this call. The agent asks again next time.',
@@ -25,24 +25,24 @@ function scopeOf(kind: string, agent: string | null): string {
   return SCOPES[kind] ?? 'What it means is up to the agent.'
 }
 
-export function isGrave(item: PermissionItem): boolean {
+export function isGrave(item: PermissionRequest): boolean {
   return item.call.risk === 'high' || item.call.risk === 'critical' || !item.call.isInspectable
 }
 
 /** How it is rejected: by the option for this one call, else by none at all. */
-export function rejectionOf(item: PermissionItem): Option | null {
+export function rejectionOf(item: PermissionRequest): Option | null {
   if (item.isAmbiguous) return null
   return item.options.find((option) => option.kind === 'reject_once') ?? null
 }
 
-export function allowanceOf(item: PermissionItem): Option | null {
+export function allowanceOf(item: PermissionRequest): Option | null {
   if (item.isAmbiguous) return null
   return item.options.find((option) => option.kind === 'allow_once') ?? null
 }
 
 type Open = 'none' | 'why' | 'more'
 
-export function Answers({ item }: { item: PermissionItem }): JSX.Element {
+export function Answers({ item }: { item: PermissionRequest }): JSX.Element {
   const [open, setOpen] = useState<Open>('none')
   const isInert = useInert(`${item.requestId} ${item.digest}`)
   if (item.answer !== null && item.answer.state !== 'failed')
@@ -136,7 +136,7 @@ const MOST_REASON = 2000
 
 /** A rejection in words. Few agents pass them on to their model, so they can be a prompt as well. */
 function Why(props: {
-  item: PermissionItem
+  item: PermissionRequest
   onCancel: () => void
   onReject: (reason: string) => void
 }): JSX.Element {
@@ -224,7 +224,7 @@ const STATES: Record<string, string> = {
   applied: ' · applied',
 }
 
-function Progress({ action, item }: { action: Action; item: PermissionItem }): JSX.Element {
+function Progress({ action, item }: { action: Action; item: PermissionRequest }): JSX.Element {
   const chosen = item.options.find((option) => option.optionId === action.body['optionId'])
   return (
     <p class="answer-progress" role="status">

@@ -10,7 +10,7 @@ export const WHAT: Record<Action['kind'], string> = {
   'cancel-prompt': 'Cancelling a prompt',
   'cancel-turn': 'Stopping a turn',
   'answer-permission': 'An answer to an approval',
-  'answer-question': 'An answer to a question',
+  'answer-elicitation': 'An answer to a question',
   'set-mode': 'A change of mode',
   'set-option': 'A change of an option',
   'close-session': 'Closing a session',

@@ -4,7 +4,7 @@
 import type { ComponentChildren, JSX } from 'preact'
 import { memo } from 'preact/compat'
 import { useEffect, useLayoutEffect, useMemo, useReducer, useRef } from 'preact/hooks'
-import { RowTops, rowAt, stepToward, visibleRange, type Range } from './window'
+import { RowTops, rowAt, stepToward, visibleRange, type Range } from './row_window'
 
 const NEAR = 40
 const FAR = 480

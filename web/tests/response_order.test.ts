@@ -1,16 +1,15 @@
-// Answers that come late, and in another order than they were asked for.
+// Responses that arrive late, and in another order than their requests.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { signal } from '@preact/signals-core'
-import { lookAhead } from '../src/data/ahead.ts'
-import { Api } from '../src/data/api.ts'
+import { prefetchTranscripts } from '../src/data/prefetch.ts'
+import { Api, ResponseOrder } from '../src/data/api.ts'
 import { Lists } from '../src/data/lists.ts'
-import { Newest } from '../src/data/newest.ts'
 import { Push } from '../src/data/push.ts'
 import { Timeline } from '../src/data/timeline.ts'
 import { withActions } from '../src/data/session.ts'
 import type { Action, Prompt, SessionRow } from '../src/data/types.ts'
-import type { LogEvent } from '../src/protocol/types.ts'
+import type { HostEvent, SessionEvent } from '../src/protocol/types.ts'
 import { environment, until } from './environment.ts'
 
 type Asked = { method: string; path: string; body: string; answer(value: unknown): void }
@@ -29,14 +28,14 @@ function slowHub(): { api: Api; asked: Asked[] } {
 
 const row = (sessionId: string, status: string) => ({ sessionId, status, cwd: '/', lastSeq: 1 })
 
-function sessionEvent(seq: number, sessionId: string, status: string): LogEvent {
+function sessionEvent(seq: number, sessionId: string, status: string): HostEvent {
   const payload = { sessionId, status, cwd: '/' }
-  return { type: 'session-updated', seq, ts: seq, payload } as unknown as LogEvent
+  return { type: 'session-updated', seq, ts: seq, payload } as unknown as HostEvent
 }
 
-test('an answer to an earlier question is not news', () => {
-  const newest = new Newest()
-  const [first, second, third] = [newest.ask(), newest.ask(), newest.ask()]
+test('a response to an earlier request is outdated', () => {
+  const order = new ResponseOrder()
+  const [first, second, third] = [order.request(), order.request(), order.request()]
   assert.deepEqual([second(), first(), third()], [true, false, true])
 })
 
@@ -85,7 +84,7 @@ test('a session without a title is asked for again when something happens in it'
   lists.onEvent(sessionEvent(1, 'one', 'prompting'))
   const again = await until('it is asked for again', () => questions()[1])
   const ended = sessionEvent(2, 'one', 'active')
-  lists.onEvent({ ...ended, payload: { ...ended.payload, title: null } } as LogEvent)
+  lists.onEvent({ ...ended, payload: { ...ended.payload, title: null } } as HostEvent)
   again.answer({ sessions: [{ ...row('one', 'prompting'), title: 'Mend the fence' }] })
   await until('it has a title', () => lists.row('one')?.title === 'Mend the fence')
   assert.equal(lists.row('one')?.status, 'active')
@@ -121,8 +120,8 @@ test('a message that was cut is wanted whole when it goes on, and then goes on',
   const cut = { type: 'message', seq: 3, at: 3, kind: 'agent', messageId: null } as const
   const text = (all: string) => [{ type: 'text', text: all }]
   timeline.prepend([{ ...cut, content: text('beg'), isClipped: true }])
-  const chunk = (seq: number): LogEvent =>
-    ({ type: 'agent-message-chunk', seq, ts: seq, sessionId: 's', payload: { content: text('.')[0] } }) as LogEvent
+  const chunk = (seq: number): SessionEvent =>
+    ({ type: 'agent-message-chunk', seq, ts: seq, sessionId: 's', payload: { content: text('.')[0] } }) as SessionEvent
   timeline.apply(chunk(11))
   assert.equal(timeline.wanted, 3)
   timeline.replace({ ...cut, content: text('beginning.'), isClipped: false })
@@ -136,7 +135,7 @@ test('the hub is asked to look ahead at long sessions in the first rows, once ea
   const { api, asked } = slowHub()
   const long = (id: string, lastSeq: number) => ({ sessionId: id, lastSeq }) as SessionRow
   const rows = signal([long('a', 90_000), long('short', 10), long('b', 9000), long('far', 90_000)])
-  const stop = lookAhead(api, environment({ base: '' }).clock, rows)
+  const stop = prefetchTranscripts(api, environment({ base: '' }).clock, rows)
   const looks = (id: string) => until(`it looks at ${id}`, () => asked.find((each) => each.path.includes(`/${id}/`)))
   ;(await looks('a')).answer({})
   ;(await looks('b')).answer({})

@@ -3,13 +3,13 @@
 
 import { signal } from '@preact/signals'
 import type { JSX } from 'preact'
-import { kept } from './kept'
+import { storedSignal } from './stored_signal'
 import { Sheet, Switch } from './kit'
 
 export type Key = { key: string; says: string; act: () => void }
 
 export const isHelpOpen = signal(false)
-const areOn = kept('keys', (stored) => stored !== false)
+const areOn = storedSignal('keys', (stored) => stored !== false)
 
 const ALWAYS: readonly (readonly [string, string])[] = [
   ['Enter', 'Send the prompt'],
@@ -20,7 +20,7 @@ const ALWAYS: readonly (readonly [string, string])[] = [
 ]
 
 /** Listen for single keys, as long as nobody writes and nothing lies over the page. */
-export function followKeys(keys: readonly Key[]): () => void {
+export function listenForShortcuts(keys: readonly Key[]): () => void {
   const onKeyDown = (event: KeyboardEvent): void => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return
     if (event.defaultPrevented || isWriting(event.target)) return
@@ -42,7 +42,7 @@ function isWriting(target: EventTarget | null): boolean {
   return target.isContentEditable || /^(?:INPUT|TEXTAREA|SELECT)$/.test(target.tagName)
 }
 
-export function KeyHelp({ keys }: { keys: readonly Key[] }): JSX.Element | null {
+export function ShortcutHelp({ keys }: { keys: readonly Key[] }): JSX.Element | null {
   if (!isHelpOpen.value) return null
   const lines = [...keys.map(({ key, says }) => [key, says] as const), ['?', 'This list'] as const]
   return (

@@ -1,11 +1,11 @@
-// The ends of the sessions that were open last, kept on this device: something to read when the hub
-// cannot be reached. Few and small, and gone when the device is signed out or not known any more.
+// The newest entries of the sessions that were opened last, stored on this device to be read while the
+// hub cannot be reached. Few and small; deleted when the device signs out or is revoked.
 import { signal } from '@preact/signals-core'
 import type { Storage } from './storage.ts'
 import type { Entry, SessionRow } from './types.ts'
 
 /** The end of a transcript as it was at a time. */
-export interface Tail {
+export interface OfflineTranscript {
   row: SessionRow
   /** When it was seen, in milliseconds. */
   at: number
@@ -16,7 +16,7 @@ const MOST_SESSIONS = 8
 const MOST_ENTRIES = 80
 const MOST_CHARACTERS = 200_000 // of one session
 
-export class Tails {
+export class OfflineTranscripts {
   /** Sessions that can be read without the hub, the last seen first. */
   readonly rows = signal<readonly SessionRow[]>([])
   readonly #storage: Promise<Storage>
@@ -32,18 +32,18 @@ export class Tails {
     this.#show(await this.#all())
   }
 
-  async get(sessionId: string): Promise<Tail | null> {
-    return (await this.#storage).get<Tail>('tails', sessionId).catch(() => null)
+  async get(sessionId: string): Promise<OfflineTranscript | null> {
+    return (await this.#storage).get<OfflineTranscript>('transcripts', sessionId).catch(() => null)
   }
 
-  async keep(tail: Tail): Promise<void> {
-    const entries = ending(tail.entries)
+  async keep(transcript: OfflineTranscript): Promise<void> {
+    const entries = newestEntries(transcript.entries)
     if (!this.#isKnown() || entries.length === 0) return // what was kept before says more
     try {
       const storage = await this.#storage
-      await storage.put('tails', tail.row.sessionId, { ...tail, entries })
+      await storage.put('transcripts', transcript.row.sessionId, { ...transcript, entries })
       const all = await this.#all()
-      for (const each of all.slice(MOST_SESSIONS)) await storage.remove('tails', each.row.sessionId)
+      for (const each of all.slice(MOST_SESSIONS)) await storage.remove('transcripts', each.row.sessionId)
       this.#show(all.slice(0, MOST_SESSIONS))
       if (!this.#isKnown()) await this.clear()
     } catch {
@@ -53,21 +53,21 @@ export class Tails {
 
   async forget(sessionId: string): Promise<void> {
     this.rows.value = this.rows.value.filter((each) => each.sessionId !== sessionId)
-    await (await this.#storage).remove('tails', sessionId).catch(() => {})
+    await (await this.#storage).remove('transcripts', sessionId).catch(() => {})
   }
 
   async clear(): Promise<void> {
     for (const { row } of await this.#all()) await this.forget(row.sessionId)
   }
 
-  async #all(): Promise<Tail[]> {
-    const all = await (await this.#storage).all<Tail>('tails').catch(() => [])
+  async #all(): Promise<OfflineTranscript[]> {
+    const all = await (await this.#storage).all<OfflineTranscript>('transcripts').catch(() => [])
     return all.sort((one, other) => other.at - one.at)
   }
 
-  #show(tails: readonly Tail[]): void {
+  #show(transcripts: readonly OfflineTranscript[]): void {
     // What they wait for, and whether they run, is not known.
-    this.rows.value = tails.map(({ row }) => ({ ...row, group: 'idle', waiting: 0 }))
+    this.rows.value = transcripts.map(({ row }) => ({ ...row, group: 'idle', waiting: 0 }))
   }
 }
 
@@ -82,7 +82,7 @@ function sizeOf(entry: Entry): number {
 }
 
 /** The newest entries, as many as may be kept; none goes on any more. */
-export function ending(entries: readonly Entry[]): Entry[] {
+export function newestEntries(entries: readonly Entry[]): Entry[] {
   const kept: Entry[] = []
   let left = MOST_CHARACTERS
   for (const entry of entries.slice(-MOST_ENTRIES).reverse()) {

@@ -8,7 +8,7 @@ import { stripAnsi } from './ansi'
 import { now } from './clock'
 import { CodeBlock, TerminalOutput } from './code'
 import { Content } from './content'
-import { lineDiff } from './changes'
+import { lineDiff } from './line_diff'
 import { Diff, DiffTally } from './diff'
 import { duration, shortPath } from './format'
 import {
@@ -26,9 +26,9 @@ import {
   ToolIcon,
   TrashIcon,
 } from './icons'
-import { languageOf } from './painted'
-import { exitCode, parentOf, runSummary } from './rows'
-import { Visible } from './visible'
+import { languageOf } from './highlighted_code'
+import { exitCode, parentOf, runSummary } from './transcript_lines'
+import { Visible } from './visible_text'
 
 const ICONS: ReadonlyMap<string | null, (props: { size?: number }) => JSX.Element> = new Map([
   ['read', FileIcon],

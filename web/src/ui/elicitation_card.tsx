@@ -2,19 +2,19 @@
 
 import type { JSX } from 'preact'
 import { useId, useState } from 'preact/hooks'
-import { data, type JsonObject, type QuestionItem } from '../data/index.ts'
-import { useInert } from './guard'
+import { data, type JsonObject, type Elicitation } from '../data/index.ts'
+import { useInert } from './press_guard'
 import { QuestionIcon } from './icons'
-import { To } from './link'
-import { target } from './links'
-import { fieldsOf, readAnswers, type Field } from './schema'
-import { Visible } from './visible'
+import { RouteLink } from './route_link'
+import { target } from './safe_links'
+import { fieldsOf, readAnswers, type Field } from './elicitation_form'
+import { Visible } from './visible_text'
 
-export function QuestionCard({
+export function ElicitationCard({
   item,
   isInSession = false,
 }: {
-  item: QuestionItem
+  item: Elicitation
   isInSession?: boolean
 }): JSX.Element {
   const message =
@@ -34,9 +34,9 @@ export function QuestionCard({
       </header>
       {isInSession || row === undefined ? null : (
         <p class="approval-from">
-          <To to={{ name: 'session', id: row.sessionId }}>
+          <RouteLink to={{ name: 'session', id: row.sessionId }}>
             <Visible text={row.title ?? row.cwd} />
-          </To>
+          </RouteLink>
           <span class="muted"> · {row.agent ?? 'agent'}</span>
         </p>
       )}
@@ -45,7 +45,7 @@ export function QuestionCard({
   )
 }
 
-function Reply({ item }: { item: QuestionItem }): JSX.Element {
+function Reply({ item }: { item: Elicitation }): JSX.Element {
   const isInert = useInert(item.requestId)
   if (item.answer !== null && item.answer.state !== 'failed') {
     return (
@@ -61,11 +61,11 @@ function Reply({ item }: { item: QuestionItem }): JSX.Element {
   }
   if (!data.may('approve')) return <p class="note">This device may look, and not answer.</p>
   const decline = (): void => {
-    if (!isInert) data.answerQuestion(item, { action: 'decline' })
+    if (!isInert) data.answerElicitation(item, { action: 'decline' })
   }
   const accept = (content?: JsonObject): void => {
     if (!isInert)
-      data.answerQuestion(
+      data.answerElicitation(
         item,
         content === undefined ? { action: 'accept' } : { action: 'accept', content },
       )
@@ -83,7 +83,7 @@ function Reply({ item }: { item: QuestionItem }): JSX.Element {
 }
 
 type ReplyProps = {
-  item: QuestionItem
+  item: Elicitation
   isInert: boolean
   onAccept: (content?: JsonObject) => void
   onDecline: () => void

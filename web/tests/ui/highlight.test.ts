@@ -1,16 +1,16 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { lineDiff, marked, pairs, wordSpans } from '../../src/ui/changes.ts'
+import { lineDiff, marked, pairs, wordSpans } from '../../src/ui/line_diff.ts'
 import type { ToolEntry } from '../../src/data/types.ts'
-import { painterOf, type Kind } from '../../src/ui/paint.ts'
-import { parentOf } from '../../src/ui/rows.ts'
+import { highlighterOf, type Kind } from '../../src/ui/highlight.ts'
+import { parentOf } from '../../src/ui/transcript_lines.ts'
 
 function kinds(language: string, ...lines: string[]): string[][] {
-  const painter = painterOf(language)
-  assert.ok(painter)
+  const highlighter = highlighterOf(language)
+  assert.ok(highlighter)
   let state = ''
   return lines.map((line) => {
-    const { runs, state: after } = painter(line, state)
+    const { runs, state: after } = highlighter(line, state)
     state = after
     assert.equal(runs.map((run) => run.text).join(''), line)
     return runs.filter((run) => run.kind !== '').map((run) => `${run.kind}:${run.text}`)
@@ -45,7 +45,7 @@ test('addresses and lifetimes are no comments and no strings', () => {
 
 test('an unknown language, or one named like what every object has, has no colours', () => {
   for (const name of ['klingon', 'constructor', '__proto__', 'toString', '']) {
-    assert.equal(painterOf(name), null)
+    assert.equal(highlighterOf(name), null)
   }
 })
 

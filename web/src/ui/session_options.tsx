@@ -2,24 +2,30 @@
 
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
-import { data, type ConfigOption, type SessionView } from '../data/index.ts'
+import {
+  data,
+  type ConfigOption,
+  type ConfigOptionGroup,
+  type ConfigOptionValue,
+  type SessionView,
+} from '../data/index.ts'
 import { DownIcon } from './icons'
 import { ChoiceList, Sheet, Switch, type Choice } from './kit'
 
 // Modes in which nothing is asked: their chip is red.
 const UNASKED = /bypass|yolo|dontask|full[-_ ]?auto|unrestricted|auto[-_ ]?approve|danger/i
 
-export function Pickers({ view }: { view: SessionView }): JSX.Element {
+export function OptionChips({ view }: { view: SessionView }): JSX.Element {
   return (
     <div class="pickers">
       {optionsOf(view).map((option) => (
-        <Picker key={option.id} option={option} />
+        <OptionPicker key={option.id} option={option} />
       ))}
     </div>
   )
 }
 
-type Picked = {
+type SessionOption = {
   id: string
   name: string
   value: string
@@ -32,7 +38,7 @@ type Picked = {
 }
 
 /** Modes come in two ways: on their own, or as an option of that category. */
-export function optionsOf(view: SessionView): Picked[] {
+export function optionsOf(view: SessionView): SessionOption[] {
   const { modes, configOptions } = view.state.value
   const picked = configOptions.map((option) => pickedOption(view, option))
   const hasMode = configOptions.some((option) => option.category === 'mode')
@@ -58,7 +64,7 @@ export function optionsOf(view: SessionView): Picked[] {
   return picked
 }
 
-function pickedOption(view: SessionView, option: ConfigOption): Picked {
+function pickedOption(view: SessionView, option: ConfigOption): SessionOption {
   const choices = choicesOf(option)
   const value = String(option.currentValue)
   const isMode = option.category === 'mode'
@@ -82,7 +88,8 @@ function pickedOption(view: SessionView, option: ConfigOption): Picked {
 }
 
 function choicesOf(option: ConfigOption): Choice[] {
-  return (option.options ?? [])
+  const options = (option.options ?? []) as unknown as (ConfigOptionValue | ConfigOptionGroup)[]
+  return options
     .flatMap((each) => ('options' in each ? each.options : [each]))
     .map((each) => ({ value: each.value, label: each.name, note: each.description ?? undefined }))
 }
@@ -97,7 +104,7 @@ function isPending(sessionId: string, kind: string, configId: string | null): bo
   )
 }
 
-export function Picker({ option, wide = false }: { option: Picked; wide?: boolean }): JSX.Element {
+export function OptionPicker({ option, wide = false }: { option: SessionOption; wide?: boolean }): JSX.Element {
   const [isOpen, setOpen] = useState(false)
   if (option.toggle !== null && wide) {
     return (

@@ -1,8 +1,7 @@
 // The first look at a long session takes its hub a while. The hub is asked to look at those that
 // are likely to be opened next while their rows are read, so that they are there at a tap.
 import { effect, type ReadonlySignal } from '@preact/signals-core'
-import { segment } from './address.ts'
-import type { Api } from './api.ts'
+import { type Api, pathSegment } from './api.ts'
 import type { Clock } from './stream.ts'
 import type { SessionRow } from './types.ts'
 
@@ -11,7 +10,7 @@ const ROWS = 3
 const PAUSE_MS = 50
 
 /** Look ahead in the first rows, each once; returns how to stop. */
-export function lookAhead(
+export function prefetchTranscripts(
   api: Api,
   clock: Clock,
   sessions: ReadonlySignal<readonly SessionRow[]>,
@@ -22,7 +21,7 @@ export function lookAhead(
     for (const { sessionId, lastSeq } of sessions.peek().slice(0, ROWS)) {
       if (lastSeq < LONG || asked.has(sessionId)) continue
       asked.add(sessionId)
-      await api.get(`/api/sessions/${segment(sessionId)}/transcript?limit=1`)
+      await api.get(`/api/sessions/${pathSegment(sessionId)}/transcript?limit=1`)
     }
   }
   const stop = effect(() => {

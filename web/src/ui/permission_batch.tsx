@@ -3,30 +3,30 @@
 
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
-import { data, type PermissionItem } from '../data/index.ts'
-import { AnswerButton, allowanceOf, rejectionOf } from './answers'
-import { ApprovalCard, headline } from './approval'
-import { batches } from './batches'
+import { data, type PermissionRequest } from '../data/index.ts'
+import { AnswerButton, allowanceOf, rejectionOf } from './permission_answers'
+import { PermissionCard, headline } from './permission_card'
+import { permissionGroups } from './permission_groups'
 import { pathEnd } from './format'
-import { useInert } from './guard'
+import { useInert } from './press_guard'
 import { ShieldIcon } from './icons'
-import { To } from './link'
-import { KindIcon } from './tool'
-import { Visible } from './visible'
+import { RouteLink } from './route_link'
+import { KindIcon } from './tool_call'
+import { Visible } from './visible_text'
 
 /** All that waits, in cards. */
-export function ApprovalCards(props: {
-  items: readonly PermissionItem[]
+export function PermissionCards(props: {
+  items: readonly PermissionRequest[]
   isInSession?: boolean
 }): JSX.Element {
   return (
     <>
-      {batches(props.items).map(({ key, items }) =>
+      {permissionGroups(props.items).map(({ key, items }) =>
         items.length > 1 ? (
-          <BatchCard key={key} items={items} isInSession={props.isInSession ?? false} />
+          <PermissionBatchCard key={key} items={items} isInSession={props.isInSession ?? false} />
         ) : (
           items.map((item) => (
-            <ApprovalCard
+            <PermissionCard
               key={item.requestId}
               item={item}
               isInSession={props.isInSession ?? false}
@@ -49,9 +49,9 @@ function nameOf(kind: string | null, count: number): string {
   return NAMES.get(kind)?.(count) ?? `${count} requests of one kind`
 }
 
-type BatchProps = { items: readonly PermissionItem[]; isInSession: boolean }
+type BatchProps = { items: readonly PermissionRequest[]; isInSession: boolean }
 
-export function BatchCard({ items, isInSession }: BatchProps): JSX.Element | null {
+export function PermissionBatchCard({ items, isInSession }: BatchProps): JSX.Element | null {
   const [isApart, setApart] = useState(false)
   const isInert = useInert(items.map((item) => item.digest).join(' '))
   const [first] = items
@@ -60,7 +60,7 @@ export function BatchCard({ items, isInSession }: BatchProps): JSX.Element | nul
     return (
       <>
         {items.map((item) => (
-          <ApprovalCard key={item.requestId} item={item} isInSession={isInSession} />
+          <PermissionCard key={item.requestId} item={item} isInSession={isInSession} />
         ))}
       </>
     )
@@ -80,9 +80,9 @@ export function BatchCard({ items, isInSession }: BatchProps): JSX.Element | nul
       </header>
       {isInSession ? null : (
         <p class="approval-from">
-          <To to={{ name: 'session', id: first.sessionId }}>
+          <RouteLink to={{ name: 'session', id: first.sessionId }}>
             <Visible text={first.title ?? pathEnd(first.cwd)} />
-          </To>
+          </RouteLink>
           <span class="muted">
             {' '}
             · {first.agent ?? 'agent'} · {pathEnd(first.cwd)}

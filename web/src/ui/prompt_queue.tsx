@@ -6,7 +6,7 @@ import { data, type Prompt, type SessionView } from '../data/index.ts'
 import { CloseIcon, EditIcon } from './icons'
 import { IconButton, Sheet } from './kit'
 
-export function QueuedPrompts({ view }: { view: SessionView }): JSX.Element | null {
+export function PromptQueue({ view }: { view: SessionView }): JSX.Element | null {
   const waiting = view.prompts.value.filter((prompt) => isWaiting(prompt))
   if (waiting.length === 0) return null
   return (
