@@ -1,4 +1,4 @@
-// Calls to the hub. Nothing here throws: an answer, or why there is none.
+// Calls to the hub. Nothing here throws: a call returns a value or a refusal.
 import type { Outcome, Refusal } from './types.ts'
 
 export interface ApiOptions {
@@ -13,7 +13,7 @@ const PATIENCE_MS = 30_000
 
 export class Api {
   readonly options: ApiOptions
-  /** Called when the hub says that it does not know us. */
+  /** Called when the hub does not know this device. */
   onUnauthorized: (refusal: Refusal) => void = () => {}
 
   constructor(options: ApiOptions) {
@@ -56,7 +56,7 @@ export class Api {
   }
 }
 
-/** Whether trying again later, as it is, makes sense: nobody has said no. */
+/** Whether the call did not reach the hub, so that it can be sent again unchanged. */
 export function isUnreached(refusal: Refusal): boolean {
   return refusal.status === 0 || refusal.status >= 502 || refusal.code === 'quarterdeck/unavailable'
 }
@@ -68,9 +68,9 @@ export function refusalOf(status: number, text: string): Refusal {
       return { ...error, retryable: error.retryable === true, status }
     }
   } catch {
-    // Not from the hub: a proxy between us, in its own words.
+    // Not from the hub: a proxy's own error page.
   }
-  const message = `something between this page and the hub answered with ${status}; try again later`
+  const message = `a proxy answered with status ${status}; try again later`
   return { code: 'network', message, status, retryable: true }
 }
 

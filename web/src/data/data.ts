@@ -331,7 +331,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
       if (outcome.ok) {
         newSession.clear()
         device.value = null
-        const message = 'this device has logged out; pair it to come in again'
+        const message = 'this device signed out; pair it again to use it'
         stream.lock({ code: 'quarterdeck/unauthorized', message, status: 401, retryable: false })
         await outbox.clear()
         offline.rows.value = []

@@ -163,7 +163,7 @@ export class Stream {
   #watch(): void {
     this.#cancelWatch = this.#clock.after(5000, () => {
       if (this.#clock.now() - this.#lastHeard > SILENCE_MS) {
-        this.#failed('the hub has fallen silent')
+        this.#failed('the hub stopped responding')
       } else {
         this.#watch()
       }
@@ -189,7 +189,7 @@ export class Stream {
       }
       if (attempt === this.#attempt) this.#say('catching-up', null)
       await this.#consume(response.body, attempt)
-      reason = 'the connection has ended'
+      reason = 'the connection was closed'
     } catch {
       // Aborted by us, or lost: both end here.
     }
@@ -239,7 +239,7 @@ export class Stream {
         this.#onEnded(data)
         break
       case 'dropped':
-        this.#failed('the hub let this connection go; coming again')
+        this.#failed('disconnected: too slow; reconnecting')
         break
       default: // of a newer hub
     }

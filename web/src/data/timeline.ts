@@ -289,11 +289,20 @@ export class Timeline {
   }
 
   #taken(entry: WireEntry): Entry {
-    if (entry.type === 'message') {
-      return { ...entry, promptKey: entry.promptKey ?? null, isOpen: false }
+    switch (entry.type) {
+      case 'message':
+        return { ...entry, promptKey: entry.promptKey ?? null, isOpen: false }
+      case 'tool':
+        return this.#takenCall(entry)
+      case 'turn':
+      case 'status':
+        return entry
+      default:
+        return ignoreNewer(entry) ?? entry
     }
-    if (entry.type !== 'tool') return entry
-    const { call, terminals, ...rest } = entry
+  }
+
+  #takenCall({ call, terminals, ...rest }: Extract<WireEntry, { type: 'tool' }>): ToolEntry {
     this.state.toolCalls.set(text(call.toolCallId), call)
     for (const [terminalId, terminal] of Object.entries(terminals)) {
       const tail = new TailText()
@@ -325,12 +334,19 @@ export class Timeline {
   }
 
   #renewed(entry: Entry, growing: Growing | null): Entry {
-    if (entry.type === 'message') {
-      const content = growing?.content() ?? entry.content
-      return { ...entry, content, isOpen: entry.seq === this.#openSeq }
+    switch (entry.type) {
+      case 'message': {
+        const content = growing?.content() ?? entry.content
+        return { ...entry, content, isOpen: entry.seq === this.#openSeq }
+      }
+      case 'tool':
+        return { ...entry, terminals: this.#terminalsOf(entry.call) }
+      case 'turn':
+      case 'status':
+        return entry
+      default:
+        return ignoreNewer(entry) ?? entry
     }
-    if (entry.type === 'tool') return { ...entry, terminals: this.#terminalsOf(entry.call) }
-    return entry
   }
 
   #index(seq: number): number {

@@ -1,4 +1,4 @@
-// All sessions: those that need somebody first.
+// All sessions, those that need an answer first.
 
 import { signal } from '@preact/signals'
 import type { JSX } from 'preact'
@@ -16,7 +16,7 @@ const GROUPS: readonly { group: Group; name: string }[] = [
   { group: 'needs-you', name: 'Needs you' },
   { group: 'running', name: 'Running' },
   { group: 'idle', name: 'Idle' },
-  { group: 'done', name: 'Done' },
+  { group: 'done', name: 'Closed' },
 ]
 
 const search = signal('')
@@ -25,7 +25,7 @@ const onlyAgent = signal<string | null>(null)
 
 type Section = { id: string; name: string; rows: readonly SessionRow[] }
 
-/** Those that need somebody, then what is pinned, then the rest by what it does. */
+/** Those that need an answer, then pinned ones, then the rest by group. */
 function sections(rows: readonly SessionRow[]): Section[] {
   const isPin = (row: SessionRow): boolean => row.group !== 'needs-you' && isPinned(row.sessionId)
   const found: Section[] = GROUPS.map(({ group, name }) => ({
@@ -66,22 +66,22 @@ export function SessionList(): JSX.Element {
             </ul>
           </section>
         ))}
-        {shown.length === 0 ? <p class="nothing">No session is like that.</p> : null}
+        {shown.length === 0 ? <p class="nothing">No matching sessions</p> : null}
       </div>
     </>
   )
 }
 
-/** Without the hub: what this device keeps. */
+/** The sessions with an offline copy, while the hub cannot be reached. */
 function LastSeen({ rows }: { rows: readonly SessionRow[] }): JSX.Element {
   return (
     <>
-      <p class="nothing">Sessions are here when the hub is.</p>
+      <p class="nothing">Reconnect to load your sessions.</p>
       {rows.length === 0 ? null : (
         <div class="session-list">
           <section aria-labelledby="group-last-seen">
             <h2 id="group-last-seen" class="group-name">
-              Seen last on this device
+              Available offline
             </h2>
             <ul>
               {rows.map((row) => (
@@ -170,7 +170,7 @@ const SAID: Record<Group, string> = {
   'needs-you': 'needs you',
   running: 'running',
   idle: 'idle',
-  done: 'done',
+  done: 'closed',
 }
 
 export function titleOf(row: SessionRow): string {
@@ -211,7 +211,7 @@ export function SessionLine({ row }: { row: SessionRow }): JSX.Element {
           {row.waiting > 0 ? (
             <span class="badge">
               {row.waiting}
-              <span class="aside"> waiting</span>
+              <span class="aside"> pending</span>
             </span>
           ) : null}
         </span>
@@ -224,15 +224,15 @@ function NoSessions(): JSX.Element {
   return (
     <Empty icon={<Wheel size={40} />} title="No sessions yet">
       <p>
-        Start an agent in a folder of the computer this hub runs on. You can watch it, steer it and
-        answer it from here.
+        Start an agent in a folder on the hub's computer, then follow it, send prompts and answer its
+        requests from here.
       </p>
       {data.may('prompt') ? (
         <RouteLink to={{ name: 'new', agent: null }} class="button primary">
           <PlusIcon size={18} /> New session
         </RouteLink>
       ) : (
-        <p class="note">This device may look only; sessions others start show up here.</p>
+        <p class="note">This device can only view. Sessions started on other devices appear here.</p>
       )}
     </Empty>
   )

@@ -1,4 +1,4 @@
-// What another app has shared with the page: it becomes part of a prompt that somebody sends.
+// Text and files that another app shared with the page; they become part of a prompt.
 
 import { signal } from '@preact/signals'
 import type { JSX } from 'preact'
@@ -17,7 +17,7 @@ const FEW = 5
 export const shared = signal<Shared>(NOTHING)
 let goesTo: string | null = null
 
-/** Look whether the page was opened by another app's share, and show it. */
+/** Show what another app shared, if the page was opened by that. */
 export async function receiveShared(): Promise<void> {
   if (location.search === '') return
   const query = new URLSearchParams(location.search)
@@ -25,7 +25,7 @@ export async function receiveShared(): Promise<void> {
   const given = { text: sharedText((name) => query.get(name)), files: [], left: [] }
   shared.value = query.has('shared') && 'caches' in window ? await takeShared(caches) : given
   const [first] = shared.value.left
-  if (first !== undefined) say(`${first} did not fit: 11 MB and ten files can be shared at once`, 'bad')
+  if (first !== undefined) say(`${first} was not added: the limit is 10 files and 11 MB`, 'bad')
   if (hasShared()) go({ name: 'new', agent: null }, 'replace')
 }
 
@@ -33,7 +33,7 @@ export function forgetShared(): void {
   shared.value = NOTHING
 }
 
-/** What somebody has chosen to put into this session, once. */
+/** What the user chose to add to this session, once. */
 export function takeFor(sessionId: string): Shared | null {
   if (goesTo !== sessionId) return null
   const taken = shared.value
@@ -46,13 +46,13 @@ export function hasShared(): boolean {
   return shared.value.text !== '' || shared.value.files.length > 0
 }
 
-/** Or a session that is there already. */
+/** Sessions that the shared content can be added to. */
 export function SharedSessions(): JSX.Element | null {
   const rows = data.sessions.value.filter((row) => row.group !== 'done').slice(0, FEW)
   if (!hasShared() || rows.length === 0) return null
   return (
     <section>
-      <h2 class="group-name">Add what was shared to a session</h2>
+      <h2 class="group-name">Add to a session</h2>
       <ul class="list">
         {rows.map((row) => (
           <li key={row.sessionId}>
@@ -77,7 +77,7 @@ export function SharedSessions(): JSX.Element | null {
           </li>
         ))}
       </ul>
-      <h2 class="group-name">Or begin another</h2>
+      <h2 class="group-name">Or start a new one</h2>
     </section>
   )
 }

@@ -24,16 +24,16 @@ import { listed, NewButton, SessionList, titleOf } from './session_list'
 import { SettingsScreen } from './settings'
 
 const KEYS: readonly Key[] = [
-  { key: 's', says: 'Sessions', act: () => go({ name: 'sessions' }) },
-  { key: 'i', says: 'Inbox', act: () => go({ name: 'inbox', request: null }) },
-  { key: 'n', says: 'A new session', act: () => go({ name: 'new', agent: null }) },
-  { key: 'j', says: 'The next session', act: () => step(1) },
-  { key: 'k', says: 'The session before', act: () => step(-1) },
-  { key: 'p', says: 'Write a prompt', act: () => focus('.composer textarea') },
-  { key: '/', says: 'Search sessions', act: () => focus('.search input') },
+  { key: 's', label: 'Sessions', act: () => go({ name: 'sessions' }) },
+  { key: 'i', label: 'Inbox', act: () => go({ name: 'inbox', request: null }) },
+  { key: 'n', label: 'New session', act: () => go({ name: 'new', agent: null }) },
+  { key: 'j', label: 'Next session', act: () => step(1) },
+  { key: 'k', label: 'Previous session', act: () => step(-1) },
+  { key: 'p', label: 'Write a prompt', act: () => focus('.composer textarea') },
+  { key: '/', label: 'Search sessions', act: () => focus('.search input') },
 ]
 
-/** From the session that is shown to another, in the order of the list. */
+/** Go to the next or previous session, in the order of the list. */
 function step(by: 1 | -1): void {
   const rows = listed()
   const here = route.value
@@ -61,7 +61,7 @@ export function Shell(): JSX.Element {
           document.getElementById('main')?.focus()
         }}
       >
-        To the content
+        Skip to content
       </a>
       <Navigation here={here} />
       {isWide.value ? <ListPane /> : null}
@@ -82,7 +82,7 @@ function Here({ here }: { here: Route }): JSX.Element {
   useEffect(() => {
     document.title = `${nameOf(here)} · Quarterdeck`
   })
-  // What was followed is gone or behind: whoever cannot see it goes on in the new screen.
+  // The link that was followed is gone: keyboard and screen reader users continue in the new screen.
   useEffect(() => {
     if (!isFirst.current) document.getElementById('main')?.focus({ preventScroll: true })
     isFirst.current = false
@@ -168,7 +168,7 @@ function UpdateBanner(): JSX.Element | null {
         </button>
       }
     >
-      The hub has a newer page.
+      A new version is available.
     </Banner>
   )
 }
@@ -198,7 +198,7 @@ const PLACES: readonly {
 ]
 
 function Navigation({ here }: { here: Route }): JSX.Element {
-  const waiting = data.permissions.value.length + data.elicitations.value.length
+  const waiting = data.requests.value.length
   return (
     <nav class="navigation" aria-label="Main">
       {PLACES.map((place) => (
@@ -209,7 +209,7 @@ function Navigation({ here }: { here: Route }): JSX.Element {
           </span>
           <span>{place.name}</span>
           {place.name === 'Inbox' && waiting > 0 ? (
-            <span class="aside">, {waiting} waiting</span>
+            <span class="aside">, {waiting} pending</span>
           ) : null}
         </RouteLink>
       ))}
@@ -217,13 +217,13 @@ function Navigation({ here }: { here: Route }): JSX.Element {
   )
 }
 
-/** For those who cannot see a card come in. */
+/** Announces a permission request to screen readers. */
 function Announcements(): JSX.Element {
   const [first] = data.permissions.value
   const text =
     first === undefined
       ? ''
-      : `${first.agent ?? 'An agent'} asks for permission: ${first.call.description}`
+      : `${first.agent ?? 'An agent'} requests permission: ${first.call.description}`
   return (
     <div class="aside" role="status" aria-live="assertive">
       {text}
@@ -231,13 +231,11 @@ function Announcements(): JSX.Element {
   )
 }
 
-/** Whenever what waits changes, buttons may have moved: see `guard`. */
+/** When the pending requests change, buttons may have moved: see `press_guard`. */
 export function watchMoves(): void {
   let before = ''
   effect(() => {
-    const all = [...data.permissions.value, ...data.elicitations.value]
-      .map((item) => item.requestId)
-      .join(' ')
+    const all = data.requests.value.map((item) => item.requestId).join(' ')
     if (all === before) return
     before = all
     moves.value = moves.peek() + 1

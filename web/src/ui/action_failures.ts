@@ -1,20 +1,20 @@
-// What was wanted and could not be done is said where somebody is, not only under Settings.
+// Shows a toast for every failed action; Settings lists them too.
 
 import { effect } from '@preact/signals'
 import { data, type Action } from '../data/index.ts'
 import { say } from './kit'
 
-export const WHAT: Record<Action['kind'], string> = {
-  prompt: 'A prompt',
-  'edit-prompt': 'A changed prompt',
-  'cancel-prompt': 'Cancelling a prompt',
-  'cancel-turn': 'Stopping a turn',
-  'answer-permission': 'An answer to an approval',
-  'answer-elicitation': 'An answer to a question',
-  'set-mode': 'A change of mode',
-  'set-option': 'A change of an option',
-  'close-session': 'Closing a session',
-  'delete-session': 'Deleting a session',
+export const ACTIONS: Record<Action['kind'], string> = {
+  prompt: 'send the prompt',
+  'edit-prompt': 'edit the prompt',
+  'cancel-prompt': 'cancel the prompt',
+  'cancel-turn': 'stop the turn',
+  'answer-permission': 'answer the approval',
+  'answer-elicitation': 'answer the input request',
+  'set-mode': 'change the mode',
+  'set-option': 'change the option',
+  'close-session': 'close the session',
+  'delete-session': 'delete the session',
 }
 
 export function watchFailures(): void {
@@ -22,8 +22,8 @@ export function watchFailures(): void {
   effect(() => {
     const failed = data.actions.value.filter((each) => each.state === 'failed')
     for (const { key, kind, refusal } of failed) {
-      if (known.has(key) || kind === 'prompt') continue // that one stays where it waits
-      say(`${WHAT[kind]}: ${refusal?.message ?? 'it could not be done'}`, 'bad')
+      if (known.has(key) || kind === 'prompt') continue // it stays in the prompt queue with its error
+      say(`Could not ${ACTIONS[kind]}: ${refusal?.message ?? 'unknown error'}`, 'bad')
     }
     known = new Set(failed.map((each) => each.key))
   })

@@ -1,4 +1,4 @@
-// Files and pictures that go with a prompt.
+// Files and images that are sent with a prompt.
 
 import type { JSX, TargetedClipboardEvent } from 'preact'
 import { useRef } from 'preact/hooks'
@@ -59,7 +59,7 @@ export function Attachments(props: {
 }): JSX.Element | null {
   if (props.list.length === 0) return null
   return (
-    <ul class="attachments" aria-label="Attached">
+    <ul class="attachments" aria-label="Attachments">
       {props.list.map((each) => (
         <li key={each.id}>
           {each.block.type === 'resource_link' ? <FileIcon size={14} /> : <AttachIcon size={14} />}

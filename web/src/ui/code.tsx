@@ -1,4 +1,4 @@
-// Code and output: as it is, never turned around by unseen characters, with a button to copy it.
+// Code and output with a copy button; invisible and text-reversing characters are made visible.
 
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
@@ -36,7 +36,7 @@ export function CopyButton({ text }: { text: string }): JSX.Element {
     try {
       await navigator.clipboard.writeText(text)
     } catch {
-      say('The browser does not let this page copy; select the text and copy it.', 'bad')
+      say('The browser blocked copying. Select the text and copy it yourself.', 'bad')
       return
     }
     setDone(true)
@@ -73,7 +73,7 @@ export function TerminalOutput({
   const shown = hidden > 0 ? lines.slice(hidden).join('\n') : lines.join('\n')
   return (
     <div class="terminal">
-      {truncated && hidden === 0 ? <p class="note">The beginning is not kept.</p> : null}
+      {truncated && hidden === 0 ? <p class="note">Earlier output was dropped.</p> : null}
       {hidden > 0 ? (
         <button type="button" class="text-button" onClick={() => setWhole(true)}>
           Show {plural(hidden, 'earlier line')}

@@ -1,4 +1,4 @@
-// A question of an agent as a form.
+// An elicitation: a form to fill in, or a link to open.
 
 import type { JSX } from 'preact'
 import { useId, useState } from 'preact/hooks'
@@ -20,10 +20,10 @@ export function ElicitationCard({
   const message =
     typeof item.request['message'] === 'string'
       ? item.request['message']
-      : 'The agent asks something.'
+      : 'The agent needs your input.'
   const row = data.sessions.value.find((each) => each.sessionId === item.sessionId)
   return (
-    <section class="approval question" aria-label="Question" id={`request-${item.requestId}`}>
+    <section class="approval question" aria-label="Input request" id={`request-${item.requestId}`}>
       <header class="approval-head">
         <span class="approval-icon">
           <QuestionIcon />
@@ -52,14 +52,14 @@ function Reply({ item }: { item: Elicitation }): JSX.Element {
       <p class="answer-progress" role="status">
         <span class="spinner" aria-hidden="true" />
         {item.answer.state === 'queued'
-          ? 'Not sent yet: waits for the hub'
+          ? 'Will send when online'
           : item.answer.state === 'sent'
             ? 'Sent'
             : 'Applied'}
       </p>
     )
   }
-  if (!data.may('approve')) return <p class="note">This device may look, and not answer.</p>
+  if (!data.may('approve')) return <p class="note">This device can view requests but not answer them.</p>
   const decline = (): void => {
     if (!isInert) data.answerElicitation(item, { action: 'decline' })
   }
@@ -74,7 +74,7 @@ function Reply({ item }: { item: Elicitation }): JSX.Element {
     <>
       {item.answer?.refusal == null ? null : <p class="note bad">{item.answer.refusal.message}</p>}
       {item.request['mode'] === 'url' ? (
-        <PageReply item={item} isInert={isInert} onAccept={accept} onDecline={decline} />
+        <LinkReply item={item} isInert={isInert} onAccept={accept} onDecline={decline} />
       ) : (
         <FormReply item={item} isInert={isInert} onAccept={accept} onDecline={decline} />
       )}
@@ -89,19 +89,19 @@ type ReplyProps = {
   onDecline: () => void
 }
 
-function PageReply({ item, isInert, onAccept, onDecline }: ReplyProps): JSX.Element {
+function LinkReply({ item, isInert, onAccept, onDecline }: ReplyProps): JSX.Element {
   const address = String(item.request['url'] ?? '')
   const goal = target(address)
   return (
     <>
       {goal === null ? (
         <p class="note bad">
-          The page it wants you to open cannot be opened from here: <Visible text={address} />
+          This link cannot be opened safely: <Visible text={address} />
         </p>
       ) : (
         <p>
           <a class="page-link" href={goal.href} target="_blank" rel="noopener noreferrer nofollow">
-            Open a page of <strong>{goal.place}</strong>
+            Open <strong>{goal.place}</strong>
           </a>
         </p>
       )}
@@ -115,7 +115,7 @@ function PageReply({ item, isInert, onAccept, onDecline }: ReplyProps): JSX.Elem
           aria-disabled={isInert}
           onClick={() => onAccept()}
         >
-          I have done it
+          Done
         </button>
       </div>
     </>

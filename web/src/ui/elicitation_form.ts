@@ -1,4 +1,4 @@
-// The questions of an agent's form, read from its schema, and the answers, checked against it. Pure.
+// The fields of an elicitation's form, read from its schema, and validation of what was entered. Pure.
 
 import type { JsonObject } from '../data/index.ts'
 
@@ -108,7 +108,7 @@ function readOne(field: Field, form: FormData, content: JsonObject): string | nu
     return null
   }
   const text = String(form.get(field.name) ?? '')
-  if (text.trim() === '') return field.isRequired ? 'This is needed.' : null
+  if (text.trim() === '') return field.isRequired ? 'Required.' : null
   return field.kind === 'number' ? readNumber(field, text, content) : readText(field, text, content)
 }
 
@@ -122,8 +122,8 @@ function readText(field: Field, text: string, content: JsonObject): string | nul
 
 function readNumber(field: Field, text: string, content: JsonObject): string | null {
   const value = Number(text.trim().replace(',', '.'))
-  if (!Number.isFinite(value)) return 'This has to be a number.'
-  if (field.isWhole && !Number.isInteger(value)) return 'This has to be a whole number.'
+  if (!Number.isFinite(value)) return 'Enter a number.'
+  if (field.isWhole && !Number.isInteger(value)) return 'Enter a whole number.'
   if (field.least !== null && value < field.least) return `At least ${field.least}.`
   if (field.most !== null && value > field.most) return `At most ${field.most}.`
   content[field.name] = value

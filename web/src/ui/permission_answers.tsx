@@ -1,5 +1,5 @@
-// The answers to a request for permission: what each means, a reason with a rejection, and how far
-// an answer has come.
+// The answers to a permission request: what each means, feedback with a rejection, and the state of
+// an answer that was given.
 
 import type { JSX } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
@@ -15,21 +15,21 @@ const SCOPES: Record<string, string> = {
   reject_once: 'Only this call. The agent may try something else.',
 }
 
-/** What "always" means is up to the agent: it keeps the rule, and this hub cannot take it back. */
+/** The agent defines what "always" covers and stores it; the hub cannot undo it. */
 function scopeOf(kind: string, agent: string | null): string {
   const who = agent ?? 'the agent'
   if (kind === 'allow_always')
-    return `This and every later call that ${who} takes for the same: it does not ask again. ${who} keeps this rule; take it back there.`
+    return `This call and all later ones that ${who} considers the same; it does not ask again. ${who} stores this choice: undo it there.`
   if (kind === 'reject_always')
-    return `This and every later call that ${who} takes for the same. ${who} keeps this rule; take it back there.`
-  return SCOPES[kind] ?? 'What it means is up to the agent.'
+    return `This call and all later ones that ${who} considers the same. ${who} stores this choice: undo it there.`
+  return SCOPES[kind] ?? 'The agent defines what this means.'
 }
 
 export function isGrave(item: PermissionRequest): boolean {
   return item.call.risk === 'high' || item.call.risk === 'critical' || !item.call.isInspectable
 }
 
-/** How it is rejected: by the option for this one call, else by none at all. */
+/** The option that rejects this one call; null: the request is cancelled. */
 export function rejectionOf(item: PermissionRequest): Option | null {
   if (item.isAmbiguous) return null
   return item.options.find((option) => option.kind === 'reject_once') ?? null
@@ -40,14 +40,14 @@ export function allowanceOf(item: PermissionRequest): Option | null {
   return item.options.find((option) => option.kind === 'allow_once') ?? null
 }
 
-type Open = 'none' | 'why' | 'more'
+type Open = 'none' | 'feedback' | 'more'
 
 export function Answers({ item }: { item: PermissionRequest }): JSX.Element {
   const [open, setOpen] = useState<Open>('none')
   const isInert = useInert(`${item.requestId} ${item.digest}`)
   if (item.answer !== null && item.answer.state !== 'failed')
     return <Progress action={item.answer} item={item} />
-  if (!data.may('approve')) return <p class="note">This device may look, and not answer.</p>
+  if (!data.may('approve')) return <p class="note">This device can view requests but not answer them.</p>
   const reject = rejectionOf(item)
   const allow = allowanceOf(item)
   const others = (item.isAmbiguous ? [] : item.options).filter(
@@ -63,11 +63,11 @@ export function Answers({ item }: { item: PermissionRequest }): JSX.Element {
       {item.answer?.refusal == null ? null : <p class="note bad">{item.answer.refusal.message}</p>}
       {item.isAmbiguous ? (
         <p class="note bad">
-          Two of the agent's answers cannot be told apart; it can only be refused.
+          Two of the agent's options look the same, so this request can only be rejected.
         </p>
       ) : null}
-      {open === 'why' ? (
-        <Why
+      {open === 'feedback' ? (
+        <Feedback
           item={item}
           onCancel={() => setOpen('none')}
           onReject={(reason) => answer(reject, reason)}
@@ -75,7 +75,7 @@ export function Answers({ item }: { item: PermissionRequest }): JSX.Element {
       ) : (
         <div class="answer-row">
           <AnswerButton
-            label={reject?.label ?? 'Refuse'}
+            label={reject?.label ?? 'Reject'}
             kind={reject?.kind ?? 'reject_once'}
             isGrave={false}
             isInert={isInert}
@@ -92,13 +92,13 @@ export function Answers({ item }: { item: PermissionRequest }): JSX.Element {
           )}
         </div>
       )}
-      {allow !== null && isGrave(item) && open !== 'why' ? (
+      {allow !== null && isGrave(item) && open !== 'feedback' ? (
         <p class="hold-note">Hold “{allow.label}”, or tap it twice.</p>
       ) : null}
-      {open === 'why' ? null : (
+      {open === 'feedback' ? null : (
         <div class="answer-ways">
-          <button type="button" class="text-button" onClick={() => toggle('why')}>
-            No, and say why
+          <button type="button" class="text-button" onClick={() => toggle('feedback')}>
+            Reject with feedback
           </button>
           {others.length === 0 ? null : (
             <button
@@ -107,7 +107,7 @@ export function Answers({ item }: { item: PermissionRequest }): JSX.Element {
               aria-expanded={open === 'more'}
               onClick={() => toggle('more')}
             >
-              {open === 'more' ? 'Fewer answers' : 'More answers'}
+              {open === 'more' ? 'Fewer options' : 'More options'}
             </button>
           )}
         </div>
@@ -134,8 +134,8 @@ export function Answers({ item }: { item: PermissionRequest }): JSX.Element {
 
 const MOST_REASON = 2000
 
-/** A rejection in words. Few agents pass them on to their model, so they can be a prompt as well. */
-function Why(props: {
+/** A rejection with feedback. Few agents pass it to their model, so it can be sent as a prompt too. */
+function Feedback(props: {
   item: PermissionRequest
   onCancel: () => void
   onReject: (reason: string) => void
@@ -159,7 +159,7 @@ function Why(props: {
       }}
     >
       <label class="field">
-        <span>Why not, or what instead?</span>
+        <span>Feedback for the agent</span>
         <textarea
           ref={field}
           class="input"
@@ -176,8 +176,8 @@ function Why(props: {
       </label>
       {canPrompt ? (
         <Switch
-          label="Send it as the next prompt, too"
-          note="Few agents show their model the reason alone"
+          label="Also send as the next prompt"
+          note="Few agents pass the feedback to their model"
           checked={isPrompt}
           onChange={setPrompt}
         />
@@ -219,9 +219,9 @@ export function AnswerButton(props: ButtonProps): JSX.Element {
 }
 
 const STATES: Record<string, string> = {
-  queued: ' · not sent yet: waits for the hub',
-  sent: ' · sent',
-  applied: ' · applied',
+  queued: ' · Will send when online',
+  sent: ' · Sent',
+  applied: ' · Applied',
 }
 
 function Progress({ action, item }: { action: Action; item: PermissionRequest }): JSX.Element {
@@ -234,12 +234,12 @@ function Progress({ action, item }: { action: Action; item: PermissionRequest })
         <span class="spinner" aria-hidden="true" />
       )}
       <span>
-        <strong>{chosen?.label ?? 'Refuse'}</strong>
+        <strong>{chosen?.label ?? 'Reject'}</strong>
         {STATES[action.state]}
       </span>
       {action.state === 'queued' ? (
         <button type="button" class="text-button" onClick={() => data.dismissAction(action.key)}>
-          Take back
+          Undo
         </button>
       ) : null}
     </p>

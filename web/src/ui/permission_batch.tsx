@@ -1,42 +1,17 @@
-// Several harmless requests of one kind as one card. Each is answered for itself, by its own digest:
-// only what is shown is decided.
+// Several low-risk permission requests of one kind as one card. Each is answered by its own digest, so
+// that only what is shown is decided.
 
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
 import { data, type PermissionRequest } from '../data/index.ts'
 import { AnswerButton, allowanceOf, rejectionOf } from './permission_answers'
 import { PermissionCard, headline } from './permission_card'
-import { permissionGroups } from './permission_groups'
 import { pathEnd } from './format'
 import { useInert } from './press_guard'
 import { ShieldIcon } from './icons'
 import { RouteLink } from './route_link'
 import { KindIcon } from './tool_call'
 import { Visible } from './visible_text'
-
-/** All that waits, in cards. */
-export function PermissionCards(props: {
-  items: readonly PermissionRequest[]
-  isInSession?: boolean
-}): JSX.Element {
-  return (
-    <>
-      {permissionGroups(props.items).map(({ key, items }) =>
-        items.length > 1 ? (
-          <PermissionBatchCard key={key} items={items} isInSession={props.isInSession ?? false} />
-        ) : (
-          items.map((item) => (
-            <PermissionCard
-              key={item.requestId}
-              item={item}
-              isInSession={props.isInSession ?? false}
-            />
-          ))
-        ),
-      )}
-    </>
-  )
-}
 
 const NAMES: ReadonlyMap<string | null, (count: number) => string> = new Map([
   ['execute', (count) => `Run ${count} commands`],
@@ -46,7 +21,7 @@ const NAMES: ReadonlyMap<string | null, (count: number) => string> = new Map([
 ])
 
 function nameOf(kind: string | null, count: number): string {
-  return NAMES.get(kind)?.(count) ?? `${count} requests of one kind`
+  return NAMES.get(kind)?.(count) ?? `${count} similar requests`
 }
 
 type BatchProps = { items: readonly PermissionRequest[]; isInSession: boolean }
@@ -89,7 +64,7 @@ export function PermissionBatchCard({ items, isInSession }: BatchProps): JSX.Ele
           </span>
         </p>
       )}
-      <ol class="batch" tabIndex={0} aria-label="What is asked">
+      <ol class="batch" tabIndex={0} aria-label="Requests">
         {items.map((item) => (
           <li key={item.requestId}>
             {item.call.command === null ? (
@@ -105,12 +80,12 @@ export function PermissionBatchCard({ items, isInSession }: BatchProps): JSX.Ele
       <p class="risk low">
         <ShieldIcon size={16} />
         <span>
-          <strong>Low risk</strong>, each of them · {first.call.riskReason}
+          <strong>Low risk</strong> · {first.call.riskReason}
         </span>
       </p>
       {open.length === 0 ? (
         <p class="answer-progress" role="status">
-          <span class="spinner" aria-hidden="true" /> Answers are on their way
+          <span class="spinner" aria-hidden="true" /> Sending answers
         </p>
       ) : data.may('approve') ? (
         <div class="answers">
@@ -132,12 +107,12 @@ export function PermissionBatchCard({ items, isInSession }: BatchProps): JSX.Ele
           </div>
           <div class="answer-ways">
             <button type="button" class="text-button" onClick={() => setApart(true)}>
-              One by one
+              Review one by one
             </button>
           </div>
         </div>
       ) : (
-        <p class="note">This device may look, and not answer.</p>
+        <p class="note">This device can view requests but not answer them.</p>
       )}
     </section>
   )

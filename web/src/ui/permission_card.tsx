@@ -1,4 +1,4 @@
-// A request for permission: what would happen, how risky it is and why, and the answers to it.
+// A permission request: what the call would do, its risk with the reason, and the answers.
 
 import type { JSX } from 'preact'
 import type { PermissionRequest } from '../data/index.ts'
@@ -128,8 +128,7 @@ function What({ item }: { item: PermissionRequest }): JSX.Element {
       )}
       {hasUnseen(shown) ? (
         <p class="note bad">
-          This has characters that are not seen or turn text around; they are shown by their
-          numbers.
+          Contains invisible or text-reversing characters; they are shown as code points.
         </p>
       ) : null}
     </div>
@@ -150,7 +149,7 @@ function isSaid(item: PermissionRequest): boolean {
   return item.call.paths.some((path) => /^\w+ $/.test(says.replace(shortPath(path, item.cwd), '')))
 }
 
-/** No command and no change: what is known of it, and all that the agent sent. */
+/** A call without a command or a diff: its paths and its whole input. */
 function Unparsed({ item }: { item: PermissionRequest }): JSX.Element {
   const { rawInput } = item.toolCall
   const text = rawInput === undefined ? '' : JSON.stringify(rawInput, null, 2)
@@ -166,7 +165,7 @@ function Unparsed({ item }: { item: PermissionRequest }): JSX.Element {
         </ul>
       )}
       {item.call.isInspectable ? null : (
-        <p class="note bad">The agent does not say what this does.</p>
+        <p class="note bad">The agent did not say what this call does.</p>
       )}
       {text === '' ? null : (
         <details class="raw" open={item.call.paths.length === 0}>

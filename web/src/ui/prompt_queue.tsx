@@ -1,4 +1,4 @@
-// Prompts that wait, or could not be sent.
+// The prompt queue of a session, and prompts that could not be sent.
 
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
@@ -10,7 +10,7 @@ export function PromptQueue({ view }: { view: SessionView }): JSX.Element | null
   const waiting = view.prompts.value.filter((prompt) => isWaiting(prompt))
   if (waiting.length === 0) return null
   return (
-    <ul class="queue" aria-label="Prompts that wait">
+    <ul class="queue" aria-label="Prompt queue">
       {waiting.map((prompt) => (
         <Queued key={prompt.key} view={view} prompt={prompt} />
       ))}
@@ -30,9 +30,9 @@ function textOf(prompt: Prompt): string {
 
 function stateOf(prompt: Prompt): string {
   if (prompt.action?.state === 'failed')
-    return `Not taken: ${prompt.action.refusal?.message ?? 'it could not be sent'}`
-  if (prompt.action?.state === 'queued') return 'Not sent yet'
-  return prompt.state === 'sending' ? 'Sending' : 'Waits for this turn'
+    return `Not sent: ${prompt.action.refusal?.message ?? 'unknown error'}`
+  if (prompt.action?.state === 'queued') return 'Will send when online'
+  return prompt.state === 'sending' ? 'Sending' : 'Queued'
 }
 
 function Queued({ view, prompt }: { view: SessionView; prompt: Prompt }): JSX.Element {
@@ -50,16 +50,16 @@ function Queued({ view, prompt }: { view: SessionView; prompt: Prompt }): JSX.El
           class="text-button"
           onClick={() => data.retryAction(prompt.action?.key ?? prompt.key)}
         >
-          Send again
+          Retry
         </button>
       ) : null}
       {prompt.state === 'queued' || hasFailed ? (
-        <IconButton label="Edit this prompt" onClick={() => setEditing(true)}>
+        <IconButton label="Edit prompt" onClick={() => setEditing(true)}>
           <EditIcon size={18} />
         </IconButton>
       ) : null}
       <IconButton
-        label={hasFailed ? 'Forget this prompt' : 'Cancel this prompt'}
+        label={hasFailed ? 'Dismiss prompt' : 'Cancel prompt'}
         onClick={() => {
           if (prompt.action !== null && prompt.action.state !== 'sent')
             data.dismissAction(prompt.action.key)

@@ -1,25 +1,25 @@
-// Single keys for whoever has a keyboard; `?` tells which. They can be switched off, for those whose
-// other tools type them.
+// Single-key shortcuts; `?` lists them. They can be turned off, because speech input and other tools
+// type single keys.
 
 import { signal } from '@preact/signals'
 import type { JSX } from 'preact'
 import { storedSignal } from './stored_signal'
 import { Sheet, Switch } from './kit'
 
-export type Key = { key: string; says: string; act: () => void }
+export type Key = { key: string; label: string; act: () => void }
 
 export const isHelpOpen = signal(false)
 const areOn = storedSignal('keys', (stored) => stored !== false)
 
 const ALWAYS: readonly (readonly [string, string])[] = [
   ['Enter', 'Send the prompt'],
-  ['Shift Enter', 'A new line in the prompt'],
-  ['/', 'At the beginning of a prompt: a command of the agent'],
-  ['@', 'In a prompt: a file of the session'],
-  ['Esc', 'Close what is open'],
+  ['Shift Enter', 'New line in the prompt'],
+  ['/', 'At the start of a prompt: agent commands'],
+  ['@', 'In a prompt: add a file'],
+  ['Esc', 'Close the dialog'],
 ]
 
-/** Listen for single keys, as long as nobody writes and nothing lies over the page. */
+/** Listen for single keys while no text field has the focus and no dialog is open. */
 export function listenForShortcuts(keys: readonly Key[]): () => void {
   const onKeyDown = (event: KeyboardEvent): void => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return
@@ -44,24 +44,24 @@ function isWriting(target: EventTarget | null): boolean {
 
 export function ShortcutHelp({ keys }: { keys: readonly Key[] }): JSX.Element | null {
   if (!isHelpOpen.value) return null
-  const lines = [...keys.map(({ key, says }) => [key, says] as const), ['?', 'This list'] as const]
+  const lines = [...keys.map(({ key, label }) => [key, label] as const), ['?', 'Show shortcuts'] as const]
   return (
-    <Sheet title="Keyboard" onClose={() => (isHelpOpen.value = false)}>
+    <Sheet title="Keyboard shortcuts" onClose={() => (isHelpOpen.value = false)}>
       <Switch
-        label="Single keys"
-        note="Off, if another tool of yours types them"
+        label="Single-key shortcuts"
+        note="Turn off if they conflict with other tools"
         checked={areOn.value}
         onChange={(wanted) => (areOn.value = wanted)}
       />
       <dl class="keys">
-        {[...lines, ...ALWAYS].map(([key, says]) => (
-          <div key={key + says}>
+        {[...lines, ...ALWAYS].map(([key, label]) => (
+          <div key={key + label}>
             <dt>
               {key.split(' ').map((each) => (
                 <kbd key={each}>{each}</kbd>
               ))}
             </dt>
-            <dd>{says}</dd>
+            <dd>{label}</dd>
           </div>
         ))}
       </dl>

@@ -1,4 +1,4 @@
-// What the composer offers while somebody writes: commands of the agent after `/`, files after `@`.
+// Completions below the composer: commands of the agent after `/`, files after `@`.
 
 import type { JSX } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
@@ -75,7 +75,7 @@ export function SuggestionList(props: {
       class="commands"
       id="commands"
       role="listbox"
-      aria-label={first.isFile ? 'Files' : 'Commands of the agent'}
+      aria-label={first.isFile ? 'Files' : 'Commands'}
     >
       {props.suggestions.map((each, index) => (
         <li

@@ -1,4 +1,4 @@
-// What an agent does: one line for each call, everything about it when opened.
+// Tool calls: one line each, with all details when opened.
 
 import type { JSX } from 'preact'
 import { memo } from 'preact/compat'
@@ -67,7 +67,7 @@ export const ToolCard = memo(function ToolCard(props: CardProps): JSX.Element {
   return (
     <article
       class={`tool ${state} ${isSlim ? 'slim' : ''} ${isInner ? 'inner' : ''}`}
-      aria-label={`${isInner ? 'Tool of a sub-agent' : 'Tool'}: ${entry.call.title}`}
+      aria-label={`${isInner ? 'Sub-agent tool' : 'Tool'}: ${entry.call.title}`}
     >
       <button
         type="button"
@@ -107,7 +107,7 @@ function Inner(props: CardProps & { inner: readonly ToolEntry[] }): JSX.Element 
   const count = (state: State): number => states.filter((each) => each === state).length
   const failed = count('failed')
   return (
-    <section class="tool-inner" aria-label="Steps of the sub-agent">
+    <section class="tool-inner" aria-label="Sub-agent steps">
       <button
         type="button"
         class="tool-head"
@@ -187,7 +187,7 @@ function Running({ since }: { since: number }): JSX.Element | null {
 }
 
 const SAID: Record<State, string> = {
-  waiting: 'waits for you',
+  waiting: 'needs approval',
   failed: 'failed',
   done: 'done',
   running: 'running',
@@ -245,11 +245,11 @@ function ToolBody({ entry, folder, onWhole }: CardProps): JSX.Element {
         <Raw name="Input" value={call.rawInput} open={isBare && call.rawOutput === undefined} />
       )}
       {!isBare && call.rawOutput !== undefined ? (
-        <Raw name="Result as the agent sent it" value={call.rawOutput} />
+        <Raw name="Raw result" value={call.rawOutput} />
       ) : null}
       {entry.isClipped ? (
         <button type="button" class="text-button" onClick={() => onWhole(entry.seq)}>
-          Show all of it
+          Show all
         </button>
       ) : null}
     </div>
@@ -305,7 +305,7 @@ function Raw({
   )
 }
 
-const NOBODY: ReadonlySet<string> = new Set()
+const NONE_WAITING: ReadonlySet<string> = new Set()
 
 /** Several quiet steps as one line. */
 export const RunCard = memo(function RunCard(props: {
@@ -337,7 +337,7 @@ export const RunCard = memo(function RunCard(props: {
               key={tool.seq}
               entry={tool}
               folder={props.folder}
-              waiting={NOBODY}
+              waiting={NONE_WAITING}
               onWhole={props.onWhole}
             />
           ))}

@@ -1,9 +1,9 @@
-// The lines of a transcript, drawn.
+// Entries of a transcript: messages, thoughts, ends of turns and changes of status.
 
 import type { JSX } from 'preact'
 import { memo } from 'preact/compat'
 import { useState } from 'preact/hooks'
-import type { MessageEntry, StatusEntry, TurnEntry } from '../data/index.ts'
+import type { MessageEntry, SessionStatus, StatusEntry, StopReason, TurnEntry } from '../data/index.ts'
 import { Content } from './content'
 import { count, duration } from './format'
 import { ChevronIcon, ThoughtIcon } from './icons'
@@ -22,7 +22,7 @@ export const Message = memo(function Message({ entry, next, onWhole }: MessagePr
         ))}
         {entry.isClipped ? (
           <button type="button" class="text-button" onClick={() => onWhole(entry.seq)}>
-            Show all of it
+            Show all
           </button>
         ) : null}
       </div>
@@ -62,16 +62,16 @@ function Thought({ entry, next }: { entry: MessageEntry; next: number | null }):
   )
 }
 
-/** The newest line of a thought: what it is about now. */
+/** The newest line of a thought. */
 function peek(text: string): string {
   const lines = text.trim().split('\n')
   return (lines[lines.length - 1] ?? '').replace(/[*_`#>]/g, '').slice(0, 160)
 }
 
-const ENDS: Record<string, string> = {
+const ENDS: Record<StopReason, string> = {
   end_turn: 'Done',
-  max_tokens: 'Stopped: the answer became too long',
-  max_turn_requests: 'Stopped: too many steps in one turn',
+  max_tokens: 'Stopped: token limit reached',
+  max_turn_requests: 'Stopped: step limit reached',
   refusal: 'The model refused',
   cancelled: 'Stopped',
 }
@@ -86,7 +86,7 @@ export const Turn = memo(function Turn({
   if (entry.error !== null) {
     return (
       <div class="turn failed" role="note">
-        <p class="turn-title">The turn failed</p>
+        <p class="turn-title">Turn failed</p>
         <p class="turn-error">{entry.error.message}</p>
       </div>
     )
@@ -103,17 +103,19 @@ export const Turn = memo(function Turn({
   )
 })
 
-const STATUSES: Record<string, string> = {
+const STATUSES: Record<SessionStatus, string> = {
   creating: 'Starting',
-  disconnected: 'The agent is not running; a prompt starts it again',
-  resuming: 'Coming back',
+  disconnected: 'Agent stopped; the next prompt restarts it',
+  resuming: 'Reconnecting',
   closed: 'Session closed',
   active: 'Ready',
+  prompting: 'Working',
+  deleted: 'Session deleted',
 }
 
 export const Status = memo(function Status({ entry }: { entry: StatusEntry }): JSX.Element {
   const text = entry.resumed
-    ? 'The agent came back and remembers'
+    ? 'Agent reconnected, context restored'
     : (STATUSES[entry.status] ?? entry.status)
   return (
     <p class="turn">

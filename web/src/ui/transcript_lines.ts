@@ -1,6 +1,7 @@
 // The lines of a transcript: entries, of which long runs of quiet steps become one line. Pure.
 
 import type { Entry, ToolEntry } from '../data/index.ts'
+import { ignoreNewer } from '../protocol/exhaustive.ts'
 
 export type Run = { type: 'run'; key: string; tools: readonly ToolEntry[] }
 export type Single = {
@@ -80,9 +81,18 @@ export class TranscriptLines {
 
   #lineOf(entries: readonly Entry[], index: number): Line {
     const entry = entries[index] as Entry
-    const next = entry.type === 'message' ? (entries[index + 1]?.at ?? null) : null
-    const inner = entry.type === 'tool' ? this.#nesting.inner(entry) : NONE
-    return { type: 'entry', key: `e${entry.seq}`, entry, next, inner }
+    const line: Single = { type: 'entry', key: `e${entry.seq}`, entry, next: null, inner: NONE }
+    switch (entry.type) {
+      case 'message':
+        return { ...line, next: entries[index + 1]?.at ?? null }
+      case 'tool':
+        return { ...line, inner: this.#nesting.inner(entry) }
+      case 'turn':
+      case 'status':
+        return line
+      default:
+        return ignoreNewer(entry) ?? line
+    }
   }
 
   #isStep(line: number): boolean {

@@ -1,4 +1,4 @@
-// Text that somebody decides about: what is not seen, or turns others around, is shown by its number.
+// Text that decisions depend on: invisible and text-reversing characters are shown as code points.
 
 import type { JSX } from 'preact'
 
@@ -36,7 +36,7 @@ export function Visible({ text }: { text: string }): JSX.Element {
           <span
             key={index}
             class="unseen"
-            title="A character that is not seen, or turns text around"
+            title="Invisible or text-reversing character"
           >
             {part.text}
           </span>
