@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Api } from '../src/data/api.ts'
 import { StoredDraft } from '../src/data/drafts.ts'
-import { Outbox, type Wanted } from '../src/data/outbox.ts'
+import { Outbox, type ActionCall } from '../src/data/outbox.ts'
 import { openStorage } from '../src/data/storage.ts'
 import { until } from './environment.ts'
 
@@ -14,7 +14,7 @@ const clock = {
     return () => clearTimeout(timer)
   },
 }
-const prompt = (target: string): Wanted => ({
+const prompt = (target: string): ActionCall => ({
   kind: 'prompt',
   sessionId: 's',
   target,

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { takeShared } from '../src/ui/share_target.ts'
-import { isFile, keepShared, shellOf } from '../src/worker.ts'
+import { isFile, storeShared, shellOf } from '../src/worker.ts'
 
 test('the files that a page needs are found in it, each once', () => {
   const html = `<link rel="stylesheet" href="/assets/page-1.css"><link rel="manifest"
@@ -39,7 +39,7 @@ test('what another app shares is taken in by the worker and taken out by the pag
   form.set('url', 'https://example.com/')
   form.append('files', new File(['one'], 'one.txt', { type: 'text/plain' }))
   form.append('files', new File([new Uint8Array(12 << 20)], 'huge.bin'))
-  await keepShared(form, caches)
+  await storeShared(form, caches)
   const { text, files, left } = await takeShared(caches)
   assert.deepEqual(left, ['huge.bin'])
   assert.equal(text, 'A page\nhttps://example.com/')

@@ -26,7 +26,7 @@ type WireSession = SessionUpdatedPayload &
 type WirePermission = Omit<api.ApprovalView, 'toolCall'> & Pick<PermissionRequest, 'toolCall'>
 
 const PAUSE_MS = 40
-const AGAIN_MS = [150, 400, 1000, 2500]
+const RETRY_MS = [150, 400, 1000, 2500]
 const GROUPS: readonly Group[] = ['needs-you', 'running', 'idle', 'done']
 
 export class Lists implements HostListener {
@@ -67,7 +67,7 @@ export class Lists implements HostListener {
     return this.sessions.value.find((each) => each.sessionId === sessionId) ?? null
   }
 
-  /** Read everything anew. */
+  /** Read all lists again. */
   refresh(): void {
     this.#refreshSessions.now()
     this.#refreshAgents.now()
@@ -75,7 +75,7 @@ export class Lists implements HostListener {
     this.#refreshElicitations.now()
   }
 
-  /** Read the pending requests anew, after this device answered one. */
+  /** Read the pending requests again, after this device answered one. */
   refreshInbox(): void {
     this.#refreshPermissions.now()
     this.#refreshElicitations.now()
@@ -214,7 +214,7 @@ export class Lists implements HostListener {
       const id = each.sessionId ?? ''
       waiting.set(id, (waiting.get(id) ?? 0) + 1)
     }
-    // The hub lists them in the order of their beginning.
+    // The hub lists them in the order of their creation.
     const newestFirst = [...this.#sessions.value.values()].reverse()
     newestFirst.sort((one, other) => (lastAt(other) ?? 0) - (lastAt(one) ?? 0))
     const rows = newestFirst.map((each) => rowOf(each, waiting.get(each.sessionId) ?? 0))
@@ -281,7 +281,7 @@ function withAnswers(actions: readonly Action[]) {
   }
 }
 
-/** Reads something anew: once for many reasons, never twice at a time, again if it came too early. */
+/** Reads a list again: debounced, one at a time, and repeated if the answer was too early. */
 class Refresh {
   readonly #clock: Clock
   readonly #read: () => Promise<boolean>
@@ -322,8 +322,8 @@ class Refresh {
     if (this.#isDue) {
       this.#isDue = false
       void this.#run()
-    } else if (!isComplete && this.#early < AGAIN_MS.length) {
-      this.#after(AGAIN_MS[this.#early] ?? 0)
+    } else if (!isComplete && this.#early < RETRY_MS.length) {
+      this.#after(RETRY_MS[this.#early] ?? 0)
       this.#early += 1
     }
   }

@@ -4,7 +4,7 @@ import type { Entry, ToolEntry } from '../../src/data/types.ts'
 import type { ToolCall } from '../../src/protocol/types.ts'
 import { commandMatches } from '../../src/ui/completions.ts'
 import { duration, sentence, shortPath } from '../../src/ui/format.ts'
-import { target, tells } from '../../src/ui/safe_links.ts'
+import { target, namesHost } from '../../src/ui/safe_links.ts'
 import { parentOf, runSummary, TranscriptLines } from '../../src/ui/transcript_lines.ts'
 import { fieldsOf, readAnswers } from '../../src/ui/elicitation_form.ts'
 import { RowTops, rowAt, stepToward, visibleRange } from '../../src/ui/row_window.ts'
@@ -12,9 +12,9 @@ import { RowTops, rowAt, stepToward, visibleRange } from '../../src/ui/row_windo
 test('only addresses of the web and of mail are followed, and no hidden names', () => {
   assert.deepEqual(target('https://example.com/a?b'), {
     href: 'https://example.com/a?b',
-    place: 'example.com',
+    host: 'example.com',
   })
-  assert.equal(target('https://аpple.com')?.place, 'xn--pple-43d.com')
+  assert.equal(target('https://аpple.com')?.host, 'xn--pple-43d.com')
   for (const address of [
     'javascript:alert(1)',
     ' JaVaScRiPt:alert(1)',
@@ -31,10 +31,10 @@ test('only addresses of the web and of mail are followed, and no hidden names', 
   }
 })
 
-test('a link tells its place only by that place or an address of it', () => {
-  const goal = { href: 'https://hub.com/x', place: 'hub.com' }
+test('a link names its host only by that host or an address of it', () => {
+  const goal = { href: 'https://hub.com/x', host: 'hub.com' }
   for (const text of ['hub.com', ' hub.com ', 'https://hub.com/', 'https://hub.com/a?b']) {
-    assert.equal(tells(text, goal), true, text)
+    assert.equal(namesHost(text, goal), true, text)
   }
   for (const text of [
     'github.com',
@@ -45,7 +45,7 @@ test('a link tells its place only by that place or an address of it', () => {
     'here (hub.com)',
     '',
   ]) {
-    assert.equal(tells(text, goal), false, text)
+    assert.equal(namesHost(text, goal), false, text)
   }
 })
 
