@@ -2,7 +2,7 @@
 
 from hypothesis import given, strategies as st
 
-from quarterdeck.agent.http.buffer import EventBuffer, Limits
+from quarterdeck.http.sse import EventBuffer, ReplayLimits
 
 STEPS = st.lists(
     st.one_of(
@@ -18,7 +18,7 @@ STEPS = st.lists(
 def test_a_reader_gets_every_message_once_and_in_order_or_is_told_how_many_it_missed(
     steps: list[tuple[str, int]], messages: int, size: int
 ) -> None:
-    buffer = EventBuffer(Limits(messages, size))
+    buffer = EventBuffer(ReplayLimits(messages, size))
     sent: list[bytes] = []
     expected = 1  # the number the reader waits for
     for step, number in steps:
@@ -46,7 +46,7 @@ def test_a_reader_gets_every_message_once_and_in_order_or_is_told_how_many_it_mi
 
 
 def test_all_that_waits_is_taken_in_batches() -> None:
-    buffer = EventBuffer(Limits())
+    buffer = EventBuffer(ReplayLimits())
     for _ in range(10):
         buffer.put(b"x" * 30_000)
     batches = []

@@ -2,8 +2,8 @@
 
 import pytest
 
-from quarterdeck.agent.http.guard import check_token, host_name, is_loopback, make_guard
 from quarterdeck.errors import AgentError
+from quarterdeck.http.origins import check_token, host_name, is_loopback, origin_check
 
 TOKEN = "0123456789abcdef"
 GOOD = {"host": "127.0.0.1:9000", "authorization": f"Bearer {TOKEN}"}
@@ -11,11 +11,11 @@ GOOD = {"host": "127.0.0.1:9000", "authorization": f"Bearer {TOKEN}"}
 
 def status(**changes: str | None) -> int:
     headers = {**GOOD, **{name.replace("_", "-"): text for name, text in changes.items()}}
-    guard = make_guard(
+    check = origin_check(
         "127.0.0.1", token=TOKEN, allowed_hosts=["Desk.Example"], origins=["https://ok.example"]
     )
-    refusal = guard.refusal({name: text for name, text in headers.items() if text is not None})
-    return 200 if refusal is None else refusal.status
+    rejected = check.rejection({name: text for name, text in headers.items() if text is not None})
+    return 200 if rejected is None else rejected.status
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
@@ -56,9 +56,9 @@ def test_only_our_own_names_are_answered_to(host: str | None, expected: int) -> 
 
 
 def test_on_all_addresses_any_address_is_ours_but_no_strange_name() -> None:
-    guard = make_guard("0.0.0.0", token=TOKEN)
-    assert guard.refusal({**GOOD, "host": "192.168.1.5:9000"}) is None
-    assert guard.refusal({**GOOD, "host": "rebound.example:9000"}) is not None
+    check = origin_check("0.0.0.0", token=TOKEN)
+    assert check.rejection({**GOOD, "host": "192.168.1.5:9000"}) is None
+    assert check.rejection({**GOOD, "host": "rebound.example:9000"}) is not None
 
 
 @pytest.mark.parametrize(

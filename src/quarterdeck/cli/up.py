@@ -31,9 +31,9 @@ from quarterdeck.cli.printing import print_json
 from quarterdeck.cli.rereading import has_terminal, reread
 from quarterdeck.cli.screen import Screen, say
 from quarterdeck.errors import CommandFailed
+from quarterdeck.http.origins import is_loopback
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.invitation import pairing_link, qr_text
-from quarterdeck.server.listening import is_loopback
 from quarterdeck.server.options import HubOptions
 from quarterdeck.server.running import serving
 

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from quarterdeck.server.listening import Site
+from quarterdeck.http.origins import Site
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 

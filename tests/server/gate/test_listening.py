@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from quarterdeck.errors import HubRefused
+from quarterdeck.http.origins import Listening, check_listening, public_origin, sites
 from quarterdeck.server.database import open_database
 from quarterdeck.server.gate import GATE_TABLES, Gate
 from quarterdeck.server.guard import GateOptions
-from quarterdeck.server.listening import Listening, check_listening, public_origin, sites
 
 NETWORK = ["0.0.0.0", "::", "192.168.1.5", "fe80::1", "desk.example", ""]
 
