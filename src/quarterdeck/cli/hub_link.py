@@ -23,7 +23,8 @@ import anyio
 from quarterdeck.cli.places import data_directory
 from quarterdeck.client import WebSocketTransport
 from quarterdeck.errors import CommandFailed, HubDeclined, HubRefused, JsonInvalid
-from quarterdeck.http.client import EmbeddedExchange, HttpExchange, HubApi, trust
+from quarterdeck.http.certificates import trust
+from quarterdeck.http.client import EmbeddedExchange, HttpExchange, HubApi
 from quarterdeck.jsontext import decode_json
 from quarterdeck.protocol import Transport
 

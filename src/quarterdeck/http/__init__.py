@@ -8,3 +8,7 @@ the caller.
 Import from the modules: `server` brings uvicorn with it, and `client` loads httpx with its first
 request, so that a command that needs neither starts without them.
 """
+
+from __future__ import annotations
+
+__all__: list[str] = []

@@ -30,6 +30,7 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from quarterdeck.errors import CommandFailed, HubDeclined, JsonInvalid
 from quarterdeck.http.asgi import Application
+from quarterdeck.http.certificates import trust
 from quarterdeck.jsontext import decode_json, encode_json
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 _HUB_SECONDS: Final = 60.0  # for an answer: an agent may have to be started for it
 _FIRST_ERROR: Final = 400
-_PEM_END: Final = "-----END CERTIFICATE-----"
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -239,22 +239,6 @@ def _hub_headers(token: str) -> dict[str, str]:
         "accept": "application/json",
         "accept-encoding": "identity",
     }
-
-
-def trust(certificate: Path | None) -> ssl.SSLContext:
-    """Return a context that trusts the hub's own certificate, under any name, and no other.
-
-    Without a certificate the system's authorities decide.
-    """
-    if certificate is None:
-        return ssl.create_default_context()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False  # one certificate is trusted, not a name
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    text = certificate.read_text(encoding="ascii", errors="replace")
-    context.load_verify_locations(cadata=text.partition(_PEM_END)[0] + _PEM_END + "\n")
-    return context
 
 
 @cache

@@ -35,7 +35,8 @@ _NAME: Final = re.compile(
     r"(?P<name>[a-z0-9]([a-z0-9_.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(:(?P<port>[1-9][0-9]{0,4}))?"
 )
 _TOKEN: Final = re.compile(r"[!-~]+")
-_OWN_FETCHES: Final = frozenset({"none", "same-origin"})
+OWN_FETCHES: Final = frozenset({"none", "same-origin"})
+"""Values of `Sec-Fetch-Site` for requests that no page of another origin makes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,7 +223,7 @@ class OriginCheck:
     ) -> bool:
         if origin is None:
             # A browser leaves Origin out of some requests, but sends this with all of them.
-            return headers.get("sec-fetch-site", "none") in _OWN_FETCHES
+            return headers.get("sec-fetch-site", "none") in OWN_FETCHES
         return origin in self.origins or origin in (f"http://{host}", f"https://{host}")
 
 
@@ -261,7 +262,12 @@ def host_name(host: str) -> str | None:
         return None
 
 
+def bearer_token(authorization: str) -> str:
+    """Return the token of an Authorization header; empty if it carries none."""
+    scheme, _, token = authorization.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
 def _has_token(authorization: str, token: str) -> bool:
-    scheme, _, given = authorization.partition(" ")
-    is_same = hmac.compare_digest(given.strip().encode("utf-8", "replace"), token.encode())
-    return scheme.lower() == "bearer" and is_same
+    given = bearer_token(authorization).encode("utf-8", "replace")
+    return hmac.compare_digest(given, token.encode())

@@ -212,11 +212,9 @@ def bounded_protocol(options: ServerOptions) -> type[asyncio.Protocol]:
     base: type[asyncio.Protocol] = H11Protocol
     parser = options.parser
     if parser == "httptools" or (parser == "auto" and find_spec("httptools") is not None):
-        from uvicorn.protocols.http.httptools_impl import (  # noqa: PLC0415 - is optional
-            HttpToolsProtocol,
-        )
+        from uvicorn.protocols.http import httptools_impl  # noqa: PLC0415 - is optional
 
-        base = HttpToolsProtocol
+        base = httptools_impl.HttpToolsProtocol
     attributes = {
         "limits": ConnectionLimits(options.capacity),
         "head_seconds": options.head_seconds,
@@ -285,10 +283,7 @@ class BoundedServer(uvicorn.Server):
         config = self.config
         made: Any = config.http_protocol_class
         protocol = partial(
-            made,
-            config=config,
-            server_state=self.server_state,
-            app_state=self.lifespan.state,
+            made, config=config, server_state=self.server_state, app_state=self.lifespan.state
         )
         loop = asyncio.get_running_loop()
         self.servers = []

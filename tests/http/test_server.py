@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from quarterdeck.http import server as bounded
+from quarterdeck.http import server as http_server
 from quarterdeck.http.limits import MAX_CONNECTIONS, Capacity, capacity_for
 from tests.server.gate.support import Hut, open_hut
 from tests.server.served import PARSERS, PATIENCE, UPGRADE, Parser, Wire, request
@@ -16,13 +16,13 @@ from tests.server.served import PARSERS, PATIENCE, UPGRADE, Parser, Wire, reques
 
 @pytest.fixture
 def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(http_server, "HEAD_SECONDS", 0.3)
 
 
 @pytest.fixture
 def some_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Enough for what is asked properly, also on a busy machine."""
-    monkeypatch.setattr(bounded, "HEAD_SECONDS", 1.5)
+    monkeypatch.setattr(http_server, "HEAD_SECONDS", 1.5)
 
 
 async def _is_closed(wire: Wire) -> bool:
@@ -122,7 +122,7 @@ async def test_the_end_of_a_long_body_is_not_taken_for_a_head(
     tmp_path: Path, parser: Parser
 ) -> None:
     async with open_hut(tmp_path, parser) as hut, hut.served.connect() as wire:
-        body = b'"' + b"x" * (4 * bounded.HEAD_BYTES) + b'"'
+        body = b'"' + b"x" * (4 * http_server.HEAD_BYTES) + b'"'
         lines = (
             f"Authorization: Bearer {hut.owner}",
             "Content-Type: application/json",

@@ -11,7 +11,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from quarterdeck.http import server as bounded
+from quarterdeck.http import server as http_server
 from quarterdeck.http.limits import Capacity
 from tests.certificates import certify
 from tests.server.gate.support import Hut, open_hut
@@ -28,7 +28,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 @pytest.fixture
 def long_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever goes makes way, and was not just too slow."""
-    monkeypatch.setattr(bounded, "HEAD_SECONDS", 10 * PATIENCE)
+    monkeypatch.setattr(http_server, "HEAD_SECONDS", 10 * PATIENCE)
 
 
 @asynccontextmanager
@@ -118,7 +118,7 @@ async def test_of_many_without_a_handshake_the_oldest_go_and_an_honest_client_is
 async def test_a_handshake_that_does_not_come_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
-    monkeypatch.setattr(bounded, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(http_server, "HEAD_SECONDS", 0.3)
     async with _open_tls_hut(tmp_path, Capacity()) as (hut, _), _stranger(hut, said) as stranger:
         await _closed(stranger)
 
