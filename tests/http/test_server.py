@@ -8,21 +8,21 @@ from pathlib import Path
 import anyio
 import pytest
 
-from quarterdeck.server import bounded
-from quarterdeck.server.doorway import MOST_CONNECTIONS, Room, room_for
+from quarterdeck.http import server as http_server
+from quarterdeck.http.limits import MAX_CONNECTIONS, Capacity, capacity_for
 from tests.server.gate.support import Hut, open_hut
 from tests.server.served import PARSERS, PATIENCE, UPGRADE, Parser, Wire, request
 
 
 @pytest.fixture
 def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(http_server, "HEAD_SECONDS", 0.3)
 
 
 @pytest.fixture
 def some_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Enough for what is asked properly, also on a busy machine."""
-    monkeypatch.setattr(bounded, "HEAD_SECONDS", 1.5)
+    monkeypatch.setattr(http_server, "HEAD_SECONDS", 1.5)
 
 
 async def _is_closed(wire: Wire) -> bool:
@@ -122,7 +122,7 @@ async def test_the_end_of_a_long_body_is_not_taken_for_a_head(
     tmp_path: Path, parser: Parser
 ) -> None:
     async with open_hut(tmp_path, parser) as hut, hut.served.connect() as wire:
-        body = b'"' + b"x" * (4 * bounded.HEAD_BYTES) + b'"'
+        body = b'"' + b"x" * (4 * http_server.HEAD_BYTES) + b'"'
         lines = (
             f"Authorization: Bearer {hut.owner}",
             "Content-Type: application/json",
@@ -141,7 +141,7 @@ async def test_who_comes_when_all_places_are_taken_is_told_to_come_back(
     tmp_path: Path, parser: Parser
 ) -> None:
     async with (
-        open_hut(tmp_path, parser, room=Room(connections=2)) as hut,
+        open_hut(tmp_path, parser, capacity=Capacity(connections=2)) as hut,
         hut.served.connect() as events,
         hut.served.connect() as socket,
     ):
@@ -163,7 +163,7 @@ async def test_a_connection_without_a_request_makes_way_for_one_with(
     tmp_path: Path, parser: Parser
 ) -> None:
     async with (
-        open_hut(tmp_path, parser, room=Room(connections=2)) as hut,
+        open_hut(tmp_path, parser, capacity=Capacity(connections=2)) as hut,
         hut.served.connect() as events,
         hut.served.connect() as idle,
     ):
@@ -179,7 +179,9 @@ async def test_of_many_that_do_not_say_what_they_want_the_oldest_goes_and_is_tol
     tmp_path: Path, parser: Parser
 ) -> None:
     async with AsyncExitStack() as stack:
-        hut = await stack.enter_async_context(open_hut(tmp_path, parser, room=Room(silent=8)))
+        hut = await stack.enter_async_context(
+            open_hut(tmp_path, parser, capacity=Capacity(silent=8))
+        )
         wires = []
         for _ in range(16):
             wires.append(await stack.enter_async_context(hut.served.connect()))
@@ -203,9 +205,9 @@ async def test_whoever_has_begun_to_ask_is_told_that_it_took_too_long(
 
 
 def test_there_is_room_for_three_quarters_of_the_files_that_may_be_open() -> None:
-    assert room_for(1_024).connections == 704
-    assert room_for(1_000_000).connections == MOST_CONNECTIONS
-    assert room_for(64).connections == 16
+    assert capacity_for(1_024).connections == 704
+    assert capacity_for(1_000_000).connections == MAX_CONNECTIONS
+    assert capacity_for(64).connections == 16
 
 
 def test_the_limit_of_open_files_is_raised_as_far_as_it_goes() -> None:
@@ -214,7 +216,7 @@ def test_the_limit_of_open_files_is_raised_as_far_as_it_goes() -> None:
         "hard = r.getrlimit(r.RLIMIT_NOFILE)[1]\n"
         "most = 4096 if hard == r.RLIM_INFINITY else min(hard, 4096)\n"
         "r.setrlimit(r.RLIMIT_NOFILE, (256, most))\n"
-        "from quarterdeck.server.doorway import raise_file_limit\n"
+        "from quarterdeck.http.limits import raise_file_limit\n"
         "assert raise_file_limit() == most == r.getrlimit(r.RLIMIT_NOFILE)[0]\n"
         "assert raise_file_limit() == most\n"
     )

@@ -7,7 +7,7 @@ import re
 import pytest
 from hypothesis import example, given, strategies as st
 
-from quarterdeck.client import id_of_segment, path_segment
+from quarterdeck.http.headers import id_of_segment, path_segment
 
 ANY = st.text(st.characters(exclude_categories=()))
 

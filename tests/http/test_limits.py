@@ -11,8 +11,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from quarterdeck.server import bounded
-from quarterdeck.server.doorway import Room
+from quarterdeck.http import server as http_server
+from quarterdeck.http.limits import Capacity
 from tests.certificates import certify
 from tests.server.gate.support import Hut, open_hut
 from tests.server.served import PATIENCE, Reply, Wire, request
@@ -28,16 +28,18 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 @pytest.fixture
 def long_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever goes makes way, and was not just too slow."""
-    monkeypatch.setattr(bounded, "HEAD_SECONDS", 10 * PATIENCE)
+    monkeypatch.setattr(http_server, "HEAD_SECONDS", 10 * PATIENCE)
 
 
 @asynccontextmanager
-async def _open_tls_hut(folder: Path, room: Room) -> AsyncIterator[tuple[Hut, ssl.SSLContext]]:
+async def _open_tls_hut(
+    folder: Path, capacity: Capacity
+) -> AsyncIterator[tuple[Hut, ssl.SSLContext]]:
     certificate, key = folder / "hub.pem", folder / "hub.key"
     certify(certificate, key, "desk.example")
     trusting = ssl.create_default_context(cafile=str(certificate))
     tls = {"ssl_certfile": certificate, "ssl_keyfile": key}
-    async with open_hut(folder, "httptools", room=room, tls=tls) as hut:
+    async with open_hut(folder, "httptools", capacity=capacity, tls=tls) as hut:
         yield hut, trusting
 
 
@@ -101,7 +103,7 @@ async def test_of_many_without_a_handshake_the_oldest_go_and_an_honest_client_is
     tmp_path: Path, said: bytes
 ) -> None:
     async with AsyncExitStack() as stack:
-        opened = _open_tls_hut(tmp_path, Room(silent=8))
+        opened = _open_tls_hut(tmp_path, Capacity(silent=8))
         hut, trusting = await stack.enter_async_context(opened)
         strangers = [await stack.enter_async_context(_stranger(hut, said)) for _ in range(24)]
         await _closed(*strangers[:16])
@@ -116,14 +118,14 @@ async def test_of_many_without_a_handshake_the_oldest_go_and_an_honest_client_is
 async def test_a_handshake_that_does_not_come_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
-    monkeypatch.setattr(bounded, "HEAD_SECONDS", 0.3)
-    async with _open_tls_hut(tmp_path, Room()) as (hut, _), _stranger(hut, said) as stranger:
+    monkeypatch.setattr(http_server, "HEAD_SECONDS", 0.3)
+    async with _open_tls_hut(tmp_path, Capacity()) as (hut, _), _stranger(hut, said) as stranger:
         await _closed(stranger)
 
 
 @pytest.mark.usefixtures("long_patience")
 async def test_what_is_no_handshake_leaves_no_file_open(tmp_path: Path) -> None:
-    async with _open_tls_hut(tmp_path, Room(silent=8)) as (hut, trusting):
+    async with _open_tls_hut(tmp_path, Capacity(silent=8)) as (hut, trusting):
         assert (await _get(hut, trusting)).status == 200
         before = _open_files()
         for said in (b"GET / HTTP/1.1\r\n\r\n", HALF_A_HELLO, b""):
@@ -141,7 +143,7 @@ async def test_who_is_without_a_handshake_makes_way_when_all_places_are_taken(
     tmp_path: Path,
 ) -> None:
     async with (
-        _open_tls_hut(tmp_path, Room(connections=2)) as (hut, trusting),
+        _open_tls_hut(tmp_path, Capacity(connections=2)) as (hut, trusting),
         _connect(hut, trusting) as events,
         _stranger(hut) as silent,
     ):
@@ -154,7 +156,7 @@ async def test_who_is_without_a_handshake_makes_way_when_all_places_are_taken(
 
 async def test_who_finds_no_room_is_told_so_after_the_handshake(tmp_path: Path) -> None:
     async with (
-        _open_tls_hut(tmp_path, Room(connections=1)) as (hut, trusting),
+        _open_tls_hut(tmp_path, Capacity(connections=1)) as (hut, trusting),
         _connect(hut, trusting) as events,
     ):
         await _ask(hut, events, "/api/ticks")
@@ -166,7 +168,7 @@ async def test_who_finds_no_room_is_told_so_after_the_handshake(tmp_path: Path) 
 @pytest.mark.usefixtures("long_patience")
 async def test_a_server_ends_while_somebody_is_without_a_handshake(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
-        async with _open_tls_hut(tmp_path, Room()) as (hut, trusting):
+        async with _open_tls_hut(tmp_path, Capacity()) as (hut, trusting):
             silent = await stack.enter_async_context(_stranger(hut))
             begun = await stack.enter_async_context(_stranger(hut, HALF_A_HELLO))
             assert (await _get(hut, trusting)).status == 200
