@@ -12,6 +12,7 @@ from quarterdeck.host.options import (
     resolve_host_options,
 )
 from quarterdeck.host.streams import Watcher
+from quarterdeck.host.verdicts import Ask, Decided, OnPermission, PermissionRequest, Verdict
 from quarterdeck.machine import (
     DefaultFsHandler,
     DefaultTerminalHandler,
@@ -23,6 +24,8 @@ from quarterdeck.protocol import AgentDefinition
 
 __all__ = [
     "AgentDefinition",
+    "Ask",
+    "Decided",
     "DefaultFsHandler",
     "DefaultTerminalHandler",
     "EncodedLog",
@@ -30,9 +33,12 @@ __all__ = [
     "Host",
     "HostEndpoint",
     "HostOptions",
+    "OnPermission",
+    "PermissionRequest",
     "ResolvedHostOptions",
     "RestartBackoff",
     "TerminalHandler",
+    "Verdict",
     "Watcher",
     "derive_client_capabilities",
     "guarded_command",

@@ -34,7 +34,7 @@ from quarterdeck.host.options import (
     resolve_agent_definition,
     resolve_host_options,
 )
-from quarterdeck.host.permissions import Permissions
+from quarterdeck.host.permissions import PermissionRequests
 from quarterdeck.host.prompting import (
     ConfigValue,
     Prompt,
@@ -74,7 +74,8 @@ class Host(Answering):
         # Straight there: every update takes this way.
         self.on_update: OnUpdate = self._sessions.on_update
         self._asked = Asked(
-            Permissions(self._emitter), Elicitations(self._emitter, self.options.elicitation)
+            PermissionRequests(self._emitter, self.options.on_permission),
+            Elicitations(self._emitter, self.options.elicitation),
         )
         self._turns = Turns(self._emitter, self._asked, self._in_background)
         terminal, seconds = self.options.terminal, self.options.open_timeout_ms / 1000
@@ -85,7 +86,11 @@ class Host(Answering):
             self._emitter, self._sessions, self._endings, self._in_background, seconds
         )
         self._restorer = Restorer(
-            self.options.storage, self._emitter, self._sessions, self._lifecycles
+            self.options.storage,
+            self._emitter,
+            self._sessions,
+            self._lifecycles,
+            names_restart=self.options.on_permission is not None,
         )
         self._reading = Reading(self._emitter, self._sessions, self._restorer, self._in_background)
         self._inbound = Inbound(self.options, self._asked, self._sessions.asked_for)

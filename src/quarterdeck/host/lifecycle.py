@@ -185,6 +185,7 @@ class Lifecycles:
         close_what_is_open()
         self._emitter.session_event(session, "session-reset", {"reason": "load"})
         session.tool_calls.forget()
+        session.approved_calls.forget()
         said, session.operation = session.take_replay(), None
         self._begin_new(session, agent, answer)
         for normalized in said:
@@ -252,6 +253,7 @@ class Lifecycles:
         self._emitter.session_event(session, "session-reset", {"reason": "load"})
         self._repeat_info(session)
         session.tool_calls.forget()
+        session.approved_calls.forget()
         replay, session.operation = session.take_replay(), None
         session.status = "active"  # from here on updates are the session's own
         self._sessions.publish(session)

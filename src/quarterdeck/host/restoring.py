@@ -36,8 +36,16 @@ class Restorer:
     """Brings back what was there before."""
 
     def __init__(
-        self, storage: Storage, emitter: Emitter, sessions: Sessions, lifecycles: Lifecycles
+        self,
+        storage: Storage,
+        emitter: Emitter,
+        sessions: Sessions,
+        lifecycles: Lifecycles,
+        *,
+        names_restart: bool = False,
     ) -> None:
+        """`names_restart`: requests that a crash left open get `decidedBy: restart` in the log."""
+        self._names_restart = names_restart
         self._storage = storage
         self._emitter = emitter
         self._sessions = sessions
@@ -136,10 +144,14 @@ class Restorer:
         return pending, status
 
     def _supersede(self, session: Session, pending: _Pending) -> None:
+        restart = {"quarterdeck": {"decidedBy": {"kind": "restart"}}}
+        extensions = restart if self._names_restart else None
         for request_id, elicitation in pending.items():
             if elicitation is None:
                 payload = {"requestId": request_id, "status": "superseded"}
-                self._emitter.session_event(session, "permission-request-resolved", payload)
+                self._emitter.session_event(
+                    session, "permission-request-resolved", payload, extensions
+                )
             else:
                 record_elicitation(self._emitter, session, {**elicitation, "status": "superseded"})
 

@@ -22,9 +22,10 @@ import anyio
 from quarterdeck.errors import AcpError, RequestRefused
 from quarterdeck.host import DefaultTerminalHandler, Host, HostOptions
 from quarterdeck.protocol import Event, SessionSnapshotWire
-from quarterdeck.server.approvals import Approvals
+from quarterdeck.server.approvals import PermissionInbox
 from quarterdeck.server.chores import Chores
 from quarterdeck.server.database import HubDatabase, open_database
+from quarterdeck.server.decision_rows import DecisionIndex
 from quarterdeck.server.gate import GATE_TABLES, Gate
 from quarterdeck.server.guard import GateOptions
 from quarterdeck.server.home import locked_home
@@ -63,7 +64,7 @@ class Hub:
     keeps: Keeps
     prompts: PromptQueue
     idling: Idling
-    approvals: Approvals
+    approvals: PermissionInbox
     library: Library
     pushes: Pushes
 
@@ -105,6 +106,7 @@ class Hub:
     ) -> bool | None:
         with anyio.CancelScope(shield=True):
             await self.prompts.park()
+            await self.approvals.stop()
         if self._unfollow is not None:
             self._unfollow()
         return await self._stack.__aexit__(kind, error, traceback)
@@ -139,6 +141,8 @@ class Hub:
         home = stack.enter_context(locked_home(options.home))
         parts = (*CORE_TABLES, *GATE_TABLES, *PUSH_TABLES)
         self.database = await stack.enter_async_context(open_database(home / DATABASE, parts))
+        # The inbox first: its rules are the host's permission hook.
+        self.approvals = PermissionInbox(DecisionIndex(self.database), options.policy)
         self.host = await stack.enter_async_context(Host(self._host_options()))
         gate = GateOptions(
             listening=options.listening, unused_seconds=options.device_unused_seconds
@@ -152,7 +156,6 @@ class Hub:
         self.idling = Idling(
             self.host, self.keeper, self.prompts, lambda: self.options.idle_agent_minutes
         )
-        self.approvals = Approvals(self.host, self.database, self.keeper, options.policy)
         self.pushes = self._pushes(home)
         tasks = Chores(await stack.enter_async_context(background_tasks()))
         self.recording.start(tasks)
@@ -160,7 +163,7 @@ class Hub:
         await self.library.start()
         await self.keeper.start(tasks)
         await self.keeps.start()
-        await self.approvals.start(tasks)
+        await self.approvals.start(self.host, tasks)
         self.pushes.start(tasks)
         self.gate.devices.on_news = self.pushes.on_device
         self._unfollow = self.host.subscribe(None, 0, self._on_event)
@@ -190,6 +193,7 @@ class Hub:
             restart="on-crash",
             restart_limit=5,
             kill_timeout_ms=KILL_MS,
+            on_permission=self.approvals.examine,
         )
 
     def _on_event(self, event: Event) -> None:

@@ -2,8 +2,9 @@
 
     the host's stream → what is worth a word → each device that wants it → its push service
 
-A request that a rule decides at once is none of anybody's business, so there is a moment's wait. A
-push service that cannot be reached is tried again; a subscription that has ended is forgotten.
+Requests that a rule decides are never pending, so nothing is sent for them. A request that is
+answered within a moment, on a device at hand, needs no message either. A push service that cannot
+be reached is tried again; a subscription that has ended is forgotten.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from quarterdeck.errors import HubDatabaseFailed, QuarterdeckError
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import ELICITATION_UPDATED, Event
 from quarterdeck.server import push_rows as rows
-from quarterdeck.server.approvals import Approvals
+from quarterdeck.server.approvals import PermissionInbox
 from quarterdeck.server.chores import Chores
 from quarterdeck.server.database import HubDatabase
 from quarterdeck.server.device import Device
@@ -87,7 +88,7 @@ class Pushes:
         self,
         database: HubDatabase,
         devices: Devices,
-        approvals: Approvals,
+        approvals: PermissionInbox,
         library: Library,
         options: PushOptions,
     ) -> None:

@@ -75,5 +75,5 @@ _PROMPTS: Final = (
 )
 _DECISIONS: Final = (
     "DELETE FROM decisions WHERE id IN (SELECT id FROM decisions"
-    " WHERE (state = 'superseded' OR is_delivered = 1) AND decided_at < ? LIMIT ?)"
+    " WHERE state != 'pending' AND decided_at < ? LIMIT ?)"
 )

@@ -60,8 +60,16 @@ def _decisions(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE INDEX decisions_of_session ON decisions (session_id, id)")
 
 
+def _decision_index(connection: sqlite3.Connection) -> None:
+    """Make the table an index over the log: what was delivered is what the log has."""
+    connection.execute("ALTER TABLE decisions DROP COLUMN is_delivered")
+    connection.execute(
+        "CREATE TABLE decision_progress (session_id TEXT PRIMARY KEY, seq INTEGER NOT NULL)"
+    )
+
+
 CORE_TABLES: Final = (
     Tables("agents", (_agents,)),
     Tables("prompts", (_prompts,)),
-    Tables("decisions", (_decisions,)),
+    Tables("decisions", (_decisions, _decision_index)),
 )

@@ -28,16 +28,16 @@ def fill(connection: sqlite3.Connection) -> None:
             " updated_at) VALUES ('s', ?, x'', '[]', 0, ?, ?, ?)",
             (f"{state}-{number}", state, OLD, at),
         )
-    decided: Sequence[tuple[str, int, str | None]] = (
-        [("answered", 1, OLD), ("superseded", 0, OLD), ("answered", 0, OLD), ("answered", 1, NEW)]
-        + [("pending", 0, None)]
-        + [("answered", 1, OLD)] * 1200
+    decided: Sequence[tuple[str, str | None]] = (
+        [("answered", OLD), ("superseded", OLD), ("answered", NEW)]
+        + [("pending", None)]
+        + [("answered", OLD)] * 1200
     )
-    for number, (state, is_delivered, decided_at) in enumerate(decided):
+    for number, (state, decided_at) in enumerate(decided):
         connection.execute(
-            "INSERT INTO decisions (request_id, digest, asked, state, is_delivered, asked_at,"
-            " decided_at) VALUES (?, '', '{}', ?, ?, ?, ?)",
-            (f"perm-{number}", state, is_delivered, OLD, decided_at),
+            "INSERT INTO decisions (request_id, digest, asked, state, asked_at, decided_at)"
+            " VALUES (?, '', '{}', ?, ?, ?)",
+            (f"perm-{number}", state, OLD, decided_at),
         )
 
 
@@ -53,5 +53,5 @@ async def test_what_is_over_is_forgotten_in_time_and_nothing_else(tmp_path: Path
             )
         )
         assert sorted(kept[0]) == [("done", NEW), ("queued", OLD), ("running", OLD)]
-        assert kept[1] == [("answered", OLD), ("answered", NEW), ("pending", None)]
+        assert kept[1] == [("answered", NEW), ("pending", None)]
         assert await tidy(database, Retention(), AT) == 0

@@ -184,8 +184,7 @@ class ContextConnection:
             self._news.set()
 
     def _waiting(self) -> set[str]:
-        pending = [each for each in self._host.get_permissions() if each.status == "pending"]
-        return {each.session_id for each in pending}
+        return {each.in_session.id for each in self._host.pending_permissions()}
 
     def _start(self, work: Any) -> None:
         if self._commands >= MOST_COMMANDS:
@@ -233,7 +232,7 @@ class ContextConnection:
 
     def _list(self) -> None:
         """Send the list of sessions if it is another one than before."""
-        asked = [each for each in self._host.get_elicitations() if each.status == "pending"]
+        asked = self._host.pending_elicitations()
         waiting = {str(each.session_id): "waiting_for_input" for each in asked}
         waiting |= dict.fromkeys(self._waiting(), "waiting_for_approval")
         known = self._streams.catalogue.known

@@ -142,13 +142,13 @@ class Commander:
     ) -> None:
         """Answer a question: one of a form, or a permission request with answers as options."""
         asked_id = command.question_id.partition("#")[0]
-        forms = self._host.get_elicitations()
-        if any(each.request_id == asked_id and each.session_id == session_id for each in forms):
+        form = self._host.get_elicitation(asked_id)
+        if form is not None and form.session_id == session_id:
             await self._fill_in(command, device)
             return
-        for asked in self._host.get_permissions():
-            is_it = asked.session_id == session_id and _call_id(asked) == asked_id
-            if is_it and asked.status == "pending":
+        for pending in self._host.pending_permissions():
+            asked = pending.snapshot()
+            if asked.session_id == session_id and _call_id(asked) == asked_id:
                 outcome = {"outcome": "selected", "optionId": _option(asked, command.answer)}
                 await self._answers.give(asked.request_id, outcome, device)
                 return
@@ -164,8 +164,7 @@ class Commander:
             each.request_id: PendingQuestion(
                 each.request_id, questions_of(each.request_id, each.request)
             )
-            for each in self._host.get_elicitations()
-            if each.status == "pending"
+            for each in self._host.pending_elicitations()
         }
         self._given = {form: given for form, given in self._given.items() if form in waiting}
         form = waiting.get(command.question_id.partition("#")[0])
@@ -193,9 +192,9 @@ class Commander:
         return session
 
     def _pending(self, request_id: str) -> HostPermissionSnapshot:
-        for asked in self._host.get_permissions():
-            if asked.request_id == request_id and asked.status == "pending":
-                return asked
+        pending = self._host.pending_permission(request_id)
+        if pending is not None:
+            return pending.snapshot()
         message = f"request {request_id} is not pending; it was answered or withdrawn"
         raise AcpError(ERROR_CODES["already_answered"], message)
 
