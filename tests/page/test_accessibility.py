@@ -99,11 +99,11 @@ def _screens(page: Page, session: str) -> list[tuple[str, Locator]]:
     """Return every screen, and what is there when it is."""
     waits = page.get_by_role("region", name=re.compile("^Approval"))
     return [
-        ("", page.get_by_role("link", name=re.compile("waiting")).last),
-        (f"s/{session}", page.get_by_text("Waits for your answer")),
+        ("", page.get_by_role("link", name=re.compile("pending")).last),
+        (f"s/{session}", page.get_by_text("Waiting for your answer")),
         ("inbox", waits),
         ("agents", page.get_by_role("heading", name="Agents")),
-        ("new", page.get_by_label("What should it do?")),
+        ("new", page.get_by_label("First prompt")),
         ("devices", page.get_by_role("button", name="Pair a device")),
         ("settings", page.get_by_role("button", name="Sign out this device")),
     ]
@@ -114,15 +114,15 @@ def test_a_session_is_run_with_the_keyboard_alone(
 ) -> None:
     hub, _ = _busy(start_hub, folder)
     page = open_device(hub, desktop=True)
-    waits = page.get_by_role("region", name="Waits for you")
+    waits = page.get_by_role("main").get_by_role("region", name="Needs you")
     expect(waits.get_by_role("region", name=re.compile("^Approval"))).to_be_visible()
     page.keyboard.press("Tab")
-    expect(page.get_by_role("link", name="To the content")).to_be_focused()
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     row = page.get_by_role("link", name=re.compile("harbour")).first
     row.focus()
     page.keyboard.press("Enter")
     page.get_by_role("log", name="Transcript").wait_for()
-    reject = page.get_by_role("button", name="Reject")
+    reject = page.get_by_role("button", name="Reject", exact=True)
     expect(reject).to_have_attribute("aria-disabled", "false")
     for _ in range(60):
         page.keyboard.press("Tab")

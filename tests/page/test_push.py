@@ -99,7 +99,7 @@ def test_a_test_notification_is_reported_as_received(
     browser, worker = _subscribed(page, service)
     page.get_by_role("button", name="Send a test").tap()
     _, note = service.next(browser)
-    expect(page.get_by_text("waiting for it to arrive here")).to_be_visible()
+    expect(page.get_by_text("waiting for delivery")).to_be_visible()
     worker.deliver(note)
     expect(page.get_by_text("Received on this device.")).to_be_visible()
 
@@ -119,7 +119,7 @@ QUESTION = {
 
 @pytest.mark.parametrize(
     ("step", "kind", "card"),
-    [(APPROVAL, "approvals", "Approval"), (QUESTION, "questions", "Question")],
+    [(APPROVAL, "approvals", "Approval"), (QUESTION, "questions", "Input request")],
     ids=["approval", "question"],
 )
 def test_what_waits_is_pushed_to_whoever_does_not_look_and_a_click_opens_its_card(

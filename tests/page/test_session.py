@@ -43,7 +43,7 @@ def test_a_whole_demo_session_on_a_phone(
     page = open_device(start_hub())
     page.get_by_role("link", name="New session").tap()
     page.get_by_label("Folder").fill(str(folder))
-    page.get_by_label("What should it do?").fill("Give me a tour")
+    page.get_by_label("First prompt").fill("Give me a tour")
     page.get_by_role("button", name="Start and send").tap()
 
     transcript = page.get_by_role("log", name="Transcript")
@@ -74,7 +74,7 @@ def test_the_first_answer_needs_three_taps(
     hub.session("demo", folder)
     page = open_device(hub)
     page.get_by_role("link", name="New session", exact=True).tap()
-    page.get_by_label("What should it do?").tap()
+    page.get_by_label("First prompt").tap()
     page.keyboard.type("hello")
     page.get_by_role("button", name="Start and send").tap()
     expect(page.get_by_text("I am the demo model")).to_be_visible()
@@ -85,15 +85,15 @@ def test_what_is_written_for_a_new_session_is_kept_and_a_key_pressed_twice_start
 ) -> None:
     hub = start_hub()
     page = open_device(hub, place="/#/new", desktop=True)
-    prompt = page.get_by_label("What should it do?")
+    prompt = page.get_by_label("First prompt")
     prompt.fill("hello")
     with page.expect_file_chooser() as chooser:
         page.get_by_role("button", name="Attach a file").click()
     chooser.value.set_files(folder / "README.md")
-    expect(page.get_by_role("list", name="Attached")).to_contain_text("README.md")
+    expect(page.get_by_role("list", name="Attachments")).to_contain_text("README.md")
     page.evaluate(KEPT, "README.md")
     page.reload()
-    expect(page.get_by_role("list", name="Attached")).to_contain_text("README.md")
+    expect(page.get_by_role("list", name="Attachments")).to_contain_text("README.md")
     page.get_by_label("Folder").fill(str(folder))
     prompt.focus()
     page.keyboard.press("Enter")
@@ -119,14 +119,14 @@ def test_a_turn_is_stopped_and_what_waits_is_edited_and_cancelled(
     for text in ("second", "third"):
         prompt.fill(text)
         prompt.press("Enter")
-    waiting = page.get_by_role("list", name="Prompts that wait")
+    waiting = page.get_by_role("list", name="Prompt queue")
     expect(waiting.get_by_role("listitem")).to_have_count(2)
-    expect(waiting).to_contain_text("Waits for this turn")
+    expect(waiting).to_contain_text("Queued")
 
     second, third = (waiting.get_by_role("listitem").nth(index) for index in (0, 1))
-    third.get_by_role("button", name="Cancel this prompt").click()
+    third.get_by_role("button", name="Cancel prompt").click()
     expect(waiting.get_by_role("listitem")).to_have_count(1)
-    second.get_by_role("button", name="Edit this prompt").click()
+    second.get_by_role("button", name="Edit prompt").click()
     page.get_by_role("dialog").get_by_label("Prompt").fill("second, changed")
     page.get_by_role("button", name="Save").click()
     expect(waiting).to_contain_text("second, changed")
@@ -147,7 +147,7 @@ def test_modes_and_commands_of_the_agent_are_offered(
     page = open_device(hub, place=f"/#/s/{session}", desktop=True)
     prompt = page.get_by_label("Prompt", exact=True)
     prompt.fill("/")
-    commands = page.get_by_role("listbox", name="Commands of the agent")
+    commands = page.get_by_role("listbox", name="Commands")
     first = commands.get_by_role("option").first
     name = first.locator(".command-name").inner_text()
     prompt.press("Enter")
@@ -173,7 +173,9 @@ def test_a_change_that_is_refused_is_told_in_the_session(
     page.route("**/options", lambda route: route.fulfill(**refusal))
     page.locator(".composer").get_by_role("button", name=re.compile("^Mode: ")).tap()
     page.get_by_role("dialog").get_by_role("radio", checked=False).first.tap()
-    expect(page.get_by_text("A change of an option: the agent does not want to")).to_be_visible()
+    expect(
+        page.get_by_text("Could not change the option: the agent does not want to")
+    ).to_be_visible()
 
 
 def test_a_prompt_that_is_refused_is_kept_until_it_is_changed_and_sent_or_dropped(
@@ -186,12 +188,12 @@ def test_a_prompt_that_is_refused_is_kept_until_it_is_changed_and_sent_or_droppe
     page.route("**/prompts", lambda route: route.fulfill(**refusal), times=1)
     page.get_by_label("Prompt", exact=True).fill("everything")
     page.get_by_role("button", name="Send").tap()
-    waiting = page.get_by_role("list", name="Prompts that wait")
-    expect(waiting).to_contain_text("Not taken: that is too much at once")
+    waiting = page.get_by_role("list", name="Prompt queue")
+    expect(waiting).to_contain_text("Not sent: that is too much at once")
     page.evaluate(KEPT, "that is too much at once")
     page.reload()
-    expect(waiting).to_contain_text("Not taken: that is too much at once")
-    waiting.get_by_role("button", name="Edit this prompt").tap()
+    expect(waiting).to_contain_text("Not sent: that is too much at once")
+    waiting.get_by_role("button", name="Edit prompt").tap()
     editing = page.get_by_role("dialog", name="Edit prompt")
     editing.get_by_label("Prompt").fill("one thing")
     editing.get_by_role("button", name="Send").tap()
@@ -219,7 +221,7 @@ def test_a_failed_turn_says_why(start_hub: StartHub, open_device: OpenDevice, fo
     session = hub.session("broken", folder)
     hub.prompt(session, "go")
     page = open_device(hub, place=f"/#/s/{session}")
-    expect(page.get_by_text("The turn failed")).to_be_visible()
+    expect(page.get_by_text("Turn failed")).to_be_visible()
     expect(page.get_by_text("the model is out of tea")).to_be_visible()
 
 
@@ -250,7 +252,7 @@ def test_reading_earlier_lines_is_not_disturbed_by_new_ones(
     log.evaluate(AT_END)
     log.hover()
     page.mouse.wheel(0, -2500)
-    expect(page.get_by_role("button", name="To the end")).to_be_visible()
+    expect(page.get_by_role("button", name="Jump to latest")).to_be_visible()
     before = log.evaluate(PLACES)
     button.click()
     hub.until(f"/api/sessions/{session}", lambda answer: answer["session"]["status"] == "active")
@@ -260,7 +262,7 @@ def test_reading_earlier_lines_is_not_disturbed_by_new_ones(
     seen = [name for name, top in before.items() if 100 < top < 600 and name in after]
     assert seen
     assert {name: after[name] for name in seen} == {name: before[name] for name in seen}
-    page.get_by_role("button", name="To the end").click()
+    page.get_by_role("button", name="Jump to latest").click()
     expect(log.get_by_text("late 60")).to_be_visible()
     log.evaluate(AT_END)
 

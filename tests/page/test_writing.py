@@ -47,7 +47,7 @@ def test_a_file_is_named_by_letters_and_reaches_the_agent_as_a_link(
     expect(files).to_be_visible()
     prompt.press("Enter")
     expect(prompt).to_have_value("Look at @src/client.py ")
-    expect(page.get_by_role("list", name="Attached")).to_contain_text("src/client.py")
+    expect(page.get_by_role("list", name="Attachments")).to_contain_text("src/client.py")
     prompt.press_sequentially("again")
     prompt.press("Enter")
     expect(page.get_by_text("Seen.")).to_be_visible()
@@ -74,7 +74,7 @@ def test_all_files_that_are_chosen_are_attached(
     with page.expect_file_chooser() as chooser:
         page.get_by_role("button", name="Attach a file").tap()
     chooser.value.set_files([folder / name for name in names])
-    attached = page.get_by_role("list", name="Attached").get_by_role("listitem")
+    attached = page.get_by_role("list", name="Attachments").get_by_role("listitem")
     expect(attached).to_have_text([re.compile(name) for name in names])
     page.get_by_role("button", name="Send").tap()
     expect(page.get_by_text("Seen.")).to_be_visible()
@@ -109,8 +109,8 @@ def test_what_another_app_shares_is_put_into_a_session_and_sent_by_nobody_else(
     page.evaluate("() => navigator.serviceWorker.ready.then(() => null)")
     page.goto("about:blank")
     page.evaluate(SHARING, [hub.url, "<b>one</b>.txt"])
-    expect(page.get_by_label("What should it do?")).to_have_value("A page")
-    attached = page.get_by_role("list", name="Attached")
+    expect(page.get_by_label("First prompt")).to_have_value("A page")
+    attached = page.get_by_role("list", name="Attachments")
     expect(attached).to_contain_text("<b>one</b>.txt")
     assert page.url == f"{hub.url}/#/new"
     page.get_by_role("button", name="New session in harbour").tap()

@@ -1,8 +1,10 @@
-// What the service worker decides, apart from the browser that it does it with.
+// The service worker's decisions, without a browser.
+
+import type { PushKind } from './data/types.ts'
 
 /** What the hub sends in a push. */
 export interface Note {
-  kind: 'approvals' | 'questions' | 'finished' | 'failed' | 'test'
+  kind: PushKind | 'test'
   title: string
   body: string
   url: string

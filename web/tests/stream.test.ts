@@ -5,7 +5,7 @@ import { Api } from '../src/data/api.ts'
 import { SseParser, type SseEvent } from '../src/data/sse.ts'
 import { Stream, type Standing } from '../src/data/stream.ts'
 import { Timeline, type WireEntry } from '../src/data/timeline.ts'
-import type { LogEvent } from '../src/protocol/types.ts'
+import type { SessionEvent } from '../src/protocol/types.ts'
 import { until } from './environment.ts'
 
 const recorded = new Uint8Array(readFileSync(new URL('recorded/stream.sse', import.meta.url)))
@@ -21,7 +21,7 @@ function parsed(...pieces: Uint8Array[]): SseEvent[] {
 }
 
 const ALL = parsed(recorded)
-const LOG = ALL.filter((event) => event.name === '').map((event) => JSON.parse(event.data) as LogEvent)
+const LOG = ALL.filter((event) => event.name === '').map((event) => JSON.parse(event.data) as SessionEvent)
 
 test('a stream that is cut in two anywhere gives the same events', () => {
   assert.ok(ALL.length > 30)
@@ -63,7 +63,7 @@ test('wherever the hub was asked, what follows makes the same transcript', () =>
 
 test('an entry that did not change is the same object, and one that did is another', () => {
   const timeline = new Timeline('s', 0, {})
-  const chunk = (seq: number, text: string, messageId: string): LogEvent => ({
+  const chunk = (seq: number, text: string, messageId: string): SessionEvent => ({
     seq,
     ts: seq,
     type: 'agent-message-chunk',
@@ -92,7 +92,7 @@ function recordedHub(cuts: number[]): { fetch: typeof fetch; asked: string[] } {
       asked.push(url.search)
       const after = Number(url.searchParams.get('session')?.split(':').at(-1))
       const kept = ALL.filter(
-        (event) => event.name !== '' || (JSON.parse(event.data) as LogEvent).seq > after,
+        (event) => event.name !== '' || (JSON.parse(event.data) as SessionEvent).seq > after,
       )
       const lines = kept.map(
         (event) =>

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { takeShared } from '../src/ui/shared.ts'
+import { takeShared } from '../src/ui/share_target.ts'
 import { isFile, keepShared, shellOf } from '../src/worker.ts'
 
 test('the files that a page needs are found in it, each once', () => {

@@ -48,7 +48,7 @@ export class StoredDraft implements Draft {
     await this.#loaded
     const size = this.#attachments.value.reduce((sum, each) => sum + each.size, file.size)
     if (size > MOST_BYTES) {
-      const message = `${file.name} is too large: ${MOST_BYTES >> 20} MB fit into one prompt`
+      const message = `${file.name} is too large: the limit is ${MOST_BYTES >> 20} MB per prompt`
       return { code: 'quarterdeck/too-large', message, status: 0, retryable: false }
     }
     const block = await blockOf(file)

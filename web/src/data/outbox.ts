@@ -168,7 +168,7 @@ export class Outbox {
   async #send(kept: Kept): Promise<boolean> {
     const longest = LONGEST_MS[kept.kind]
     if (longest !== undefined && this.#clock.now() - kept.at > longest) {
-      const message = 'the hub could not be reached in time, so nothing was stopped; stop it again'
+      const message = 'the hub was not reached in time, so the turn was not stopped; try again'
       this.#fail(kept, { code: 'timeout', message, status: 0, retryable: true })
       return true
     }
@@ -281,7 +281,7 @@ export class Outbox {
 
 function lane(kept: Kept): string {
   // Answers wait for nobody: a prompt of the same session may be waiting for this very answer.
-  if (kept.kind === 'answer-permission' || kept.kind === 'answer-question') {
+  if (kept.kind === 'answer-permission' || kept.kind === 'answer-elicitation') {
     return `answer:${kept.target}`
   }
   if (kept.kind === 'cancel-turn') return `cancel:${kept.sessionId}`

@@ -59,12 +59,12 @@ export class Push {
   }
 
   async enable(kinds: Partial<Kinds> = {}): Promise<Outcome<null>> {
-    if (this.#browser === null) return refused('this browser cannot show notifications of this page')
+    if (this.#browser === null) return refused('this browser does not support notifications for this page')
     this.#switches += 1
     this.#set({ state: 'working', problem: null })
     if ((await this.#browser.askPermission()) !== 'granted') {
       this.#set({ state: this.#browser.permission() === 'denied' ? 'denied' : 'off' })
-      return refused('notifications are not allowed; allow them in the settings of the browser')
+      return refused('notifications are blocked; allow them in the browser settings')
     }
     const told = await this.#api.get<Answer>('/api/push')
     if (!told.ok) return this.#failed(told.refusal)
@@ -130,7 +130,7 @@ export class Push {
     const test = (this.#test = outcome.value.id)
     setTimeout(() => {
       if (this.#test !== test || this.status.value.test !== 'sent') return
-      const problem = 'it was sent, but has not arrived here; look at the settings of the device'
+      const problem = 'the test was sent but not delivered; check the notification settings of this device'
       this.#set({ test: 'failed', problem })
     }, TEST_MS)
     return { ok: true, value: null }

@@ -5,7 +5,7 @@
 //     offline → catching-up → live        catching-up: connected, and not all that happened is said
 //        ↑___________|_________|
 import { signal, type ReadonlySignal } from '@preact/signals-core'
-import type { LogEvent } from '../protocol/types.ts'
+import type { HostEvent, SessionEvent } from '../protocol/types.ts'
 import { type Api, refusalOf } from './api.ts'
 import { SseParser, type SseEvent } from './sse.ts'
 import type { Connection, Refusal } from './types.ts'
@@ -18,7 +18,7 @@ export interface Standing {
 }
 
 export interface SessionListener {
-  onEvent(event: LogEvent): void
+  onEvent(event: SessionEvent): void
   onCaughtUp(): void
   /** The log is another one than we know: read it anew. */
   onReset(): void
@@ -26,7 +26,7 @@ export interface SessionListener {
 }
 
 export interface HostListener {
-  onEvent(event: LogEvent): void
+  onEvent(event: HostEvent): void
   onStanding(standing: Standing): void
   onCaughtUp(): void
 }
@@ -163,7 +163,7 @@ export class Stream {
   #watch(): void {
     this.#cancelWatch = this.#clock.after(5000, () => {
       if (this.#clock.now() - this.#lastHeard > SILENCE_MS) {
-        this.#failed('the hub has fallen silent')
+        this.#failed('the hub stopped responding')
       } else {
         this.#watch()
       }
@@ -189,7 +189,7 @@ export class Stream {
       }
       if (attempt === this.#attempt) this.#say('catching-up', null)
       await this.#consume(response.body, attempt)
-      reason = 'the connection has ended'
+      reason = 'the connection was closed'
     } catch {
       // Aborted by us, or lost: both end here.
     }
@@ -239,13 +239,13 @@ export class Stream {
         this.#onEnded(data)
         break
       case 'dropped':
-        this.#failed('the hub let this connection go; coming again')
+        this.#failed('disconnected: too slow; reconnecting')
         break
       default: // of a newer hub
     }
   }
 
-  #onSessionEvent(event: LogEvent): void {
+  #onSessionEvent(event: SessionEvent): void {
     const track = this.#tracks.get(event.sessionId ?? '')
     if (track === undefined || event.seq <= track.seq) return
     track.seq = event.seq

@@ -1,16 +1,19 @@
-// The transcript of a session in the page: begun with what the hub says, then folded on by the same
-// rules as the hub's own. Entries are immutable; one that changed is a new object.
-import { Fold, LiveTerminal, initialState } from '../protocol/reduce.ts'
+// The transcript of a session in the page: it starts from a page of the hub's transcript and then
+// applies live events by the same rules as the hub. Entries are immutable; one that changed is a new object.
+import type { SessionStatusChangeEvent } from '../protocol/events.ts'
+import { ignoreNewer } from '../protocol/exhaustive.ts'
+import { Fold, LiveTerminal, initialState, type Change } from '../protocol/reduce.ts'
 import { TailText } from '../protocol/terminal.ts'
 import type {
   ContentBlock,
-  LogEvent,
+  SessionEvent,
   MessageKind,
   SessionState,
+  SessionStatus,
   Terminal,
   ToolCall,
 } from '../protocol/types.ts'
-import type { Entry, MessageEntry, StatusEntry, ToolEntry } from './types.ts'
+import type { Entry, MessageEntry, ToolEntry } from './types.ts'
 
 /** An entry as the hub writes it. */
 export type WireEntry =
@@ -18,14 +21,8 @@ export type WireEntry =
   | (Omit<ToolEntry, 'terminals'> & { terminals: Record<string, Terminal> })
   | Extract<Entry, { type: 'turn' | 'status' }>
 
-const KINDS: Readonly<Record<string, MessageKind>> = {
-  'agent-message-chunk': 'agent',
-  'agent-thought-chunk': 'thought',
-  'user-message-chunk': 'user',
-}
-
 /** The key of the prompt that an event is a part of. */
-export function promptKeyOf(event: LogEvent): string | null {
+export function promptKeyOf(event: SessionEvent): string | null {
   const ours = event.extensions?.['quarterdeck'] as { promptKey?: unknown } | undefined
   return typeof ours?.promptKey === 'string' ? ours.promptKey : null
 }
@@ -34,7 +31,7 @@ export class Timeline {
   seq: number
   /** Another one when `state` is. */
   stateVersion = 0
-  /** A message that goes on although its end is not here, by its number: somebody has to get it. */
+  /** The `seq` of a clipped message that a new chunk extends: its whole text must be loaded. */
   wanted: number | null = null
   #fold: Fold
   #entries: Entry[] = []
@@ -80,23 +77,61 @@ export class Timeline {
     this.#isFresh = false
   }
 
-  apply(event: LogEvent): void {
+  apply(event: SessionEvent): void {
     if (event.seq <= this.seq) return
     this.seq = event.seq
-    const kind = KINDS[event.type]
-    if (kind !== undefined) {
-      this.#chunk(kind, event)
-      return
+    switch (event.type) {
+      case 'agent-message-chunk':
+        return this.#chunk('agent', event)
+      case 'agent-thought-chunk':
+        return this.#chunk('thought', event)
+      case 'user-message-chunk':
+        return this.#chunk('user', event)
+      case 'tool-call':
+      case 'tool-call-update': {
+        const change = this.#reduce(event)
+        if (change?.type === 'tool') this.#onCall(change.call, event, change.isNew)
+        return
+      }
+      case 'terminal-output': {
+        const change = this.#reduce(event)
+        if (change?.type === 'terminal') this.#onTerminal(change.terminalId)
+        return
+      }
+      case 'session-reset':
+        if (this.#reduce(event) !== null) this.#begin()
+        return
+      case 'prompt-finished':
+        if (this.#reduce(event) !== null) this.#onTurnEnd(event)
+        return
+      case 'session-status-change': {
+        const before = this.state.connection.status
+        if (this.#reduce(event) !== null) this.#onStatus(event, before)
+        return
+      }
+      case 'plan':
+      case 'usage-update':
+      case 'session-info-update':
+      case 'available-commands-update':
+      case 'config-options-update':
+      case 'current-mode-update':
+      case 'session-config-init':
+      case 'permission-request-created':
+      case 'permission-request-resolved':
+      case 'unrecognized-update':
+        this.#reduce(event) // no entry of its own
+        return
+      default:
+        ignoreNewer(event)
     }
-    const before = this.state.connection.status
+  }
+
+  #reduce(event: SessionEvent): Change | null {
     const change = this.#fold.apply(event)
-    if (change === null) return
+    if (change === null) return null
     this.stateVersion += 1
     this.#isFresh = false
-    if (change.type === 'tool') this.#onCall(change.call, event, change.isNew)
-    else if (change.type === 'terminal') this.#onTerminal(change.terminalId)
-    else if (change.type === 'reset') this.#begin()
-    else this.#onOther(event, before)
+    return change
   }
 
   /** The entries as they are now; the same array if nothing has changed. */
@@ -124,7 +159,7 @@ export class Timeline {
 
   // ---- messages ---------------------------------------------------------------------------------
 
-  #chunk(kind: MessageKind, event: LogEvent): void {
+  #chunk(kind: MessageKind, event: SessionEvent): void {
     this.#isFresh = false
     const payload = event.payload as { messageId?: string | null; content?: ContentBlock }
     const messageId = payload.messageId ?? null
@@ -153,7 +188,7 @@ export class Timeline {
     growing.append(block)
   }
 
-  #beginMessage(kind: MessageKind, messageId: string | null, event: LogEvent): void {
+  #beginMessage(kind: MessageKind, messageId: string | null, event: SessionEvent): void {
     this.#entries.push({
       type: 'message',
       seq: event.seq,
@@ -170,7 +205,7 @@ export class Timeline {
 
   // ---- the rest ---------------------------------------------------------------------------------
 
-  #onCall(call: ToolCall, event: LogEvent, isNew: boolean): void {
+  #onCall(call: ToolCall, event: SessionEvent, isNew: boolean): void {
     if (isNew) {
       const again = this.#entries.findLastIndex(
         (each) => each.type === 'tool' && each.call.toolCallId === call.toolCallId,
@@ -208,26 +243,24 @@ export class Timeline {
     }
   }
 
-  #onOther(event: LogEvent, before: string): void {
-    const payload = event.payload as { [key: string]: unknown }
-    if (event.type === 'prompt-finished') {
-      const { lastStopReason, lastTurnUsage, lastPromptError } = this.state
-      this.#push({
-        type: 'turn',
-        seq: event.seq,
-        at: event.ts,
-        stopReason: lastStopReason,
-        usage: lastTurnUsage,
-        error: lastPromptError,
-      })
-    } else if (event.type === 'session-status-change') {
-      const status = this.state.connection.status
-      const resumed = payload['resumed'] === true
-      const isNotable = (status === 'disconnected' || status === 'closed') && status !== before
-      if (isNotable || (resumed && before !== 'creating')) {
-        const entry: StatusEntry = { type: 'status', seq: event.seq, at: event.ts, status, resumed }
-        this.#push(entry)
-      }
+  #onTurnEnd(event: SessionEvent): void {
+    const { lastStopReason, lastTurnUsage, lastPromptError } = this.state
+    this.#push({
+      type: 'turn',
+      seq: event.seq,
+      at: event.ts,
+      stopReason: lastStopReason,
+      usage: lastTurnUsage,
+      error: lastPromptError,
+    })
+  }
+
+  #onStatus(event: SessionStatusChangeEvent, before: SessionStatus): void {
+    const status = this.state.connection.status
+    const resumed = event.payload.resumed === true
+    const isNotable = (status === 'disconnected' || status === 'closed') && status !== before
+    if (isNotable || (resumed && before !== 'creating')) {
+      this.#push({ type: 'status', seq: event.seq, at: event.ts, status, resumed })
     }
   }
 
@@ -256,11 +289,20 @@ export class Timeline {
   }
 
   #taken(entry: WireEntry): Entry {
-    if (entry.type === 'message') {
-      return { ...entry, promptKey: entry.promptKey ?? null, isOpen: false }
+    switch (entry.type) {
+      case 'message':
+        return { ...entry, promptKey: entry.promptKey ?? null, isOpen: false }
+      case 'tool':
+        return this.#takenCall(entry)
+      case 'turn':
+      case 'status':
+        return entry
+      default:
+        return ignoreNewer(entry) ?? entry
     }
-    if (entry.type !== 'tool') return entry
-    const { call, terminals, ...rest } = entry
+  }
+
+  #takenCall({ call, terminals, ...rest }: Extract<WireEntry, { type: 'tool' }>): ToolEntry {
     this.state.toolCalls.set(text(call.toolCallId), call)
     for (const [terminalId, terminal] of Object.entries(terminals)) {
       const tail = new TailText()
@@ -292,12 +334,19 @@ export class Timeline {
   }
 
   #renewed(entry: Entry, growing: Growing | null): Entry {
-    if (entry.type === 'message') {
-      const content = growing?.content() ?? entry.content
-      return { ...entry, content, isOpen: entry.seq === this.#openSeq }
+    switch (entry.type) {
+      case 'message': {
+        const content = growing?.content() ?? entry.content
+        return { ...entry, content, isOpen: entry.seq === this.#openSeq }
+      }
+      case 'tool':
+        return { ...entry, terminals: this.#terminalsOf(entry.call) }
+      case 'turn':
+      case 'status':
+        return entry
+      default:
+        return ignoreNewer(entry) ?? entry
     }
-    if (entry.type === 'tool') return { ...entry, terminals: this.#terminalsOf(entry.call) }
-    return entry
   }
 
   #index(seq: number): number {

@@ -3,7 +3,9 @@
 // Signals hold immutable values: what changed is a new object, what did not is the same one.
 // Actions return at once with something to show; nothing here throws because a network is gone.
 import type { ReadonlySignal } from '@preact/signals-core'
+import type { AgentExit, AuthMethod } from '../protocol/events.ts'
 import type {
+  AgentStatus,
   ContentBlock,
   JsonObject,
   MessageKind,
@@ -13,8 +15,24 @@ import type {
   StopReason,
   Terminal,
   ToolCall,
+  ToolCallUpdatePayload,
   TurnUsage,
 } from '../protocol/types.ts'
+import type * as api from './api_types.ts'
+
+export type {
+  Decision,
+  FolderList,
+  KnownAgent,
+  Pairing,
+  PairingAnswer as PairingCodes,
+  Policy,
+  PolicyRule,
+  SessionFile,
+} from './api_types.ts'
+
+/** An answer of the hub as the page holds it: what the hub leaves out is null. */
+type OrNull<T> = { [K in keyof T]-?: T[K] | (object extends Pick<T, K> ? null : never) }
 
 // ---- connection ---------------------------------------------------------------------------------
 
@@ -33,19 +51,12 @@ export interface Connection {
 
 // ---- refusals -----------------------------------------------------------------------------------
 
-/** Why something was not done, in the hub's words; `network` if it was not reached at all. */
-export interface Refusal {
-  /** `quarterdeck/stale`, `acpjs/...`, or `network`, `timeout`. */
-  code: string
-  message: string
-  status: number
-  retryable: boolean
-  data?: unknown
-}
+/** Why a call failed, in the hub's words; the code is `network` or `timeout` if it got no answer. */
+export type Refusal = api.Error & { status: number }
 
 // ---- rows ---------------------------------------------------------------------------------------
 
-export type Scope = 'view' | 'prompt' | 'approve' | 'admin'
+export type Scope = api.Device['scope']
 export type Group = 'needs-you' | 'running' | 'idle' | 'done'
 
 export interface SessionRow {
@@ -66,120 +77,36 @@ export interface SessionRow {
   additionalDirectories: readonly string[]
 }
 
-export interface AgentRow {
-  agentId: string
-  name: string | null
-  status: 'spawning' | 'initializing' | 'ready' | 'exited' | 'restarting'
-  restartCount: number
-  reason: string | null
-  exit: { code?: number; signal?: string } | null
-  capabilities: JsonObject | null
-  authMethods: readonly { id: string; name?: string; description?: string | null }[]
+export type AgentRow = OrNull<
+  Pick<api.AgentView, 'agentId' | 'name' | 'restartCount' | 'reason' | 'capabilities'>
+> & {
+  status: AgentStatus
+  exit: AgentExit | null
+  authMethods: readonly AuthMethod[]
 }
 
-export interface KnownAgent {
-  name: string
-  command: string
-  args: readonly string[]
-  source: 'configured' | 'built-in' | 'well-known'
-  installed: boolean
-  envNames: readonly string[]
-}
+export type Device = api.Device & { isThis: boolean }
 
-export interface Device {
-  id: string
-  name: string
-  scope: Scope
-  createdAt: string
-  lastSeenAt: string | null
-  expiresAt: string | null
-  isThis: boolean
-}
-
-export interface Pairing {
-  id: string
-  scope: Scope
-  name: string
-  createdAt: string
-  expiresAt: string
-}
-
-export interface PairingCodes {
-  pairing: Pairing
-  /** To be typed. */
-  code: string
-  /** To be opened, or shown as a QR code. */
-  link: string
-}
-
-export interface HubFacts {
-  version: string
-  startedAt: string
-  sessions: number
-  agents: number
-  pendingApprovals: number
-  queuedPrompts: number
-  home: string | null
-}
+export type HubFacts = OrNull<api.HubFacts>
 
 // ---- inbox --------------------------------------------------------------------------------------
 
-export interface PermissionItem {
-  requestId: string
-  sessionId: string
-  agentId: string | null
-  agent: string | null
-  cwd: string
-  title: string | null
-  toolCall: Partial<ToolCall>
-  call: {
-    toolCallId: string
-    name: string
-    kind: string | null
-    /** The agent's own words; they prove nothing. */
-    agentSays: string
-    description: string
-    command: string | null
-    paths: readonly string[]
-    reads: boolean
-    writes: boolean
-    searches: boolean
-    /** "low", "medium", "high" */
-    risk: string
-    riskReason: string
-    isInspectable: boolean
-  }
-  options: readonly { optionId: string; kind: string; label: string }[]
-  isAmbiguous: boolean
-  digest: string
-  askedAt: string
-  expiresAt: string | null
-  /** The answer that is on its way from this device. */
+/** A permission request that is pending. */
+export type PermissionRequest = OrNull<Omit<api.ApprovalView, 'toolCall'>> & {
+  kind: 'permission'
+  toolCall: ToolCallUpdatePayload
+  /** The answer that this device is sending. */
   answer: Action | null
 }
 
-export interface QuestionItem {
-  requestId: string
-  sessionId: string | null
-  agentId: string | null
-  /** As the agent sent it: `mode` form or url, `message`, `requestedSchema`, `url`. */
-  request: JsonObject
+/** A form or a link of an agent that is pending: `request` is as the agent sent it. */
+export type Elicitation = OrNull<api.ElicitationView> & {
+  kind: 'elicitation'
   answer: Action | null
 }
 
-export interface Decision {
-  id: number
-  requestId: string
-  sessionId: string | null
-  agent: string | null
-  asked: unknown
-  state: 'pending' | 'answered' | 'superseded'
-  outcome?: unknown
-  optionKind?: string
-  by?: { kind: string; deviceId?: string; deviceName?: string; rule?: string; reason?: string }
-  askedAt: string
-  decidedAt?: string
-}
+/** What an agent asks of a person. */
+export type AgentRequest = PermissionRequest | Elicitation
 
 // ---- a session ----------------------------------------------------------------------------------
 
@@ -189,11 +116,8 @@ export interface Decision {
  */
 export type Entry = MessageEntry | ToolEntry | TurnEntry | StatusEntry
 
-export interface MessageEntry {
-  type: 'message'
-  seq: number
-  /** When its first event came, in milliseconds. */
-  at: number
+export interface MessageEntry
+  extends Omit<api.MessageEntry, 'kind' | 'messageId' | 'content' | 'promptKey'> {
   kind: MessageKind
   messageId: string | null
   /** Plain texts that follow each other are one block. */
@@ -202,49 +126,29 @@ export interface MessageEntry {
   promptKey: string | null
   /** Whether it is the newest of a turn that runs: more may come. */
   isOpen: boolean
-  /** Whether parts were left out because they are large: `loadWhole` brings them. */
-  isClipped: boolean
 }
 
-export interface ToolEntry {
-  type: 'tool'
-  seq: number
-  at: number
-  /** When it was completed or failed. */
-  endedAt: number | null
+export interface ToolEntry extends Omit<api.ToolEntry, 'call' | 'terminals'> {
   call: ToolCall
   /** The terminals its content names, in that order. */
   terminals: readonly (Terminal & { terminalId: string })[]
-  isClipped: boolean
 }
 
 /** A turn has ended. */
-export interface TurnEntry {
-  type: 'turn'
-  seq: number
-  at: number
+export interface TurnEntry extends Omit<api.TurnEntry, 'stopReason' | 'usage' | 'error'> {
   stopReason: StopReason | null
   usage: TurnUsage | null
   error: PromptError | null
 }
 
 /** The session was closed, lost its agent, or came back. */
-export interface StatusEntry {
-  type: 'status'
-  seq: number
-  at: number
+export interface StatusEntry extends Omit<api.StatusEntry, 'status'> {
   status: SessionStatus
-  resumed: boolean
 }
 
-export interface Prompt {
-  key: string
-  state: 'sending' | 'queued' | 'running' | 'done' | 'failed' | 'cancelled' | 'interrupted'
-  mode: 'queue' | 'interrupt'
+export type Prompt = OrNull<Pick<api.PromptEntry, 'key' | 'mode' | 'error' | 'by' | 'createdAt'>> & {
+  state: api.PromptEntry['state'] | 'sending'
   prompt: readonly ContentBlock[]
-  error: { code: string; message: string } | null
-  by: { id: string; name: string } | null
-  createdAt: string
   /** What this device is doing about it, until it is applied or has failed. */
   action: Action | null
 }
@@ -284,7 +188,7 @@ export interface Draft {
   setText(text: string): void
   attach(file: File): Promise<Refusal | null>
   /** Name a file of the hub's computer, once. */
-  link(file: SessionFile): void
+  link(file: api.SessionFile): void
   /** Add a text to what was written before. */
   append(text: string): Promise<void>
   detach(id: string): void
@@ -308,7 +212,7 @@ export type ActionKind =
   | 'cancel-prompt'
   | 'cancel-turn'
   | 'answer-permission'
-  | 'answer-question'
+  | 'answer-elicitation'
   | 'set-mode'
   | 'set-option'
   | 'close-session'
@@ -339,7 +243,7 @@ export type Outcome<T> = { ok: true; value: T } | { ok: false; refusal: Refusal 
 
 // ---- push ---------------------------------------------------------------------------------------
 
-export type PushKind = 'approvals' | 'questions' | 'finished' | 'failed'
+export type PushKind = keyof api.PushKinds
 
 export interface PushStatus {
   /** `unsupported`: this browser has none, or the page is not served over HTTPS or localhost. */
@@ -358,14 +262,16 @@ export interface Data {
   readonly isLoaded: ReadonlySignal<boolean>
   readonly device: ReadonlySignal<Device | null>
   readonly facts: ReadonlySignal<HubFacts | null>
-  /** Newest first within a group; groups in the order needs-you, running, idle, done. */
+  /** ResponseOrder first within a group; groups in the order needs-you, running, idle, done. */
   readonly sessions: ReadonlySignal<readonly SessionRow[]>
   /** Sessions of which the end is kept on this device, the last seen first. */
   readonly lastSeen: ReadonlySignal<readonly SessionRow[]>
   readonly agents: ReadonlySignal<readonly AgentRow[]>
-  readonly knownAgents: ReadonlySignal<readonly KnownAgent[]>
-  readonly permissions: ReadonlySignal<readonly PermissionItem[]>
-  readonly questions: ReadonlySignal<readonly QuestionItem[]>
+  readonly knownAgents: ReadonlySignal<readonly api.KnownAgent[]>
+  readonly permissions: ReadonlySignal<readonly PermissionRequest[]>
+  readonly elicitations: ReadonlySignal<readonly Elicitation[]>
+  /** All pending requests: permission requests, then elicitations. */
+  readonly requests: ReadonlySignal<readonly AgentRequest[]>
   readonly devices: ReadonlySignal<readonly Device[]>
   /** Those that are not applied yet, and those that failed until they are dismissed. */
   readonly actions: ReadonlySignal<readonly Action[]>
@@ -392,9 +298,9 @@ export interface Data {
   cancelQueued(sessionId: string, key: string): Action
   cancel(sessionId: string): Action
   /** `optionId` null: cancelled. The digest is that of the item as it was shown. */
-  answerPermission(item: PermissionItem, optionId: string | null, reason?: string): Action
-  answerQuestion(
-    item: QuestionItem,
+  answerPermission(item: PermissionRequest, optionId: string | null, reason?: string): Action
+  answerElicitation(
+    item: Elicitation,
     answer: { action: 'accept' | 'decline' | 'cancel'; content?: JsonObject },
   ): Action
   setMode(sessionId: string, modeId: string): Action
@@ -412,16 +318,16 @@ export interface Data {
   stopAgent(agentId: string): Promise<Outcome<null>>
   refreshKnownAgents(): Promise<void>
   /** Folders under a path of the hub's computer, for the folder picker; without one, where to begin. */
-  folders(path?: string): Promise<Outcome<FolderList>>
+  folders(path?: string): Promise<Outcome<api.FolderList>>
   /** Files in the folders of a session by letters of their names, the likeliest first. */
-  files(sessionId: string, query: string): Promise<Outcome<readonly SessionFile[]>>
+  files(sessionId: string, query: string): Promise<Outcome<readonly api.SessionFile[]>>
   /** What the hub decides without asking. */
-  policy(): Promise<Outcome<Policy>>
-  decisions(query?: { before?: number; session?: string }): Promise<Outcome<Decision[]>>
+  policy(): Promise<Outcome<api.Policy>>
+  decisions(query?: { before?: number; session?: string }): Promise<Outcome<api.Decision[]>>
 
   pair(code: string, name: string): Promise<Outcome<Device>>
-  createPairing(wanted: { scope: Scope; name: string }): Promise<Outcome<PairingCodes>>
-  pairings(): Promise<Outcome<Pairing[]>>
+  createPairing(wanted: { scope: Scope; name: string }): Promise<Outcome<api.PairingAnswer>>
+  pairings(): Promise<Outcome<api.Pairing[]>>
   cancelPairing(id: string): Promise<Outcome<null>>
   /** Whether the hub has told. */
   refreshDevices(): Promise<boolean>
@@ -437,37 +343,4 @@ export interface Data {
   onPushTest(): void
   /** Let the waiting version of the page take over; reloads. */
   applyUpdate(): void
-}
-
-export interface SessionFile {
-  /** From the session's folder on. */
-  name: string
-  uri: string
-}
-
-type Globs = boolean | readonly string[]
-
-export interface PolicyRule {
-  decision: 'allow' | 'deny'
-  name?: string | null
-  agent?: string | null
-  project?: string | null
-  reads?: Globs
-  writes?: Globs
-  commands?: Globs
-  searches?: Globs
-}
-
-export interface Policy {
-  rule?: readonly PolicyRule[]
-  expiry_seconds?: number | null
-}
-
-export interface FolderList {
-  path: string
-  parent: string | null
-  /** Folders in it by name; hidden ones are left out. */
-  folders: readonly { name: string; path: string; isProject: boolean }[]
-  /** Folders that sessions were in, the newest first. */
-  recent: readonly string[]
 }

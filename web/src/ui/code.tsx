@@ -1,4 +1,4 @@
-// Code and output: as it is, never turned around by unseen characters, with a button to copy it.
+// Code and output with a copy button; invisible and text-reversing characters are made visible.
 
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
@@ -6,7 +6,7 @@ import { ansiRuns } from './ansi'
 import { CheckIcon, CopyIcon } from './icons'
 import { plural } from './format'
 import { say } from './kit'
-import { Painted } from './painted'
+import { HighlightedCode } from './highlighted_code'
 
 export function CodeBlock({
   text,
@@ -23,7 +23,7 @@ export function CodeBlock({
       </div>
       <pre tabIndex={0}>
         <code>
-          <Painted text={text} language={language} />
+          <HighlightedCode text={text} language={language} />
         </code>
       </pre>
     </div>
@@ -36,7 +36,7 @@ export function CopyButton({ text }: { text: string }): JSX.Element {
     try {
       await navigator.clipboard.writeText(text)
     } catch {
-      say('The browser does not let this page copy; select the text and copy it.', 'bad')
+      say('The browser blocked copying. Select the text and copy it yourself.', 'bad')
       return
     }
     setDone(true)
@@ -73,7 +73,7 @@ export function TerminalOutput({
   const shown = hidden > 0 ? lines.slice(hidden).join('\n') : lines.join('\n')
   return (
     <div class="terminal">
-      {truncated && hidden === 0 ? <p class="note">The beginning is not kept.</p> : null}
+      {truncated && hidden === 0 ? <p class="note">Earlier output was dropped.</p> : null}
       {hidden > 0 ? (
         <button type="button" class="text-button" onClick={() => setWhole(true)}>
           Show {plural(hidden, 'earlier line')}
@@ -81,7 +81,7 @@ export function TerminalOutput({
       ) : null}
       <pre tabIndex={0} aria-label="Output">
         {language !== '' && !shown.includes('\u001b') ? (
-          <Painted text={shown} language={language} />
+          <HighlightedCode text={shown} language={language} />
         ) : (
           ansiRuns(shown).map((run, index) => (
             <span key={index} class={run.classes}>

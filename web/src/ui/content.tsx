@@ -6,10 +6,10 @@ import { stripAnsi } from './ansi'
 import { TerminalOutput } from './code'
 import { baseName, bytes } from './format'
 import { FileIcon, GlobeIcon } from './icons'
-import { target, tells } from './links'
+import { target, tells } from './safe_links'
 import { Markdown, Place } from './markdown'
-import { languageOf } from './painted'
-import { Visible } from './visible'
+import { languageOf } from './highlighted_code'
+import { Visible } from './visible_text'
 
 const PICTURES = /^image\/(?:png|jpeg|gif|webp)$/
 
@@ -54,7 +54,7 @@ export function Content({
         </>
       )
     default:
-      return <p class="note">[{block.type}: this page cannot show it]</p>
+      return <p class="note">[unsupported content: {block.type}]</p>
   }
 }
 
@@ -81,16 +81,16 @@ function Text({
   return <TerminalOutput text={text} language={language} />
 }
 
-/** Pictures in the log itself are shown, never drawings: those can carry programs. */
+/** Embedded bitmaps are shown; SVG never is, because it can carry scripts. */
 function Picture({ block }: { block: ContentBlock }): JSX.Element {
   const type = block.mimeType ?? ''
   if (!PICTURES.test(type) || block.data === undefined)
-    return <p class="note">[picture of the type {type}]</p>
+    return <p class="note">[unsupported image: {type}]</p>
   return (
     <img
       class="picture"
       src={`data:${type};base64,${block.data}`}
-      alt={block.uri == null ? 'Picture' : baseName(block.uri)}
+      alt={block.uri == null ? 'Image' : baseName(block.uri)}
     />
   )
 }

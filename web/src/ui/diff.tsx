@@ -13,14 +13,14 @@ import {
   type Line,
   type LineDiff,
   type Span,
-} from './changes'
+} from './line_diff'
 import { baseName, shortPath } from './format'
 import { ExpandIcon } from './icons'
 import { IconButton, Segmented, Sheet } from './kit'
-import { isWide } from './media'
-import type { Painter, Run } from './paint'
-import { languageOf, paintLine, Runs, usePainter } from './painted'
-import { Visible } from './visible'
+import { isWide } from './media_queries'
+import type { Highlighter, Run } from './highlight'
+import { languageOf, highlightLine, Runs, useHighlighter } from './highlighted_code'
+import { Visible } from './visible_text'
 
 const FEW_LINES = 60
 const MARKS = { add: '+', del: '−', same: ' ', gap: '⋯' } as const
@@ -38,7 +38,7 @@ export function Diff({ change, folder, isNamed }: DiffProps & { isNamed?: boolea
     <figure class="diff">
       <figcaption>
         <DiffName change={change} folder={folder} diff={diff} isNamed={isNamed === true} />
-        <IconButton label="Open this change" class="small" onClick={view}>
+        <IconButton label="Open diff" class="small" onClick={view}>
           <ExpandIcon size={16} />
         </IconButton>
       </figcaption>
@@ -104,13 +104,13 @@ export function DiffViewer(): JSX.Element | null {
     viewed.value = null
   }
   return (
-    <Sheet title={`Change of ${baseName(changes[0]?.path ?? '')}`} class="diff-sheet" onClose={close}>
+    <Sheet title={`Diff of ${baseName(changes[0]?.path ?? '')}`} class="diff-sheet" onClose={close}>
       {isWide.value ? (
         <Segmented
           label="Layout"
           choices={[
-            { value: 'split', label: 'Side by side' },
-            { value: 'unified', label: 'One below the other' },
+            { value: 'split', label: 'Split' },
+            { value: 'unified', label: 'Unified' },
           ]}
           value={layout.value}
           onChoose={setLayout}
@@ -151,30 +151,30 @@ function Lines(props: {
   const { change, diff, isSplit } = props
   const [isWhole, setWhole] = useState(false)
   const { oldText, newText, path } = change
-  const painter = usePainter(languageOf(path), (oldText?.length ?? 0) + newText.length)
-  const paint = useMemo(() => painting(change, diff, painter), [diff, painter])
+  const highlighter = useHighlighter(languageOf(path), (oldText?.length ?? 0) + newText.length)
+  const runsOf = useMemo(() => lineRuns(change, diff, highlighter), [diff, highlighter])
   const shown = isWhole ? diff.lines : diff.lines.slice(0, props.few)
   const hidden = diff.lines.length - shown.length
   return (
     <>
-      <div class="diff-lines" tabIndex={0} role="group" aria-label={`Change of ${path}`}>
+      <div class="diff-lines" tabIndex={0} role="group" aria-label={`Diff of ${path}`}>
         <table class={isSplit ? 'split' : ''}>
           <tbody>
             {isSplit
               ? pairs(shown).map(({ left, right }, index) => (
                   <tr key={index} class={left?.kind === 'gap' ? 'diff-gap' : ''}>
-                    <Cells line={left} side="old" paint={paint} />
-                    <Cells line={right} side="new" paint={paint} />
+                    <Cells line={left} side="old" runsOf={runsOf} />
+                    <Cells line={right} side="new" runsOf={runsOf} />
                   </tr>
                 ))
               : shown.map((line, index) => (
                   <tr key={index} class={`diff-${line.kind}`}>
-                    <Cells line={line} side={line.kind === 'del' ? 'old' : 'new'} paint={paint} />
+                    <Cells line={line} side={line.kind === 'del' ? 'old' : 'new'} runsOf={runsOf} />
                   </tr>
                 ))}
           </tbody>
         </table>
-        {diff.lines.length === 0 ? <p class="note">Nothing changes.</p> : null}
+        {diff.lines.length === 0 ? <p class="note">No changes</p> : null}
       </div>
       {hidden > 0 ? (
         <button type="button" class="text-button" onClick={() => setWhole(true)}>
@@ -185,9 +185,9 @@ function Lines(props: {
   )
 }
 
-type Paint = (line: Line) => readonly Run[]
+type LineRuns = (line: Line) => readonly Run[]
 
-function Cells(props: { line: Line | null; side: 'old' | 'new'; paint: Paint }): JSX.Element {
+function Cells(props: { line: Line | null; side: 'old' | 'new'; runsOf: LineRuns }): JSX.Element {
   const { line, side } = props
   if (line === null) return <td class="diff-none" colSpan={3} />
   const own = `diff-${line.kind}`
@@ -201,17 +201,17 @@ function Cells(props: { line: Line | null; side: 'old' | 'new'; paint: Paint }):
       </td>
       <td class={`diff-text ${own}`}>
         {SAID[line.kind] === '' ? null : <span class="aside">{SAID[line.kind]}</span>}
-        <Runs runs={props.paint(line)} />
+        <Runs runs={props.runsOf(line)} />
       </td>
     </>
   )
 }
 
-/** Draws lines of a change: colours of the language, and which words differ. */
-function painting(change: Change, diff: LineDiff, painter: Painter | null): Paint {
+/** The runs of each line: syntax colours, and which words differ. */
+function lineRuns(change: Change, diff: LineDiff, highlighter: Highlighter | null): LineRuns {
   const spans = wordSpans(diff.lines)
-  const old = painter === null ? [] : paintedLines(change.oldText ?? '', painter)
-  const fresh = painter === null ? [] : paintedLines(change.newText, painter)
+  const old = highlighter === null ? [] : highlightedLines(change.oldText ?? '', highlighter)
+  const fresh = highlighter === null ? [] : highlightedLines(change.newText, highlighter)
   const known = new Map<Line, readonly Run[]>()
   return (line) => {
     const before = known.get(line)
@@ -225,10 +225,10 @@ function painting(change: Change, diff: LineDiff, painter: Painter | null): Pain
   }
 }
 
-function paintedLines(text: string, painter: Painter): { text: string; runs: readonly Run[] }[] {
+function highlightedLines(text: string, highlighter: Highlighter): { text: string; runs: readonly Run[] }[] {
   let state = ''
   return text.split('\n').map((line) => {
-    const done = paintLine(painter, line, state)
+    const done = highlightLine(highlighter, line, state)
     state = done.state
     return { text: line, runs: done.runs }
   })

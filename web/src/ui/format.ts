@@ -60,10 +60,13 @@ export function money(amount: number, currency: string): string {
   }
 }
 
-/** What the hub says in words, as a sentence that stands alone. */
+export function sentenceCase(text: string): string {
+  return text.slice(0, 1).toUpperCase() + text.slice(1)
+}
+
+/** A message of the hub as a sentence. */
 export function sentence(text: string): string {
-  const end = /[.!?…]$/.test(text) ? '' : '.'
-  return text.slice(0, 1).toUpperCase() + text.slice(1) + end
+  return sentenceCase(text) + (/[.!?…]$/.test(text) ? '' : '.')
 }
 
 /** The last part of a path. */

@@ -7,8 +7,8 @@ import { memo } from 'preact/compat'
 import { useState } from 'preact/hooks'
 import { GrowingBlocks } from './blocks'
 import { CodeBlock } from './code'
-import { target, tells } from './links'
-import { Visible } from './visible'
+import { target, tells } from './safe_links'
+import { Visible } from './visible_text'
 
 const reader = new MarkdownIt({ html: false, linkify: true, breaks: false, typographer: false })
 reader.linkify.set({ fuzzyLink: false, fuzzyEmail: false, fuzzyIP: false })

@@ -1,13 +1,12 @@
-// What the composer offers while somebody writes: commands of the agent after `/`, files after `@`.
+// Completions below the composer: commands of the agent after `/`, files after `@`.
 
 import type { JSX } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { data, type SessionFile, type SessionView } from '../data/index.ts'
-import { commandMatches } from './commands'
+import { commandMatches, mentionAt, withMention } from './completions'
 import { baseName } from './format'
 import { FileIcon } from './icons'
-import { mentionAt, withMention } from './mentions'
-import { Visible } from './visible'
+import { Visible } from './visible_text'
 
 export type Suggestion = {
   key: string
@@ -76,7 +75,7 @@ export function SuggestionList(props: {
       class="commands"
       id="commands"
       role="listbox"
-      aria-label={first.isFile ? 'Files' : 'Commands of the agent'}
+      aria-label={first.isFile ? 'Files' : 'Commands'}
     >
       {props.suggestions.map((each, index) => (
         <li

@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { Timeline, type WireEntry } from '../../src/data/timeline.ts'
 import type { Entry, SessionView } from '../../src/data/types.ts'
 import { Fold, initialState, toJson } from '../../src/protocol/reduce.ts'
-import type { LogEvent } from '../../src/protocol/types.ts'
+import type { SessionEvent } from '../../src/protocol/types.ts'
 import { until, withData } from '../environment.ts'
 
 const base = process.env['HUB_URL'] ?? ''
@@ -17,9 +17,9 @@ async function get<T>(path: string): Promise<T> {
   return (await fetch(base + path, { headers })).json() as Promise<T>
 }
 
-async function history(sessionId: string): Promise<LogEvent[]> {
+async function history(sessionId: string): Promise<SessionEvent[]> {
   const path = `/api/sessions/${sessionId}/history?limit=5000`
-  return (await get<{ events: LogEvent[] }>(path)).events
+  return (await get<{ events: SessionEvent[] }>(path)).events
 }
 
 function plain(entries: readonly Entry[]): unknown {

@@ -2,12 +2,12 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Entry, ToolEntry } from '../../src/data/types.ts'
 import type { ToolCall } from '../../src/protocol/types.ts'
-import { commandMatches } from '../../src/ui/commands.ts'
+import { commandMatches } from '../../src/ui/completions.ts'
 import { duration, sentence, shortPath } from '../../src/ui/format.ts'
-import { target, tells } from '../../src/ui/links.ts'
-import { parentOf, runSummary, TranscriptLines } from '../../src/ui/rows.ts'
-import { fieldsOf, readAnswers } from '../../src/ui/schema.ts'
-import { RowTops, rowAt, stepToward, visibleRange } from '../../src/ui/window.ts'
+import { target, tells } from '../../src/ui/safe_links.ts'
+import { parentOf, runSummary, TranscriptLines } from '../../src/ui/transcript_lines.ts'
+import { fieldsOf, readAnswers } from '../../src/ui/elicitation_form.ts'
+import { RowTops, rowAt, stepToward, visibleRange } from '../../src/ui/row_window.ts'
 
 test('only addresses of the web and of mail are followed, and no hidden names', () => {
   assert.deepEqual(target('https://example.com/a?b'), {
