@@ -45,7 +45,7 @@ def test_prompts_written_offline_are_sent_once_and_in_order(
         prompt.press("Enter")
     waiting = page.get_by_role("list", name="Prompt queue")
     expect(waiting.get_by_text("Will send when online")).to_have_count(2)
-    expect(page.get_by_text(re.compile("2 actions will send")).first).to_be_visible()
+    expect(page.get_by_text(re.compile("2 actions pending")).first).to_be_visible()
     assert hub.call("GET", f"/api/sessions/{session}/prompts")["prompts"] == []
     page.context.set_offline(False)
     expect(page.get_by_text("You said: two")).to_be_visible()

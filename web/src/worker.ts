@@ -12,27 +12,27 @@ export interface Note {
   id: string
 }
 
-/** Whether a path is one of a file that never changes, or of an icon. */
+/** Whether a path is that of an immutable file or an icon. */
 export function isFile(path: string): boolean {
   return path.startsWith('/assets/') || path.startsWith('/icons/')
 }
 
-/** The files that a page names, which it cannot be shown without. */
+/** The files that the page needs, as its HTML names them. */
 export function shellOf(html: string): string[] {
   const names = [...html.matchAll(/(?:src|href)="(\/[^"]+)"/g)].map((found) => found[1] ?? '')
   return [...new Set(names.filter((name) => isFile(name) || name === '/manifest.webmanifest'))]
 }
 
 // ---- what other apps share ----------------------------------------------------------------------
-// `ui/shared.ts` takes out what is put in here; a worker cannot load modules of the page.
+// `ui/share_target.ts` reads what is stored here.
 
 export const SHARED = 'shared'
 export const SHARE_PATH = '/share'
 const MOST_FILES = 10
 const MOST_BYTES = 11 << 20 // what fits into one prompt
 
-/** Keep what was shared until the page asks for it; what was left from before is forgotten. */
-export async function keepShared(form: FormData, caches: CacheStorage): Promise<void> {
+/** Store shared content until the page takes it; replaces what was stored before. */
+export async function storeShared(form: FormData, caches: CacheStorage): Promise<void> {
   await caches.delete(SHARED)
   const cache = await caches.open(SHARED)
   const names: string[] = []

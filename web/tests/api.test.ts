@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import { pathSegment } from '../src/data/api.ts'
 
-test('an id of an agent is a plain pathSegment of a path, whatever it is', () => {
+test('any id becomes a plain segment of a path', () => {
   const ids: [string, string][] = [
     ['sess-1', 'sess-1'],
     ['..', '~Li4'],

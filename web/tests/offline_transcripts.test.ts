@@ -22,7 +22,7 @@ const stranger = (() =>
     Response.json({ error: { code: 'quarterdeck/unauthorized', message: 'who?' } }, { status: 401 }),
   )) as unknown as typeof fetch
 
-test('only the newest of a transcript is kept, and nothing of it goes on', () => {
+test('only the newest entries are stored, and none is open', () => {
   const many = Array.from({ length: 200 }, (_, seq) => said(seq, 'a'))
   assert.deepEqual(
     newestEntries(many).map((each) => each.seq),
@@ -32,7 +32,7 @@ test('only the newest of a transcript is kept, and nothing of it goes on', () =>
   assert.deepEqual(newestEntries(large), [{ ...said(3, 'c'.repeat(150_000)), isOpen: false }])
 })
 
-test('what is too large to be kept does not take the place of what is', async () => {
+test('a transcript that is too large does not replace the stored one', async () => {
   const offline = new OfflineTranscripts(Promise.resolve(memoryStorage()), () => true)
   await offline.keep(transcript('s', 1))
   await offline.keep({ ...transcript('s', 2), entries: [said(1, 'Hello'), said(2, 'x'.repeat(300_000))] })
@@ -40,7 +40,7 @@ test('what is too large to be kept does not take the place of what is', async ()
   assert.deepEqual([kept?.at, kept?.entries.length], [1, 1])
 })
 
-test('of many sessions those seen last are kept', async () => {
+test('of many sessions the last seen are stored', async () => {
   const offline = new OfflineTranscripts(Promise.resolve(memoryStorage()), () => true)
   for (let at = 1; at <= 12; at += 1) await offline.keep(transcript(`s${at}`, at))
   assert.deepEqual(
@@ -50,7 +50,7 @@ test('of many sessions those seen last are kept', async () => {
   assert.equal(await offline.get('s4'), null)
 })
 
-test('without the hub the end of a session is there, with the time it was seen', async () => {
+test('without the hub a session shows its offline copy with its time', async () => {
   const storage = memoryStorage()
   await new OfflineTranscripts(Promise.resolve(storage), () => true).keep(transcript('s', 7))
   await withData({ base: 'http://hub', fetch: gone, storage }, async (data) => {
@@ -63,7 +63,7 @@ test('without the hub the end of a session is there, with the time it was seen',
   })
 })
 
-test('a device that the hub does not know any more keeps nothing', async () => {
+test('a revoked device stores nothing', async () => {
   const storage = memoryStorage()
   const offline = new OfflineTranscripts(Promise.resolve(storage), () => true)
   await offline.keep(transcript('s', 1))

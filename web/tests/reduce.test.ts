@@ -41,7 +41,7 @@ for (const name of REDUCE) {
   })
 }
 
-test('text is cut as by the hub', () => {
+test('text is truncated as by the hub', () => {
   const file = new URL('config/truncate-utf8-tail.json', VECTORS)
   const { cases } = JSON.parse(readFileSync(file, 'utf8')) as {
     cases: { input: string; limit: number; output: string; truncated: boolean }[]
@@ -73,7 +73,7 @@ test('a text that grows is the text that is cut at once, at every step', () => {
   }
 })
 
-test('a payload that is no object, and an event of a newer hub, change nothing', () => {
+test('payloads that are not objects, and events of a newer hub, change nothing', () => {
   const fold = new Fold(initialState('s'))
   const before = toJson(fold.state)
   for (const payload of [null, 'text', 3, ['list']]) {

@@ -39,7 +39,7 @@ test('a response to an earlier request is outdated', () => {
   assert.deepEqual([second(), first(), third()], [true, false, true])
 })
 
-test('a list of sessions that comes late takes back nothing that was heard since', async () => {
+test('a late list of sessions does not undo newer events', async () => {
   const { api, asked } = slowHub()
   const lists = new Lists(api, environment({ base: '' }).clock, signal([]))
   lists.refresh()
@@ -54,7 +54,7 @@ test('a list of sessions that comes late takes back nothing that was heard since
   assert.deepEqual(seen, { one: 'prompting', two: 'active', new: 'active' })
 })
 
-test('sessions are in the order of what last happened in them, as told and as heard since', async () => {
+test('sessions are ordered by their last event, listed or live', async () => {
   const { api, asked } = slowHub()
   const lists = new Lists(api, environment({ base: '' }).clock, signal([]))
   const order = () => lists.sessions.value.map((each) => each.sessionId)
@@ -74,7 +74,7 @@ test('sessions are in the order of what last happened in them, as told and as he
   assert.deepEqual([lists.row('b')?.lastAt, lists.row('b')?.title], [ts, 'b'])
 })
 
-test('a session without a title is asked for again when something happens in it', async () => {
+test('the list is read again when an untitled session changes', async () => {
   const { api, asked } = slowHub()
   const lists = new Lists(api, environment({ base: '' }).clock, signal([]))
   const questions = () => asked.filter((each) => each.path === '/api/sessions')
@@ -90,7 +90,7 @@ test('a session without a title is asked for again when something happens in it'
   assert.equal(lists.row('one')?.status, 'active')
 })
 
-test('how notifications stand is not taken back by an earlier look', async () => {
+test('an earlier answer does not undo a change of notifications', async () => {
   const { api, asked } = slowHub()
   const subscription = { options: {}, toJSON: () => ({}) }
   const pushManager = { getSubscription: async () => null, subscribe: async () => subscription }
@@ -115,7 +115,7 @@ test('how notifications stand is not taken back by an earlier look', async () =>
   assert.deepEqual([kinds['finished'], kinds['failed'], kinds['approvals']], [false, false, true])
 })
 
-test('a message that was cut is wanted whole when it goes on, and then goes on', () => {
+test('a clipped message is loaded whole when a chunk extends it', () => {
   const timeline = new Timeline('s', 10, { connection: { status: 'prompting' } as never })
   const cut = { type: 'message', seq: 3, at: 3, kind: 'agent', messageId: null } as const
   const text = (all: string) => [{ type: 'text', text: all }]
@@ -131,7 +131,7 @@ test('a message that was cut is wanted whole when it goes on, and then goes on',
   assert.deepEqual(entry?.type === 'message' && entry.content, text('beginning..'))
 })
 
-test('the hub is asked to look ahead at long sessions in the first rows, once each', async () => {
+test('long sessions in the first rows are prefetched, once each', async () => {
   const { api, asked } = slowHub()
   const long = (id: string, lastSeq: number) => ({ sessionId: id, lastSeq }) as SessionRow
   const rows = signal([long('a', 90_000), long('short', 10), long('b', 9000), long('far', 90_000)])
@@ -146,7 +146,7 @@ test('the hub is asked to look ahead at long sessions in the first rows, once ea
   assert.deepEqual(asked.map((each) => each.path), paths)
 })
 
-test('a prompt that has begun does not wait, whatever a list from before says', () => {
+test('a started prompt is not shown as queued because of an older list', () => {
   const queue = ['one', 'two'].map((key) => ({ key, state: 'queued' }) as unknown as Prompt)
   const sending = [{ kind: 'prompt', sessionId: 's', state: 'sent', target: 'three', body: {}, at: 0 }]
   const told = (begun: string | null) =>

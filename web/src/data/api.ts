@@ -2,7 +2,7 @@
 import type { Outcome, Refusal } from './types.ts'
 
 export interface ApiOptions {
-  /** Where the hub is; empty for the page's own origin. */
+  /** The hub's origin; empty for the page's own. */
   base: string
   /** Only for programs: a page has its cookie. */
   headers?: Readonly<Record<string, string>>

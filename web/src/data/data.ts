@@ -1,4 +1,4 @@
-// Everything put together: one connection, one outbox, the lists, and the sessions that are open.
+// The data layer: one stream, one outbox, the lists, and the open sessions.
 import { computed, effect, signal, untracked } from '@preact/signals-core'
 import type { ContentBlock, JsonObject } from '../protocol/types.ts'
 import { Api, type ApiOptions, pathSegment, ResponseOrder } from './api.ts'
@@ -38,9 +38,9 @@ export interface Environment extends ApiOptions {
   clock: Clock
   frame(call: () => void): void
   push: PushBrowser | null
-  /** Tell when it may be worth to try again: the network is back, the page is looked at. */
+  /** Call when a new attempt may succeed: the network is back, the page becomes visible. */
   onWake(call: () => void): void
-  /** The computer has lost its network; a hub on the same computer is still there. */
+  /** Call when the network is lost; a hub on the same computer is still reachable. */
   onNetworkLost(call: () => void): void
   hasUpdate: ReturnType<typeof signal<boolean>>
   applyUpdate(): void
@@ -86,11 +86,11 @@ export function createData(environment: Environment): Data & { stop(): void } {
     const outcome = await api.get<WireDevice>('/api/device')
     if (!outcome.ok) return
     device.value = { ...outcome.value, isThis: true }
-    const [told, known] = await Promise.all([
+    const [hub, known] = await Promise.all([
       api.get<HubFacts>('/api/hub'),
       api.get<{ agents: KnownAgent[] }>('/api/agents/known'),
     ])
-    if (told.ok) facts.value = { ...told.value, home: told.value.home ?? null }
+    if (hub.ok) facts.value = { ...hub.value, home: hub.value.home ?? null }
     if (known.ok) knownAgents.value = known.value.agents
     void push.refresh()
   }
@@ -101,7 +101,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
       if (state === 'live') untracked(onReached)
       if (state === 'catching-up' && device.peek() === null) void identify()
     })
-    // What was deleted elsewhere is not kept here.
+    // Sessions deleted elsewhere have no offline copy.
     stopCleanup = effect(() => {
       if (!lists.isLoaded.value) return
       const known = new Set(lists.sessions.value.map((each) => each.sessionId))
@@ -118,7 +118,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
     environment.onNetworkLost(() => stream.renew())
   }
 
-  /** The hub is there again: what waits is sent, and what could not be loaded is asked for anew. */
+  /** The hub is reachable again: send queued actions and reload sessions that failed to load. */
   function onReached(): void {
     outbox.flush()
     for (const view of open.values()) view.retry()
@@ -250,7 +250,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
       outcomeOf(api.post<WireSession>('/api/sessions', wanted), putRow),
     async reopenSession(sessionId: string): Promise<Outcome<SessionRow>> {
       const resumed = await api.post<WireSession>(session(sessionId, '/resume'))
-      // An agent that cannot go on may still be able to tell its history anew.
+      // An agent that cannot resume may still be able to load the session, replaying its history.
       const outcome =
         resumed.ok || resumed.refusal.status !== 422
           ? resumed
@@ -355,7 +355,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
     hasUpdate: computed(() => environment.hasUpdate.value === true),
     may: (scope) => {
       const own = device.value?.scope
-      // Until the hub has said it, as when the page opens without it, nothing is taken away: it judges.
+      // Until the scope is known, as while offline, nothing is hidden: the hub enforces it.
       return own === undefined || SCOPES.indexOf(scope) <= SCOPES.indexOf(own)
     },
     start,

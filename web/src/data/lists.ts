@@ -71,7 +71,7 @@ export class Lists implements HostListener {
     return this.sessions.value.find((each) => each.sessionId === sessionId) ?? null
   }
 
-  /** Read sessions and agents anew. */
+  /** Read sessions and agents again. */
   refresh(): void {
     this.#refreshSessions.now()
     this.#refreshAgents.now()
@@ -194,7 +194,7 @@ export class Lists implements HostListener {
       const id = each.sessionId ?? ''
       waiting.set(id, (waiting.get(id) ?? 0) + 1)
     }
-    // The hub lists them in the order of their beginning.
+    // The hub lists them in the order of their creation.
     const newestFirst = [...this.#sessions.value.values()].reverse()
     newestFirst.sort((one, other) => (lastAt(other) ?? 0) - (lastAt(one) ?? 0))
     const rows = newestFirst.map((each) => rowOf(each, waiting.get(each.sessionId) ?? 0))
@@ -299,7 +299,7 @@ function withAnswers(actions: readonly Action[]) {
   }
 }
 
-/** Reads something anew: once for many reasons, never twice at a time. */
+/** Reads a list again: debounced, one at a time. */
 class Refresh {
   readonly #clock: Clock
   readonly #read: () => Promise<void>

@@ -4,7 +4,7 @@ import { signal } from '@preact/signals-core'
 import type { Storage } from './storage.ts'
 import type { Entry, SessionRow } from './types.ts'
 
-/** The end of a transcript as it was at a time. */
+/** The end of a transcript at a point in time. */
 export interface OfflineTranscript {
   row: SessionRow
   /** When it was seen, in milliseconds. */
@@ -22,7 +22,7 @@ export class OfflineTranscripts {
   readonly #storage: Promise<Storage>
   readonly #isKnown: () => boolean
 
-  /** `isKnown`: whether the hub has not said that it does not know this device. */
+  /** `isKnown`: false once the hub has rejected this device. */
   constructor(storage: Promise<Storage>, isKnown: () => boolean) {
     this.#storage = storage
     this.#isKnown = isKnown
@@ -38,7 +38,7 @@ export class OfflineTranscripts {
 
   async keep(transcript: OfflineTranscript): Promise<void> {
     const entries = newestEntries(transcript.entries)
-    if (!this.#isKnown() || entries.length === 0) return // what was kept before says more
+    if (!this.#isKnown() || entries.length === 0) return // keep the copy from before
     try {
       const storage = await this.#storage
       await storage.put('transcripts', transcript.row.sessionId, { ...transcript, entries })
@@ -47,7 +47,7 @@ export class OfflineTranscripts {
       this.#show(all.slice(0, MOST_SESSIONS))
       if (!this.#isKnown()) await this.clear()
     } catch {
-      // The disk is full: without the hub there is less to read.
+      // The disk is full: there is no offline copy.
     }
   }
 
@@ -66,7 +66,7 @@ export class OfflineTranscripts {
   }
 
   #show(transcripts: readonly OfflineTranscript[]): void {
-    // What they wait for, and whether they run, is not known.
+    // Their status and pending requests are unknown while offline.
     this.rows.value = transcripts.map(({ row }) => ({ ...row, group: 'idle', waiting: 0 }))
   }
 }
@@ -81,14 +81,14 @@ function sizeOf(entry: Entry): number {
   return size
 }
 
-/** The newest entries, as many as may be kept; none goes on any more. */
+/** The newest entries within the limits; none is open for more text. */
 export function newestEntries(entries: readonly Entry[]): Entry[] {
-  const kept: Entry[] = []
+  const newest: Entry[] = []
   let left = MOST_CHARACTERS
   for (const entry of entries.slice(-MOST_ENTRIES).reverse()) {
     left -= sizeOf(entry)
     if (left < 0) break
-    kept.unshift(entry.type === 'message' ? { ...entry, isOpen: false } : entry)
+    newest.unshift(entry.type === 'message' ? { ...entry, isOpen: false } : entry)
   }
-  return kept
+  return newest
 }

@@ -1,15 +1,15 @@
-// The first look at a long session takes its hub a while. The hub is asked to look at those that
-// are likely to be opened next while their rows are read, so that they are there at a tap.
+// The first transcript of a long session takes the hub a while. It is requested for the sessions that
+// are likely to be opened next, so that they open without delay.
 import { effect, type ReadonlySignal } from '@preact/signals-core'
 import { type Api, pathSegment } from './api.ts'
 import type { Clock } from './stream.ts'
 import type { SessionRow } from './types.ts'
 
-const LONG = 5000 // events that take the hub longer than a moment
+const LONG = 5000 // events; shorter sessions load fast enough
 const ROWS = 3
 const PAUSE_MS = 50
 
-/** Look ahead in the first rows, each once; returns how to stop. */
+/** Request the transcripts of the first rows, each once; returns a function that stops it. */
 export function prefetchTranscripts(
   api: Api,
   clock: Clock,

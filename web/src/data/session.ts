@@ -1,7 +1,7 @@
-// One open session: its newest part from the hub, then live; older parts when they are asked for.
+// One open session: its newest entries from the hub, then live events; older entries on demand.
 //
-// What the hub answers is true after a certain event. While an answer is on its way, events are
-// held back; then they are taken in up to that one, the answer is put in, and the rest follows.
+// A page of entries is valid after a certain event. While one is being loaded, events are held back;
+// then those up to that event are applied, the page is inserted, and the rest is applied.
 import { computed, signal, type ReadonlySignal, type Signal } from '@preact/signals-core'
 import { initialState } from '../protocol/reduce.ts'
 import type { SessionEvent, SessionState } from '../protocol/types.ts'
@@ -19,7 +19,7 @@ export interface Services {
   actions: ReadonlySignal<readonly Action[]>
   row(sessionId: string): SessionRow | null
   offline: OfflineTranscripts
-  /** Call before the next picture is drawn. */
+  /** Call before the next frame. */
   frame(call: () => void): void
 }
 
@@ -63,7 +63,7 @@ export class OpenSession implements SessionView, SessionListener {
   #stateVersion = -1
   #isLoadingWanted = false
   readonly #promptResponses = new ResponseOrder()
-  /** The newest prompt that the log has: it has begun, whatever a list that was made before says. */
+  /** The newest prompt in the log: it has started, even if an older list has it as queued. */
   readonly #begun = signal<string | null>(null)
   #cancelPrompts: () => void = () => {}
   #generation = 0
@@ -109,7 +109,7 @@ export class OpenSession implements SessionView, SessionListener {
     this.refreshPrompts()
   }
 
-  /** Without the hub: what was last seen of it. */
+  /** Show the offline copy. */
   async #showOffline(generation: number): Promise<void> {
     const stored = await this.#services.offline.get(this.sessionId)
     if (stored === null || generation !== this.#generation || this.phase.value !== 'failed') return
@@ -123,7 +123,7 @@ export class OpenSession implements SessionView, SessionListener {
   }
 
   #storeOffline(): void {
-    if (this.#cancelStore === null) return // nothing is new
+    if (this.#cancelStore === null) return // nothing has changed
     this.#cancelStore()
     this.#cancelStore = null
     const [row, entries] = [this.#services.row(this.sessionId), this.entries.value]
@@ -157,7 +157,7 @@ export class OpenSession implements SessionView, SessionListener {
     )
   }
 
-  /** Ask for something that is true after an event, and put it in exactly there. */
+  /** Load something that is valid after an event, and insert it exactly there. */
   async #whileHeld<T extends { seq: number }>(
     path: string,
     put: (answer: T, timeline: Timeline) => void,
@@ -181,7 +181,7 @@ export class OpenSession implements SessionView, SessionListener {
     this.#flush()
   }
 
-  /** Take held events in up to `seq`; false if they do not come. */
+  /** Apply held events up to `seq`; false if they do not arrive. */
   async #reach(timeline: Timeline, seq: number): Promise<boolean> {
     const limit = this.#services.clock.now() + CATCH_UP_MS
     for (;;) {
@@ -246,9 +246,9 @@ export class OpenSession implements SessionView, SessionListener {
     const timeline = this.#timeline
     if (timeline === null) return
     const entries = timeline.entries()
-    if (entries.length === 0) this.hasOlder.value = false // the session began anew
+    if (entries.length === 0) this.hasOlder.value = false // the session was reset
     this.entries.value = entries
-    // Chunks do not change it, and most of the page looks at it.
+    // Most of the page depends on it, and chunks do not change it.
     if (this.#stateVersion !== timeline.stateVersion) this.state.value = { ...timeline.state }
     this.#stateVersion = timeline.stateVersion
     this.seq.value = timeline.seq
@@ -315,7 +315,7 @@ function promptOf(wire: WirePrompt): Prompt {
   return { key, state, mode, prompt, createdAt, error, by, action: null }
 }
 
-/** The queue as it will be: what the hub has, and what is on its way there. */
+/** The prompt queue including this device's unsent actions. */
 export function withActions(
   queue: readonly Prompt[],
   actions: readonly Action[],

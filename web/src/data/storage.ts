@@ -1,5 +1,5 @@
-// What this device remembers: drafts and actions that were not sent yet, and the ends of sessions. In
-// IndexedDB; where there is none (a private window), in memory.
+// Storage on this device: drafts, queued actions and offline copies of transcripts. In IndexedDB; in
+// memory where there is none, as in some private windows.
 
 export type Table = 'actions' | 'drafts' | 'transcripts'
 
@@ -12,7 +12,7 @@ export interface Storage {
 }
 
 const TABLES: readonly Table[] = ['actions', 'drafts', 'transcripts']
-const VERSION = 3 // another one when there are other tables
+const VERSION = 3 // increase it when the tables change
 
 export async function openStorage(
   factory: IDBFactory | undefined,
@@ -22,7 +22,7 @@ export async function openStorage(
   try {
     return indexedStorage(await open(factory, name))
   } catch {
-    return memoryStorage() // forbidden here, or its files are damaged: the page works without
+    return memoryStorage() // forbidden or damaged: the page works without
   }
 }
 
@@ -38,7 +38,7 @@ function open(factory: IDBFactory, name: string): Promise<IDBDatabase> {
     }
   }
   return new Promise((resolve, reject) => {
-    // An older page in another window has it open, and does not let go.
+    // An older page in another window keeps the database open.
     request.onblocked = () => reject(new Error('blocked'))
     settled(request).then((database) => {
       database.onversionchange = () => database.close()

@@ -29,19 +29,19 @@ export function promptKeyOf(event: SessionEvent): string | null {
 
 export class Timeline {
   seq: number
-  /** Another one when `state` is. */
+  /** Changes with `state`. */
   stateVersion = 0
   /** The `seq` of a clipped message that a new chunk extends: its whole text must be loaded. */
   wanted: number | null = null
   #fold: Fold
   #entries: Entry[] = []
   #shown: readonly Entry[] = []
-  /** Messages with an id since the last entry that is none: they may go on. */
+  /** Messages with an id after the last other entry: more chunks may extend them. */
   #open = new Map<string, number>()
-  /** Entries whose objects are older than what is known, by their number. */
-  #stale = new Map<number, Growing | null>()
-  /** Which calls show a terminal. */
-  #shows = new Map<string, Set<number>>()
+  /** Entries whose objects are outdated, by `seq`. */
+  #stale = new Map<number, MessageContent | null>()
+  /** The `seq`s of the calls that show a terminal. */
+  #callsByTerminal = new Map<string, Set<number>>()
   #openSeq = -1
   #isFresh = false
 
@@ -51,14 +51,14 @@ export class Timeline {
     this.#fold = new Fold({ ...initialState(sessionId), ...rest })
   }
 
-  /** All but the messages, which are in the entries. */
+  /** The folded state without messages, which are in the entries. */
   get state(): SessionState {
     return this.#fold.state
   }
 
-  /** Put entries before the first: the hub's, as they are after the event `seq`. */
+  /** Insert entries of the hub before the first, as they are after the event `seq`. */
   prepend(entries: readonly WireEntry[]): void {
-    const added = entries.map((each) => this.#taken(each))
+    const added = entries.map((each) => this.#fromWire(each))
     const known = new Set(this.#entries.map((each) => each.seq))
     const older = added.filter((each) => !known.has(each.seq))
     const wasEmpty = this.#entries.length === 0
@@ -67,13 +67,13 @@ export class Timeline {
     this.#isFresh = false
   }
 
-  /** Put an entry in the place of one that was clipped. */
+  /** Replace a clipped entry by the whole one. */
   replace(entry: WireEntry): void {
     const index = this.#index(entry.seq)
     if (this.wanted === entry.seq) this.wanted = null
     if (index < 0) return
     this.#stale.delete(entry.seq)
-    this.#entries = this.#entries.with(index, this.#taken(entry))
+    this.#entries = this.#entries.with(index, this.#fromWire(entry))
     this.#isFresh = false
   }
 
@@ -99,7 +99,7 @@ export class Timeline {
         return
       }
       case 'session-reset':
-        if (this.#reduce(event) !== null) this.#begin()
+        if (this.#reduce(event) !== null) this.#reset()
         return
       case 'prompt-finished':
         if (this.#reduce(event) !== null) this.#onTurnEnd(event)
@@ -150,7 +150,7 @@ export class Timeline {
     for (const [seq, growing] of this.#stale) {
       const index = this.#index(seq)
       const entry = this.#entries[index]
-      if (entry !== undefined) this.#entries[index] = this.#renewed(entry, growing)
+      if (entry !== undefined) this.#entries[index] = this.#updated(entry, growing)
     }
     this.#stale.clear()
     this.#shown = this.#entries.slice()
@@ -182,7 +182,7 @@ export class Timeline {
         this.wanted = seq
         return
       }
-      growing = new Growing(entry?.type === 'message' ? entry.content : [])
+      growing = new MessageContent(entry?.type === 'message' ? entry.content : [])
       this.#stale.set(seq, growing)
     }
     growing.append(block)
@@ -210,7 +210,7 @@ export class Timeline {
       const again = this.#entries.findLastIndex(
         (each) => each.type === 'tool' && each.call.toolCallId === call.toolCallId,
       )
-      if (again >= 0) this.#entries.splice(again, 1) // it is shown where it was begun last
+      if (again >= 0) this.#entries.splice(again, 1) // a reused id: show the call where it started last
       this.#push({
         type: 'tool',
         seq: event.seq,
@@ -238,7 +238,7 @@ export class Timeline {
   }
 
   #onTerminal(terminalId: string): void {
-    for (const seq of this.#shows.get(terminalId) ?? []) {
+    for (const seq of this.#callsByTerminal.get(terminalId) ?? []) {
       if (!this.#stale.has(seq)) this.#stale.set(seq, null)
     }
   }
@@ -269,16 +269,16 @@ export class Timeline {
     this.#open.clear()
   }
 
-  #begin(): void {
+  #reset(): void {
     this.wanted = null
     this.#entries = []
     this.#open.clear()
     this.#stale.clear()
-    this.#shows.clear()
+    this.#callsByTerminal.clear()
     this.#openSeq = -1
   }
 
-  /** Find the messages that may go on, after the newest page was put in. */
+  /** Find the messages that chunks may extend, after the newest page was inserted. */
   #reopen(): void {
     for (const entry of this.#entries.toReversed()) {
       if (entry.type !== 'message') break
@@ -288,12 +288,12 @@ export class Timeline {
     }
   }
 
-  #taken(entry: WireEntry): Entry {
+  #fromWire(entry: WireEntry): Entry {
     switch (entry.type) {
       case 'message':
         return { ...entry, promptKey: entry.promptKey ?? null, isOpen: false }
       case 'tool':
-        return this.#takenCall(entry)
+        return this.#callFromWire(entry)
       case 'turn':
       case 'status':
         return entry
@@ -302,7 +302,7 @@ export class Timeline {
     }
   }
 
-  #takenCall({ call, terminals, ...rest }: Extract<WireEntry, { type: 'tool' }>): ToolEntry {
+  #callFromWire({ call, terminals, ...rest }: Extract<WireEntry, { type: 'tool' }>): ToolEntry {
     this.state.toolCalls.set(text(call.toolCallId), call)
     for (const [terminalId, terminal] of Object.entries(terminals)) {
       const tail = new TailText()
@@ -318,8 +318,8 @@ export class Timeline {
   #showTerminals(call: ToolCall): void {
     for (const each of call.content) {
       if (typeof each?.terminalId !== 'string') continue
-      const seqs = this.#shows.get(each.terminalId) ?? new Set()
-      this.#shows.set(each.terminalId, seqs.add(call.seq))
+      const seqs = this.#callsByTerminal.get(each.terminalId) ?? new Set()
+      this.#callsByTerminal.set(each.terminalId, seqs.add(call.seq))
     }
   }
 
@@ -333,7 +333,7 @@ export class Timeline {
     })
   }
 
-  #renewed(entry: Entry, growing: Growing | null): Entry {
+  #updated(entry: Entry, growing: MessageContent | null): Entry {
     switch (entry.type) {
       case 'message': {
         const content = growing?.content() ?? entry.content
@@ -362,8 +362,8 @@ export class Timeline {
   }
 }
 
-/** The content of a message while chunks come: plain texts that follow each other are one block. */
-class Growing {
+/** The content of a message while chunks arrive: adjacent plain texts are one block. */
+class MessageContent {
   #blocks: ContentBlock[]
   #texts: string[] = []
 

@@ -5,7 +5,7 @@ import { useEffect, useState } from 'preact/hooks'
 import { data, type AgentRow, type KnownAgent } from '../data/index.ts'
 import { plural } from '../ui/format'
 import { AgentsIcon, ChevronIcon } from '../ui/icons'
-import { Empty, say } from '../ui/kit'
+import { Empty, showToast } from '../ui/kit'
 import { RouteLink } from '../ui/route_link'
 import { Screen } from '../ui/screen'
 
@@ -106,7 +106,7 @@ function RunningAgent({ agent }: { agent: AgentRow }): JSX.Element {
       return
     }
     const outcome = await data.stopAgent(agent.agentId)
-    if (!outcome.ok) say(outcome.refusal.message, 'bad')
+    if (!outcome.ok) showToast(outcome.refusal.message, 'bad')
   }
   const sessions = data.sessions.value.filter((row) => row.agentId === agent.agentId).length
   return (

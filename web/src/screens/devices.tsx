@@ -7,7 +7,7 @@ import { now, slowNow } from '../ui/clock'
 import { CopyButton } from '../ui/code'
 import { age, countdown, timeOf } from '../ui/format'
 import { DevicesIcon, PlusIcon } from '../ui/icons'
-import { Banner, ChoiceList, say, Sheet } from '../ui/kit'
+import { Banner, ChoiceList, showToast, Sheet } from '../ui/kit'
 import { QrCode } from '../ui/qr'
 import { Screen } from '../ui/screen'
 
@@ -88,7 +88,7 @@ function DeviceSheet({ device, onClose }: { device: Device; onClose: () => void 
   const rename = async (): Promise<void> => {
     const outcome = await data.renameDevice(device.id, name)
     if (outcome.ok) onClose()
-    else say(outcome.refusal.message, 'bad')
+    else showToast(outcome.refusal.message, 'bad')
   }
   const revoke = async (): Promise<void> => {
     if (!isSure) {
@@ -97,7 +97,7 @@ function DeviceSheet({ device, onClose }: { device: Device; onClose: () => void 
     }
     const outcome = device.isThis ? await data.logout() : await data.revokeDevice(device.id)
     if (outcome.ok) onClose()
-    else say(outcome.refusal.message, 'bad')
+    else showToast(outcome.refusal.message, 'bad')
   }
   const isOwner = device.id === 'owner'
   return (
@@ -156,13 +156,13 @@ function PairSheet({ onClose }: { onClose: () => void }): JSX.Element {
     known === null ? undefined : data.devices.value.find((device) => !known.has(device.id))
   const make = async (): Promise<void> => {
     if (!(await data.refreshDevices())) {
-      say('Could not load the list of devices. Try again.', 'bad')
+      showToast('Could not load the list of devices. Try again.', 'bad')
       return
     }
     setKnown(new Set(data.devices.value.map((device) => device.id)))
     const outcome = await data.createPairing({ scope, name: '' })
     if (outcome.ok) setCodes(outcome.value)
-    else say(outcome.refusal.message, 'bad')
+    else showToast(outcome.refusal.message, 'bad')
   }
   useEffect(() => {
     if (codes === null) return undefined

@@ -6,7 +6,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { data, type ContentBlock, type FolderList } from '../data/index.ts'
 import { baseName, shortPath } from '../ui/format'
 import { BackIcon, ChevronIcon, FolderIcon } from '../ui/icons'
-import { IconButton, say, Sheet, Spinner } from '../ui/kit'
+import { IconButton, showToast, Sheet, Spinner } from '../ui/kit'
 import { AttachButton, Attachments, attachPasted } from '../ui/attachments'
 import { isTouch } from '../ui/media_queries'
 import { go } from '../ui/router'
@@ -267,7 +267,7 @@ function FolderSheet({
           <button
             type="button"
             class="button primary big"
-            onClick={() => (list === null ? say('Choose a folder first') : onChoose(list.path))}
+            onClick={() => (list === null ? showToast('Choose a folder first') : onChoose(list.path))}
           >
             Use {baseName(list.path)}
           </button>

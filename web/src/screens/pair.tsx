@@ -17,7 +17,7 @@ function codeFromLink(): string {
   return decodeURIComponent(code)
 }
 
-/** Of the link that was opened last, here or in this page while it was open. */
+/** The code of the pairing link that was opened last, also while the page was open. */
 const linkCode = signal(codeFromLink())
 addEventListener('hashchange', () => {
   const code = codeFromLink()

@@ -41,7 +41,7 @@ export function SessionScreen({ id }: { id: string }): JSX.Element {
   return <Opened key={id} view={view} />
 }
 
-/** Where in the transcript its reader is. */
+/** The reader's position in the transcript. */
 type Reading = {
   isAtEnd: Signal<boolean>
   isFar: Signal<boolean>
@@ -106,7 +106,7 @@ function Head({ view, onMore }: { view: SessionView; onMore: () => void }): JSX.
     row?.title ??
     firstPrompt(view) ??
     (row === null ? 'Session' : titleOf(row))
-  // Until it is loaded its state is that of a session that begins.
+  // Until it is loaded, `state` is that of a new session.
   const isLoaded = view.phase.value === 'ready'
   // An offline copy's status may be outdated.
   const before = view.asOf.value === null ? row?.status : 'offline'

@@ -37,7 +37,7 @@ function sections(rows: readonly SessionRow[]): Section[] {
   return found.filter((section) => section.rows.length > 0)
 }
 
-/** Sessions as they are listed. */
+/** The sessions in the order of the list. */
 export function listed(): SessionRow[] {
   return sections(data.sessions.value.filter(matches)).flatMap((section) => section.rows)
 }
@@ -166,7 +166,7 @@ function FilterChip(props: {
   )
 }
 
-const SAID: Record<Group, string> = {
+const GROUP_LABELS: Record<Group, string> = {
   'needs-you': 'needs you',
   running: 'running',
   idle: 'idle',
@@ -201,7 +201,7 @@ export function SessionLine({ row }: { row: SessionRow }): JSX.Element {
           </span>
         </span>
         <span class="session-end">
-          <span class="aside">{SAID[row.group]}</span>
+          <span class="aside">{GROUP_LABELS[row.group]}</span>
           {row.lastAt === null ? null : (
             <time dateTime={new Date(row.lastAt).toISOString()} title={clock(row.lastAt)}>
               {age(row.lastAt, slowNow.value)}

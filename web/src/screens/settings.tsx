@@ -7,7 +7,7 @@ import { ACTIONS } from '../ui/action_failures'
 import { clock, duration, sentenceCase, shortPath, timeOf } from '../ui/format'
 import { CheckIcon, ChevronIcon, CrossIcon, DevicesIcon, KeyboardIcon } from '../ui/icons'
 import { isHelpOpen } from '../ui/shortcuts'
-import { say, Segmented, Switch } from '../ui/kit'
+import { showToast, Segmented, Switch } from '../ui/kit'
 import { RouteLink } from '../ui/route_link'
 import { isTouch } from '../ui/media_queries'
 import { Screen } from '../ui/screen'
@@ -70,7 +70,7 @@ function Notifications(): JSX.Element {
     work: Promise<{ ok: boolean; refusal?: { message: string } }>,
   ): Promise<void> => {
     const outcome = await work
-    if (!outcome.ok && outcome.refusal !== undefined) say(outcome.refusal.message, 'bad')
+    if (!outcome.ok && outcome.refusal !== undefined) showToast(outcome.refusal.message, 'bad')
   }
   const isOn = push.state === 'on'
   const isPossible = push.state === 'on' || push.state === 'off' || push.state === 'working'
@@ -186,7 +186,7 @@ function ThisDevice(): JSX.Element {
       return
     }
     const outcome = await data.logout()
-    if (!outcome.ok) say(outcome.refusal.message, 'bad')
+    if (!outcome.ok) showToast(outcome.refusal.message, 'bad')
   }
   return (
     <section class="card">

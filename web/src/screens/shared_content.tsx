@@ -5,7 +5,7 @@ import type { JSX } from 'preact'
 import { data } from '../data/index.ts'
 import { pathEnd } from '../ui/format'
 import { ChevronIcon } from '../ui/icons'
-import { say } from '../ui/kit'
+import { showToast } from '../ui/kit'
 import { go } from '../ui/router'
 import { sharedText, takeShared, type Shared } from '../ui/share_target'
 import { Visible } from '../ui/visible_text'
@@ -25,7 +25,7 @@ export async function receiveShared(): Promise<void> {
   const given = { text: sharedText((name) => query.get(name)), files: [], left: [] }
   shared.value = query.has('shared') && 'caches' in window ? await takeShared(caches) : given
   const [first] = shared.value.left
-  if (first !== undefined) say(`${first} was not added: the limit is 10 files and 11 MB`, 'bad')
+  if (first !== undefined) showToast(`${first} was not added: the limit is 10 files and 11 MB`, 'bad')
   if (hasShared()) go({ name: 'new', agent: null }, 'replace')
 }
 

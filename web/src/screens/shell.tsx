@@ -66,7 +66,7 @@ export function Shell(): JSX.Element {
       <Navigation here={here} />
       {isWide.value ? <ListPane /> : null}
       <main id="main" tabIndex={-1}>
-        <Here here={here} />
+        <CurrentScreen here={here} />
       </main>
       <DiffViewer />
       <ShortcutHelp keys={KEYS} />
@@ -76,7 +76,7 @@ export function Shell(): JSX.Element {
   )
 }
 
-function Here({ here }: { here: Route }): JSX.Element {
+function CurrentScreen({ here }: { here: Route }): JSX.Element {
   const place = hrefOf(here)
   const isFirst = useRef(true)
   useEffect(() => {
@@ -175,7 +175,7 @@ function UpdateBanner(): JSX.Element | null {
 
 // ---- navigation ---------------------------------------------------------------------------------
 
-const PLACES: readonly {
+const DESTINATIONS: readonly {
   to: Route
   name: string
   icon: (props: { size?: number }) => JSX.Element
@@ -201,14 +201,14 @@ function Navigation({ here }: { here: Route }): JSX.Element {
   const waiting = data.requests.value.length
   return (
     <nav class="navigation" aria-label="Main">
-      {PLACES.map((place) => (
-        <RouteLink key={place.name} to={place.to} class="place" current={place.routes.includes(here.name)}>
+      {DESTINATIONS.map((item) => (
+        <RouteLink key={item.name} to={item.to} class="place" current={item.routes.includes(here.name)}>
           <span class="place-icon">
-            <place.icon size={22} />
-            {place.name === 'Inbox' && waiting > 0 ? <span class="badge">{waiting}</span> : null}
+            <item.icon size={22} />
+            {item.name === 'Inbox' && waiting > 0 ? <span class="badge">{waiting}</span> : null}
           </span>
-          <span>{place.name}</span>
-          {place.name === 'Inbox' && waiting > 0 ? (
+          <span>{item.name}</span>
+          {item.name === 'Inbox' && waiting > 0 ? (
             <span class="aside">, {waiting} pending</span>
           ) : null}
         </RouteLink>

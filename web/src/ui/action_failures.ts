@@ -2,7 +2,7 @@
 
 import { effect } from '@preact/signals'
 import { data, type Action } from '../data/index.ts'
-import { say } from './kit'
+import { showToast } from './kit'
 
 export const ACTIONS: Record<Action['kind'], string> = {
   prompt: 'send the prompt',
@@ -23,7 +23,7 @@ export function watchFailures(): void {
     const failed = data.actions.value.filter((each) => each.state === 'failed')
     for (const { key, kind, refusal } of failed) {
       if (known.has(key) || kind === 'prompt') continue // it stays in the prompt queue with its error
-      say(`Could not ${ACTIONS[kind]}: ${refusal?.message ?? 'unknown error'}`, 'bad')
+      showToast(`Could not ${ACTIONS[kind]}: ${refusal?.message ?? 'unknown error'}`, 'bad')
     }
     known = new Set(failed.map((each) => each.key))
   })

@@ -5,13 +5,13 @@ import { useRef } from 'preact/hooks'
 import type { Attachment, Draft } from '../data/index.ts'
 import { bytes } from './format'
 import { AttachIcon, CloseIcon, FileIcon } from './icons'
-import { IconButton, say } from './kit'
+import { IconButton, showToast } from './kit'
 import { Visible } from './visible_text'
 
 export async function attach(draft: Draft, list: Iterable<File>): Promise<void> {
   for (const file of list) {
     const refusal = await draft.attach(file)
-    if (refusal !== null) say(refusal.message, 'bad')
+    if (refusal !== null) showToast(refusal.message, 'bad')
   }
 }
 
@@ -44,7 +44,7 @@ export function AttachButton(props: { draft: Draft; isNamed?: boolean }): JSX.El
         multiple
         hidden
         onChange={(event) => {
-          // A copy: the list of the field is empty as soon as the field is.
+          // A copy: clearing the field clears its list.
           void attach(props.draft, [...(event.currentTarget.files ?? [])])
           event.currentTarget.value = ''
         }}

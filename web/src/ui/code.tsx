@@ -5,7 +5,7 @@ import { useState } from 'preact/hooks'
 import { ansiRuns } from './ansi'
 import { CheckIcon, CopyIcon } from './icons'
 import { plural } from './format'
-import { say } from './kit'
+import { showToast } from './kit'
 import { HighlightedCode } from './highlighted_code'
 
 export function CodeBlock({
@@ -36,7 +36,7 @@ export function CopyButton({ text }: { text: string }): JSX.Element {
     try {
       await navigator.clipboard.writeText(text)
     } catch {
-      say('The browser blocked copying. Select the text and copy it yourself.', 'bad')
+      showToast('The browser blocked copying. Select the text and copy it yourself.', 'bad')
       return
     }
     setDone(true)
@@ -56,7 +56,7 @@ export function CopyButton({ text }: { text: string }): JSX.Element {
 
 const FEW_LINES = 24
 
-/** Output of a terminal: its end, the rest on demand. */
+/** The end of an output, the rest on demand. */
 export function TerminalOutput({
   text,
   truncated = false,
@@ -64,7 +64,7 @@ export function TerminalOutput({
 }: {
   text: string
   truncated?: boolean
-  /** Of what is in a file rather than of a terminal. */
+  /** Set for the content of a file. */
   language?: string
 }): JSX.Element {
   const [isWhole, setWhole] = useState(false)

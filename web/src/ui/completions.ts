@@ -1,10 +1,10 @@
-// What completes a prompt while it is written: commands of the agent after `/`, files after `@`. Pure.
+// Completions of a prompt: commands of the agent after `/`, files after `@`. Pure.
 
 import type { AvailableCommand } from '../data/index.ts'
 
 const MOST = 8
 
-/** Commands that what is written may become; none once there is a space. */
+/** Commands that match what was typed; none once there is a space. */
 export function commandMatches(
   commands: readonly AvailableCommand[],
   text: string,
@@ -29,7 +29,7 @@ export function mentionAt(text: string, caret: number): Mention | null {
   return query === undefined ? null : { from: caret - query.length - 1, query }
 }
 
-/** The text with the name in it, and where to write on. */
+/** The text with the name inserted, and the new caret. */
 export function withMention(
   text: string,
   mention: Mention,

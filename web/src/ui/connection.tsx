@@ -42,7 +42,7 @@ export function OfflineBanner(): JSX.Element | null {
       <OfflineIcon size={18} />
       <span>
         {waiting > 0
-          ? `Offline. ${plural(waiting, 'action')} will send when online.`
+          ? `Offline. ${plural(waiting, 'action')} pending.`
           : sentence(reason ?? 'the hub cannot be reached')}
         {left !== null && left > 0 ? ` Retrying in ${left} s.` : ''}
       </span>

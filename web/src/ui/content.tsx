@@ -6,8 +6,8 @@ import { stripAnsi } from './ansi'
 import { TerminalOutput } from './code'
 import { baseName, bytes } from './format'
 import { FileIcon, GlobeIcon } from './icons'
-import { target, tells } from './safe_links'
-import { Markdown, Place } from './markdown'
+import { target, namesHost } from './safe_links'
+import { Host, Markdown } from './markdown'
 import { languageOf } from './highlighted_code'
 import { Visible } from './visible_text'
 
@@ -75,7 +75,7 @@ function Text({
         {text}
       </p>
     )
-  // Results of tools are mostly files and output; agents that mean markdown fence something.
+  // Tool results are mostly files and output; markdown is recognised by fences, headings and tables.
   const isMarkdown = !isOutput || /^\s*(?:```|#{1,4} |\|.*\|)/m.test(text)
   if (isMarkdown) return <Markdown text={stripAnsi(text)} />
   return <TerminalOutput text={text} language={language} />
@@ -105,18 +105,18 @@ function Resource({
   size: number | null
 }): JSX.Element {
   const goal = target(address)
-  const says = name === '' ? baseName(address) : name
+  const label = name === '' ? baseName(address) : name
   return (
     <p class="resource">
       {goal === null ? <FileIcon size={16} /> : <GlobeIcon size={16} />}
       {goal === null ? (
         <span title={address}>
-          <Visible text={says} />
+          <Visible text={label} />
         </span>
       ) : (
         <a href={goal.href} target="_blank" rel="noopener noreferrer nofollow">
-          <Visible text={says} />
-          {tells(says, goal) ? null : <Place name={goal.place} />}
+          <Visible text={label} />
+          {namesHost(label, goal) ? null : <Host name={goal.host} />}
         </a>
       )}
       {size === null ? null : <span class="muted">{bytes(size)}</span>}

@@ -1,5 +1,4 @@
-// A change of a file, line by line: in the transcript one below the other, in a window of its own
-// also side by side.
+// The diff of a file: unified in the transcript, also split in a window of its own.
 
 import { signal } from '@preact/signals'
 import type { JSX } from 'preact'
@@ -24,11 +23,11 @@ import { Visible } from './visible_text'
 
 const FEW_LINES = 60
 const MARKS = { add: '+', del: '−', same: ' ', gap: '⋯' } as const
-const SAID = { add: 'added: ', del: 'removed: ', same: '', gap: '' } as const
+const SPOKEN = { add: 'added: ', del: 'removed: ', same: '', gap: '' } as const
 
 type DiffProps = { change: Change; folder?: string | undefined }
 
-/** `isNamed`: the name of the file stands above it already. */
+/** `isNamed`: the file is already named above. */
 export function Diff({ change, folder, isNamed }: DiffProps & { isNamed?: boolean }): JSX.Element {
   const diff = useMemo(() => lineDiff(change), [change.path, change.oldText, change.newText])
   const view = (): void => {
@@ -87,16 +86,16 @@ function setLayout(wanted: string): void {
   try {
     localStorage.setItem(KEY, layout.value)
   } catch {
-    // A browser that keeps nothing: it holds until the page is closed.
+    // No storage in this browser: the value lasts until the page is closed.
   }
 }
 
-/** What is looked at; not part of its line in the transcript, which may go while it is open. */
+/** The diffs in the window; not state of the transcript line, which may be unmounted meanwhile. */
 export const viewed = signal<{ changes: readonly Change[]; folder?: string | undefined } | null>(
   null,
 )
 
-/** One file's changes with all the room there is. */
+/** The diffs of one file in a window. */
 export function DiffViewer(): JSX.Element | null {
   if (viewed.value === null) return null
   const { changes, folder } = viewed.value
@@ -200,7 +199,7 @@ function Cells(props: { line: Line | null; side: 'old' | 'new'; runsOf: LineRuns
         {MARKS[line.kind]}
       </td>
       <td class={`diff-text ${own}`}>
-        {SAID[line.kind] === '' ? null : <span class="aside">{SAID[line.kind]}</span>}
+        {SPOKEN[line.kind] === '' ? null : <span class="aside">{SPOKEN[line.kind]}</span>}
         <Runs runs={props.runsOf(line)} />
       </td>
     </>
@@ -217,7 +216,7 @@ function lineRuns(change: Change, diff: LineDiff, highlighter: Highlighter | nul
     const before = known.get(line)
     if (before !== undefined) return before
     const found = line.new === null ? old[(line.old ?? 0) - 1] : fresh[line.new - 1]
-    // Never another text than that of the line, whatever its number.
+    // The text of the line wins if the numbers do not match.
     const runs = found?.text === line.text ? found.runs : [{ text: line.text, kind: '' as const }]
     const drawn = withWords(runs, spans.get(line) ?? [])
     known.set(line, drawn)

@@ -101,7 +101,7 @@ function LinkReply({ item, isInert, onAccept, onDecline }: ReplyProps): JSX.Elem
       ) : (
         <p>
           <a class="page-link" href={goal.href} target="_blank" rel="noopener noreferrer nofollow">
-            Open <strong>{goal.place}</strong>
+            Open <strong>{goal.host}</strong>
           </a>
         </p>
       )}
@@ -196,7 +196,7 @@ function Input({ field, id, described, isBad }: InputProps): JSX.Element {
     'aria-invalid': isBad,
     required: field.isRequired,
   }
-  // One of several types, which Preact's own types tell apart one by one.
+  // Preact's types do not accept a union of input types.
   const typed = { type: field.inputType }
   switch (field.kind) {
     case 'boolean':

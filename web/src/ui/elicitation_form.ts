@@ -65,7 +65,7 @@ function fieldOf(name: string, schema: JsonObject, isRequired: boolean): Field {
   }
 }
 
-/** Both ways of saying them: `enum` with names beside it, and constants with titles. */
+/** Choices are written in two ways: `enum` with `enumNames`, or constants with titles. */
 function choicesOf(schema: JsonObject): FieldChoice[] {
   const titled = schema['oneOf'] ?? schema['anyOf']
   if (Array.isArray(titled)) {

@@ -82,8 +82,8 @@ export function baseName(path: string): string {
 const HOME = /^\/(?:(?:home|Users)\/[^/]+|root)(?=\/|$)/
 
 /**
- * A path as people say it: inside the folder of the session, or from home. Beside a folder, the
- * home is that of the folder: another's must not look like one's own.
+ * A short path: relative to the folder of the session, or to the home folder. With a folder, only
+ * that folder's home becomes `~`: the home of another user must not look like the owner's.
  */
 export function shortPath(path: string, folder?: string): string {
   if (folder === undefined || folder === '') return path.replace(HOME, '~')

@@ -1,10 +1,10 @@
-// Colours for code: cuts a line into runs, each of a kind. Pure, and loaded when code is shown first.
+// Syntax highlighting: splits a line into runs, each of a kind. Pure, and loaded with the first code.
 //
-// It goes through a line once and never back, so its time grows with the length of the line whatever
-// is in it. What spans lines (comments, long strings) is the state that one line hands to the next.
+// It scans a line once without backtracking, so its time is linear in the length of the line. What
+// spans lines (comments, long strings) is the state that one line passes to the next.
 
-/** Keyword, string, number or constant, comment, function, type, property; of patches, lines that
- * come and go; words that changed. Empty: nothing of these. */
+/** Keyword, string, number or constant, comment, function, type, property; added and deleted lines of
+ * patches; changed words. Empty: none of these. */
 export type Kind = '' | 'k' | 's' | 'n' | 'c' | 'f' | 't' | 'p' | 'add' | 'del' | 'w'
 export type Run = { text: string; kind: Kind }
 export type HighlightedCode = { runs: Run[]; state: string }
@@ -13,9 +13,9 @@ export type Highlighter = (line: string, state: string) => HighlightedCode
 interface Quote {
   open: string
   close: string
-  /** It may go over several lines. */
+  /** It may span several lines. */
   isLong?: boolean
-  /** A backslash is only that. */
+  /** A backslash is not an escape. */
   isRaw?: boolean
 }
 
@@ -218,7 +218,7 @@ const NAMES: Record<string, string> = {
   patch: 'diff',
 }
 
-/** What colours a language, by the name in a fence or the end of a file's name; null: nothing. */
+/** The highlighter of a language, by the name in a fence or a file's extension; null: none. */
 export function highlighterOf(name: string): Highlighter | null {
   const known = name.toLowerCase()
   const language = Object.hasOwn(NAMES, known) ? (NAMES[known] ?? '') : known

@@ -1,5 +1,5 @@
-// Code with its colours. What colours it is loaded when the first code is shown; until then, or if it
-// cannot be had, and for what is too long, the text is there as it is.
+// Highlighted code. The highlighter is loaded with the first code; until then, if loading fails, and
+// for very long code, the text is plain.
 
 import { signal } from '@preact/signals'
 import type { ComponentChild, JSX } from 'preact'
@@ -18,7 +18,7 @@ type Source = typeof import('./highlight')
 const source = signal<Source | null>(null)
 let isAsked = false
 
-/** What colours a text in a language; null while there is nothing that does. */
+/** The highlighter of a language; null while it is not loaded, or if there is none. */
 export function useHighlighter(language: string, length: number): Highlighter | null {
   if (language === '' || length > MOST_CHARACTERS) return null
   if (source.value !== null) return source.value.highlighterOf(language)
@@ -29,20 +29,20 @@ export function useHighlighter(language: string, length: number): Highlighter | 
         source.value = loaded
       },
       () => {
-        isAsked = false // offline: with the next code it may be there
+        isAsked = false // offline: try again with the next code
       },
     )
   }
   return null
 }
 
-/** The language of a file by its name: its ending, or the whole of it if it has none. */
+/** The language of a file: its extension, or its name if it has none. */
 export function languageOf(path: string): string {
   const name = baseName(path).toLowerCase()
   return name.slice(name.lastIndexOf('.') + 1)
 }
 
-/** One line in runs; a line that is too long to be read by anyone is one run. */
+/** The runs of a line; a very long line is one run. */
 export function highlightLine(
   highlighter: Highlighter | null,
   line: string,
@@ -55,7 +55,7 @@ export function highlightLine(
 type Part = { text: string; before: string; after: string; runs: readonly Run[] }
 type Known = { highlighter: Highlighter | null; parts: Part[] }
 
-/** Of code that grows, all parts but the last are left alone, and laid out once. */
+/** Of growing code, only the last part is rendered again. */
 export function HighlightedCode({ text, language }: { text: string; language: string }): JSX.Element {
   const known = useState<Known>(() => ({ highlighter: null, parts: [] }))[0]
   const highlighter = useHighlighter(language, text.length)

@@ -1,12 +1,11 @@
-// A change of a file as lines: which come and go, which words of them, and which stand side by side.
-// Pure.
+// The diff of a file by lines: added and deleted lines, changed words, and pairs for a split view. Pure.
 
 import { diffWordsWithSpace, structuredPatch, type StructuredPatchHunk } from 'diff'
 
 const MOST_MILLISECONDS = 150
 const LONGEST_LINE = 400
 const MOST_PAIRS = 200
-/** Two lines that share less are not the same line changed. */
+/** Lines that share less are not shown as one changed line. */
 const LEAST_SHARED = 0.4
 
 export type Change = { path: string; oldText: string | null; newText: string }
@@ -17,10 +16,10 @@ export type Line = {
   text: string
 }
 export type LineDiff = { lines: Line[]; added: number; deleted: number }
-/** From where to where in a line, in order. */
+/** Start and end within a line. */
 export type Span = readonly [number, number]
 
-/** The lines of a change with three around each. */
+/** The changed lines with three lines of context. */
 export function lineDiff(change: Change): LineDiff {
   const before = change.oldText ?? ''
   const patch = structuredPatch(change.path, change.path, before, change.newText, '', '', {
@@ -33,7 +32,7 @@ export function lineDiff(change: Change): LineDiff {
   return { lines, added: tally('add'), deleted: tally('del') }
 }
 
-/** Two texts that share too little to be compared in time. */
+/** Two texts that took too long to compare: all of the old, then all of the new. */
 function replaced(before: string, after: string): StructuredPatchHunk {
   const [old, fresh] = [before, after].map((text) =>
     text === '' ? [] : text.replace(/\n$/, '').split('\n'),
@@ -58,7 +57,7 @@ function linesOf(hunk: StructuredPatchHunk, isLater: boolean): Line[] {
 
 export type Pair = { left: Line | null; right: Line | null }
 
-/** Lines beside those that they replace. */
+/** Lines beside the ones they replace. */
 export function pairs(lines: readonly Line[]): Pair[] {
   const found: Pair[] = []
   let gone: Line[] = []
@@ -85,7 +84,7 @@ export function pairs(lines: readonly Line[]): Pair[] {
 
 // ---- words --------------------------------------------------------------------------------------
 
-/** What of each line differs from the line beside it; lines that differ altogether are left out. */
+/** The parts of each line that differ from its counterpart; entirely different lines are left out. */
 export function wordSpans(lines: readonly Line[]): Map<Line, readonly Span[]> {
   const spans = new Map<Line, readonly Span[]>()
   let compared = 0

@@ -1,4 +1,4 @@
-// What kind of screen and pointer this is.
+// Signals for the size of the screen and the kind of pointer.
 
 import { signal, type ReadonlySignal } from '@preact/signals'
 
@@ -15,5 +15,5 @@ function follows(query: string): ReadonlySignal<boolean> {
 export const isWide = follows('(min-width: 900px)')
 /** Wide enough for a panel beside that. */
 export const isVeryWide = follows('(min-width: 1180px)')
-/** A finger: Enter makes a new line, and the button sends. */
+/** Touch input: Enter makes a new line, and the button sends. */
 export const isTouch = follows('(hover: none) and (pointer: coarse)')

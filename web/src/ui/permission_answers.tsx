@@ -4,7 +4,7 @@
 import type { JSX } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { data, type Action, type PermissionRequest } from '../data/index.ts'
-import { keepPlace, useInert, usePress } from './press_guard'
+import { keepFocus, useInert, usePress } from './press_guard'
 import { CheckIcon } from './icons'
 import { Switch } from './kit'
 
@@ -55,7 +55,7 @@ export function Answers({ item }: { item: PermissionRequest }): JSX.Element {
   )
   const answer = (option: Option | null, reason = ''): void => {
     data.answerPermission(item, option?.optionId ?? null, reason)
-    keepPlace()
+    keepFocus()
   }
   const toggle = (wanted: Open): void => setOpen(open === wanted ? 'none' : wanted)
   return (

@@ -141,7 +141,7 @@ function isNamed(item: PermissionRequest, path: string): boolean {
   return names.size === 1 && headline(item).endsWith(` ${[...names][0]}`)
 }
 
-/** Whether what the agent says is on the card already. */
+/** Whether the card already shows the agent's description. */
 function isSaid(item: PermissionRequest): boolean {
   const says = item.call.agentSays.replace(/^`(.*)`$/s, '$1').trim()
   const shown = [item.call.command, item.call.description, headline(item)]

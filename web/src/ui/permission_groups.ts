@@ -1,4 +1,4 @@
-// Requests that can be decided together. Pure.
+// Permission requests that can be decided together. Pure.
 
 import type { PermissionRequest } from '../data/index.ts'
 
@@ -7,13 +7,13 @@ export type PermissionGroup = { key: string; items: readonly PermissionRequest[]
 const FEWEST = 3
 
 /**
- * Requests of one session and kind, each harmless and readable in full, as one; others alone.
- * The order is that of the first of each.
+ * Low-risk, fully readable requests of one session and kind form a group; others stay alone. Groups
+ * are in the order of their first request.
  */
 export function permissionGroups(items: readonly PermissionRequest[]): PermissionGroup[] {
   const together = new Map<string, PermissionRequest[]>()
   for (const item of items) {
-    const key = isEasy(item) ? `${item.sessionId} ${item.call.kind ?? ''}` : item.requestId
+    const key = isLowRisk(item) ? `${item.sessionId} ${item.call.kind ?? ''}` : item.requestId
     together.set(key, [...(together.get(key) ?? []), item])
   }
   return [...together].flatMap(([key, all]) =>
@@ -23,7 +23,7 @@ export function permissionGroups(items: readonly PermissionRequest[]): Permissio
   )
 }
 
-function isEasy(item: PermissionRequest): boolean {
+function isLowRisk(item: PermissionRequest): boolean {
   const { call } = item
   return (
     call.risk === 'low' &&

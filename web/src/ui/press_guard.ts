@@ -1,5 +1,5 @@
-// Buttons that decide something: dead for a moment after what they are about has changed or moved,
-// so that a finger already on its way decides nothing.
+// Buttons that send a decision are disabled for a moment after their request changed or moved, so that
+// a tap already under way decides nothing.
 
 import { signal } from '@preact/signals'
 import { useEffect, useRef, useState } from 'preact/hooks'
@@ -9,10 +9,10 @@ export const HOLD_MILLISECONDS = 800
 export const ARMED_MILLISECONDS = 4000
 const APART_MILLISECONDS = 350
 
-/** Counts every change of what waits: a card that went may have moved another under the finger. */
+/** Counts changes of the pending requests: a card that left may have moved another under the finger. */
 export const moves = signal(0)
 
-/** Whether buttons about `subject` are still dead. */
+/** Whether buttons about `subject` are still disabled. */
 export function useInert(subject: string): boolean {
   const [isInert, setInert] = useState(true)
   const move = moves.value
@@ -24,8 +24,8 @@ export function useInert(subject: string): boolean {
   return isInert
 }
 
-/** The button that was pressed is about to go: whoever has a keyboard goes on in the screen. */
-export function keepPlace(): void {
+/** The pressed button is about to disappear: move the focus to the screen, for keyboard users. */
+export function keepFocus(): void {
   requestAnimationFrame(() => {
     if (document.activeElement !== document.body) return
     document.getElementById('main')?.focus({ preventScroll: true })
@@ -35,7 +35,7 @@ export function keepPlace(): void {
 type Press = {
   isArmed: boolean
   isHeld: boolean
-  /** Instead of what the button says itself. */
+  /** Not `disabled`: the button keeps the focus. */
   'aria-disabled'?: boolean
   onPointerDown: () => void
   onPointerUp: () => void
@@ -43,7 +43,7 @@ type Press = {
   onClick: () => void
 }
 
-/** A press that counts at once, or, if `isGrave`, when held or given twice. */
+/** A press that acts at once, or, if `isGrave`, when held or repeated. */
 export function usePress(act: () => void, isGrave: boolean, isInert: boolean): Press {
   const [isArmed, setArmed] = useState(false)
   const [isHeld, setHeld] = useState(false)
@@ -84,7 +84,7 @@ export function usePress(act: () => void, isGrave: boolean, isInert: boolean): P
       if (isInert || wasHeld.current) return
       if (!isGrave) act()
       else if (!isArmed) {
-        setTooSoon(true) // no stray double tap
+        setTooSoon(true) // ignore an accidental double tap
         setArmed(true)
       } else if (!isTooSoon) act()
     },

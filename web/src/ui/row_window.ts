@@ -2,16 +2,16 @@
 
 export type Range = { from: number; to: number; above: number; below: number }
 
-/** Where rows begin. After a change only what is below it is added up anew. */
+/** The tops of rows. After a change only those below it are computed again. */
 export class RowTops {
   readonly #measured = new Map<string, number>()
   #keys: readonly string[] = []
   #heights = new Float64Array(0)
   #tops = new Float64Array(1)
-  /** Tops up to this one are right. */
+  /** Tops up to this one are valid. */
   #valid = 0
 
-  /** The rows are these now; `guess` is asked for what was never measured. */
+  /** Set the rows; `guess` gives heights that were never measured. */
   setRows(keys: readonly string[], guess: (index: number) => number): void {
     let same = 0
     const most = Math.min(keys.length, this.#keys.length)
@@ -24,7 +24,7 @@ export class RowTops {
     this.#valid = Math.min(this.#valid, same)
   }
 
-  /** A row was measured; false if that is what was thought. */
+  /** Set a measured height; false if it was known. */
   measure(key: string, height: number, near = 0): boolean {
     if (this.#measured.get(key) === height) return false
     this.#measured.set(key, height)
@@ -69,8 +69,8 @@ export function rowAt(rowTops: Float64Array, position: number): number {
   return low
 }
 
-/** Of the rows that are wanted, those to draw now: what must be there and what is there already; if
- *  that is nothing new, a little more. Many rows at once would take a frame too long. */
+/** Of the wanted rows, those to draw now: the needed ones and those already drawn; if that adds
+ *  none, a few more. Drawing many at once would take longer than a frame. */
 export function stepToward(
   rowTops: Float64Array,
   drawn: Range | null,
@@ -95,7 +95,7 @@ function rangeOf(rowTops: Float64Array, from: number, to: number): Range {
   return { from, to, above: rowTops[from] ?? 0, below: (rowTops[total] ?? 0) - (rowTops[to] ?? 0) }
 }
 
-/** The rows to draw for what is seen from `position` on, and the space around them. */
+/** The rows to draw for the view at `position`, and the space above and below them. */
 export function visibleRange(
   rowTops: Float64Array,
   position: number,

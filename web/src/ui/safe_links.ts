@@ -1,16 +1,16 @@
-// Which addresses of an agent may be followed, and where they lead.
+// Which links of an agent may be followed, and to which host they lead.
 
 const SAFE = new Set(['http:', 'https:', 'mailto:'])
 
-export type Target = { href: string; place: string }
+export type Target = { href: string; host: string }
 
-/** Whether a link's own text says where it leads: that place alone, or an address of it. */
-export function tells(text: string, goal: Target): boolean {
+/** Whether a link's text already names its host: the host itself, or an address on it. */
+export function namesHost(text: string, goal: Target): boolean {
   const said = text.trim()
-  return said === goal.place || target(said)?.place === goal.place
+  return said === goal.host || target(said)?.host === goal.host
 }
 
-/** Where an address leads; null if it may not be followed. */
+/** The target of an address; null if it may not be followed. */
 export function target(address: string): Target | null {
   let url: URL
   try {
@@ -20,8 +20,8 @@ export function target(address: string): Target | null {
   }
   if (!SAFE.has(url.protocol)) return null
   // The name as it is on the wire: look-alike letters of other alphabets show as xn--.
-  const place = url.protocol === 'mailto:' ? url.pathname : url.host
-  return place === '' || url.username !== '' || url.password !== ''
+  const host = url.protocol === 'mailto:' ? url.pathname : url.host
+  return host === '' || url.username !== '' || url.password !== ''
     ? null
-    : { href: url.href, place }
+    : { href: url.href, host }
 }

@@ -1,4 +1,4 @@
-// What this device remembers about sessions: which are pinned, and how far each was read.
+// Pins and unread marks of sessions, stored on this device.
 
 import { effect } from '@preact/signals'
 import { data, type SessionRow } from '../data/index.ts'
@@ -8,7 +8,7 @@ import { route } from './router'
 const pins = storedSignal<readonly string[]>('pins', (stored) =>
   Array.isArray(stored) ? stored.filter((each) => typeof each === 'string') : [],
 )
-/** The number of the last event that was seen, by session; -1: something came since. */
+/** The `seq` of the last event seen, by session; -1: a turn ended since. */
 const seen = storedSignal<Readonly<Record<string, number>>>('seen', (stored) =>
   typeof stored === 'object' && stored !== null && !Array.isArray(stored)
     ? Object.fromEntries(Object.entries(stored).filter(([, seq]) => typeof seq === 'number'))
@@ -30,13 +30,13 @@ export function isUnread(row: SessionRow): boolean {
   return seq !== undefined && row.lastSeq > seq
 }
 
-/** Somebody has looked at a session, up to an event. */
+/** Mark a session as read up to an event. */
 export function markSeen(sessionId: string, seq: number): void {
   if (seen.peek()[sessionId] === seq) return
   seen.value = { ...seen.peek(), [sessionId]: seq }
 }
 
-/** In a turn, which its own mark tells. */
+/** Whether a turn runs, which has a mark of its own. */
 function isBusy(row: SessionRow): boolean {
   return row.group === 'running' || row.group === 'needs-you'
 }
@@ -45,7 +45,7 @@ function isOpen(sessionId: string): boolean {
   return route.value.name === 'session' && route.value.id === sessionId
 }
 
-/** Follow the list: what is new to this device counts as seen, what ends its turn unseen is not. */
+/** Watch the list: sessions new to this device count as read; one whose turn ends unseen is unread. */
 export function watchSessions(): void {
   let busy = new Set<string>()
   effect(() => {

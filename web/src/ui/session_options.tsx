@@ -12,8 +12,8 @@ import {
 import { DownIcon } from './icons'
 import { ChoiceList, Sheet, Switch, type Choice } from './kit'
 
-// Modes in which nothing is asked: their chip is red.
-const UNASKED = /bypass|yolo|dontask|full[-_ ]?auto|unrestricted|auto[-_ ]?approve|danger/i
+// Modes without permission requests: their chip is red.
+const UNGUARDED = /bypass|yolo|dontask|full[-_ ]?auto|unrestricted|auto[-_ ]?approve|danger/i
 
 export function OptionChips({ view }: { view: SessionView }): JSX.Element {
   return (
@@ -32,12 +32,12 @@ type SessionOption = {
   label: string
   choices: Choice[]
   isPending: boolean
-  isUnasked: boolean
+  isUnguarded: boolean
   toggle: boolean | null
   choose: (value: string | boolean) => void
 }
 
-/** Modes come in two ways: on their own, or as an option of that category. */
+/** Agents offer modes in two ways: as modes, or as an option of that category. */
 export function optionsOf(view: SessionView): SessionOption[] {
   const { modes, configOptions } = view.state.value
   const picked = configOptions.map((option) => pickedOption(view, option))
@@ -53,10 +53,10 @@ export function optionsOf(view: SessionView): SessionOption[] {
         value: mode.id,
         label: mode.name,
         note: mode.description ?? undefined,
-        tone: UNASKED.test(mode.id) ? 'bad' : undefined,
+        tone: UNGUARDED.test(mode.id) ? 'bad' : undefined,
       })),
       isPending: isPending(view.sessionId, 'set-mode', null),
-      isUnasked: UNASKED.test(modes.currentModeId),
+      isUnguarded: UNGUARDED.test(modes.currentModeId),
       toggle: null,
       choose: (value) => data.setMode(view.sessionId, String(value)),
     })
@@ -78,10 +78,10 @@ function pickedOption(view: SessionView, option: ConfigOption): SessionOption {
         : (choices.find((each) => each.value === value)?.label ?? value),
     choices: choices.map((each) => ({
       ...each,
-      tone: isMode && UNASKED.test(each.value) ? 'bad' : undefined,
+      tone: isMode && UNGUARDED.test(each.value) ? 'bad' : undefined,
     })),
     isPending: isPending(view.sessionId, 'set-option', option.id),
-    isUnasked: isMode && UNASKED.test(value),
+    isUnguarded: isMode && UNGUARDED.test(value),
     toggle: typeof option.currentValue === 'boolean' ? option.currentValue : null,
     choose: (chosen) => data.setOption(view.sessionId, option.id, chosen),
   }
@@ -120,7 +120,7 @@ export function OptionPicker({ option, wide = false }: { option: SessionOption; 
     <>
       <button
         type="button"
-        class={`${wide ? 'pick-row' : 'chip'} ${option.isUnasked ? 'bad' : ''} ${option.isPending ? 'pending' : ''}`}
+        class={`${wide ? 'pick-row' : 'chip'} ${option.isUnguarded ? 'bad' : ''} ${option.isPending ? 'pending' : ''}`}
         disabled={!data.may('prompt')}
         aria-haspopup="dialog"
         aria-label={wide ? undefined : `${option.name}: ${option.label}`}

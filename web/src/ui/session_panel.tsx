@@ -8,7 +8,7 @@ import { lineDiff } from './line_diff'
 import { DiffTally, viewed } from './diff'
 import { count, money, shortPath } from './format'
 import { PinIcon } from './icons'
-import { say, Sheet } from './kit'
+import { showToast, Sheet } from './kit'
 import { isPinned, setPinned } from './session_marks'
 import { optionsOf, OptionPicker } from './session_options'
 import { PlanList } from './plan'
@@ -199,7 +199,7 @@ function Actions({ view, onClose }: { view: SessionView; onClose: () => void }):
   const { canClose, canReopen } = endsOf(status)
   const reopen = async (): Promise<void> => {
     const outcome = await data.reopenSession(view.sessionId)
-    if (!outcome.ok) say(outcome.refusal.message, 'bad')
+    if (!outcome.ok) showToast(outcome.refusal.message, 'bad')
     onClose()
   }
   return (

@@ -1,4 +1,4 @@
-// What another app has shared with the page: the service worker has put it by (see `worker.ts`).
+// Content that another app shared with the page; the service worker stored it (see `worker.ts`).
 
 export interface Shared {
   text: string
@@ -9,16 +9,16 @@ export interface Shared {
 
 type Facts = Record<string, unknown> & { names: string[]; left: string[] }
 
-/** What was shared, once. */
+/** Return the shared content and delete it. */
 export async function takeShared(caches: CacheStorage): Promise<Shared> {
   const cache = await caches.open('shared')
-  const told = await cache.match('/shared/facts')
-  const facts: Facts = told === undefined ? { names: [], left: [] } : await told.json()
+  const stored = await cache.match('/shared/facts')
+  const facts: Facts = stored === undefined ? { names: [], left: [] } : await stored.json()
   const files: File[] = []
   for (const [index, name] of facts.names.entries()) {
-    const kept = await cache.match(`/shared/${index}`)
-    const type = kept?.headers.get('content-type') ?? ''
-    if (kept !== undefined) files.push(new File([await kept.arrayBuffer()], name, { type }))
+    const file = await cache.match(`/shared/${index}`)
+    const type = file?.headers.get('content-type') ?? ''
+    if (file !== undefined) files.push(new File([await file.arrayBuffer()], name, { type }))
   }
   await caches.delete('shared')
   return { text: sharedText((name) => facts[name]), files, left: facts.left }

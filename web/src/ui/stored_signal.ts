@@ -1,8 +1,8 @@
-// Small wishes that this browser keeps: a signal whose value is still there after a reload.
+// Signals whose values survive a reload, in local storage.
 
 import { effect, signal, type Signal } from '@preact/signals'
 
-/** `read` makes a value of whatever was stored, or of nothing. */
+/** `read` validates the stored value, which may be anything or null. */
 export function storedSignal<T>(name: string, read: (stored: unknown) => T): Signal<T> {
   const key = `quarterdeck.${name}`
   const value = signal(read(stored(key)))
@@ -11,7 +11,7 @@ export function storedSignal<T>(name: string, read: (stored: unknown) => T): Sig
     try {
       localStorage.setItem(key, text)
     } catch {
-      // A browser that keeps nothing: it holds until the page is closed.
+      // No storage in this browser: the value lasts until the page is closed.
     }
   })
   return value

@@ -13,7 +13,7 @@ export type Suggestion = {
   name: string
   note: string
   isFile: boolean
-  /** What is written once it is taken, and where to write on. */
+  /** Return the completed text and the new caret. */
   take(): { text: string; caret: number }
 }
 
@@ -83,7 +83,7 @@ export function SuggestionList(props: {
           id={`command-${index}`}
           role="option"
           aria-selected={index === props.chosen}
-          // The field keeps the focus; only a click takes, so that a finger can scroll.
+          // The field keeps the focus; a click accepts, so that a touch can scroll.
           onPointerDown={(event) => event.preventDefault()}
           onClick={() => props.onTake(each)}
         >

@@ -48,10 +48,10 @@ export function KindIcon({ kind, size = 18 }: { kind: string | null; size?: numb
 
 type CardProps = {
   entry: ToolEntry
-  /** What a sub-agent did that this call began. */
+  /** The tool calls of the sub-agent that this call started. */
   inner?: readonly ToolEntry[]
   folder: string
-  /** Calls that wait for an answer. */
+  /** The ids of calls that need approval. */
   waiting: ReadonlySet<string>
   onWhole: (seq: number) => void
 }
@@ -93,11 +93,11 @@ export const ToolCard = memo(function ToolCard(props: CardProps): JSX.Element {
 
 const MANY = 100
 
-/** The steps of a sub-agent: one line, and each of them when it is opened. */
+/** The steps of a sub-agent: one line that expands to all of them. */
 function Inner(props: CardProps & { inner: readonly ToolEntry[] }): JSX.Element {
   const [isOpen, setOpen] = useState(false)
   const { inner } = props
-  // Where what is drawn begins: thousands at once would stop the page for seconds.
+  // The first step that is rendered: thousands at once would block the page for seconds.
   const [from, setFrom] = useState(0)
   const toggle = (): void => {
     setFrom(Math.max(0, inner.length - MANY))
@@ -186,7 +186,7 @@ function Running({ since }: { since: number }): JSX.Element | null {
   return passed < 2000 ? null : <>{duration(Math.floor(passed / 1000) * 1000)}</>
 }
 
-const SAID: Record<State, string> = {
+const STATE_LABELS: Record<State, string> = {
   waiting: 'needs approval',
   failed: 'failed',
   done: 'done',
@@ -200,7 +200,7 @@ function ToolStatus({ state }: { state: State }): JSX.Element {
       {state === 'failed' ? <CrossIcon size={16} /> : null}
       {state === 'waiting' ? <ClockIcon size={16} /> : null}
       {state === 'running' ? <span class="spinner" aria-hidden="true" /> : null}
-      <span class="aside">{SAID[state]}</span>
+      <span class="aside">{STATE_LABELS[state]}</span>
     </span>
   )
 }
@@ -280,7 +280,7 @@ function ToolPart({
   return <Content block={part.content} isOutput language={readLanguage(entry)} />
 }
 
-/** What was read is coloured by the name of its file; output of programs has its own colours. */
+/** Files that were read are highlighted by their name; program output has its own colours. */
 function readLanguage(entry: ToolEntry): string {
   const [place, another] = entry.call.locations
   if (entry.call.kind !== 'read' || place === undefined || another !== undefined) return ''
@@ -307,7 +307,7 @@ function Raw({
 
 const NONE_WAITING: ReadonlySet<string> = new Set()
 
-/** Several quiet steps as one line. */
+/** Several uneventful tool calls as one line. */
 export const RunCard = memo(function RunCard(props: {
   tools: readonly ToolEntry[]
   folder: string

@@ -1,4 +1,4 @@
-// The lines of a transcript: entries, of which long runs of quiet steps become one line. Pure.
+// The lines of a transcript: entries, with runs of uneventful tool calls folded into one line. Pure.
 
 import type { Entry, ToolEntry } from '../data/index.ts'
 import { ignoreNewer } from '../protocol/exhaustive.ts'
@@ -9,7 +9,7 @@ export type Single = {
   key: string
   entry: Entry
   next: number | null
-  /** What a sub-agent did that this call began. */
+  /** The tool calls of the sub-agent that this call started. */
   inner: readonly ToolEntry[]
 }
 export type Line = Single | Run
@@ -17,7 +17,7 @@ export type Line = Single | Run
 const FEWEST = 3
 const NONE: readonly ToolEntry[] = []
 
-/** Folds runs of completed calls, in turns before the last: nothing moves while it is watched. */
+/** Folds runs of completed calls in turns before the last, so that nothing moves while it is read. */
 export class TranscriptLines {
   readonly #cache = new Map<string, Line>()
   readonly #nesting = new Nesting()
@@ -27,7 +27,7 @@ export class TranscriptLines {
   /** The index of the first entry of each line. */
   #starts: readonly number[] = []
 
-  /** The lines of these entries; what is before the first that changed is left as it was. */
+  /** The lines of these entries; those before the first change are reused. */
   of(all: readonly Entry[]): readonly Line[] {
     const entries = this.#nesting.outer(all)
     const lastPrompt = entries.findLastIndex(
@@ -42,7 +42,7 @@ export class TranscriptLines {
       const run = index < lastPrompt ? this.#quietRun(entries, index, lastPrompt) : []
       const isFolded = run.length >= FEWEST
       starts.push(index)
-      lines.push(this.#kept(isFolded ? folded(run) : this.#lineOf(entries, index)))
+      lines.push(this.#reused(isFolded ? folded(run) : this.#lineOf(entries, index)))
       index += isFolded ? run.length : 1
     }
     this.#entries = entries
@@ -57,7 +57,7 @@ export class TranscriptLines {
     const most = Math.min(entries.length, this.#entries.length)
     while (same < most && this.#isUnchanged(entries[same], this.#entries[same])) same += 1
     let count = this.#starts.length
-    // The last line may go on: a run gets another step, a thought an end.
+    // The last line may change: a run gets another step, a thought an end.
     while (count > 0 && (this.#starts[count] ?? Infinity) >= same) count -= 1
     // And single steps may become a run.
     while (count > 0 && this.#isStep(count - 1)) count -= 1
@@ -100,8 +100,8 @@ export class TranscriptLines {
     return start < this.#lastPrompt && this.#entries[start]?.type === 'tool'
   }
 
-  /** The line as it was, if nothing about it changed: then it is not drawn again. */
-  #kept(line: Line): Line {
+  /** The previous object of an unchanged line, so that it is not rendered again. */
+  #reused(line: Line): Line {
     const before = this.#cache.get(line.key)
     if (before !== undefined && isSame(before, line)) return before
     this.#cache.set(line.key, line)
@@ -109,29 +109,29 @@ export class TranscriptLines {
   }
 }
 
-/** Which steps are those of sub-agents, and below which call they belong. */
+/** Assigns the tool calls of sub-agents to the call that started them. */
 class Nesting {
   #entries: readonly Entry[] = []
-  /** How many entries were looked at, from the first on, without one that has a parent. */
+  /** The number of entries from the first on that have no parent. */
   #plain = 0
   #inner: ReadonlyMap<string, readonly ToolEntry[]> = new Map()
   #news: ReadonlySet<string> = new Set()
 
-  /** The entries without those that belong below another of them. */
+  /** The entries without those that are nested below another. */
   outer(entries: readonly Entry[]): readonly Entry[] {
     let plain = 0
     while (plain < this.#plain && entries[plain] === this.#entries[plain]) plain += 1
     while (plain < entries.length && !isInner(entries[plain])) plain += 1
     this.#plain = plain
     this.#entries = entries
-    return plain === entries.length ? this.#told(entries, new Map()) : this.#sorted(entries)
+    return plain === entries.length ? this.#update(entries, new Map()) : this.#sorted(entries)
   }
 
   inner(entry: ToolEntry): readonly ToolEntry[] {
     return this.#inner.get(entry.call.toolCallId) ?? NONE
   }
 
-  /** Whether there is something else below a call than before. */
+  /** Whether the calls nested below a call changed. */
   hasNews(entry: ToolEntry): boolean {
     return this.#news.has(entry.call.toolCallId)
   }
@@ -141,7 +141,7 @@ class Nesting {
     const inner = new Map<string, ToolEntry[]>()
     const outer = entries.filter((entry) => {
       if (entry.type !== 'tool') return true
-      // A call that is not loaded, or not known, has nothing below it.
+      // Calls are not nested below one that is not loaded or not known.
       const parent = parentOf(entry)
       const root = parent === null ? undefined : roots.get(parent)
       roots.set(entry.call.toolCallId, root ?? entry.call.toolCallId)
@@ -151,10 +151,10 @@ class Nesting {
       else below.push(entry)
       return false
     })
-    return this.#told(outer, inner)
+    return this.#update(outer, inner)
   }
 
-  #told(outer: readonly Entry[], found: Map<string, readonly ToolEntry[]>): readonly Entry[] {
+  #update(outer: readonly Entry[], found: Map<string, readonly ToolEntry[]>): readonly Entry[] {
     const news = new Set(this.#inner.keys())
     for (const [id, tools] of found) {
       const before = this.#inner.get(id)
@@ -198,7 +198,7 @@ function isQuiet(entry: ToolEntry): boolean {
   return entry.call.status === 'completed' && !hasChange && (exitCode(entry) ?? 0) === 0
 }
 
-/** The call of a sub-agent that this one is part of, if its agent says so. */
+/** The id of the call that started the sub-agent of this one, if the agent gives it. */
 export function parentOf(entry: ToolEntry): string | null {
   const places = [entry.call.extensions, entry.call.extensions?.['_meta']]
   for (const place of places.flatMap((each) => [each, valueOf(each, 'claudeCode')])) {
@@ -215,15 +215,15 @@ function valueOf(place: unknown, name: string): unknown {
   return (place as Record<string, unknown>)[name]
 }
 
-/** What the program of a call ended with, wherever its agent says so. */
+/** The exit code of a call, from its terminal or from its raw output. */
 export function exitCode(entry: ToolEntry): number | null {
   for (const terminal of entry.terminals) {
     if (typeof terminal.exit?.exitCode === 'number') return terminal.exit.exitCode
   }
-  const said = entry.call.rawOutput
-  if (typeof said !== 'object' || said === null) return null
+  const output = entry.call.rawOutput
+  if (typeof output !== 'object' || output === null) return null
   for (const name of ['exitCode', 'exit_code', 'exitStatus', 'returncode', 'code']) {
-    const value = (said as Record<string, unknown>)[name]
+    const value = (output as Record<string, unknown>)[name]
     if (typeof value === 'number' && Number.isInteger(value)) return value
   }
   return null

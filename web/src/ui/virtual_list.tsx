@@ -1,5 +1,5 @@
-// A long list of which only the rows around the screen exist. It stays at its end while that grows,
-// unless its reader has scrolled up; then what they read stays where it is.
+// A long list that renders only the rows around the screen. It stays at its end while it grows; if the
+// reader has scrolled up, the visible rows keep their position.
 
 import type { ComponentChildren, JSX } from 'preact'
 import { memo } from 'preact/compat'
@@ -8,14 +8,14 @@ import { RowTops, rowAt, stepToward, visibleRange, type Range } from './row_wind
 
 const NEAR = 40
 const FAR = 480
-/** Drawn beyond what is seen, where it is going to and where it came from. */
+/** Pixels rendered beyond the view, ahead of the scroll direction and behind it. */
 const SPARE = { toward: 900, behind: 300 }
-/** How much of that must be left before more is drawn. */
+/** How much of that must be left before more is rendered. */
 const NEEDED = { toward: 800, behind: 0 }
-/** Drawn at once: what is seen is there sooner. The rest is drawn frame by frame, this much in each. */
+/** Rendered at first, so that the view appears sooner; the rest follows in steps, one per frame. */
 const FIRST = { toward: 100, behind: 0 }
 const STEP = 100
-/** Screens above what is seen that are had from the hub before somebody gets there. */
+/** Screens above the view that are loaded before the reader gets there. */
 const AHEAD = 4
 
 export type VirtualHandle = { toEnd: () => void }
@@ -24,14 +24,14 @@ type Props<Row> = {
   rows: readonly Row[]
   keyOf: (row: Row) => string
   guess: (row: Row) => number
-  /** The same function as long as it draws the same. */
+  /** Must be the same function as long as it renders the same. */
   draw: (row: Row, index: number) => ComponentChildren
   label: string
   header?: ComponentChildren
   footer?: ComponentChildren
   onNearStart?: () => void
   onStick?: (isAtEnd: boolean) => void
-  /** So much is below what is seen that the end stays out of sight if what is under the list folds. */
+  /** The view is so far from the end that it stays out of sight if the dock below shrinks. */
   onFar?: () => void
   handle?: { current: VirtualHandle | null }
 }
@@ -96,7 +96,7 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
     state.lastTop = element.scrollTop
   }
 
-  /** Draw other rows if those that are drawn do not reach far enough. */
+  /** Render other rows if the rendered ones do not reach far enough. */
   const reach = (element: HTMLElement, top: number): void => {
     const state = memory.current
     const needed = rangeAround(heights.tops(), top, element.clientHeight, state, NEEDED)
@@ -121,7 +121,7 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
         if (!hasChanged) return
         settle()
         reach(element, element.scrollTop - (head.current?.offsetHeight ?? 0))
-        // Where nothing can be scrolled nobody gets near the start.
+        // Without scrolling the start is never reached.
         if (element.scrollHeight <= element.clientHeight) latest.current.onNearStart?.()
       }),
     [],
@@ -141,7 +141,7 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
     return () => cancelAnimationFrame(frame)
   })
 
-  // At the end the observer does it, after the one layout that is needed anyhow.
+  // At the end the observer scrolls, after the layout that is needed anyway.
   useLayoutEffect(() => {
     if (!memory.current.isStuck) settle()
   }, [props.rows])
@@ -218,7 +218,7 @@ function isWithin(needed: Range, drawn: Range): boolean {
   return needed.from >= drawn.from && needed.to <= drawn.to
 }
 
-/** Which rows are drawn, now that these are all there are. */
+/** The rendered range, limited to the rows that exist. */
 function drawnOf({ keys, range }: Drawn, all: readonly string[]): Range | null {
   const first = keys[range.from]
   if (first === undefined || all[range.from] === first) return range
@@ -227,7 +227,7 @@ function drawnOf({ keys, range }: Drawn, all: readonly string[]): Range | null {
   return from < 0 ? null : { ...range, from, to }
 }
 
-/** What to draw for what is seen: more of it toward where the reader goes. */
+/** The range to render for the view: more of it in the scroll direction. */
 function rangeAround(
   rowTops: Float64Array,
   top: number,

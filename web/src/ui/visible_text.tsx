@@ -27,7 +27,7 @@ export function hasUnseen(text: string): boolean {
   return text.search(UNSEEN) >= 0
 }
 
-/** `text` with each unseen character as a chip that says which. */
+/** `text` with each invisible character as a chip with its code point. */
 export function Visible({ text }: { text: string }): JSX.Element {
   return (
     <>
