@@ -85,13 +85,7 @@ class Host(Answering):
         self._lifecycles = Lifecycles(
             self._emitter, self._sessions, self._endings, self._in_background, seconds
         )
-        self._restorer = Restorer(
-            self.options.storage,
-            self._emitter,
-            self._sessions,
-            self._lifecycles,
-            names_restart=self.options.on_permission is not None,
-        )
+        self._restorer = Restorer(self.options, self._emitter, self._sessions, self._lifecycles)
         self._reading = Reading(self._emitter, self._sessions, self._restorer, self._in_background)
         self._inbound = Inbound(self.options, self._asked, self._sessions.asked_for)
         self._agents: dict[str, Agent] = {}

@@ -184,8 +184,7 @@ class Lifecycles:
             session.replay.check()
         close_what_is_open()
         self._emitter.session_event(session, "session-reset", {"reason": "load"})
-        session.tool_calls.forget()
-        session.approved_calls.forget()
+        session.forget_calls()
         said, session.operation = session.take_replay(), None
         self._begin_new(session, agent, answer)
         for normalized in said:
@@ -252,8 +251,7 @@ class Lifecycles:
         self._endings.supersede_questions(session)
         self._emitter.session_event(session, "session-reset", {"reason": "load"})
         self._repeat_info(session)
-        session.tool_calls.forget()
-        session.approved_calls.forget()
+        session.forget_calls()
         replay, session.operation = session.take_replay(), None
         session.status = "active"  # from here on updates are the session's own
         self._sessions.publish(session)

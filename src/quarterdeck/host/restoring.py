@@ -15,13 +15,13 @@ from quarterdeck.host.agents import Agent
 from quarterdeck.host.elicitations import record_elicitation
 from quarterdeck.host.emitter import Emitter
 from quarterdeck.host.lifecycle import Lifecycles
-from quarterdeck.host.options import check_text
+from quarterdeck.host.options import ResolvedHostOptions, check_text
 from quarterdeck.host.paging import FIRST_LIMIT, next_limit
 from quarterdeck.host.sessions import Place, Session
 from quarterdeck.host.streams import decode_stored
 from quarterdeck.host.table import Sessions
 from quarterdeck.protocol import ELICITATION_UPDATED, Event, Normalized
-from quarterdeck.storage import SessionMeta, Storage
+from quarterdeck.storage import SessionMeta
 
 _CHUNKS: Final = tuple(
     f'{{"type":"{name}",'.encode()
@@ -37,16 +37,14 @@ class Restorer:
 
     def __init__(
         self,
-        storage: Storage,
+        options: ResolvedHostOptions,
         emitter: Emitter,
         sessions: Sessions,
         lifecycles: Lifecycles,
-        *,
-        names_restart: bool = False,
     ) -> None:
-        """`names_restart`: requests that a crash left open get `decidedBy: restart` in the log."""
-        self._names_restart = names_restart
-        self._storage = storage
+        self._storage = options.storage
+        # A host without a hook writes the events of acpjs, without extensions.
+        self._names_restart = options.on_permission is not None
         self._emitter = emitter
         self._sessions = sessions
         self._lifecycles = lifecycles

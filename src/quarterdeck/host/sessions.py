@@ -114,6 +114,11 @@ class Session:
         if updated_at is None or isinstance(updated_at, str):
             self.updated_at = updated_at
 
+    def forget_calls(self) -> None:
+        """Start over with tool calls: the session was reset."""
+        self.tool_calls.forget()
+        self.approved_calls.forget()
+
     def take_replay(self) -> list[Normalized]:
         """Return what the agent replayed; from here on updates are the session's own."""
         replay, self.replay = self.replay, None

@@ -63,6 +63,9 @@ def _decisions(connection: sqlite3.Connection) -> None:
 def _decision_index(connection: sqlite3.Connection) -> None:
     """Make the table an index over the log: what was delivered is what the log has."""
     connection.execute("ALTER TABLE decisions DROP COLUMN is_delivered")
+
+
+def _decision_progress(connection: sqlite3.Connection) -> None:
     connection.execute(
         "CREATE TABLE decision_progress (session_id TEXT PRIMARY KEY, seq INTEGER NOT NULL)"
     )
@@ -72,4 +75,5 @@ CORE_TABLES: Final = (
     Tables("agents", (_agents,)),
     Tables("prompts", (_prompts,)),
     Tables("decisions", (_decisions, _decision_index)),
+    Tables("decision_progress", (_decision_progress,)),
 )
