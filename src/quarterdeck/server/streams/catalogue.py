@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Final, Protocol
 
 from quarterdeck.protocol import SessionSnapshotWire
-from quarterdeck.server.clock import written
+from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.server.headings import Heading
 from quarterdeck.server.streams.context_frames import Known
 
-_UNKNOWN: Final = written(0)  # its clients read a time there, whatever is known
+_UNKNOWN: Final = iso_seconds(0)  # its clients read a time there, whatever is known
 
 
 class Library(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from quarterdeck.errors import AcpError, RequestRefused
+from quarterdeck.errors import AcpError, RequestRejected
 from quarterdeck.host import EncodedLog, Host, Watcher
 from quarterdeck.protocol import Event
 
@@ -61,7 +61,7 @@ async def open_source(
             raise
         try:
             view = library.get(session_id)
-        except RequestRefused:
+        except RequestRejected:
             view = None
         if view is None:
             raise
