@@ -110,7 +110,7 @@ class _Mortal(sqlite3.Connection):
 
     left = 0
 
-    def execute(self, *args: Any) -> sqlite3.Cursor:  # type: ignore[override]
+    def execute(self, *args: Any) -> sqlite3.Cursor:  # type: ignore[explicit-override]
         _Mortal.left -= 1
         if _Mortal.left < 0:
             os.kill(os.getpid(), signal.SIGKILL)

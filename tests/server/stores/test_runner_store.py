@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -50,11 +51,8 @@ async def test_forgetting_a_session_removes_its_content_and_keeps_its_decisions(
         store = RunnerStore(database)
         for session_id in ("gone", "kept"):
             await store.prompts.add(session_id, "k", [], "queue", None)
-        for request_id, session_id in (("r1", "gone"), ("r2", "asked"), ("r3", None)):
-            asked = question(request_id, session_id)
-            await database.write(
-                lambda connection, asked=asked: decision_rows.add(connection, asked)
-            )
+        for asked in (question("r1", "gone"), question("r2", "asked"), question("r3", None)):
+            await database.write(partial(decision_rows.add, question=asked))
         assert await store.sessions() == {"gone", "kept", "asked"}
         await store.forget_sessions(["gone", "unknown"])
         assert await store.sessions() == {"kept", "asked"}

@@ -13,6 +13,7 @@ from quarterdeck.errors import HubRefused
 from quarterdeck.server import Hub, HubOptions
 from quarterdeck.server.database import open_database
 from quarterdeck.server.hub_store import HUB_TABLES, MOVED
+from quarterdeck.server.retention import Retention
 from quarterdeck.server.tables import RUNNER_TABLES
 from tests.server.stores.old_hub import HUB, PUSH, RUNNER, make_old_hub, open_once, rows
 
@@ -40,7 +41,12 @@ def test_every_table_of_an_older_hub_is_in_the_right_file(tmp_path: Path) -> Non
 
 async def test_a_hub_goes_on_with_what_an_older_one_stored(tmp_path: Path) -> None:
     make_old_hub(tmp_path / "home")
-    options = HubOptions(home=tmp_path / "home", port=0, device_unused_seconds=0)
+    options = HubOptions(
+        home=tmp_path / "home",
+        port=0,
+        device_unused_seconds=0,
+        retention=Retention(prompts_days=0, decisions_days=0),
+    )
     async with Hub(options) as hub:
         assert hub.keeper.knows("mine")
         assert {device.id for device in hub.gate.devices.all} == {"owner", "dev_1"}

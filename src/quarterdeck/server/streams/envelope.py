@@ -191,7 +191,7 @@ class _Connection:
 
     def _start(self, work: Any) -> None:
         try:
-            start_in_background(self._streams.hub.host, work)
+            start_in_background(self._streams.sources.host, work)
         except AcpError as error:
             self._push("error", to_json(_error(error.code, error.message)))
         else:
@@ -214,7 +214,7 @@ class _Connection:
         )
         if not is_less:
             return request
-        device, host = self._device, self._streams.hub.host
+        device, host = self._device, self._streams.sources.host
         tell_left_out(host, params.get("sessionId"), device.actor, device.scope)
         return replace(request, params={**params, "prompt": blocks})
 
