@@ -14,7 +14,7 @@ from typing import Any, Final
 import anyio
 
 from quarterdeck.bridge.editor import Editor
-from quarterdeck.errors import AcpError, ConnectionFailed, RequestRefused, RpcError
+from quarterdeck.errors import AcpError, ConnectionFailed, RequestRejected, RpcError
 from quarterdeck.jsontext import decode_json
 
 PERMISSION: Final = "session/request_permission"
@@ -113,7 +113,7 @@ class Asking:
         with anyio.CancelScope(shield=True):
             try:
                 await approvals.answer(request_id, chosen, by=by, digest=digest)
-            except RequestRefused:
+            except RequestRejected:
                 return  # somebody was faster, or there is no such option
 
     async def _question(self, request_id: str, request: Any) -> None:
@@ -125,7 +125,7 @@ class Asking:
         with anyio.CancelScope(shield=True):
             try:
                 await approvals.answer_question(request_id, answer, by=by)
-            except (RequestRefused, AcpError):
+            except (RequestRejected, AcpError):
                 return  # somebody was faster, or that is no answer
 
     async def _call(self, method: str, params: dict[str, Any]) -> Any:

@@ -19,7 +19,7 @@ from quarterdeck.agent import HttpApp, HttpOptions
 from quarterdeck.agent.http.guard import Refusal
 from quarterdeck.bridge.serving import BridgeServer
 from quarterdeck.bridge.socket import GOING_AWAY, SocketTransport
-from quarterdeck.errors import RequestRefused
+from quarterdeck.errors import RequestRejected
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.refusals import error_response, invalid, not_found, refusal_of
 from quarterdeck.server.routes import Asgi, Endpoint, device_of, send_refusal
@@ -125,7 +125,7 @@ class _Remote:
     async def websocket(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         try:
             server = BridgeServer(self._hub, self._agent(scope), device_of(scope))
-        except RequestRefused as error:
+        except RequestRejected as error:
             await send_refusal(refusal_of(error), scope, receive, send)
             return
         if (await receive())["type"] != "websocket.connect":
@@ -162,7 +162,7 @@ class _Remote:
     async def http(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         try:
             app = await self._app(scope)
-        except RequestRefused as error:
+        except RequestRejected as error:
             await refusal_of(error)(scope, receive, send)
             return
         await app(scope, receive, send)
@@ -184,7 +184,7 @@ class _Remote:
         """Return the name of the agent that is asked for.
 
         Raises:
-            RequestRefused: if there is none.
+            RequestRejected: if there is none.
         """
         query = scope.get("query_string", b"").decode("latin-1")
         named: list[str] = parse_qs(query).get("agent", [])

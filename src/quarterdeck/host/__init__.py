@@ -1,7 +1,7 @@
 """The host: agents, sessions, permissions, files and terminals, and a log that loses nothing."""
 
 from quarterdeck.host.encoded import EncodedLog
-from quarterdeck.host.endpoint import HostEndpoint
+from quarterdeck.host.endpoint import AgentAndSessionOwner, HostEndpoint
 from quarterdeck.host.handlers import FsHandler, TerminalHandler, derive_client_capabilities
 from quarterdeck.host.host import Host
 from quarterdeck.host.options import (
@@ -23,6 +23,7 @@ from quarterdeck.machine import (
 from quarterdeck.protocol import AgentDefinition
 
 __all__ = [
+    "AgentAndSessionOwner",
     "AgentDefinition",
     "Ask",
     "Decided",

@@ -23,7 +23,7 @@ from quarterdeck.protocol import (
     make_host_event,
     to_json,
 )
-from quarterdeck.storage import MemoryStorage, Storage, Stored
+from quarterdeck.storage import Storage, Stored
 
 logger = logging.getLogger(__name__)
 
@@ -89,14 +89,12 @@ class Emitter:
             return await self._storage.read(session_id, after, limit)
 
         def read_now(after: int, limit: int) -> Sequence[bytes]:
-            assert isinstance(self._storage, MemoryStorage)
             return self._storage.read_now(session_id, after, limit)
 
-        is_memory = isinstance(self._storage, MemoryStorage)
         return Stream(
             read_page,
             self._on_callback_failed,
-            read_now=read_now if is_memory else None,
+            read_now=read_now if self._storage.is_immediate else None,
             last_seq=last_seq,
         )
 

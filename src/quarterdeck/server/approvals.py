@@ -40,13 +40,13 @@ from msgspec import UNSET
 
 from quarterdeck.errors import (
     AcpError,
-    RequestRefused,
+    RequestRejected,
 )
 from quarterdeck.host import Ask, Decided, Host, PermissionRequest, Verdict
 from quarterdeck.protocol import ERROR_CODES, Event, ToolCallFacts
+from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.server.approval_views import PermissionCard, derived_from
 from quarterdeck.server.chores import Chores
-from quarterdeck.server.clock import written
 from quarterdeck.server.decision_recorder import DecisionRecorder
 from quarterdeck.server.decision_rows import (
     DecidedBy,
@@ -67,7 +67,7 @@ from quarterdeck.server.pending import (
     winner,
 )
 from quarterdeck.server.policy import decide_by_rules
-from quarterdeck.server.refusals import not_found
+from quarterdeck.server.runner_api import not_found
 from quarterdeck.server.tables import now
 
 logger = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ class PermissionInbox:
                 request,
                 facts,
                 asked_at=now(),
-                expires_at=None if expiry is None else written(time.time() + expiry),
+                expires_at=None if expiry is None else iso_seconds(time.time() + expiry),
             )
         except Exception as error:  # noqa: BLE001 - what an agent sent, in any shape
             return self._unreadable(request, error)
@@ -187,7 +187,7 @@ class PermissionInbox:
         Idempotent: the same key from the same device returns the decision that was recorded.
 
         Raises:
-            RequestRefused: if it is not pending (any more), the digest is of something else, or
+            RequestRejected: if it is not pending (any more), the digest is of something else, or
                 there is no such option.
         """
         request = self._running.pending_permission(request_id)
@@ -198,7 +198,7 @@ class PermissionInbox:
             pending = make_pending(request, _facts_of(request), asked_at=now(), expires_at=None)
         if digest is not None and digest != pending.card.digest:
             message = "this is not what is asked; look at the request again"
-            raise RequestRefused(409, "stale", message, data={"digest": pending.card.digest})
+            raise RequestRejected("stale", message, data={"digest": pending.card.digest})
         outcome = sent_outcome(pending.outcome(option_id), by)
         facts = _facts(by, pending.card.digest, key)
         stored = self._running.respond_permission(request_id, outcome, by=facts)
@@ -228,7 +228,7 @@ class PermissionInbox:
         if decision.state != "answered":
             raise gone(request_id)
         message = f"request {request_id} is answered already; data has the answer that counts"
-        raise RequestRefused(409, "already-answered", message, data=winner(decision))
+        raise RequestRejected("already-answered", message, data=winner(decision))
 
     async def answer_outcome(
         self, request_id: str, outcome: Mapping[str, Any], device: Device
@@ -244,9 +244,9 @@ class PermissionInbox:
             else:
                 by = self.decider(device, said_reason(outcome))
                 await self.answer(request_id, _chosen(outcome), by=by)
-        except RequestRefused as error:
-            is_over = error.status in (404, 409, 410)
-            code = ERROR_CODES["already_answered" if is_over else "config_invalid"]
+        except RequestRejected as error:
+            is_invalid = error.code == "quarterdeck/invalid"
+            code = ERROR_CODES["config_invalid" if is_invalid else "already_answered"]
             raise AcpError(code, error.message, data=error.data) from error
 
     async def answer_question(
@@ -255,7 +255,7 @@ class PermissionInbox:
         """Answer an elicitation; the agent alone gets its content, the audit the action.
 
         Raises:
-            RequestRefused: if it is not pending (any more).
+            RequestRejected: if it is not pending (any more).
             AcpError: `acpjs/config-invalid` if it is no answer.
         """
         elicitation = self._running.get_elicitation(request_id)
@@ -265,7 +265,7 @@ class PermissionInbox:
             raise gone(request_id)
         if elicitation.status == "answered":
             message = f"question {request_id} is answered already"
-            raise RequestRefused(409, "already-answered", message)
+            raise RequestRejected("already-answered", message)
         stored = self._running.respond_elicitation(request_id, response, by=_facts(by))
         with anyio.CancelScope(shield=True):
             await stored

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from quarterdeck.errors import EventInvalid
 from quarterdeck.protocol import ELICITATION_UPDATED, Event, decode_event
+from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.server.approval_views import digest_of
-from quarterdeck.server.clock import written
 from quarterdeck.server.decision_rows import DecidedBy, IndexEntry, RecordedDecision, decided_by
 from quarterdeck.storage import Storage
 
@@ -54,7 +54,7 @@ def requested(
         digest=digest,
         asked=payload["request"] if is_elicitation else payload.get("toolCall"),
         state="pending",
-        asked_at=derived.get("requestedAt") or written(event.ts / 1000),
+        asked_at=derived.get("requestedAt") or iso_seconds(event.ts / 1000),
     )
 
 
@@ -62,7 +62,7 @@ def resolved(request: RecordedDecision, options: Any, event: Event) -> IndexEntr
     """Return the row of a request after its end; `options` are those that it offered."""
     payload: Any = event.payload
     facts = ours(event).get("decidedBy") or {}
-    at = facts.get("at") or written(event.ts / 1000)
+    at = facts.get("at") or iso_seconds(event.ts / 1000)
     is_answered = payload.get("status") == "answered"
     by = decided_by(facts) if facts else _CLIENT if is_answered else WITHDRAWN
     if not is_answered:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from msgspec import UNSET
 
 from quarterdeck.dialects.context import InspectedCall, inspect_call, resolution
-from quarterdeck.errors import RequestRefused
+from quarterdeck.errors import RequestRejected
 from quarterdeck.host import PermissionRequest
 from quarterdeck.protocol import ToolCallFacts
 from quarterdeck.server.approval_views import (
@@ -27,7 +27,6 @@ from quarterdeck.server.decision_rows import (
     RecordedDecision,
     facts_of,
 )
-from quarterdeck.server.refusals import invalid
 
 _CANCELLED: Final = {"outcome": "cancelled"}
 
@@ -43,7 +42,7 @@ class PendingPermission:
         """Return what is sent to the agent for a choice.
 
         Raises:
-            RequestRefused: if there is no such option, or two.
+            RequestRejected: if there is no such option, or two.
         """
         if option_id is None:
             return dict(_CANCELLED)
@@ -52,11 +51,13 @@ class PendingPermission:
                 "two options of this request have the same id, so an answer does not say which is "
                 "meant; answer it with cancelled"
             )
-            raise RequestRefused(409, "ambiguous", message)
+            raise RequestRejected("ambiguous", message)
         if any(option.option_id == option_id for option in self.card.options):
             return {"outcome": "selected", "optionId": option_id}
         choices = ", ".join(option.option_id for option in self.card.options) or "none"
-        raise invalid(f"{option_id!r} is no option of this request; there are: {choices}")
+        raise RequestRejected(
+            "invalid", f"{option_id!r} is no option of this request; there are: {choices}"
+        )
 
 
 def make_pending(
@@ -106,7 +107,7 @@ def said_reason(outcome: Mapping[str, Any]) -> str:
     """Return the reason that a client put into the `_meta` of an outcome, "" if there is none.
 
     Raises:
-        RequestRefused: if it is too long.
+        RequestRejected: if it is too long.
     """
     meta = outcome.get("_meta")
     ours = meta.get("quarterdeck") if isinstance(meta, Mapping) else None
@@ -114,7 +115,9 @@ def said_reason(outcome: Mapping[str, Any]) -> str:
     if not isinstance(reason, str):
         return ""
     if len(reason) > MOST_REASON:
-        raise invalid(f"a reason has at most {MOST_REASON} characters; say it in fewer")
+        raise RequestRejected(
+            "invalid", f"a reason has at most {MOST_REASON} characters; say it in fewer"
+        )
     return reason
 
 
@@ -142,6 +145,6 @@ def winner(decision: RecordedDecision) -> dict[str, Any]:
     }
 
 
-def gone(request_id: str) -> RequestRefused:
+def gone(request_id: str) -> RequestRejected:
     message = f"request {request_id} was withdrawn: its turn was cancelled, or its agent ended"
-    return RequestRefused(410, "gone", message)
+    return RequestRejected("gone", message)

@@ -18,9 +18,9 @@ import uvicorn
 
 from quarterdeck.errors import HubRefused
 from quarterdeck.jsontext import encode_json
+from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.server.app import hub_app
 from quarterdeck.server.bounded import QUEUE, BoundedServer, uvicorn_settings
-from quarterdeck.server.clock import written
 from quarterdeck.server.doorway import raise_file_limit, room_for
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.listening import LOOPBACK, is_wildcard
@@ -145,7 +145,7 @@ def _listener(hub: Hub) -> Iterator[socket.socket]:
 def _announced(hub: Hub, address: Address) -> Iterator[None]:
     """Tell other programs of this user where the hub is."""
     path = hub.options.home / FILE
-    facts = {"url": address.url, "pid": os.getpid(), "startedAt": written(hub.started_at)}
+    facts = {"url": address.url, "pid": os.getpid(), "startedAt": iso_seconds(hub.started_at)}
     if hub.options.certificate is not None:
         facts["certificate"] = str(hub.options.certificate.absolute())
     _write_private(path, encode_json(facts))

@@ -1,4 +1,7 @@
-"""The tables of the hub's core in hub.db; append steps, never change one that was released."""
+"""The tables of runner.db; append steps, never change one that was released.
+
+A part has one table, of the same name: that is how it is copied from an older hub.db.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,7 @@ def _decision_progress(connection: sqlite3.Connection) -> None:
     )
 
 
-CORE_TABLES: Final = (
+RUNNER_TABLES: Final = (
     Tables("agents", (_agents,)),
     Tables("prompts", (_prompts,)),
     Tables("decisions", (_decisions, _decision_index)),

@@ -1,4 +1,4 @@
-"""What hub.db forgets, and what it never does."""
+"""What runner.db forgets, and what it never does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 
 from quarterdeck.server.database import open_database
 from quarterdeck.server.retention import Retention, tidy
-from quarterdeck.server.tables import CORE_TABLES
+from quarterdeck.server.runner_store import RunnerStore
+from quarterdeck.server.tables import RUNNER_TABLES
 
 pytestmark = pytest.mark.anyio
 
@@ -42,10 +43,11 @@ def fill(connection: sqlite3.Connection) -> None:
 
 
 async def test_what_is_over_is_forgotten_in_time_and_nothing_else(tmp_path: Path) -> None:
-    async with open_database(tmp_path / "hub.db", CORE_TABLES) as database:
+    async with open_database(tmp_path / "runner.db", RUNNER_TABLES) as database:
         await database.write(fill)
-        assert await tidy(database, Retention(prompts_days=0, decisions_days=0), time.time()) == 0
-        assert await tidy(database, Retention(), AT) == 2 + 1202
+        store = RunnerStore(database)
+        assert await tidy(store, Retention(prompts_days=0, decisions_days=0), time.time()) == 0
+        assert await tidy(store, Retention(), AT) == 2 + 1202
         kept = await database.read(
             lambda connection: (
                 connection.execute("SELECT state, updated_at FROM prompts").fetchall(),
@@ -54,4 +56,4 @@ async def test_what_is_over_is_forgotten_in_time_and_nothing_else(tmp_path: Path
         )
         assert sorted(kept[0]) == [("done", NEW), ("queued", OLD), ("running", OLD)]
         assert kept[1] == [("answered", NEW), ("pending", None)]
-        assert await tidy(database, Retention(), AT) == 0
+        assert await tidy(store, Retention(), AT) == 0

@@ -7,14 +7,14 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 
-from quarterdeck.errors import RequestRefused
+from quarterdeck.errors import RequestRejected
 from quarterdeck.protocol import HostElicitationSnapshot
 from quarterdeck.server.approval_views import PermissionCard
 from quarterdeck.server.decision_rows import MOST_REASON, RecordedDecision
-from quarterdeck.server.handling import Answer, Asked, Body, Query, way
+from quarterdeck.server.handling import Answer, Asked, Body, Query, carried_out, way
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.options import Policy
-from quarterdeck.server.recording import Recording, carried_out
+from quarterdeck.server.recording import Recording
 from quarterdeck.server.refusals import invalid, not_found
 from quarterdeck.server.routes import Endpoint
 
@@ -90,7 +90,7 @@ class _Approvals:
         """Return a request with the title that its session is listed by."""
         try:
             session = await self._hub.library.shown(view.session_id)
-        except RequestRefused:
+        except RequestRejected:
             return view  # deleted, and its request with it in a moment
         return replace(view, title=session.title)
 

@@ -53,7 +53,7 @@ _FOLLOWED: Final = ("creating", "active", "prompting", "resuming")
 
 def context_app(streams: Streams) -> Asgi:
     """Return the WebSocket's application; it lets nobody in who has shown no token."""
-    greeter = Greeter(streams.hub)
+    greeter = Greeter(streams.sources)
 
     async def app(scope: AsgiScope, receive: Receive, send: Send) -> None:
         if not await accept(receive, send):
@@ -78,7 +78,7 @@ class ContextConnection:
 
     def __init__(self, streams: Streams, socket: Socket, device: Device, greeter: Greeter) -> None:
         self._streams = streams
-        self._host = streams.hub.host
+        self._host = streams.sources.host
         self._socket = socket
         self._device = device
         self._greeter = greeter

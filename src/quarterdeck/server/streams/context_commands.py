@@ -35,7 +35,7 @@ from quarterdeck.server.places import check_absolute
 from quarterdeck.server.streams.answering import Answers
 from quarterdeck.server.streams.background import start_in_background
 from quarterdeck.server.streams.context_frames import StartSession
-from quarterdeck.server.streams.needs import HasHost, Keeper
+from quarterdeck.server.streams.needs import StreamSources
 
 COMMAND_SCOPES: Final[Mapping[str, Scope]] = {
     "send_message": "prompt",
@@ -55,11 +55,11 @@ _STARTING_SECONDS: Final = 30.0
 class Commander:
     """Carries out commands for all connections of a hub."""
 
-    def __init__(self, hub: HasHost, answers: Answers) -> None:
-        self._hub = hub
-        self._host: Host = hub.host
+    def __init__(self, sources: StreamSources, answers: Answers) -> None:
+        self._create = sources.create_session
+        self._host: Host = sources.host
         self._answers = answers
-        self._keeper: Keeper | None = getattr(hub, "keeper", None)
+        self._manager = sources.manager
         self._adapters: dict[str, AcpAdapter] = {}
         self._given: dict[str, dict[str, str]] = {}
         """Answers to questions of forms that are not complete yet, by the form."""
@@ -71,15 +71,9 @@ class Commander:
             QuarterdeckError: if there is no such agent, or it refuses.
         """
         check_absolute(asked.project_path)
-        create = getattr(self._hub, "create_session", None)
-        if create is None:
-            created = await self._host.create_session(
-                self._running(asked.agent), cwd=asked.project_path
-            )
-        else:
-            created = await create(asked.agent, cwd=asked.project_path)
-        snapshot: SessionSnapshotWire = created
-        return snapshot
+        if self._create is not None:
+            return await self._create(asked.agent, cwd=asked.project_path)
+        return await self._host.create_session(self._running(asked.agent), cwd=asked.project_path)
 
     async def execute(self, session_id: str, command: ACPCommand, device: Device) -> None:
         """Carry out a command.
@@ -100,10 +94,10 @@ class Commander:
             case TerminateCommand():
                 await self._terminate(session)
             case _:
-                if self._keeper is not None and isinstance(
+                if self._manager is not None and isinstance(
                     command, SendMessageCommand | ResumeCommand
                 ):
-                    await self._keeper.active(session_id)
+                    await self._manager.active(session_id)
                 await self._by_adapter(session, command)
 
     async def _by_adapter(self, session: SessionSnapshotWire, command: ACPCommand) -> None:

@@ -9,7 +9,7 @@ import msgspec
 from quarterdeck.server.routes import Endpoint
 from quarterdeck.server.streams.context import context_app
 from quarterdeck.server.streams.envelope import envelope_app
-from quarterdeck.server.streams.needs import HasHost
+from quarterdeck.server.streams.needs import StreamSources
 from quarterdeck.server.streams.pulse import TICK_SECONDS
 from quarterdeck.server.streams.service import (
     Handler,
@@ -52,9 +52,11 @@ class ManyFrom(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
 
 
-def stream_endpoints(hub: HasHost, *, tick_seconds: float = TICK_SECONDS) -> list[Endpoint]:
+def stream_endpoints(
+    sources: StreamSources, *, tick_seconds: float = TICK_SECONDS
+) -> list[Endpoint]:
     """Return all streams and WebSockets of a hub."""
-    streams = Streams(hub, tick_seconds)
+    streams = Streams(sources, tick_seconds)
     return [*_event_streams(streams), *_sockets(streams)]
 
 

@@ -19,7 +19,8 @@ import anyio
 from quarterdeck.host import EncodedLog, Host, PermissionRequest
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import to_json
-from quarterdeck.server.streams.closed import ClosedLog, Library, open_source
+from quarterdeck.server.library import Library
+from quarterdeck.server.streams.closed import ClosedLog, open_source
 from quarterdeck.server.streams.runs import Run, stored_run
 
 BLOCK: Final = 128  # events; about 40 KB of an ordinary session, and as much is on its way at most
