@@ -10,10 +10,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 CHECKED = ("src", "tools", "benchmarks", "dev.py")
-MODULE_LINES = 400
+MODULE_LINES = 600
 FUNCTION_LINES = 40
 LARGER: dict[str, tuple[int, str]] = {
-    "dev.py": (540, "one file, because nothing is installed when it runs"),
     "src/quarterdeck/acp/schema.py": (2000, "generated from ACP's JSON schema"),
 }
 

@@ -24,7 +24,8 @@ QuarterdeckError
 ├── Misused                 a command line that cannot be understood
 ├── CommandFailed           a command that could not do what it was asked
 ├── HubDeclined             the hub answered a request of ours with a refusal
-├── RequestRefused          a request to the hub that is refused, with its HTTP status
+├── RequestRejected         a request that is rejected, with a code
+│   └── RequestRefused      the same from the HTTP API, which chose its status
 └── ScenarioInvalid         a scenario file for the scripted agent that cannot be played
 """
 
@@ -266,19 +267,32 @@ class HubDeclined(QuarterdeckError):
         self.message = message
 
 
-class RequestRefused(QuarterdeckError):
-    """A request to the hub is refused; whoever asked is told code and message."""
+class RequestRejected(QuarterdeckError):
+    """A request is rejected; the client gets its code, message and data.
+
+    The code decides what each surface makes of it: the HTTP API has one table of statuses.
+    """
+
+    def __init__(
+        self, code: str, message: str, *, data: Any = None, retryable: bool = False
+    ) -> None:
+        """`code` comes after `quarterdeck/`."""
+        super().__init__(message)
+        self.code = f"quarterdeck/{code}"
+        self.message = message
+        self.data = data
+        self.retryable = retryable
+
+
+class RequestRefused(RequestRejected):
+    """A request to the HTTP API is rejected with a status of its own choice."""
 
     def __init__(
         self, status: int, code: str, message: str, *, data: Any = None, retryable: bool = False
     ) -> None:
         """`code` comes after `quarterdeck/`."""
-        super().__init__(message)
+        super().__init__(code, message, data=data, retryable=retryable)
         self.status = status
-        self.code = f"quarterdeck/{code}"
-        self.message = message
-        self.data = data
-        self.retryable = retryable
 
 
 class ScenarioInvalid(QuarterdeckError):

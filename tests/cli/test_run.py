@@ -244,6 +244,16 @@ def test_without_a_person_or_a_hub_a_question_is_decided_and_said(
     assert note in done.stdout + done.stderr
 
 
+def test_without_a_hub_a_rule_that_denies_is_not_overridden_by_yes(tmp_path: Path) -> None:
+    rule = '[[policy.rule]]\ndecision = "deny"\nname = "never"\ncommands = true\n'
+    desk = Desk(tmp_path, rule + agent_toml("asks", *[ASK] * 20))
+    done = desk.run("run", "--yes", "asks", "go")
+    assert done.returncode == 0, done.stderr
+    assert "It was allowed." not in done.stdout
+    assert done.stdout.count("It was rejected.") == 20
+    assert "answered: allow" not in done.stdout + done.stderr
+
+
 def test_a_form_is_filled_in_line_by_line_and_held_against_its_schema(desk: Desk) -> None:
     with desk.terminal("run", "wonders", "go") as terminal:
         terminal.wait_for("Enter declines > ")

@@ -121,7 +121,7 @@ def test_a_port_that_is_taken_is_one_line(desk: Desk) -> None:
     assert "choose another port with --port" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["log.db", "hub.db"])
+@pytest.mark.parametrize("name", ["log.db", "runner.db", "hub.db"])
 def test_a_damaged_database_is_one_line_and_left_as_it_is(desk: Desk, name: str) -> None:
     desk.home.mkdir(mode=0o700)
     path = desk.home / name

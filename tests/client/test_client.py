@@ -17,7 +17,7 @@ from quarterdeck.protocol import AgentDefinition, Event, SessionState, initial_s
 from quarterdeck.storage import SqliteStorage, Storage
 from tests.host.test_endpoint import CAN, OPTION
 from tests.host.test_host import ASK, STORAGES, Seen, agent, running
-from tests.server.streams.serving import BareHub, serving
+from tests.server.streams.serving import bare_hub, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +44,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 async def reachable(host: Host) -> AsyncIterator[Callable[[], Client]]:
     """Give what makes a client of a host."""
     if Way.is_by_socket:
-        async with serving(BareHub(host)) as port:
+        async with serving(bare_hub(host)) as port:
             url = f"http://127.0.0.1:{port}"
             yield lambda: Client(WebSocketTransport(url, token="admin"))
     else:

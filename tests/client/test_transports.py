@@ -20,7 +20,7 @@ from quarterdeck.protocol import (
     TransportSubscribeParams,
 )
 from tests.host.test_host import Seen, running
-from tests.server.streams.serving import BareHub, serving
+from tests.server.streams.serving import bare_hub, serving
 
 pytestmark = pytest.mark.anyio
 LIST = RpcRequest(id="1", method="agents/list", params={})
@@ -54,7 +54,7 @@ async def transport(request: pytest.FixtureRequest, host: Host) -> AsyncIterator
     if request.param == "in process":
         yield InProcessTransport(HostEndpoint(host))
     else:
-        async with serving(BareHub(host)) as port:
+        async with serving(bare_hub(host)) as port:
             transport = WebSocketTransport(f"http://127.0.0.1:{port}", token="admin")
             yield transport
             await transport.close()

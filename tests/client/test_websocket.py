@@ -22,7 +22,7 @@ from quarterdeck.protocol import (
 )
 from tests.client.test_client import until
 from tests.host.test_host import Seen, agent, running
-from tests.server.streams.serving import BareHub, serving, serving_app
+from tests.server.streams.serving import bare_hub, serving, serving_app
 
 pytestmark = pytest.mark.anyio
 
@@ -60,7 +60,7 @@ async def refused(transport: WebSocketTransport) -> AcpError:
 
 
 async def test_a_token_that_the_hub_does_not_know_is_refused_in_a_sentence() -> None:
-    async with running() as host, serving(BareHub(host)) as port:
+    async with running() as host, serving(bare_hub(host)) as port:
         error = await refused(WebSocketTransport(f"http://127.0.0.1:{port}", token="guess"))
         assert error.code == "acpjs/transport-closed"
         assert not error.retryable
@@ -107,7 +107,7 @@ def test_what_is_no_address_is_refused_at_once(url: str) -> None:
 async def test_when_the_hub_goes_everybody_who_waits_is_told(tmp_path: Path) -> None:
     errors: list[AcpError] = []
     async with running() as host, anyio.create_task_group() as tasks, AsyncExitStack() as server:
-        port = await server.enter_async_context(serving(BareHub(host)))
+        port = await server.enter_async_context(serving(bare_hub(host)))
         client = Client(WebSocketTransport(f"http://127.0.0.1:{port}/", token="admin"))
         async with client:
             spawned = await client.agents.spawn(agent({"stall": True}))
@@ -133,7 +133,7 @@ async def test_when_the_hub_goes_everybody_who_waits_is_told(tmp_path: Path) -> 
 
 
 async def test_a_stream_that_is_not_there_is_told_by_its_handler() -> None:
-    async with running() as host, serving(BareHub(host)) as port:
+    async with running() as host, serving(bare_hub(host)) as port:
         life = Life()
         transport = WebSocketTransport(f"ws://127.0.0.1:{port}/api/envelope", token="view")
         await transport.connect(life.handlers)

@@ -16,8 +16,9 @@ from quarterdeck.http.origins import (
     sites,
 )
 from quarterdeck.server.database import open_database
-from quarterdeck.server.gate import GATE_TABLES, Gate
+from quarterdeck.server.gate import Gate
 from quarterdeck.server.guard import GateOptions
+from quarterdeck.server.hub_store import HUB_TABLES, HubStore
 
 NETWORK = ["0.0.0.0", "::", "192.168.1.5", "fe80::1", "desk.example", ""]
 
@@ -119,9 +120,9 @@ def test_other_devices_are_told_the_first_public_name(listening: Listening, orig
 
 
 async def test_a_gate_is_not_made_where_tokens_could_be_read(tmp_path: Path) -> None:
-    async with open_database(tmp_path / "hub.db", GATE_TABLES) as database:
+    async with open_database(tmp_path / "hub.db", HUB_TABLES) as database:
         with pytest.raises(HubRefused, match="tokens need TLS"):
-            Gate(database, GateOptions(listening=Listening(host="0.0.0.0")))
+            Gate(HubStore(database), GateOptions(listening=Listening(host="0.0.0.0")))
 
 
 # ---- the check of an agent

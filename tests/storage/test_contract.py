@@ -310,6 +310,22 @@ async def test_a_session_is_read_while_it_is_written(storage: Storage) -> None:
     assert read == list(range(1, 2_001))
 
 
+async def test_an_immediate_storage_reads_in_the_same_step_and_others_say_they_cannot(
+    storage: Storage,
+) -> None:
+    await storage.append([stored("s", 1), stored("s", 2), stored("s", 3)])
+    if storage.is_immediate:
+        assert storage.read_now("s", 1, 1) == await storage.read("s", 1, 1)
+    else:
+        with pytest.raises(StorageFailed, match="await read instead"):
+            storage.read_now("s", 1, 1)
+
+
+def test_only_memory_is_immediate(tmp_path: Path) -> None:
+    waiting = [name for name, make in ANY_STORAGE.items() if not make(tmp_path).is_immediate]
+    assert waiting == DURABLE
+
+
 def test_only_memory_is_not_durable(tmp_path: Path) -> None:
     durable = [name for name, make in ANY_STORAGE.items() if make(tmp_path).is_durable]
     assert durable == DURABLE

@@ -14,7 +14,7 @@ from typing import Any, Final
 import anyio
 
 from quarterdeck.bridge.editor import Editor
-from quarterdeck.errors import AcpError, ConnectionFailed, RequestRefused, RpcError
+from quarterdeck.errors import AcpError, ConnectionFailed, RequestRejected, RpcError
 from quarterdeck.jsontext import decode_json
 
 PERMISSION: Final = "session/request_permission"
@@ -41,10 +41,10 @@ class Asking:
 
     def ask_pending(self) -> None:
         """Ask what waits already."""
-        for permission in self._editor.hub.host.get_permissions():
-            if permission.session_id == self._session_id:
-                self.on_permission(permission.request_id)
-        for question in self._editor.hub.host.get_elicitations():
+        for permission in self._editor.hub.host.pending_permissions():
+            if permission.in_session.id == self._session_id:
+                self.on_permission(permission.id)
+        for question in self._editor.hub.host.pending_elicitations():
             if question.session_id == self._session_id:
                 self.on_question(question.request_id)
 
@@ -53,36 +53,22 @@ class Asking:
             scope.cancel()
 
     def on_permission(self, request_id: str) -> None:
-        """Look at a permission request that has come, or has been answered."""
-        permission = next(
-            (
-                each
-                for each in self._editor.hub.host.get_permissions()
-                if each.request_id == request_id and each.status == "pending"
-            ),
-            None,
-        )
+        """Show a permission request that is pending; withdraw it when it is resolved."""
+        permission = self._editor.hub.host.pending_permission(request_id)
         if permission is None:
             self._withdraw(request_id)
-        elif self._may_ask(request_id) and self._editor.hub.approvals.is_for_people(request_id):
+        elif self._may_ask(request_id):
             params = {
                 "sessionId": self._session_id,
-                "toolCall": self._shown(dict(permission.tool_call)),
-                "options": permission.options,
+                "toolCall": self._shown(dict(permission.tool_call or {})),
+                "options": permission.snapshot().options,
             }
             self._ask(request_id, partial(self._permission, request_id, params))
 
     def on_question(self, request_id: str) -> None:
-        """Look at a question that has come, or has been answered."""
-        question = next(
-            (
-                each
-                for each in self._editor.hub.host.get_elicitations()
-                if each.request_id == request_id and each.status == "pending"
-            ),
-            None,
-        )
-        if question is None:
+        """Show an elicitation that is pending; withdraw it when it is resolved."""
+        question = self._editor.hub.host.get_elicitation(request_id)
+        if question is None or question.status != "pending":
             self._withdraw(request_id)
         elif self._may_ask(request_id) and self._can_show(question.request):
             self._ask(request_id, partial(self._question, request_id, question.request))
@@ -127,7 +113,7 @@ class Asking:
         with anyio.CancelScope(shield=True):
             try:
                 await approvals.answer(request_id, chosen, by=by, digest=digest)
-            except RequestRefused:
+            except RequestRejected:
                 return  # somebody was faster, or there is no such option
 
     async def _question(self, request_id: str, request: Any) -> None:
@@ -139,7 +125,7 @@ class Asking:
         with anyio.CancelScope(shield=True):
             try:
                 await approvals.answer_question(request_id, answer, by=by)
-            except (RequestRefused, AcpError):
+            except (RequestRejected, AcpError):
                 return  # somebody was faster, or that is no answer
 
     async def _call(self, method: str, params: dict[str, Any]) -> Any:

@@ -27,10 +27,9 @@ from quarterdeck.bridge.openings import Openings, Place
 from quarterdeck.bridge.refusals import RESOURCE_NOT_FOUND, told
 from quarterdeck.bridge.turn import EditorTurn
 from quarterdeck.bridge.updates import mode_option, session_settings
-from quarterdeck.errors import RequestRefused, RpcError
+from quarterdeck.errors import RequestRefused, RequestRejected, RpcError
 from quarterdeck.protocol import AgentSnapshotWire, SessionState, to_json
-from quarterdeck.server.metadata import permitted, tell_left_out
-from quarterdeck.server.prompt_rows import Author
+from quarterdeck.server.metadata import META_SCOPE, permitted, tell_left_out
 from quarterdeck.wire import INVALID_REQUEST, Answer, method_not_found, rpc_error
 
 MOST_SESSIONS: Final = 256
@@ -234,9 +233,9 @@ class Conversation:
 
     async def _state(self, session_id: str) -> tuple[SessionState, int]:
         """Return how a session stands, and the number of the event it is as of."""
-        library = self._at.hub.library
-        seq = library.get(session_id).last_seq
-        return await library.state(session_id, seq), seq
+        hub = self._at.hub
+        seq = hub.library.get(session_id).last_seq
+        return await hub.states.at(session_id, seq), seq
 
     def _session(self, params: Json) -> Attached:
         session_id = checks.required_string(params, "sessionId")
@@ -250,11 +249,12 @@ class Conversation:
 
     def _prompt(self, params: Json) -> Awaitable[Any]:
         attached = self._session(params)
-        blocks, is_less = permitted(_blocks(params), self._at.device)
+        blocks, is_less = permitted(_blocks(params), may_send_meta=self._at.device.may(META_SCOPE))
         if attached.turn is not None:
             raise rpc_error(INVALID_REQUEST, "prompt already running")
         if is_less:
-            tell_left_out(self._at.hub.host, attached.session_id, self._at.as_device)
+            device, host = self._at.as_device, self._at.hub.host
+            tell_left_out(host, attached.session_id, device.actor, device.scope)
         turn = attached.turn = EditorTurn(f"acp-{secrets.token_hex(16)}")
         attached.expect(turn)
         return self._run(attached, turn, blocks)
@@ -263,8 +263,7 @@ class Conversation:
         prompts = self._at.hub.prompts
         author = self._at.as_device
         try:
-            by = Author(id=author.id, name=author.name)
-            await prompts.add(attached.session_id, turn.key, blocks, by=by)
+            await prompts.add(attached.session_id, turn.key, blocks, by=author.actor)
             if turn.is_cancelled:
                 await self._cancel(attached)
             self._at.start_soon("waiting for a prompt", lambda: self._heed_queue(attached, turn))
@@ -299,7 +298,7 @@ class Conversation:
             return
         try:
             await self._at.hub.prompts.cancel(attached.session_id, turn.key)
-        except RequestRefused:
+        except RequestRejected:
             return  # it begins just now: whoever sees that in the log cancels it
 
     # ---- settings ------------------------------------------------------------------------------

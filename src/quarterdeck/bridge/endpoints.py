@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope as AsgiScope, Send
 
 from quarterdeck.agent import HttpApp, HttpOptions
 from quarterdeck.bridge.serving import BridgeServer
-from quarterdeck.errors import RequestRefused
+from quarterdeck.errors import RequestRejected
 from quarterdeck.http.origins import RejectedRequest
 from quarterdeck.http.websocket import GOING_AWAY, AcpWebSocketTransport, accept_websocket
 from quarterdeck.server.hub import Hub
@@ -125,7 +125,7 @@ class _Remote:
     async def websocket(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         try:
             server = BridgeServer(self._hub, self._agent(scope), device_of(scope))
-        except RequestRefused as error:
+        except RequestRejected as error:
             await send_refusal(refusal_of(error), scope, receive, send)
             return
         named = (b"acp-connection-id", secrets.token_hex(16).encode())
@@ -157,7 +157,7 @@ class _Remote:
     async def http(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         try:
             app = await self._app(scope)
-        except RequestRefused as error:
+        except RequestRejected as error:
             await refusal_of(error)(scope, receive, send)
             return
         await app(scope, receive, send)
@@ -179,7 +179,7 @@ class _Remote:
         """Return the name of the agent that is asked for.
 
         Raises:
-            RequestRefused: if there is none.
+            RequestRejected: if there is none.
         """
         query = scope.get("query_string", b"").decode("latin-1")
         named: list[str] = parse_qs(query).get("agent", [])

@@ -9,11 +9,12 @@ from quarterdeck.errors import (
     AcpError,
     HubDatabaseFailed,
     QuarterdeckError,
-    RequestRefused,
+    RequestRejected,
     RpcError,
     StorageFailed,
 )
 from quarterdeck.protocol import ERROR_CODES
+from quarterdeck.server.refusals import http_status
 from quarterdeck.wire import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 
 RESOURCE_NOT_FOUND: Final = -32002
@@ -38,8 +39,8 @@ def rpc_error_of(error: QuarterdeckError) -> RpcError:
     match error:
         case RpcError():
             return error
-        case RequestRefused():
-            code = _BY_STATUS.get(error.status, INTERNAL_ERROR)
+        case RequestRejected():
+            code = _BY_STATUS.get(http_status(error), INTERNAL_ERROR)
             return RpcError(code, error.message, {"code": error.code})
         case AcpError():
             code = _CODES.get(error.code, INTERNAL_ERROR)

@@ -148,7 +148,7 @@ def check_disk(patient: Patient) -> Iterator[Check]:
 
 
 def check_databases(patient: Patient) -> Iterator[Check]:
-    for name in ("log.db", "hub.db"):
+    for name in ("log.db", "runner.db", "hub.db"):
         path = patient.home / name
         if path.exists():
             yield _check_database(name, path)
@@ -245,7 +245,7 @@ def check_tls(patient: Patient) -> Iterator[Check]:
 
 def check_clock(patient: Patient) -> Iterator[Check]:
     newest = 0.0
-    for name in ("log.db", "log.db-wal", "hub.db"):
+    for name in ("log.db", "log.db-wal", "runner.db", "hub.db"):
         with suppress(OSError):  # not there yet
             newest = max(newest, (patient.home / name).stat().st_mtime)
     behind = newest - time.time()

@@ -29,7 +29,8 @@ from quarterdeck.cli.turn import Errand, Turn
 from quarterdeck.cli.up import Invitation, invite
 from quarterdeck.errors import CommandFailed
 from quarterdeck.server.hub import Hub
-from quarterdeck.server.options import AgentSettings, HubOptions
+from quarterdeck.server.known_agents import AgentSettings
+from quarterdeck.server.options import HubOptions
 from quarterdeck.server.running import serving
 from quarterdeck.testing import load_scenario, scripted_agent
 from quarterdeck.wire import background_tasks

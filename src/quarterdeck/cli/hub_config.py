@@ -23,7 +23,8 @@ from msgspec import Struct
 from quarterdeck.errors import SettingsInvalid
 from quarterdeck.http.origins import DEFAULT_PORT
 from quarterdeck.server.device import UNUSED_SECONDS
-from quarterdeck.server.options import AgentSettings, HubOptions, Policy, PolicyRule
+from quarterdeck.server.known_agents import AgentSettings
+from quarterdeck.server.options import HubOptions, Policy, PolicyRule
 from quarterdeck.server.retention import Retention
 
 VARIABLE: Final = "QUARTERDECK_HUB_CONFIG"

@@ -1,7 +1,7 @@
 """The host: agents, sessions, permissions, files and terminals, and a log that loses nothing."""
 
 from quarterdeck.host.encoded import EncodedLog
-from quarterdeck.host.endpoint import HostEndpoint
+from quarterdeck.host.endpoint import AgentAndSessionOwner, HostEndpoint
 from quarterdeck.host.handlers import FsHandler, TerminalHandler, derive_client_capabilities
 from quarterdeck.host.host import Host
 from quarterdeck.host.options import (
@@ -12,6 +12,7 @@ from quarterdeck.host.options import (
     resolve_host_options,
 )
 from quarterdeck.host.streams import Watcher
+from quarterdeck.host.verdicts import Ask, Decided, OnPermission, PermissionRequest, Verdict
 from quarterdeck.machine import (
     DefaultFsHandler,
     DefaultTerminalHandler,
@@ -22,7 +23,10 @@ from quarterdeck.machine import (
 from quarterdeck.protocol import AgentDefinition
 
 __all__ = [
+    "AgentAndSessionOwner",
     "AgentDefinition",
+    "Ask",
+    "Decided",
     "DefaultFsHandler",
     "DefaultTerminalHandler",
     "EncodedLog",
@@ -30,9 +34,12 @@ __all__ = [
     "Host",
     "HostEndpoint",
     "HostOptions",
+    "OnPermission",
+    "PermissionRequest",
     "ResolvedHostOptions",
     "RestartBackoff",
     "TerminalHandler",
+    "Verdict",
     "Watcher",
     "derive_client_capabilities",
     "guarded_command",

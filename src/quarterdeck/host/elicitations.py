@@ -17,7 +17,7 @@ from quarterdeck.acp import Unknown, decode, schema
 from quarterdeck.errors import AcpError, ProtocolError
 from quarterdeck.host.emitter import Emitter
 from quarterdeck.host.options import check_json
-from quarterdeck.host.questions import Concerns, Question, Table
+from quarterdeck.host.questions import AgentRequest, Concerns, RequestTable
 from quarterdeck.host.repair import mark
 from quarterdeck.host.sessions import Session
 from quarterdeck.protocol import (
@@ -38,7 +38,7 @@ def is_elicitation_id(request_id: str) -> bool:
     return request_id.startswith(_PREFIX)
 
 
-class Elicitation(Question):
+class Elicitation(AgentRequest):
     """One question; `request` is what the agent sent."""
 
     superseded_answer: ClassVar = {"action": "cancel"}
@@ -74,7 +74,7 @@ class Elicitations:
     def __init__(self, emitter: Emitter, modes: Sequence[str]) -> None:
         self._emitter = emitter
         self._modes = modes
-        self._table: Table[Elicitation] = Table("elicitation")
+        self._table: RequestTable[Elicitation] = RequestTable("elicitation")
         self._mark = secrets.token_hex(_MARK_BYTES)
 
     def number_after(self, number: int) -> None:
@@ -101,8 +101,21 @@ class Elicitations:
         self._tell(question)
         return question
 
-    def respond(self, request_id: str, response: Mapping[str, Any]) -> None:
-        """Answer a question.
+    @property
+    def pending(self) -> list[Elicitation]:
+        return self._table.pending
+
+    def find(self, request_id: str) -> Elicitation | None:
+        """Return an elicitation that is pending, or was resolved lately."""
+        return self._table.find(request_id)
+
+    def respond(
+        self,
+        request_id: str,
+        response: Mapping[str, Any],
+        by: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Answer an elicitation; `by` names who decided.
 
         Raises:
             AcpError: `acpjs/already-answered` if it is not pending (any more), or
@@ -111,9 +124,10 @@ class Elicitations:
         pending = self._table.get(request_id)
         _check_response(response, {} if pending is None else pending.request)
         check_json(response, "the answer")
+        check_json(by, "who decided")
         question = self._table.take(request_id)
         question.action = response["action"]
-        self._tell(question)
+        self._tell(question, by)
         question.settle(dict(response))
 
     def withdraw(self, concerns: Concerns) -> Sequence[Elicitation]:
@@ -133,18 +147,30 @@ class Elicitations:
                     self._tell(question)
                 return
 
-    def _tell(self, question: Elicitation) -> None:
+    def _tell(self, question: Elicitation, by: Mapping[str, Any] | None = None) -> None:
         payload = to_json(question.snapshot())
         with self._emitter.journal.together():
             if question.session is not None and question.session.is_live:
-                record_elicitation(self._emitter, question.session, payload)
-            self._emitter.host_extension(ELICITATION_UPDATED, payload, mark(_ADDED))
+                record_elicitation(self._emitter, question.session, payload, by)
+            self._emitter.host_extension(ELICITATION_UPDATED, payload, _extensions(by))
 
 
-def record_elicitation(emitter: Emitter, session: Session, payload: dict[str, Any]) -> None:
-    """Put where a question stands into the log of its session."""
+def record_elicitation(
+    emitter: Emitter,
+    session: Session,
+    payload: dict[str, Any],
+    by: Mapping[str, Any] | None = None,
+) -> None:
+    """Record the status of an elicitation in the log of its session."""
     update = {"sessionUpdate": ELICITATION_UPDATED, **payload}
-    emitter.session_event(session, "unrecognized-update", update, mark(_ADDED))
+    emitter.session_event(session, "unrecognized-update", update, _extensions(by))
+
+
+def _extensions(by: Mapping[str, Any] | None) -> dict[str, Any]:
+    extensions = mark(_ADDED)
+    if by is not None:
+        extensions["quarterdeck"]["decidedBy"] = dict(by)
+    return extensions
 
 
 def _mode(params: dict[str, Any]) -> str:

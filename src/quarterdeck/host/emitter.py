@@ -23,7 +23,7 @@ from quarterdeck.protocol import (
     make_host_event,
     to_json,
 )
-from quarterdeck.storage import MemoryStorage, Storage, Stored
+from quarterdeck.storage import Storage, Stored
 
 logger = logging.getLogger(__name__)
 
@@ -33,18 +33,29 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+_Draft = tuple[str, dict[str, Any], str | None, dict[str, Any] | None]
+"""Type, payload, agent and extensions of an event of the host that has no number yet."""
+
+
 class _HostEvents:
     """Gives the events of the host their numbers when they are published."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
 
-    def publish(self, drafts: Sequence[tuple[str, dict[str, Any], str | None]]) -> None:
+    def publish(self, drafts: Sequence[_Draft]) -> None:
         stream = self._stream
         stream.publish(
             [
-                make_host_event(kind, agent_id, seq=stream.number(), ts=now_ms(), payload=payload)
-                for kind, payload, agent_id in drafts
+                make_host_event(
+                    kind,
+                    agent_id,
+                    seq=stream.number(),
+                    ts=now_ms(),
+                    payload=payload,
+                    extensions=extensions,
+                )
+                for kind, payload, agent_id, extensions in drafts
             ]
         )
 
@@ -78,14 +89,12 @@ class Emitter:
             return await self._storage.read(session_id, after, limit)
 
         def read_now(after: int, limit: int) -> Sequence[bytes]:
-            assert isinstance(self._storage, MemoryStorage)
             return self._storage.read_now(session_id, after, limit)
 
-        is_memory = isinstance(self._storage, MemoryStorage)
         return Stream(
             read_page,
             self._on_callback_failed,
-            read_now=read_now if is_memory else None,
+            read_now=read_now if self._storage.is_immediate else None,
             last_seq=last_seq,
         )
 
@@ -150,9 +159,16 @@ class Emitter:
     def session_updated(self, session: Session) -> None:
         self.host_event("session-updated", to_json(session.snapshot()))
 
-    def host_event(self, kind: str, payload: dict[str, Any], agent_id: str | None = None) -> None:
+    def host_event(
+        self,
+        kind: str,
+        payload: dict[str, Any],
+        agent_id: str | None = None,
+        *,
+        extensions: dict[str, Any] | None = None,
+    ) -> None:
         """Emit an event of the host; it gets its number when it is published."""
-        self.journal.add((None, self._host_events, (kind, payload, agent_id)))
+        self.journal.add((None, self._host_events, (kind, payload, agent_id, extensions)))
 
     def diagnostic(
         self,
@@ -180,7 +196,7 @@ class Emitter:
 
     def _on_storage_failed(self, error: StorageFailed) -> None:
         payload = _diagnostic("error", "storage/write-failed", str(error), None, None)
-        draft = ("diagnostic", payload, None)
+        draft = ("diagnostic", payload, None, None)
         self.journal.publish_now((None, self._host_events, draft))
 
     def _on_callback_failed(self, event: Event, error: BaseException) -> None:

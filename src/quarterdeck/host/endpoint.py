@@ -45,8 +45,8 @@ _KINDS = {"permission-updated": "permission", ELICITATION_UPDATED: "elicitation"
 """Kinds of inbound requests, by the event that tells of them."""
 
 
-class Keeps(Protocol):
-    """What is done through whoever remembers agents and sessions; a host itself does."""
+class AgentAndSessionOwner(Protocol):
+    """Starts agents and deletes sessions; a host does it, or an object that also remembers."""
 
     async def spawn_agent(self, definition: Any) -> AgentSnapshotWire: ...
 
@@ -58,9 +58,9 @@ class Keeps(Protocol):
 class HostEndpoint:
     """An `EnvelopeEndpoint`; one per host serves any number of transports."""
 
-    def __init__(self, host: Host, keeps: Keeps | None = None) -> None:
+    def __init__(self, host: Host, owner: AgentAndSessionOwner | None = None) -> None:
         self._host = host
-        self._methods = _methods(host, keeps or host)
+        self._methods = _methods(host, owner or host)
         # Asked for, not only heard of: the host's stream forgets its oldest events.
         self._pending = {request.id: request for request in _pending(host)}
         self._handlers: list[_Handler] = []
@@ -224,21 +224,21 @@ class _Params:
 _Method = Callable[[_Params], Awaitable[Any]]
 
 
-def _methods(host: Host, keeps: Keeps) -> dict[str, _Method]:
+def _methods(host: Host, owner: AgentAndSessionOwner) -> dict[str, _Method]:
     """Return what a client may ask for, by its name on the wire."""
-    sessions = _session_methods(host, keeps)
-    return {**_agent_methods(host, keeps), **_opening_methods(host), **sessions}
+    sessions = _session_methods(host, owner)
+    return {**_agent_methods(host, owner), **_opening_methods(host), **sessions}
 
 
-def _agent_methods(host: Host, keeps: Keeps) -> dict[str, _Method]:
+def _agent_methods(host: Host, owner: AgentAndSessionOwner) -> dict[str, _Method]:
     async def spawn(params: _Params) -> Any:
-        return to_json(await keeps.spawn_agent(params.any("definition")))
+        return to_json(await owner.spawn_agent(params.any("definition")))
 
     async def list_agents(_params: _Params) -> Any:
         return [to_json(agent) for agent in host.get_agents()]
 
     async def dispose(params: _Params) -> None:
-        await keeps.dispose_agent(params.text("agentId"))
+        await owner.dispose_agent(params.text("agentId"))
 
     async def authenticate(params: _Params) -> None:
         await host.authenticate(params.text("agentId"), params.text("methodId"))
@@ -290,7 +290,7 @@ def _opening_methods(host: Host) -> dict[str, _Method]:
     }
 
 
-def _session_methods(host: Host, keeps: Keeps) -> dict[str, _Method]:
+def _session_methods(host: Host, owner: AgentAndSessionOwner) -> dict[str, _Method]:
     async def prompt(params: _Params) -> Any:
         return await host.prompt(params.text("sessionId"), params.any("prompt"))
 
@@ -301,7 +301,7 @@ def _session_methods(host: Host, keeps: Keeps) -> dict[str, _Method]:
         await host.close_session(params.text("sessionId"))
 
     async def delete(params: _Params) -> None:
-        await keeps.delete_session(params.text("agentId"), params.text("sessionId"))
+        await owner.delete_session(params.text("agentId"), params.text("sessionId"))
 
     async def set_mode(params: _Params) -> None:
         await host.set_mode(params.text("sessionId"), params.text("modeId"))

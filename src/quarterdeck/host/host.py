@@ -19,7 +19,6 @@ from anyio.abc import TaskGroup
 
 from quarterdeck.host.agent_facts import can_log_out
 from quarterdeck.host.agents import Agent, OnUpdate
-from quarterdeck.host.answering import Answering
 from quarterdeck.host.asked import Asked
 from quarterdeck.host.elicitations import Elicitations
 from quarterdeck.host.emitter import Emitter
@@ -34,7 +33,7 @@ from quarterdeck.host.options import (
     resolve_agent_definition,
     resolve_host_options,
 )
-from quarterdeck.host.permissions import Permissions
+from quarterdeck.host.permissions import PermissionRequests
 from quarterdeck.host.prompting import (
     ConfigValue,
     Prompt,
@@ -44,16 +43,19 @@ from quarterdeck.host.prompting import (
     check_prompt,
 )
 from quarterdeck.host.reading import Reading
-from quarterdeck.host.restoring import Restorer
+from quarterdeck.host.restoring import Restorer, StoredSessions
 from quarterdeck.host.sessions import Session, agent_exited, session_closed, unsupported
 from quarterdeck.host.streams import OnEvent
 from quarterdeck.host.table import Sessions, check_place
-from quarterdeck.host.work import Doing
+from quarterdeck.host.verdicts import PermissionRequest
+from quarterdeck.host.work import Doing, Done
 from quarterdeck.protocol import (
     AgentDefinition,
     AgentSnapshotWire,
     DiagnosticLevel,
     Event,
+    HostElicitationSnapshot,
+    HostPermissionSnapshot,
     SessionSnapshotWire,
 )
 from quarterdeck.wire import background_tasks
@@ -63,7 +65,7 @@ STORING_SECONDS = 3.0  # that `dispose` waits for a storage that fails: a hub en
 McpServers = Sequence[Mapping[str, Any]]
 
 
-class Host(Answering):
+class Host:
     """Runs agents and their sessions; an async context manager, leaving it disposes."""
 
     def __init__(self, options: HostOptions | Mapping[str, Any] | None = None) -> None:
@@ -74,19 +76,24 @@ class Host(Answering):
         # Straight there: every update takes this way.
         self.on_update: OnUpdate = self._sessions.on_update
         self._asked = Asked(
-            Permissions(self._emitter), Elicitations(self._emitter, self.options.elicitation)
+            PermissionRequests(self._emitter, self.options.on_permission),
+            Elicitations(self._emitter, self.options.elicitation),
         )
         self._turns = Turns(self._emitter, self._asked, self._in_background)
         terminal, seconds = self.options.terminal, self.options.open_timeout_ms / 1000
         self._endings = Endings(
             self._emitter, self._sessions, self._asked, terminal, self._in_background
         )
+        stored = StoredSessions(self.options, self._emitter)
         self._lifecycles = Lifecycles(
-            self._emitter, self._sessions, self._endings, self._in_background, seconds
+            self._emitter,
+            self._sessions,
+            self._endings,
+            self._in_background,
+            seconds,
+            stored,
         )
-        self._restorer = Restorer(
-            self.options.storage, self._emitter, self._sessions, self._lifecycles
-        )
+        self._restorer = Restorer(stored, self._emitter, self._sessions, self._lifecycles)
         self._reading = Reading(self._emitter, self._sessions, self._restorer, self._in_background)
         self._inbound = Inbound(self.options, self._asked, self._sessions.asked_for)
         self._agents: dict[str, Agent] = {}
@@ -352,6 +359,71 @@ class Host(Answering):
             session.stream.end()
         await self.options.storage.close()
         self._disposed.set()
+
+    # ---- requests of agents ----------------------------------------------------------------
+
+    def respond_permission(
+        self, request_id: str, outcome: Mapping[str, Any], *, by: Mapping[str, Any] | None = None
+    ) -> Done:
+        """Answer a permission request; await the result to know that it is stored.
+
+        A refusal goes to the agent at once, a permission after it is stored. `by` names who or
+        what decided; the log keeps it with the answer, agents do not get it.
+
+        Raises:
+            AcpError: `acpjs/already-answered`.
+        """
+        self._asked.permissions.respond(request_id, dict(outcome), by)
+        return Done(self._journal.settled)
+
+    def respond_elicitation(
+        self, request_id: str, response: Mapping[str, Any], *, by: Mapping[str, Any] | None = None
+    ) -> Done:
+        """Answer an elicitation: `{"action": "accept", "content": …}`, "decline" or "cancel".
+
+        Raises:
+            AcpError: `acpjs/already-answered`, or `acpjs/config-invalid` if it is no answer.
+        """
+        self._asked.elicitations.respond(request_id, response, by)
+        return Done(self._journal.settled)
+
+    async def settled(self) -> None:
+        """Wait until all that was decided so far is stored and published.
+
+        Raises:
+            StorageFailed: if it never will be.
+        """
+        await self._journal.settled()
+
+    def pending_permissions(self) -> list[PermissionRequest]:
+        """Return the permission requests that wait, the oldest first."""
+        return self._asked.permissions.pending
+
+    def pending_permission(self, request_id: str) -> PermissionRequest | None:
+        """Return a permission request if it waits."""
+        return self._asked.permissions.get(request_id)
+
+    def get_permissions(self) -> list[HostPermissionSnapshot]:
+        """Return the permission requests that were resolved lately, then those that wait."""
+        return [request.snapshot() for request in self._asked.permissions.all()]
+
+    def get_elicitations(self) -> list[HostElicitationSnapshot]:
+        """Return the questions to people that were resolved lately, then those that wait."""
+        return [question.snapshot() for question in self._asked.elicitations.all()]
+
+    def pending_elicitations(self) -> list[HostElicitationSnapshot]:
+        """Return the elicitations that wait, the oldest first."""
+        return [each.snapshot() for each in self._asked.elicitations.pending]
+
+    def get_elicitation(self, request_id: str) -> HostElicitationSnapshot | None:
+        """Return an elicitation that waits, or was resolved lately."""
+        found = self._asked.elicitations.find(request_id)
+        return None if found is None else found.snapshot()
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the log takes events now."""
+        return self._journal.failure is None
 
     # ---- what agents need ----------------------------------------------------------------
 

@@ -1,9 +1,9 @@
-"""What agents ask of us: permission, answers of people, files, terminals.
+"""Methods that agents may call: permission requests, elicitations, files, terminals.
 
-Every request names a session; only a question to people may name a request of ours instead. The
-session must be one of the asking agent's, live, and not in the middle of a load, resume, close or
-delete; otherwise the request is refused before any handler sees it. A terminal answers to the
-session that made it and to no other.
+Every request names a session; only an elicitation may name a request of ours instead. The session
+must be one of the calling agent's, live, and not in the middle of a load, resume, close or delete;
+otherwise the request is refused before any handler sees it. A terminal belongs to the session that
+created it and to no other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from quarterdeck.errors import ProtocolError
 from quarterdeck.host.agents import Agent
 from quarterdeck.host.asked import Asked
 from quarterdeck.host.options import ResolvedHostOptions
-from quarterdeck.host.questions import Question
+from quarterdeck.host.questions import AgentRequest
 from quarterdeck.host.sessions import Session
 from quarterdeck.wire import INVALID_PARAMS, method_not_found, rpc_error
 
@@ -81,7 +81,8 @@ class Inbound:
         }
 
     def _request_permission(self, agent: Agent, session: Session, params: Any) -> Awaitable[Any]:
-        # A plain function: the request is pending, and told, before the next message is read.
+        # A plain function: the rules have decided, or the request is pending, before the next
+        # message is read.
         if not isinstance(params.get("toolCall"), dict):
             raise rpc_error(INVALID_PARAMS, "the toolCall of a permission request is an object")
         return self._answer(agent, self._asked.permissions.open(session, params))
@@ -95,14 +96,17 @@ class Inbound:
         session = None if session_id is None else self._find(agent.id, session_id)
         return self._answer(agent, self._asked.elicitations.open(agent.id, session, params))
 
-    async def _answer(self, agent: Agent, question: Question) -> Any:
+    async def _answer(self, agent: Agent, request: AgentRequest) -> Any:
         try:
-            return await question.answer()
+            answer = await request.answer()
         finally:
-            # The agent withdrew its question: nobody needs to answer it any more. If instead
-            # the agent itself is gone, that is told first, and takes its questions along.
-            if question.status == "pending" and agent.is_connected:
-                self._asked.supersede(lambda each: each is question)
+            # The agent withdrew its request, so it needs no answer any more. If instead the agent
+            # itself is gone, that is published first, and withdraws its requests.
+            if request.status == "pending" and agent.is_connected:
+                self._asked.supersede(lambda each: each is request)
+        if request.needs_log:
+            await self._asked.settled()
+        return answer
 
     async def _read_text_file(self, _agent: Agent, session: Session, params: Any) -> Any:
         request = _read(schema.ReadTextFileRequest, params)

@@ -19,8 +19,8 @@ close. From the answer on it is seen through.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Protocol
 
 import anyio
 
@@ -63,6 +63,16 @@ from quarterdeck.wire import Failure, Result
 OnAnswer = Callable[[Result | Failure], None]
 
 
+class EarlierSessions(Protocol):
+    """The sessions that storage had when the host began."""
+
+    @property
+    def metas(self) -> Mapping[str, SessionMeta]: ...
+
+    async def read(self, session: Session) -> Callable[[], None]:
+        """Read the log of a session; return what supersedes the requests it leaves open."""
+
+
 class Lifecycles:
     """Opens sessions, new and old."""
 
@@ -73,16 +83,14 @@ class Lifecycles:
         endings: Endings,
         in_background: InBackground,
         open_seconds: float,
+        stored: EarlierSessions,
     ) -> None:
         self._emitter = emitter
         self._sessions = sessions
         self._endings = endings
         self._in_background = in_background
         self._open_seconds = open_seconds
-        self.stored: dict[str, SessionMeta] = {}
-        """What storage had of every session when we began."""
-        self.read_stored: Callable[[Session], Awaitable[Callable[[], None]]]
-        """Return what closes what an earlier host left open in a log; the restorer knows how."""
+        self._stored = stored
 
     async def create(self, agent: Agent, place: Place) -> Session:
         """Create a session.
@@ -177,21 +185,21 @@ class Lifecycles:
     async def _begin_again(self, session: Session, agent: Agent, answer: dict[str, Any]) -> None:
         """Begin a session whose name has a log."""
         generation = session.generation
-        close_what_is_open = await self.read_stored(session)
+        close_what_is_open = await self._stored.read(session)
         if session.generation != generation:
             raise ended_meanwhile(session, agent)
         if session.replay is not None:
             session.replay.check()
         close_what_is_open()
         self._emitter.session_event(session, "session-reset", {"reason": "load"})
-        session.tool_calls.forget()
+        session.forget_calls()
         said, session.operation = session.take_replay(), None
         self._begin_new(session, agent, answer)
         for normalized in said:
             self._sessions.record(session, normalized)
 
     def _new(self, session_id: str, agent: Agent, place: Place) -> Session:
-        meta = self.stored.get(session_id)
+        meta = self._stored.metas.get(session_id)
         stream = self._emitter.new_stream(session_id, last_seq=meta.last_seq if meta else 0)
         return Session(
             session_id, stream, place, agent_id=agent.id, definition_id=agent.definition.id
@@ -251,7 +259,7 @@ class Lifecycles:
         self._endings.supersede_questions(session)
         self._emitter.session_event(session, "session-reset", {"reason": "load"})
         self._repeat_info(session)
-        session.tool_calls.forget()
+        session.forget_calls()
         replay, session.operation = session.take_replay(), None
         session.status = "active"  # from here on updates are the session's own
         self._sessions.publish(session)

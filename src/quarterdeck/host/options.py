@@ -7,14 +7,16 @@ complete product or raise `AcpError` with `acpjs/config-invalid`. Nothing else c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from quarterdeck.errors import AcpError
 from quarterdeck.host.handlers import FsHandler, TerminalHandler, check_terminal
+from quarterdeck.host.secrets import Inherit
+from quarterdeck.host.verdicts import OnPermission
 from quarterdeck.jsontext import UNWRITABLE, encode_json
 from quarterdeck.machine import DefaultFsHandler
 from quarterdeck.protocol import ERROR_CODES, AgentDefinition
@@ -42,9 +44,6 @@ class RestartBackoff:
             return self.max_ms
 
 
-Inherit: TypeAlias = Callable[[AgentDefinition], Mapping[str, str]]
-
-
 @dataclass(frozen=True, kw_only=True)
 class HostOptions:
     """How a host runs its agents; immutable, build another host to change it."""
@@ -59,6 +58,7 @@ class HostOptions:
     open_timeout_ms: float | None = None
     elicitation: Sequence[ElicitationMode] | None = None
     inherit: Inherit | None = None
+    on_permission: OnPermission | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +80,8 @@ class ResolvedHostOptions:
     inherit: Inherit | None = None
     """Says what an agent gets of an environment, below its own `env`; by default all of that of
     this process, but no token of ours."""
+    on_permission: OnPermission | None = None
+    """Decides permission requests before they can be seen or answered; by default all are asked."""
 
 
 def config_invalid(message: str) -> AcpError:
@@ -229,6 +231,13 @@ def _check_inherit(value: Any) -> Inherit:
     return inherit
 
 
+def _check_on_permission(value: Any) -> OnPermission:
+    if not callable(value):
+        raise config_invalid("onPermission must be a function of a permission request")
+    hook: OnPermission = value
+    return hook
+
+
 _CHECKS: dict[str, Any] = {
     "restart": _check_restart,
     "restart_limit": _check_restart_limit,
@@ -240,6 +249,7 @@ _CHECKS: dict[str, Any] = {
     "open_timeout_ms": _check_open_timeout,
     "elicitation": _check_elicitation,
     "inherit": _check_inherit,
+    "on_permission": _check_on_permission,
 }
 
 

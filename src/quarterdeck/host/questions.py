@@ -1,14 +1,20 @@
-"""Questions of agents that wait for a person: each is answered or superseded, exactly once (INV-9).
+"""Requests of agents that wait for a decision: answered or superseded, exactly once (INV-9).
 
-A question is pending until `take` or `withdraw` takes it out of the table; both are plain functions
-on the event loop's thread, so there is no moment in which two answers find it there.
+| status     | reached by                              | the agent gets                          |
+| ---------- | --------------------------------------- | --------------------------------------- |
+| pending    | `add`                                   | nothing yet                             |
+| answered   | `take`, or `add_answered` without `add` | the answer                              |
+| superseded | `withdraw`                              | `superseded_answer`                     |
+
+A request is pending until `take` or `withdraw` removes it from the table. Both are plain functions
+on the event loop's thread, so two answers never find the same request: `take` is the only arbiter.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 
 import anyio
 
@@ -16,24 +22,26 @@ from quarterdeck.errors import AcpError
 from quarterdeck.host.sessions import Session
 from quarterdeck.protocol import ERROR_CODES
 
-RESOLVED = 100  # resolved questions of each kind that a late comer is still told of
+RESOLVED: Final = 100  # resolved requests of each kind that are still listed
 
-Resolution = Literal["answered", "superseded"]
+RequestStatus = Literal["pending", "answered", "superseded"]
 
 
-class Question:
-    """One question; without a session it is about the agent as a whole."""
+class AgentRequest:
+    """One request; without a session it concerns the agent as a whole."""
 
     superseded_answer: ClassVar[dict[str, Any]]
-    """What the agent gets if nobody answers."""
+    """What the agent gets if the request is withdrawn."""
 
-    def __init__(self, question_id: str, agent_id: str | None, session: Session | None) -> None:
-        self.id = question_id
+    def __init__(self, request_id: str, agent_id: str | None, session: Session | None) -> None:
+        self.id = request_id
         self.agent_id = agent_id
         self.session = session
-        self.status: Literal["pending", "answered", "superseded"] = "pending"
+        self.status: RequestStatus = "pending"
         self.is_of_turn = session is not None and session.status == "prompting"
-        """Whether it was asked in a turn, not between two."""
+        """Whether it was made in a turn, not between two."""
+        self.needs_log = False
+        """Whether the answer goes to the agent only after it is stored."""
         self._settled = anyio.Event()
         self._answer: Any = None
 
@@ -42,26 +50,26 @@ class Question:
         self._settled.set()
 
     def refuse(self) -> None:
-        """Let the agent know that nobody will answer."""
+        """Answer the agent that the request was withdrawn."""
         self.settle(self.superseded_answer)
 
     async def answer(self) -> Any:
-        """Wait for what goes to the agent."""
+        """Wait for the answer to the agent."""
         await self._settled.wait()
         return self._answer
 
 
-Concerns = Callable[[Question], bool]
-Q = TypeVar("Q", bound=Question)
+Concerns = Callable[[AgentRequest], bool]
+R = TypeVar("R", bound=AgentRequest)
 
 
-class Table(Generic[Q]):
-    """The questions of one kind: those that wait, and the last of those that did."""
+class RequestTable(Generic[R]):
+    """The requests of one kind: those that are pending, and the last of those that were."""
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._pending: dict[str, Q] = {}
-        self._resolved: deque[Q] = deque(maxlen=RESOLVED)
+        self._pending: dict[str, R] = {}
+        self._resolved: OrderedDict[str, R] = OrderedDict()
         self._last = 0
 
     def number_after(self, number: int) -> None:
@@ -72,38 +80,53 @@ class Table(Generic[Q]):
         self._last += 1
         return self._last
 
-    def add(self, question: Q) -> None:
-        self._pending[question.id] = question
+    def add(self, request: R) -> None:
+        self._pending[request.id] = request
 
-    def take(self, question_id: str) -> Q:
-        """Take a question out to answer it.
+    def add_answered(self, request: R) -> None:
+        """Add a request that was decided before it could be pending."""
+        self._resolve(request, "answered")
+
+    def take(self, request_id: str) -> R:
+        """Remove a pending request in order to answer it.
 
         Raises:
             AcpError: `acpjs/already-answered` if it is not pending (any more).
         """
-        question = self._pending.pop(question_id, None)
-        if question is None:
-            message = f"{self._what} {question_id} already answered"
+        request = self._pending.pop(request_id, None)
+        if request is None:
+            message = f"{self._what} {request_id} already answered"
             raise AcpError(ERROR_CODES["already_answered"], message)
-        return self._resolve(question, "answered")
+        return self._resolve(request, "answered")
 
-    def withdraw(self, concerns: Concerns) -> list[Q]:
-        """Take out the questions that nobody needs to answer any more."""
+    def withdraw(self, concerns: Concerns) -> list[R]:
+        """Remove the pending requests that need no answer any more."""
         withdrawn = [each for each in self._pending.values() if concerns(each)]
-        for question in withdrawn:
-            del self._pending[question.id]
-            self._resolve(question, "superseded")
+        for request in withdrawn:
+            del self._pending[request.id]
+            self._resolve(request, "superseded")
         return withdrawn
 
-    def get(self, question_id: str) -> Q | None:
-        """Return a question that is pending."""
-        return self._pending.get(question_id)
+    def get(self, request_id: str) -> R | None:
+        """Return a request that is pending."""
+        return self._pending.get(request_id)
 
-    def all(self) -> list[Q]:
+    def find(self, request_id: str) -> R | None:
+        """Return a request that is pending, or was resolved lately."""
+        return self._pending.get(request_id) or self._resolved.get(request_id)
+
+    @property
+    def pending(self) -> list[R]:
+        """The requests that are pending, the oldest first."""
+        return list(self._pending.values())
+
+    def all(self) -> list[R]:
         """Return those that were resolved lately, then those that wait; each the oldest first."""
-        return [*self._resolved, *self._pending.values()]
+        return [*self._resolved.values(), *self._pending.values()]
 
-    def _resolve(self, question: Q, status: Resolution) -> Q:
-        question.status = status
-        self._resolved.append(question)
-        return question
+    def _resolve(self, request: R, status: Literal["answered", "superseded"]) -> R:
+        request.status = status
+        self._resolved[request.id] = request
+        if len(self._resolved) > RESOLVED:
+            self._resolved.popitem(last=False)
+        return request

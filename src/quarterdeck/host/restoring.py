@@ -15,13 +15,13 @@ from quarterdeck.host.agents import Agent
 from quarterdeck.host.elicitations import record_elicitation
 from quarterdeck.host.emitter import Emitter
 from quarterdeck.host.lifecycle import Lifecycles
-from quarterdeck.host.options import check_text
+from quarterdeck.host.options import ResolvedHostOptions, check_text
 from quarterdeck.host.paging import FIRST_LIMIT, next_limit
 from quarterdeck.host.sessions import Place, Session
 from quarterdeck.host.streams import decode_stored
 from quarterdeck.host.table import Sessions
 from quarterdeck.protocol import ELICITATION_UPDATED, Event, Normalized
-from quarterdeck.storage import SessionMeta, Storage
+from quarterdeck.storage import SessionMeta
 
 _CHUNKS: Final = tuple(
     f'{{"type":"{name}",'.encode()
@@ -32,17 +32,77 @@ _Pending = dict[Any, dict[str, Any] | None]
 """Questions without an answer by their ids: None for a permission request, else what it says."""
 
 
+class StoredSessions:
+    """The sessions in storage; finds and supersedes the requests that a log leaves open."""
+
+    def __init__(self, options: ResolvedHostOptions, emitter: Emitter) -> None:
+        self._storage = options.storage
+        # A host without a hook writes the events of acpjs, without extensions.
+        self._names_restart = options.on_permission is not None
+        self._emitter = emitter
+        self.metas: dict[str, SessionMeta] = {}
+        """What storage had of every session when the host began."""
+
+    async def learn(self) -> list[SessionMeta]:
+        """Read `metas`, at the start."""
+        found = await self.all()
+        self.metas = {meta.session_id: meta for meta in found}
+        return found
+
+    async def all(self) -> list[SessionMeta]:
+        """Return what storage has now."""
+        return await self._storage.sessions()
+
+    async def read(self, session: Session) -> Callable[[], None]:
+        """Return what supersedes the open requests of a session that is not published yet.
+
+        Not done here: if the session ends before it begins, the numbers of these events would be
+        used without ever being seen.
+        """
+        pending, _ = await self.left_open(session)
+        return lambda: self.supersede(session, pending)
+
+    async def left_open(self, session: Session) -> tuple[_Pending, str | None]:
+        """Read a log; return the requests that are open in it, and its last status."""
+        pending: _Pending = {}
+        status: str | None = None
+        after, limit = 0, FIRST_LIMIT
+        while page := await self._storage.read(session.id, after, limit):
+            limit = next_limit(page)
+            after += len(page)  # or more, if some were deleted: the last one says
+            telling = [data for data in page[:-1] if not data.startswith(_CHUNKS)]
+            for event in decode_stored([*telling, page[-1]]):
+                after = max(after, event.seq)
+                status = _follow(session, event, pending, status)
+        return pending, status
+
+    def supersede(self, session: Session, pending: _Pending) -> None:
+        restart = {"quarterdeck": {"decidedBy": {"kind": "restart"}}}
+        extensions = restart if self._names_restart else None
+        for request_id, elicitation in pending.items():
+            if elicitation is None:
+                payload = {"requestId": request_id, "status": "superseded"}
+                self._emitter.session_event(
+                    session, "permission-request-resolved", payload, extensions
+                )
+            else:
+                record_elicitation(self._emitter, session, {**elicitation, "status": "superseded"})
+
+
 class Restorer:
     """Brings back what was there before."""
 
     def __init__(
-        self, storage: Storage, emitter: Emitter, sessions: Sessions, lifecycles: Lifecycles
+        self,
+        stored: StoredSessions,
+        emitter: Emitter,
+        sessions: Sessions,
+        lifecycles: Lifecycles,
     ) -> None:
-        self._storage = storage
         self._emitter = emitter
         self._sessions = sessions
         self._lifecycles = lifecycles
-        lifecycles.read_stored = self._read_stored
+        self._stored = stored
         self._unsettled: set[str] = set()
 
     async def look_around(self) -> int:
@@ -51,9 +111,8 @@ class Restorer:
         Returns how many events were ever stored.
         """
         stored = 0
-        for meta in await self._storage.sessions():
+        for meta in await self._stored.learn():
             stored += meta.last_seq
-            self._lifecycles.stored[meta.session_id] = meta
             if meta.lifecycle != "open":
                 self._sessions.tombstones[meta.session_id] = meta.lifecycle
         return stored
@@ -62,7 +121,7 @@ class Restorer:
         """Add the sessions that storage has and we do not; return those."""
         restored = [
             self._restored(meta)
-            for meta in await self._storage.sessions()
+            for meta in await self._stored.all()
             if meta.lifecycle == "open" and not self._sessions.has(meta.session_id)
         ]
         await self._emitter.journal.settled()
@@ -70,7 +129,7 @@ class Restorer:
 
     def bring_back(self, session_id: str) -> None:
         """Restore one session if storage has it and we do not: it is not a stranger."""
-        meta = self._lifecycles.stored.get(check_text(session_id, "the session's id"))
+        meta = self._stored.metas.get(check_text(session_id, "the session's id"))
         is_ended = session_id in self._sessions.tombstones
         if meta is not None and not is_ended and not self._sessions.has(session_id):
             self._restored(meta)
@@ -103,45 +162,15 @@ class Restorer:
         """Close what a crash left open in the log of a restored session; once."""
         if session.id not in self._unsettled:
             return
-        pending, status = await self._left_open(session)
+        pending, status = await self._stored.left_open(session)
         if session.id not in self._unsettled:
             return  # somebody else was faster
         self._unsettled.discard(session.id)
-        self._supersede(session, pending)
+        self._stored.supersede(session, pending)
         if status != "disconnected" and session.status == "disconnected":
             payload = {"status": "disconnected"}
             self._emitter.session_event(session, "session-status-change", payload)
         await self._emitter.journal.settled()
-
-    async def _read_stored(self, session: Session) -> Callable[[], None]:
-        """Return what closes what a log left open, for a session that nobody sees yet.
-
-        Not done here: if the session ends before it begins, nobody knows the numbers it gave away.
-        """
-        pending, _ = await self._left_open(session)
-        return lambda: self._supersede(session, pending)
-
-    async def _left_open(self, session: Session) -> tuple[_Pending, str | None]:
-        """Read a log; return the questions that wait in it, and its last status."""
-        pending: _Pending = {}
-        status: str | None = None
-        after, limit = 0, FIRST_LIMIT
-        while page := await self._storage.read(session.id, after, limit):
-            limit = next_limit(page)
-            after += len(page)  # or more, if some were deleted: the last one says
-            telling = [data for data in page[:-1] if not data.startswith(_CHUNKS)]
-            for event in decode_stored([*telling, page[-1]]):
-                after = max(after, event.seq)
-                status = _follow(session, event, pending, status)
-        return pending, status
-
-    def _supersede(self, session: Session, pending: _Pending) -> None:
-        for request_id, elicitation in pending.items():
-            if elicitation is None:
-                payload = {"requestId": request_id, "status": "superseded"}
-                self._emitter.session_event(session, "permission-request-resolved", payload)
-            else:
-                record_elicitation(self._emitter, session, {**elicitation, "status": "superseded"})
 
     async def recover(self, agent: Agent) -> None:
         """Resume what an agent had before it was restarted."""

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
-from quarterdeck.host.options import Inherit
 from quarterdeck.protocol import AgentDefinition
+
+Inherit: TypeAlias = Callable[[AgentDefinition], Mapping[str, str]]
 
 _SECRET_LISTS = ("env", "headers")  # of an MCP server, each a list of names with their values
 _OWN_TOKEN = re.compile("QUARTERDECK_([A-Z]+_)*TOKEN")

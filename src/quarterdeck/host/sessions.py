@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 from msgspec import UNSET, UnsetType
 
 from quarterdeck.errors import AcpError
+from quarterdeck.host.approved_calls import ApprovedCalls
 from quarterdeck.host.repair import ToolCalls
 from quarterdeck.host.replays import Replay
 from quarterdeck.host.secrets import without_secrets
@@ -70,6 +71,7 @@ class Session:
     echoes: deque[Any] = field(default_factory=deque)
     """Blocks of the running prompt that the agent has not repeated yet."""
     tool_calls: ToolCalls = field(default_factory=ToolCalls)
+    approved_calls: ApprovedCalls = field(default_factory=ApprovedCalls)
 
     @property
     def is_live(self) -> bool:
@@ -111,6 +113,11 @@ class Session:
             self.title = title
         if updated_at is None or isinstance(updated_at, str):
             self.updated_at = updated_at
+
+    def forget_calls(self) -> None:
+        """Start over with tool calls: the session was reset."""
+        self.tool_calls.forget()
+        self.approved_calls.forget()
 
     def take_replay(self) -> list[Normalized]:
         """Return what the agent replayed; from here on updates are the session's own."""

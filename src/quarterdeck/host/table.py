@@ -140,12 +140,31 @@ class Sessions:
         if normalized.type in TOOL_CALL_TYPES:
             for event in session.tool_calls.repaired(normalized):
                 self._emitter.update(session, event)
+            self._check_approved(session, normalized.payload)
             return
         self._emitter.update(session, normalized)
         if normalized.type == "session-info-update":
             session.take_info(normalized.payload)
             self._emitter.session_updated(session)
             self._emitter.journal.add_record(session.meta())
+
+    def _check_approved(self, session: Session, payload: dict[str, Any]) -> None:
+        """Report a call that is not the one that was allowed."""
+        found = session.approved_calls.mismatch(payload)
+        if found is not None:
+            names = ", ".join(found.different)
+            self._emitter.diagnostic(
+                "warn",
+                "approval-mismatch",
+                f"call {found.tool_call_id} was allowed as it was shown; the agent now reports"
+                f" another {names}",
+                session_id=session.id,
+                data={
+                    "requestId": found.request_id,
+                    "toolCallId": found.tool_call_id,
+                    "different": found.different,
+                },
+            )
 
     def record_history(self, session: Session, said: Sequence[Normalized]) -> None:
         """Put what an agent said while a session was being opened into its log."""

@@ -24,7 +24,7 @@ from quarterdeck.server.openapi import openapi
 from quarterdeck.server.page_files import page_endpoints
 from quarterdeck.server.refusals import error_response
 from quarterdeck.server.routes import Asgi, Endpoint, make_router, send_refusal
-from quarterdeck.server.streams import stream_endpoints
+from quarterdeck.server.streams import StreamSources, stream_endpoints
 
 Part = Callable[[Hub], list[Endpoint]]
 
@@ -38,9 +38,24 @@ PARTS: tuple[Part, ...] = (
     folder_endpoints,
     file_endpoints,
     push_endpoints,
-    stream_endpoints,
+    lambda hub: stream_endpoints(stream_sources(hub)),
     lambda hub: gate_endpoints(hub.gate),
 )
+
+
+def stream_sources(hub: Hub) -> StreamSources:
+    """Return what the streams use of a hub."""
+    return StreamSources(
+        host=hub.host,
+        approvals=hub.approvals,
+        manager=hub.keeper,
+        create_session=hub.create_session,
+        owner=hub.keeps,
+        library=hub.library,
+        queue_news=hub.prompts.news,
+        devices=hub.gate.devices,
+        before_end=hub.before_end,
+    )
 
 
 def hub_endpoints(hub: Hub) -> list[Endpoint]:

@@ -1,7 +1,7 @@
-"""A permission request as people are shown it, and the digest that says what they saw. Pure.
+"""A permission request as people see it, and the digest of what they saw. Pure.
 
 Buttons are named by what they do, never by the agent: an option that the agent calls "Deny" may be
-of the kind that allows for ever.
+of the kind that allows forever.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, to_builtins
 
 from quarterdeck.dialects.context import InspectedCall, ParsedCall
-from quarterdeck.protocol import HostPermissionSnapshot
 from quarterdeck.server.handling import Answer
 
 LABELS: Final[Mapping[str, str]] = {
@@ -55,7 +54,7 @@ class CallView(Answer, frozen=True, kw_only=True):
     """Whether its input says what it does."""
 
 
-class ApprovalView(Answer, frozen=True, kw_only=True):
+class PermissionCard(Answer, frozen=True, kw_only=True):
     """A permission request that waits."""
 
     request_id: str
@@ -78,16 +77,36 @@ class ApprovalView(Answer, frozen=True, kw_only=True):
     expires_at: str | UnsetType = UNSET
 
 
-def digest_of(request: HostPermissionSnapshot) -> str:
-    """Return the SHA-256 of what is asked."""
+def digest_of(session_id: str, request_id: str, tool_call: Any, options: Any) -> str:
+    """Return the SHA-256 of what is requested."""
     shown = {
-        "sessionId": request.session_id,
-        "requestId": request.request_id,
-        "toolCall": request.tool_call,
-        "options": list(request.options),
+        "sessionId": session_id,
+        "requestId": request_id,
+        "toolCall": tool_call,
+        "options": list(options) if isinstance(options, list | tuple) else [],
     }
     canonical = json.dumps(shown, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def derived_from(card: PermissionCard) -> dict[str, Any]:
+    """Return `extensions.quarterdeck.request`: what was derived, without a copy of the tool call.
+
+    With the event's payload it is the whole card, so no surface has to fetch it.
+    """
+    derived: dict[str, Any] = {
+        "digest": card.digest,
+        "call": to_builtins(card.call),
+        "options": to_builtins(card.options),
+        "isAmbiguous": card.is_ambiguous,
+        "cwd": card.cwd,
+        "requestedAt": card.asked_at,
+    }
+    if card.agent is not UNSET:
+        derived["agent"] = card.agent
+    if card.expires_at is not UNSET:
+        derived["expiresAt"] = card.expires_at
+    return derived
 
 
 def option_views(options: Sequence[Any]) -> tuple[OptionView, ...]:

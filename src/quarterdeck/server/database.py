@@ -1,14 +1,20 @@
-"""What the hub knows beside the log: one SQLite file, written by one thread at a time.
+"""A small SQLite file of tables (runner.db, hub.db), written by one thread at a time.
 
-Each part of the hub keeps its tables here and owns their shape (`Tables`); the parts know nothing
-of each other. A commit that returned survives a power cut: a revoked device stays revoked.
-Whoever opens the file holds the lock of the data directory, so there is never a second writer.
+Each feature owns the shape of its tables (`Tables`); features know nothing of each other. A commit
+that returned survives a power cut: a revoked device stays revoked. The process that opens the file
+holds the lock of the data directory, so there is never a second writer.
+
+Only the stores (`PromptStore`, `DeviceStore` …) use `HubDatabase`; other code calls their methods.
+
+Tables move from one file to another in two transactions, each in one file. The first copies
+tables, rows and versions; the second, when the old file is opened, drops the old tables. A process
+that is killed between the two finds the versions in the new file, copies nothing again and drops.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -40,6 +46,7 @@ class Tables:
     """The tables of one part of the hub, and how they came to be."""
 
     name: str
+    """Of the feature; also of its table, if it can be moved to another file."""
     steps: tuple[Step, ...]
     """Append only: a released step is never changed."""
 
@@ -87,13 +94,23 @@ class HubDatabase:
 
 
 @asynccontextmanager
-async def open_database(path: Path, parts: Sequence[Tables]) -> AsyncIterator[HubDatabase]:
+async def open_database(
+    path: Path,
+    parts: Sequence[Tables],
+    *,
+    moved_from: Path | None = None,
+    moved_away: Collection[str] = (),
+) -> AsyncIterator[HubDatabase]:
     """Open or create the database and bring its tables up to date.
 
+    Parts that are missing are copied from the file `moved_from`, if it has them. Parts named in
+    `moved_away` may still be in the file, in any version; one of `parts` drops them.
+
     Raises:
-        HubRefused: if it is not ours, damaged, or written by a newer version; it is left as it is.
+        HubRefused: if a file is not ours, damaged, or written by a newer version; it is left as it
+            is.
     """
-    writer, reader = await to_thread.run_sync(_open, path, parts)
+    writer, reader = await to_thread.run_sync(_open, path, parts, moved_from, moved_away)
     database = HubDatabase(path, writer, reader)
     try:
         yield database
@@ -104,23 +121,38 @@ async def open_database(path: Path, parts: Sequence[Tables]) -> AsyncIterator[Hu
                 await to_thread.run_sync(_close, writer, reader)
 
 
-def _open(path: Path, parts: Sequence[Tables]) -> tuple[sqlite3.Connection, sqlite3.Connection]:
+def _open(
+    path: Path,
+    parts: Sequence[Tables],
+    moved_from: Path | None = None,
+    moved_away: Collection[str] = (),
+) -> tuple[sqlite3.Connection, sqlite3.Connection]:
     open_private(path)
-    try:
-        _refuse_strangers(path, parts)
+    with _told_of(path):
+        versions = _versions(path)
+        _refuse_newer(path, parts, {n: v for n, v in versions.items() if n not in moved_away})
+    moved = {} if moved_from is None else _moved(moved_from, parts, versions)
+    with _told_of(path):
         writer = _connect(path, "rw")
-    except sqlite3.Error as error:
-        raise _unusable(path, error) from error
+        try:
+            _set_up(path, writer)
+            _mark(writer)
+            if moved_from is not None and moved:
+                _copy_parts(moved_from, moved, writer)
+            _migrate(path, writer, parts)
+            return writer, _connect(path, "ro")
+        except BaseException:
+            writer.close()
+            raise
+
+
+@contextmanager
+def _told_of(path: Path) -> Iterator[None]:
+    """Raise what SQLite raises as a sentence about the file."""
     try:
-        _set_up(path, writer)
-        _migrate(path, writer, parts)
-        return writer, _connect(path, "ro")
+        yield
     except sqlite3.Error as error:
-        writer.close()
         raise _unusable(path, error) from error
-    except BaseException:
-        writer.close()
-        raise
 
 
 def _close(writer: sqlite3.Connection, reader: sqlite3.Connection) -> None:
@@ -129,8 +161,9 @@ def _close(writer: sqlite3.Connection, reader: sqlite3.Connection) -> None:
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    uri = f"file:{quote(str(path.absolute()))}?mode={mode}"
-    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(
+        _uri(path, mode), uri=True, isolation_level=None, check_same_thread=False
+    )
     try:
         for setting in (
             f"busy_timeout={_BUSY_MS}",
@@ -146,6 +179,10 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     return connection
 
 
+def _uri(path: Path, mode: str) -> str:
+    return f"file:{quote(str(path.absolute()))}?mode={mode}"
+
+
 def _set_up(path: Path, writer: sqlite3.Connection) -> None:
     mode = writer.execute("PRAGMA journal_mode=WAL").fetchone()[0]
     if mode != "wal":
@@ -155,33 +192,81 @@ def _set_up(path: Path, writer: sqlite3.Connection) -> None:
         writer.execute(f"PRAGMA {setting}")
 
 
-def _refuse_strangers(path: Path, parts: Sequence[Tables]) -> None:
-    """Look without changing anything."""
+def _versions(path: Path) -> dict[str, int]:
+    """Return the parts of a file; look without changing anything."""
     if path.stat().st_size == 0:
-        return
+        return {}
     with closing(_connect(path, "ro")) as connection:
         owner = connection.execute("PRAGMA application_id").fetchone()[0]
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
         if owner == 0 and not tables:
-            return  # created, but nothing came into it
+            return {}  # created, but nothing was written
         if owner != APPLICATION_ID or "parts" not in tables:
             raise HubRefused(f"{path} belongs to another program", "choose another data directory")
         if (check := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
             found = " ".join(check.split())
             raise HubRefused(f"{path} is damaged ({found})", _SALVAGE)
-        known = {part.name: len(part.steps) for part in parts}
-        for name, version in connection.execute("SELECT name, version FROM parts"):
-            if version > known.get(name, 0):
-                reason = f"{path} was written by a newer Quarterdeck (format {name} {version})"
-                raise HubRefused(reason, "upgrade Quarterdeck, or choose another data directory")
+        return dict(connection.execute("SELECT name, version FROM parts").fetchall())
 
 
-def _migrate(path: Path, writer: sqlite3.Connection, parts: Sequence[Tables]) -> None:
+def _refuse_newer(path: Path, parts: Sequence[Tables], versions: Mapping[str, int]) -> None:
+    known = {part.name: len(part.steps) for part in parts}
+    for name, version in versions.items():
+        if version > known.get(name, 0):
+            reason = f"{path} was written by a newer Quarterdeck (format {name} {version})"
+            raise HubRefused(reason, "upgrade Quarterdeck, or choose another data directory")
+
+
+def _moved(source: Path, parts: Sequence[Tables], present: Collection[str]) -> dict[str, int]:
+    """Return the parts, with their versions, that a file still has to be given by another."""
+    if not source.exists():
+        return {}
+    with _told_of(source):
+        versions = _versions(source)
+    wanted = {part.name for part in parts}
+    _refuse_newer(source, parts, {n: v for n, v in versions.items() if n in wanted})
+    return {n: v for n, v in versions.items() if n in wanted and n not in present}
+
+
+def _mark(writer: sqlite3.Connection) -> None:
+    """Make an empty file one of ours."""
     with _transaction(writer, "BEGIN IMMEDIATE"):
         writer.execute(f"PRAGMA application_id={APPLICATION_ID}")
         writer.execute(
             "CREATE TABLE IF NOT EXISTS parts (name TEXT PRIMARY KEY, version INTEGER NOT NULL)"
         )
+
+
+def _copy_parts(source: Path, parts: Mapping[str, int], writer: sqlite3.Connection) -> None:
+    """Copy tables, indexes, rows and versions as they are: all of it, or nothing."""
+    writer.execute("ATTACH ? AS source", (_uri(source, "ro"),))
+    try:
+        with _transaction(writer, "BEGIN IMMEDIATE"):
+            for name, version in parts.items():
+                _copy_table(name, writer)
+                writer.execute("INSERT INTO parts VALUES (?, ?)", (name, version))
+    finally:
+        writer.execute("DETACH source")
+
+
+def _copy_table(name: str, writer: sqlite3.Connection) -> None:
+    made = writer.execute(
+        "SELECT sql FROM source.sqlite_master WHERE tbl_name = ? AND sql IS NOT NULL"
+        " ORDER BY type = 'table' DESC",
+        (name,),
+    ).fetchall()
+    for (sql,) in made:
+        writer.execute(sql)
+    writer.execute(f"INSERT INTO main.{name} SELECT * FROM source.{name}")  # noqa: S608 - ours
+    if any("AUTOINCREMENT" in sql for (sql,) in made):  # a number is never given twice
+        writer.execute("DELETE FROM main.sqlite_sequence WHERE name = ?", (name,))
+        writer.execute(
+            "INSERT INTO main.sqlite_sequence SELECT * FROM source.sqlite_sequence WHERE name = ?",
+            (name,),
+        )
+
+
+def _migrate(path: Path, writer: sqlite3.Connection, parts: Sequence[Tables]) -> None:
     versions = dict(writer.execute("SELECT name, version FROM parts").fetchall())
     for part in parts:
         for number in range(versions.get(part.name, 0) + 1, len(part.steps) + 1):

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import logging
 import shlex
+import sqlite3
 from collections.abc import Mapping
 from typing import Any, Final
 
-from quarterdeck.errors import HubDatabaseFailed, RequestRefused
+from quarterdeck.errors import HubDatabaseFailed, RequestRejected
 from quarterdeck.host import Host, resolve_agent_definition
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import AgentDefinition
 from quarterdeck.server.database import HubDatabase
 from quarterdeck.server.known_agents import KnownAgents
-from quarterdeck.server.refusals import not_found
+from quarterdeck.server.runner_api import not_found
 from quarterdeck.server.tables import now
 
 logger = logging.getLogger(__name__)
@@ -25,20 +26,47 @@ logger = logging.getLogger(__name__)
 _FACTS: Final = ("command", "args", "cwd", "envNames")
 
 
+class DefinitionStore:
+    """The definitions in runner.db. Every method raises `HubDatabaseFailed` if SQLite fails."""
+
+    def __init__(self, database: HubDatabase) -> None:
+        self._database = database
+
+    async def all(self) -> dict[str, dict[str, Any]]:
+        """Return all definitions by name."""
+
+        def look(connection: sqlite3.Connection) -> dict[str, dict[str, Any]]:
+            rows = connection.execute("SELECT name, definition FROM agents")
+            return {name: decode_json(definition) for name, definition in rows}
+
+        return await self._database.read(look)
+
+    async def put(self, name: str, definition: Mapping[str, Any]) -> None:
+        """Store a definition in place of the earlier one of that name."""
+        row = (name, encode_json(definition).decode(), now())
+
+        def change(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                "INSERT INTO agents (name, definition, stored_at) VALUES (?, ?, ?)"
+                " ON CONFLICT (name) DO UPDATE SET definition = excluded.definition,"
+                " stored_at = excluded.stored_at",
+                row,
+            )
+
+        await self._database.write(change)
+
+
 class Definitions:
     """What is known by its name, and what was started by command."""
 
-    def __init__(self, host: Host, database: HubDatabase, known: KnownAgents) -> None:
+    def __init__(self, host: Host, store: DefinitionStore, known: KnownAgents) -> None:
         self._host = host
-        self._database = database
+        self._store = store
         self._known = known
         self._stored: dict[str, dict[str, Any]] = {}
 
     async def load(self) -> None:
-        rows = await self._database.read(
-            lambda connection: connection.execute("SELECT name, definition FROM agents").fetchall()
-        )
-        self._stored = {name: decode_json(definition) for name, definition in rows}
+        self._stored = await self._store.all()
 
     def __contains__(self, name: str) -> bool:
         """Whether there is, or was, an agent of that name."""
@@ -48,7 +76,7 @@ class Definitions:
         """Return how an agent is started.
 
         Raises:
-            RequestRefused: if there is no such name, or not all that it was started with is known.
+            RequestRejected: if there is no such name, or not all that it was started with is known.
         """
         definition = self._known.definition(name)
         if definition is not None:
@@ -62,7 +90,7 @@ class Definitions:
                 f"agent {name!r} was started with {names}, whose values are not stored; "
                 "set it up in hub.toml, or start it again with them"
             )
-            raise RequestRefused(409, "gone", message)
+            raise RequestRejected("not-startable", message)
         return resolve_agent_definition(
             {key: value for key, value in stored.items() if key != "envNames"}
         )
@@ -81,7 +109,7 @@ class Definitions:
         """
         kept = _kept(definition)
         self._tell_change(kept)
-        await self._store(kept)
+        await self._put(kept)
 
     async def note(self, definition: AgentDefinition) -> None:
         """Remember what ran under a known name, only to notice when that changes."""
@@ -90,21 +118,13 @@ class Definitions:
             return
         self._tell_change(kept)
         try:
-            await self._store(kept)
+            await self._put(kept)
         except HubDatabaseFailed as error:  # it runs all the same
             logger.warning("an agent was not noted", extra={"reason": str(error)})
 
-    async def _store(self, kept: dict[str, Any]) -> None:
+    async def _put(self, kept: dict[str, Any]) -> None:
         self._stored[kept["id"]] = kept
-        row = (kept["id"], encode_json(kept).decode(), now())
-        await self._database.write(
-            lambda connection: connection.execute(
-                "INSERT INTO agents (name, definition, stored_at) VALUES (?, ?, ?)"
-                " ON CONFLICT (name) DO UPDATE SET definition = excluded.definition,"
-                " stored_at = excluded.stored_at",
-                row,
-            )
-        )
+        await self._store.put(kept["id"], kept)
 
     def _tell_change(self, kept: Mapping[str, Any]) -> None:
         """Say that what runs under a name is something else now: its sessions go on with that."""

@@ -6,6 +6,8 @@ from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
 
+from quarterdeck.server.runner_api import Actor
+
 Scope: TypeAlias = Literal["view", "prompt", "approve", "admin"]
 """What a device may do; each includes those before it.
 
@@ -40,6 +42,11 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """From where it was heard last; for itself and `admin` alone."""
     user_agent: str | None = None
     """What it said it is, then; for the same."""
+
+    @property
+    def actor(self) -> Actor:
+        """This device as the runner knows it."""
+        return Actor(id=self.id, name=self.name)
 
     def may(self, scope: Scope) -> bool:
         return SCOPES.index(scope) <= SCOPES.index(self.scope)

@@ -1,4 +1,4 @@
-"""What happened to devices: who came, from where, who was sent away."""
+"""The history of devices in hub.db: paired, seen at a new address, changed, revoked, expired."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from quarterdeck.server.database import Tables
+from quarterdeck.server.device import Device
 
 KEPT: Final = 2_000
 """Entries; the oldest go."""
@@ -50,6 +51,18 @@ class DeviceEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     user_agent: str | None
     """What it says itself."""
     at: str
+
+
+def event_of(what: Happening, device: Device, at: str) -> DeviceEvent:
+    """Return the entry for something that happens to a device."""
+    return DeviceEvent(
+        device_id=device.id,
+        what=what,
+        name=device.name,
+        address=device.last_address,
+        user_agent=device.user_agent,
+        at=at,
+    )
 
 
 def store_event(connection: sqlite3.Connection, event: DeviceEvent) -> None:

@@ -1,15 +1,23 @@
-"""Devices as hub.db has them."""
+"""The devices in hub.db: `DeviceStore`, one method per transaction."""
 
 from __future__ import annotations
 
 import sqlite3
 from typing import Any, Final
 
-from quarterdeck.server.database import Tables
-from quarterdeck.server.device import Device
-from quarterdeck.server.device_log import DeviceEvent, store_event
+import msgspec
 
-COLUMNS: Final = "id, name, scope, created_at, last_seen_at, expires_at, last_address, user_agent"
+from quarterdeck.server.database import HubDatabase, Tables
+from quarterdeck.server.device import OWNER, Device, Scope
+from quarterdeck.server.device_log import (
+    DeviceEvent,
+    event_of,
+    known_addresses,
+    recent_events,
+    store_event,
+)
+
+_COLUMNS: Final = "id, name, scope, created_at, last_seen_at, expires_at, last_address, user_agent"
 
 
 def _create(connection: sqlite3.Connection) -> None:
@@ -30,26 +38,127 @@ def _add_sightings(connection: sqlite3.Connection) -> None:
 DEVICE_TABLES: Final = Tables("devices", (_create, _add_sightings))
 
 
-def store_seen(device: Device, event: DeviceEvent | None, connection: sqlite3.Connection) -> None:
+class StoredDevices(msgspec.Struct, frozen=True):
+    """The devices that are not revoked, and the addresses they were seen at."""
+
+    devices: list[tuple[bytes, bytes | None, Device]]
+    """Each with the hash of its token, and of the one that replaces it."""
+    addresses: dict[str, set[str]]
+
+
+class DeviceStore:
+    """All devices and their history. Every method raises `HubDatabaseFailed` if SQLite fails."""
+
+    def __init__(self, database: HubDatabase) -> None:
+        self._database = database
+
+    async def load(self, owner_hash: bytes, at: str) -> StoredDevices:
+        """Store the hash of the owner's token, then return the devices that may connect."""
+
+        def change(connection: sqlite3.Connection) -> StoredDevices:
+            connection.execute(
+                "INSERT INTO devices (id, name, scope, token_hash, created_at)"
+                " VALUES (?, 'this computer', 'admin', ?, ?)"
+                " ON CONFLICT (id) DO UPDATE SET token_hash = excluded.token_hash",
+                (OWNER, owner_hash, at),
+            )
+            rows = connection.execute(
+                f"SELECT token_hash, next_token_hash, {_COLUMNS} FROM devices"  # noqa: S608
+                " WHERE revoked_at IS NULL"
+            )
+            devices = [(row[0], row[1], _device(row[2:])) for row in rows]
+            return StoredDevices(devices, known_addresses(connection))
+
+        return await self._database.write(change)
+
+    async def events(self) -> list[DeviceEvent]:
+        """Return the newest entries of the history, the newest first."""
+        return await self._database.read(recent_events)
+
+    async def set_next_token(self, device_id: str, token_hash: bytes) -> None:
+        """Store the token that replaces a device's token once it is used."""
+
+        def change(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                "UPDATE devices SET next_token_hash = ? WHERE id = ?", (token_hash, device_id)
+            )
+
+        await self._database.write(change)
+
+    async def use_next_token(self, device_id: str, token_hash: bytes, event: DeviceEvent) -> None:
+        """Replace a device's token."""
+
+        def change(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                "UPDATE devices SET token_hash = ?, next_token_hash = NULL WHERE id = ?",
+                (token_hash, device_id),
+            )
+            store_event(connection, event)
+
+        await self._database.write(change)
+
+    async def change(
+        self, device_id: str, *, name: str | None, scope: Scope | None, at: str
+    ) -> Device | None:
+        """Change the name or the scope of a device; None if there is none."""
+
+        def change(connection: sqlite3.Connection) -> Device | None:
+            connection.execute(
+                "UPDATE devices SET name = coalesce(?, name), scope = coalesce(?, scope)"
+                " WHERE id = ? AND revoked_at IS NULL",
+                (name, scope, device_id),
+            )
+            row = connection.execute(
+                f"SELECT {_COLUMNS} FROM devices"  # noqa: S608
+                " WHERE id = ? AND revoked_at IS NULL",
+                (device_id,),
+            ).fetchone()
+            if row is None:
+                return None
+            device = _device(row)
+            store_event(connection, event_of("changed", device, at))
+            return device
+
+        return await self._database.write(change)
+
+    async def note_seen(self, device: Device, event: DeviceEvent | None) -> None:
+        """Store when and where a device was seen."""
+
+        def change(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                "UPDATE devices SET last_seen_at = ?, last_address = ?, user_agent = ?"
+                " WHERE id = ?",
+                (device.last_seen_at, device.last_address, device.user_agent, device.id),
+            )
+            if event is not None:
+                store_event(connection, event)
+
+        await self._database.write(change)
+
+    async def end(self, device_id: str, at: str, event: DeviceEvent | None) -> bool:
+        """Revoke a device; return whether it was not revoked before."""
+
+        def change(connection: sqlite3.Connection) -> bool:
+            ended = connection.execute(
+                "UPDATE devices SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL",
+                (at, device_id),
+            )
+            if ended.rowcount == 1 and event is not None:
+                store_event(connection, event)
+            return ended.rowcount == 1
+
+        return await self._database.write(change)
+
+
+def add_device(connection: sqlite3.Connection, device: Device, token_hash: bytes) -> None:
+    """Store a device that was just paired, inside the transaction that used its code."""
+    places = ", ".join("?" for _ in Device.__struct_fields__)
     connection.execute(
-        "UPDATE devices SET last_seen_at = ?, last_address = ?, user_agent = ? WHERE id = ?",
-        (device.last_seen_at, device.last_address, device.user_agent, device.id),
+        f"INSERT INTO devices (token_hash, {_COLUMNS}) VALUES (?, {places})",  # noqa: S608
+        (token_hash, *msgspec.structs.astuple(device)),
     )
-    if event is not None:
-        store_event(connection, event)
+    store_event(connection, event_of("paired", device, device.created_at))
 
 
-def store_end(
-    connection: sqlite3.Connection, device_id: str, at: str, event: DeviceEvent | None
-) -> bool:
-    """Shut a device out; return whether it was not yet."""
-    ended = connection.execute(
-        "UPDATE devices SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL", (at, device_id)
-    )
-    if ended.rowcount == 1 and event is not None:
-        store_event(connection, event)
-    return ended.rowcount == 1
-
-
-def device_of_row(row: tuple[Any, ...]) -> Device:
+def _device(row: tuple[Any, ...]) -> Device:
     return Device(**dict(zip(Device.__struct_fields__, row, strict=True)))

@@ -8,31 +8,20 @@ from __future__ import annotations
 
 import logging
 import secrets
-import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Final, TypeAlias
 
 import anyio
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 from starlette.types import Scope as AsgiScope
 
 from quarterdeck.errors import HubDatabaseFailed
-from quarterdeck.server.clock import Now, seconds_of, written
-from quarterdeck.server.database import HubDatabase
+from quarterdeck.protocol.timestamps import Now, iso_seconds, seconds_of
 from quarterdeck.server.device import OWNER, UNUSED_SECONDS, Device, Scope
-from quarterdeck.server.device_log import (
-    NOWHERE,
-    DeviceEvent,
-    Happening,
-    Sighting,
-    known_addresses,
-    recent_events,
-    store_event,
-)
-from quarterdeck.server.device_rows import COLUMNS, device_of_row, store_end, store_seen
+from quarterdeck.server.device_log import NOWHERE, DeviceEvent, Happening, Sighting, event_of
+from quarterdeck.server.device_rows import DeviceStore
 from quarterdeck.server.secrets import digest, make_token
 
 logger = logging.getLogger(__name__)
@@ -58,14 +47,14 @@ class Devices:
 
     def __init__(
         self,
-        database: HubDatabase,
+        store: DeviceStore,
         *,
         now: Now = time.time,
         unused_seconds: float = UNUSED_SECONDS,
     ) -> None:
         self.on_news: OnNews | None = None
         """Hears what happens to devices."""
-        self._database = database
+        self._store = store
         self._now = now
         self._unused_seconds = unused_seconds or float("inf")
         self._devices: dict[str, Device] = {}
@@ -78,23 +67,9 @@ class Devices:
 
     async def load(self, token: str) -> None:
         """Read the tables; `token` is the owner's."""
-        created_at = written(self._now())
-
-        def store_owner(connection: sqlite3.Connection) -> list[tuple[bytes, bytes | None, Device]]:
-            connection.execute(
-                "INSERT INTO devices (id, name, scope, token_hash, created_at)"
-                " VALUES (?, 'this computer', 'admin', ?, ?)"
-                " ON CONFLICT (id) DO UPDATE SET token_hash = excluded.token_hash",
-                (OWNER, digest(token), created_at),
-            )
-            self._addresses = known_addresses(connection)
-            rows = connection.execute(
-                f"SELECT token_hash, next_token_hash, {COLUMNS} FROM devices"  # noqa: S608
-                " WHERE revoked_at IS NULL"
-            )
-            return [(row[0], row[1], device_of_row(row[2:])) for row in rows]
-
-        for token_hash, next_hash, device in await self._database.write(store_owner):
+        stored = await self._store.load(digest(token), iso_seconds(self._now()))
+        self._addresses = stored.addresses
+        for token_hash, next_hash, device in stored.devices:
             self._remember(device, token_hash)
             if next_hash is not None:
                 self._remember_next(device.id, next_hash)
@@ -139,34 +114,21 @@ class Devices:
 
     async def events(self) -> list[DeviceEvent]:
         """Return what happened to devices lately, the newest first."""
-        return await self._database.read(recent_events)
+        return await self._store.events()
 
     async def renew_token(self, device_id: str) -> str:
         """Return a new token for a device; the old one works until the new one is used."""
         token = make_token()
         next_hash = digest(token)
-
-        def store(connection: sqlite3.Connection) -> None:
-            connection.execute(
-                "UPDATE devices SET next_token_hash = ? WHERE id = ?", (next_hash, device_id)
-            )
-
-        await self._database.write(store)
+        await self._store.set_next_token(device_id, next_hash)
         self._remember_next(device_id, next_hash)
         return token
 
     async def _use_next(self, device_id: str) -> None:
         """Forget the token before the new one: whoever has that is shut out."""
         device, next_hash = self._devices[device_id], self._next[device_id]
-
-        def store(connection: sqlite3.Connection) -> None:
-            connection.execute(
-                "UPDATE devices SET token_hash = ?, next_token_hash = NULL WHERE id = ?",
-                (next_hash, device_id),
-            )
-            store_event(connection, self._event("token-renewed", device))
-
-        await self._database.write(store)
+        event = self._event("token-renewed", device)
+        await self._store.use_next_token(device_id, next_hash, event)
         if self._next.get(device_id) == next_hash:
             del self._next[device_id]
             for old in self._hashes[device_id] - {next_hash}:
@@ -179,24 +141,9 @@ class Devices:
         self, device_id: str, *, name: str | None = None, scope: Scope | None = None
     ) -> Device | None:
         """Rename a device or change what it may do; with less, what it has open is cut."""
-
-        def store(connection: sqlite3.Connection) -> Device | None:
-            connection.execute(
-                "UPDATE devices SET name = coalesce(?, name), scope = coalesce(?, scope)"
-                " WHERE id = ? AND revoked_at IS NULL",
-                (name, scope, device_id),
-            )
-            row = connection.execute(
-                f"SELECT {COLUMNS} FROM devices WHERE id = ? AND revoked_at IS NULL",  # noqa: S608
-                (device_id,),
-            ).fetchone()
-            if row is None:
-                return None
-            device = device_of_row(row)
-            store_event(connection, self._event("changed", device))
-            return device
-
-        stored = await self._database.write(store)
+        stored = await self._store.change(
+            device_id, name=name, scope=scope, at=iso_seconds(self._now())
+        )
         before = self.get(device_id)
         if stored is None or before is None:
             return None
@@ -237,9 +184,7 @@ class Devices:
     ) -> bool:
         device = self._devices.get(device_id)
         event = None if device is None else self._event(what, device)
-        was_stored = await self._database.write(
-            partial(store_end, device_id=device_id, at=written(self._now()), event=event)
-        )
+        was_stored = await self._store.end(device_id, iso_seconds(self._now()), event)
         for token_hash in self._hashes.pop(device_id, ()):
             del self._ids[token_hash]
         self._devices.pop(device_id, None)
@@ -269,25 +214,11 @@ class Devices:
         """A device is there until now, however long ago it was let in; the next look stores it."""
         device = self._devices.get(device_id)
         if device is not None:
-            self._devices[device_id] = replace(device, last_seen_at=written(self._now()))
+            self._devices[device_id] = replace(device, last_seen_at=iso_seconds(self._now()))
 
     def live_count(self, device_id: str) -> int:
         """How many requests and WebSockets of a device are open."""
         return len(self._live.get(device_id, ()))
-
-    def admit(self, connection: sqlite3.Connection, device: Device) -> str:
-        """Store a new device, inside the caller's transaction; return its token.
-
-        It may come in once the caller has said `remember`, after the commit.
-        """
-        token = make_token()
-        places = ", ".join("?" for _ in Device.__struct_fields__)
-        connection.execute(
-            f"INSERT INTO devices (token_hash, {COLUMNS}) VALUES (?, {places})",  # noqa: S608
-            (digest(token), *astuple(device)),
-        )
-        store_event(connection, self._event("paired", device))
-        return token
 
     def remember(self, device: Device, token: str) -> None:
         self._remember(device, digest(token))
@@ -312,14 +243,7 @@ class Devices:
         self._hashes[device_id].add(next_hash)
 
     def _event(self, what: Happening, device: Device) -> DeviceEvent:
-        return DeviceEvent(
-            device_id=device.id,
-            what=what,
-            name=device.name,
-            address=device.last_address,
-            user_agent=device.user_agent,
-            at=written(self._now()),
-        )
+        return event_of(what, device, iso_seconds(self._now()))
 
     def _tell(self, what: Happening, device: Device) -> None:
         if self.on_news is not None:
@@ -333,7 +257,7 @@ class Devices:
         now = self._now()
         seen = replace(
             device,
-            last_seen_at=written(now),
+            last_seen_at=iso_seconds(now),
             last_address=sighting.address or device.last_address,
             user_agent=sighting.user_agent or device.user_agent,
         )
@@ -350,7 +274,7 @@ class Devices:
     async def _store_seen(self, device: Device, event: DeviceEvent | None = None) -> None:
         self._stored_seen[device.id] = self._now()
         try:
-            await self._database.write(partial(store_seen, device, event))
+            await self._store.note_seen(device, event)
         except HubDatabaseFailed as error:  # a full disk must not shut everybody out
             logger.warning("last seen was not stored", extra={"reason": str(error)})
 

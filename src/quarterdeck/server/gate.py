@@ -9,16 +9,12 @@ from typing import Final
 import anyio
 
 from quarterdeck.http.origins import check_listening, public_origin
-from quarterdeck.server.clock import Now
-from quarterdeck.server.database import HubDatabase, Tables
-from quarterdeck.server.device_log import DEVICE_LOG_TABLES
-from quarterdeck.server.device_rows import DEVICE_TABLES
+from quarterdeck.protocol.timestamps import Now
 from quarterdeck.server.devices import Devices
 from quarterdeck.server.guard import GateOptions, Guard
-from quarterdeck.server.pairing import PAIRING_TABLES, Pairings
+from quarterdeck.server.hub_store import HubStore
+from quarterdeck.server.pairing import Pairings
 from quarterdeck.server.routes import Asgi
-
-GATE_TABLES: Final[tuple[Tables, ...]] = (DEVICE_TABLES, DEVICE_LOG_TABLES, PAIRING_TABLES)
 
 LOOK_SECONDS: Final = 600.0
 """Nothing, compared with the days that a device may be silent."""
@@ -27,14 +23,12 @@ LOOK_SECONDS: Final = 600.0
 class Gate:
     """Devices and pairings, and the guard that stands in front of an application."""
 
-    def __init__(
-        self, database: HubDatabase, options: GateOptions, *, now: Now = time.time
-    ) -> None:
+    def __init__(self, store: HubStore, options: GateOptions, *, now: Now = time.time) -> None:
         """Raises HubRefused if the hub may not listen where it is told to."""
         check_listening(options.listening)
         self.options = options
-        self.devices = Devices(database, now=now, unused_seconds=options.unused_seconds)
-        self.pairings = Pairings(database, self.devices, now=now)
+        self.devices = Devices(store.devices, now=now, unused_seconds=options.unused_seconds)
+        self.pairings = Pairings(store.pairings, self.devices, now=now)
 
     async def load(self, token: str) -> None:
         """Begin with the devices of earlier hubs; `token` is the owner's."""

@@ -24,7 +24,8 @@ from quarterdeck.server.gate import Gate
 from quarterdeck.server.guard import SITE_KEY, connection_of
 from quarterdeck.server.handling import Body
 from quarterdeck.server.invitation import pairing_link
-from quarterdeck.server.pairing import LIFETIME_SECONDS, LONGEST_SECONDS, Pairing, TooMany
+from quarterdeck.server.pairing import LIFETIME_SECONDS, LONGEST_SECONDS, TooMany
+from quarterdeck.server.pairing_store import Pairing
 from quarterdeck.server.routes import Asgi, Endpoint, device_of, refusal
 
 logger = logging.getLogger(__name__)

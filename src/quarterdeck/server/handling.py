@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope as AsgiScope, Send
 from quarterdeck.errors import JsonInvalid, RequestRefused
 from quarterdeck.jsontext import UNWRITABLE, decode_json, encode_json
 from quarterdeck.server.device import SCOPE_KEY, Device, Scope
+from quarterdeck.server.recording import Recording
 from quarterdeck.server.refusals import invalid, refusal_of
 from quarterdeck.server.routes import Asgi, Endpoint
 
@@ -107,6 +108,16 @@ def way(
     return Endpoint(
         method=method, path=path, scope=scope, app=app, summary=summary, tag=tag, **facts
     )
+
+
+def begun(recording: Recording, handle: Handle) -> Handle:
+    """Return a handler of requests that begin something."""
+    return lambda asked: recording.begin(lambda: handle(asked))
+
+
+def carried_out(recording: Recording, handle: Handle) -> Handle:
+    """Return a handler of requests that end something, or answer."""
+    return lambda asked: recording.carry_out(lambda: handle(asked))
 
 
 def _response(answer: Any, status: int) -> Response:

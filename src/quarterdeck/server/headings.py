@@ -15,7 +15,7 @@ import anyio
 
 from quarterdeck.errors import EventInvalid, QuarterdeckError
 from quarterdeck.protocol import Event, decode_event
-from quarterdeck.server.clock import written
+from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.storage import Storage
 
 logger = logging.getLogger(__name__)
@@ -125,6 +125,6 @@ def _text_of(payload: Any) -> str:
 
 def _time_of(event: Event) -> str | None:
     try:
-        return written(event.ts / 1000)
+        return iso_seconds(event.ts / 1000)
     except (ValueError, OverflowError, OSError):  # no time that a clock shows
         return None

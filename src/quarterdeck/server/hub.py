@@ -19,15 +19,17 @@ from typing import Any, Self
 
 import anyio
 
-from quarterdeck.errors import AcpError, RequestRefused
+from quarterdeck.errors import AcpError, RequestRejected
 from quarterdeck.host import DefaultTerminalHandler, Host, HostOptions
 from quarterdeck.protocol import Event, SessionSnapshotWire
-from quarterdeck.server.approvals import Approvals
+from quarterdeck.server.approvals import PermissionInbox
 from quarterdeck.server.chores import Chores
 from quarterdeck.server.database import HubDatabase, open_database
-from quarterdeck.server.gate import GATE_TABLES, Gate
+from quarterdeck.server.decision_rows import DecisionIndex
+from quarterdeck.server.gate import Gate
 from quarterdeck.server.guard import GateOptions
 from quarterdeck.server.home import locked_home
+from quarterdeck.server.hub_store import HUB_TABLES, MOVED, HubStore
 from quarterdeck.server.idling import Idling
 from quarterdeck.server.keeper import Keeper
 from quarterdeck.server.keeps import Keeps
@@ -36,13 +38,14 @@ from quarterdeck.server.library import Library
 from quarterdeck.server.options import HubOptions
 from quarterdeck.server.push import Pushes, PushOptions
 from quarterdeck.server.push_crypto import push_key
-from quarterdeck.server.push_rows import PUSH_TABLES
 from quarterdeck.server.queue import PromptQueue
 from quarterdeck.server.recording import Recording
 from quarterdeck.server.retention import keep_tidy
 from quarterdeck.server.routes import Endpoint
+from quarterdeck.server.runner_store import RunnerStore
 from quarterdeck.server.secrets import owner_token
-from quarterdeck.server.tables import CORE_TABLES
+from quarterdeck.server.states import States
+from quarterdeck.server.tables import RUNNER_TABLES
 from quarterdeck.server.watch import Watch
 from quarterdeck.storage import SqliteStorage
 from quarterdeck.wire import background_tasks
@@ -50,21 +53,23 @@ from quarterdeck.wire import background_tasks
 _LOG_FAILED = "storage/write-failed"
 KILL_MS = 2_000
 """For an agent to end by itself, and again when it is told to: the hub ends within ten seconds."""
-LOG, DATABASE, TOKEN, PUSH_KEY = "log.db", "hub.db", "token", "push.key"
+LOG, RUNNER_DATABASE, HUB_DATABASE = "log.db", "runner.db", "hub.db"
+TOKEN, PUSH_KEY = "token", "push.key"
 
 
 class Hub:
     """One hub on one data directory; an async context manager, leaving it parks all sessions."""
 
     host: Host
-    database: HubDatabase
+    runner_database: HubDatabase
     gate: Gate
     keeper: Keeper
     keeps: Keeps
     prompts: PromptQueue
     idling: Idling
-    approvals: Approvals
+    approvals: PermissionInbox
     library: Library
+    states: States
     pushes: Pushes
 
     def __init__(
@@ -105,6 +110,7 @@ class Hub:
     ) -> bool | None:
         with anyio.CancelScope(shield=True):
             await self.prompts.park()
+            await self.approvals.stop()
         if self._unfollow is not None:
             self._unfollow()
         return await self._stack.__aexit__(kind, error, traceback)
@@ -137,39 +143,51 @@ class Hub:
     async def _open(self) -> None:
         options, stack = self.options, self._stack
         home = stack.enter_context(locked_home(options.home))
-        parts = (*CORE_TABLES, *GATE_TABLES, *PUSH_TABLES)
-        self.database = await stack.enter_async_context(open_database(home / DATABASE, parts))
+        runner_store, hub_store = await self._open_stores(home)
+        # The inbox first: its rules are the host's permission hook.
+        self.approvals = PermissionInbox(DecisionIndex(self.runner_database), options.policy)
         self.host = await stack.enter_async_context(Host(self._host_options()))
         gate = GateOptions(
             listening=options.listening, unused_seconds=options.device_unused_seconds
         )
-        self.gate = Gate(self.database, gate)
+        self.gate = Gate(hub_store, gate)
         await self.gate.load(owner_token(home / TOKEN))
-        self.library = Library(self.host)
-        self.keeper = Keeper(self.host, self.database, self._known, self.watch, self.library)
-        self.prompts = PromptQueue(self.host, self.database, self.keeper, self.watch)
-        self.keeps = Keeps(self.host, self.database, self.keeper, self.library, self.prompts.news)
+        self.library = Library(self.host, self._forget_state)
+        self.states = States(self.library.page)
+        self.keeper = Keeper(
+            self.host, runner_store.definitions, self._known, self.watch, self.library
+        )
+        self.prompts = PromptQueue(self.host, runner_store.prompts, self.keeper, self.watch)
+        self.keeps = Keeps(self.host, runner_store, self.keeper, self.library, self.prompts.news)
         self.idling = Idling(
             self.host, self.keeper, self.prompts, lambda: self.options.idle_agent_minutes
         )
-        self.approvals = Approvals(self.host, self.database, self.keeper, options.policy)
-        self.pushes = self._pushes(home)
+        self.pushes = self._pushes(home, hub_store)
         tasks = Chores(await stack.enter_async_context(background_tasks()))
         self.recording.start(tasks)
         await self.host.restore_sessions()
         await self.library.start()
         await self.keeper.start(tasks)
         await self.keeps.start()
-        await self.approvals.start(tasks)
+        await self.approvals.start(self.host, tasks)
         self.pushes.start(tasks)
         self.gate.devices.on_news = self.pushes.on_device
         self._unfollow = self.host.subscribe(None, 0, self._on_event)
         await self.prompts.start(tasks)
         tasks.start_soon(self.gate.keep_watch)
         tasks.start_soon(self.idling.run)
-        tasks.start_soon(keep_tidy, self.database, lambda: self.options.retention)
+        tasks.start_soon(keep_tidy, runner_store, lambda: self.options.retention)
 
-    def _pushes(self, home: Path) -> Pushes:
+    async def _open_stores(self, home: Path) -> tuple[RunnerStore, HubStore]:
+        """Open runner.db, which takes its tables over from an older hub.db, then hub.db."""
+        enter, hub_path = self._stack.enter_async_context, home / HUB_DATABASE
+        self.runner_database = await enter(
+            open_database(home / RUNNER_DATABASE, RUNNER_TABLES, moved_from=hub_path)
+        )
+        hub_database = await enter(open_database(hub_path, HUB_TABLES, moved_away=MOVED))
+        return RunnerStore(self.runner_database), HubStore(hub_database)
+
+    def _pushes(self, home: Path, store: HubStore) -> Pushes:
         origin = self.gate.public_origin
         options = PushOptions(
             key=push_key(home / PUSH_KEY),
@@ -177,7 +195,7 @@ class Hub:
             subject=origin if origin.startswith("https:") else "mailto:quarterdeck@example.com",
             trusted=frozenset(self.options.push_services),
         )
-        return Pushes(self.database, self.gate.devices, self.approvals, self.library, options)
+        return Pushes(store.push, self.gate.devices, self.approvals, self.library, options)
 
     def _host_options(self) -> HostOptions:
         storage = SqliteStorage(self.options.home / LOG, synchronous=self.options.synchronous)
@@ -190,7 +208,11 @@ class Hub:
             restart="on-crash",
             restart_limit=5,
             kill_timeout_ms=KILL_MS,
+            on_permission=self.approvals.examine,
         )
+
+    def _forget_state(self, session_id: str) -> None:
+        self.states.forget(session_id)
 
     def _on_event(self, event: Event) -> None:
         self.watch.on_event(event)
@@ -228,7 +250,7 @@ class Hub:
         """Begin a session with an agent by its name; the agent is started if it does not run.
 
         Raises:
-            RequestRefused: if there is no such agent.
+            RequestRejected: if there is no such agent.
             AcpError: if the agent cannot be started, or refuses.
         """
         running = await self.keeper.spawn_known(agent)
@@ -243,7 +265,7 @@ class Hub:
         """Delete a session for ever; an agent that is not there any more need not know.
 
         Raises:
-            RequestRefused: if there is none.
+            RequestRejected: if there is none.
         """
         view = self.library.get(session_id)
         agent_id = view.agent_id if isinstance(view.agent_id, str) else None
@@ -255,7 +277,7 @@ class Hub:
         """Return the agent that had a closed session; None if it cannot be started."""
         try:
             return (await self.keeper.spawn_known(name)).agent_id
-        except (AcpError, RequestRefused) as error:
+        except (AcpError, RequestRejected) as error:
             message = f"session {session_id} is deleted here alone: {error.message}"
             self.host.diagnose("warn", "session/delete-skipped", message)
             return None

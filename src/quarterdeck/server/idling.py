@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import anyio
 
@@ -75,12 +75,13 @@ class Idling:
     def _mark(self, agent: AgentSnapshotWire) -> object | None:
         """Return what changes whenever something happens with an agent; None while it works."""
         sessions = self._sessions(agent)
-        asked: list[Any] = [*self._host.get_permissions(), *self._host.get_elicitations()]
+        waiting: set[object] = {each.agent_id for each in self._host.pending_permissions()}
+        waiting |= {each.agent_id for each in self._host.pending_elicitations()}
         is_working = (
             agent.status != "ready"
             or any(each.status not in _RESTING for each in sessions)
             or any(self._prompts.is_busy(each.session_id) for each in sessions)
-            or any(each.status == "pending" and each.agent_id == agent.agent_id for each in asked)
+            or agent.agent_id in waiting
         )
         if is_working:
             return None

@@ -12,7 +12,7 @@ from typing import Any, Final
 import anyio
 from msgspec import UNSET
 
-from quarterdeck.errors import AcpError, RequestRefused, RpcError
+from quarterdeck.errors import AcpError, RequestRejected, RpcError
 from quarterdeck.host import Host, resolve_agent_definition
 from quarterdeck.protocol import (
     ERROR_CODES,
@@ -21,8 +21,7 @@ from quarterdeck.protocol import (
     SessionSnapshotWire,
 )
 from quarterdeck.server.chores import Chores
-from quarterdeck.server.database import HubDatabase
-from quarterdeck.server.definitions import Definitions
+from quarterdeck.server.definitions import Definitions, DefinitionStore
 from quarterdeck.server.known_agents import KnownAgents
 from quarterdeck.server.library import Library, SessionView
 from quarterdeck.server.watch import Watch
@@ -51,7 +50,7 @@ class Keeper:
     def __init__(
         self,
         host: Host,
-        database: HubDatabase,
+        definitions: DefinitionStore,
         known: KnownAgents,
         watch: Watch,
         library: Library,
@@ -59,7 +58,7 @@ class Keeper:
         self.known = known
         self._library = library
         self._host = host
-        self._definitions = Definitions(host, database, known)
+        self._definitions = Definitions(host, definitions, known)
         self._watch = watch
         self._names: dict[str, str] = {}  # definition ids by agent ids
         self._shared: dict[str, _Shared] = {}
@@ -85,7 +84,7 @@ class Keeper:
         """Return the agent of a name, started if it does not run.
 
         Raises:
-            RequestRefused: if there is no such name.
+            RequestRejected: if there is no such name.
             AcpError: `acpjs/agent-exited` if it cannot be started.
         """
         definition = self._definitions.get(name)
@@ -98,13 +97,13 @@ class Keeper:
         """Start an agent by command, and remember how; its id must not be that of another.
 
         Raises:
-            RequestRefused: if the id is taken.
+            RequestRejected: if the id is taken.
             AcpError: `acpjs/config-invalid`, or `acpjs/agent-exited` if it cannot be started.
         """
         resolved = resolve_agent_definition(definition)
         if resolved.id in self.known:
             message = f"{resolved.id!r} is the name of a known agent; choose another id"
-            raise RequestRefused(409, "invalid", message)
+            raise RequestRejected("name-taken", message)
         agent = await self._spawned(resolved)
         await self._definitions.keep(resolved)
         return agent
@@ -193,7 +192,7 @@ class Keeper:
         """Return a session.
 
         Raises:
-            RequestRefused: if there is none.
+            RequestRejected: if there is none.
             AcpError: `acpjs/session-closed` if it was closed before this hub began.
         """
         session = self._host.get_session(session_id)
@@ -205,7 +204,7 @@ class Keeper:
         """Return a session whose agent runs, revived if need be; it may be prompting.
 
         Raises:
-            RequestRefused: if there is no such session, or nothing can revive it.
+            RequestRejected: if there is no such session, or nothing can revive it.
             AcpError: if its agent cannot be started, or refuses.
         """
         session = await self._settled_session(session_id)
@@ -234,7 +233,7 @@ class Keeper:
         name = session.agent_definition_id
         if name is UNSET:
             message = f"nobody knows which agent had session {session_id}; load it with one"
-            raise RequestRefused(409, "gone", message)
+            raise RequestRejected("not-startable", message)
         agent = await self.spawn_known(name)
         try:
             await self._reopen(agent, session_id, name)
@@ -300,7 +299,7 @@ class Keeper:
         return shared.result
 
     async def _run(self, what: str, shared: _Shared, work: Any) -> None:
-        shared.failure = RequestRefused(503, "unavailable", "the hub is ending", retryable=True)
+        shared.failure = RequestRejected("unavailable", "the hub is ending", retryable=True)
         try:
             shared.result = await work()
             shared.failure = None

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Any
 
 from quarterdeck.errors import HubDatabaseFailed, StorageFailed
 from quarterdeck.host import Host, resolve_agent_definition
 from quarterdeck.protocol import AgentSnapshotWire
-from quarterdeck.server import decision_rows, prompt_rows
-from quarterdeck.server.database import HubDatabase
 from quarterdeck.server.keeper import Keeper
 from quarterdeck.server.library import Library
 from quarterdeck.server.queue_news import QueueNews
-from quarterdeck.server.tables import id_of_column
+from quarterdeck.server.runner_store import RunnerStore
 
 logger = logging.getLogger(__name__)
-
-_REMEMBERED: Final = (
-    "SELECT session_id FROM prompts UNION"
-    " SELECT session_id FROM decisions WHERE session_id IS NOT NULL AND asked != 'null'"
-)
 
 
 class Keeps:
@@ -31,13 +23,13 @@ class Keeps:
     def __init__(
         self,
         host: Host,
-        database: HubDatabase,
+        store: RunnerStore,
         keeper: Keeper,
         library: Library,
         news: QueueNews,
     ) -> None:
         self._host = host
-        self._database = database
+        self._store = store
         self._keeper = keeper
         self._library = library
         self._news = news
@@ -56,7 +48,7 @@ class Keeps:
         for session_id in deleted:
             if await storage.read(session_id, 0, 1):
                 await storage.delete_events(session_id)
-        left = deleted & await self._database.read(_remembered_sessions)
+        left = deleted & await self._store.sessions()
         if left:
             await self._forget(left)
 
@@ -87,15 +79,6 @@ class Keeps:
         await self._keeper.once(f"deletion by {agent_id!r} of {session_id!r}", delete)
 
     async def _forget(self, session_ids: Collection[str]) -> None:
-        def forget(connection: sqlite3.Connection) -> None:
-            for session_id in session_ids:
-                prompt_rows.remove_all(connection, session_id)
-                decision_rows.blank(connection, session_id)
-
-        await self._database.write(forget)
+        await self._store.forget_sessions(session_ids)
         for session_id in session_ids:
             self._news.changed(session_id)
-
-
-def _remembered_sessions(connection: sqlite3.Connection) -> set[str]:
-    return {id_of_column(column) for (column,) in connection.execute(_REMEMBERED)}

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, Literal
 
+from msgspec import Struct
+
 from quarterdeck.protocol import AgentDefinition
 from quarterdeck.server.environment import Environment
-from quarterdeck.server.handling import Answer
-from quarterdeck.server.options import AgentSettings
 
 DEMO: Final = "demo"
 
@@ -39,7 +39,20 @@ WELL_KNOWN: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 """How agents that people have are started: program and arguments."""
 
 
-class KnownAgent(Answer, frozen=True, kw_only=True):
+class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How an agent is started that is set up under a name."""
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    """On top of what it gets of the hub's own environment."""
+    pass_env: tuple[str, ...] = ()
+    """Variables of the hub's environment that it gets beside the usual ones; `*` means any."""
+    cwd: str | None = None
+    """Where its process runs; sessions have folders of their own."""
+
+
+class KnownAgent(Struct, frozen=True, kw_only=True, rename="camel"):
     """An agent that can be started by its name."""
 
     name: str

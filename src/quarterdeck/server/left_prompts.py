@@ -7,9 +7,7 @@ from typing import Any
 
 from quarterdeck.errors import EventInvalid
 from quarterdeck.protocol import Event, decode_event
-from quarterdeck.server import prompt_rows as rows
-from quarterdeck.server.database import HubDatabase
-from quarterdeck.server.prompt_rows import PromptError, PromptState, Row
+from quarterdeck.server.prompt_rows import PromptError, PromptRow, PromptState, PromptStore
 from quarterdeck.storage import Storage
 
 PAGE = 1000
@@ -24,13 +22,13 @@ _UNHEARD = PromptError(
 )
 
 
-async def settle_left_prompts(storage: Storage, database: HubDatabase) -> None:
-    """Say of each prompt that was running how it ended; none is run again."""
-    for row, after in await database.read(rows.left_running):
-        await _settle(storage, database, row, after)
+async def settle_left_prompts(storage: Storage, store: PromptStore) -> None:
+    """Store how each prompt that was running ended; none is run again."""
+    for row, after in await store.left_running():
+        await _settle(storage, store, row, after)
 
 
-async def _settle(storage: Storage, database: HubDatabase, row: Row, after: int) -> None:
+async def _settle(storage: Storage, store: PromptStore, row: PromptRow, after: int) -> None:
     seq: int | None = None
     ended: Mapping[str, Any] | None = None
     async for event in _stored(storage, row.entry.session_id, after):
@@ -44,11 +42,7 @@ async def _settle(storage: Storage, database: HubDatabase, row: Row, after: int)
     error: PromptError | None = _UNHEARD if seq is None else _HEARD
     if ended is not None:
         state, stop_reason, error = outcome_of(ended)
-    await database.write(
-        lambda connection: rows.end(
-            connection, row.id, state, seq=seq, stop_reason=stop_reason, error=error
-        )
-    )
+    await store.end(row.id, state, seq=seq, stop_reason=stop_reason, error=error)
 
 
 def begins(event: Event, key: str) -> bool:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from quarterdeck.host import Host
-from quarterdeck.protocol import SessionSnapshotWire, SessionState
-from quarterdeck.server.handling import Answer
+from quarterdeck.protocol import SessionSnapshotWire
 from quarterdeck.server.headings import Heading, Headings
-from quarterdeck.server.refusals import not_found
-from quarterdeck.server.states import States
+from quarterdeck.server.runner_api import not_found
 from quarterdeck.storage import SessionMeta
 
 
-class SessionView(Answer, frozen=True, kw_only=True):
+class SessionView(Struct, frozen=True, kw_only=True, rename="camel"):
     """A session as the hub knows it."""
 
     session_id: str
@@ -39,10 +38,11 @@ class SessionView(Answer, frozen=True, kw_only=True):
 class Library:
     """Reads sessions, whether they live or not."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, on_deleted: Callable[[str], None]) -> None:
+        """`on_deleted` is called with the id of each session that was deleted."""
         self._host = host
+        self._on_deleted = on_deleted
         self._closed: dict[str, SessionMeta] = {}
-        self._states = States(self.page)
         self._headings = Headings(host.options.storage)
 
     async def start(self) -> None:
@@ -71,7 +71,7 @@ class Library:
         """Return a session.
 
         Raises:
-            RequestRefused: if there is none.
+            RequestRejected: if there is none.
         """
         session = self._host.get_session(session_id)
         if session is not None:
@@ -93,17 +93,14 @@ class Library:
     def forget(self, session_id: str) -> None:
         """A session was deleted."""
         self._closed.pop(session_id, None)
-        self._states.forget(session_id)
         self._headings.forget(session_id)
+        self._on_deleted(session_id)
 
     async def page(self, session_id: str, after: int, limit: int) -> list[bytes]:
         """Return stored events after a number, verbatim."""
         if self._host.get_session(session_id) is None and session_id in self._closed:
             return await self._host.options.storage.read(session_id, after, limit)
         return await self._host.read_events(session_id, after, limit)
-
-    async def state(self, session_id: str, seq: int) -> SessionState:
-        return await self._states.at(session_id, seq)
 
     def _view(self, session: SessionSnapshotWire) -> SessionView:
         heading = self._headings.get(session.session_id)

@@ -1,7 +1,7 @@
 """The `_meta` of a prompt: agents may read commands from it, such as one to ask no more.
 
-Whoever may choose modes may say so there, too. What others write there is left out, and that is
-told.
+A device that may choose modes may send it. From the prompts of others it is removed, and a
+diagnostic reports that.
 """
 
 from __future__ import annotations
@@ -9,29 +9,30 @@ from __future__ import annotations
 from typing import Any, Final
 
 from quarterdeck.host import Host
-from quarterdeck.server.device import Device, Scope
+from quarterdeck.server.runner_api import Actor
 
-META_SCOPE: Final[Scope] = "approve"
+META_SCOPE: Final = "approve"
+"""The scope that sending `_meta` needs; the caller checks it."""
 _KEY: Final = "_meta"
 
 
-def permitted(blocks: Any, device: Device) -> tuple[Any, bool]:
-    """Return the blocks of a prompt that a device may send, and whether something was left out."""
-    if device.may(META_SCOPE) or not _has_meta(blocks):
+def permitted(blocks: Any, *, may_send_meta: bool) -> tuple[Any, bool]:
+    """Return the blocks of a prompt that may be sent, and whether `_meta` was removed."""
+    if may_send_meta or not _has_meta(blocks):
         return blocks, False
     return _without_meta(blocks), True
 
 
-def tell_left_out(host: Host, session_id: Any, device: Device) -> None:
-    """Put it on the host's stream."""
+def tell_left_out(host: Host, session_id: Any, by: Actor, scope: str) -> None:
+    """Report on the host's stream that `_meta` was removed from a prompt."""
     known = isinstance(session_id, str) and host.get_session(session_id) is not None
     host.diagnose(
         "warn",
         "prompt/meta-left-out",
-        f"the _meta of a prompt was left out: {device.name} may {device.scope}, and what stands"
+        f"the _meta of a prompt was left out: {by.name} may {scope}, and what stands"
         f" there can change what the agent asks for; that needs {META_SCOPE}",
         session_id=session_id if known else None,
-        data={"device": device.id},
+        data={"device": by.id},
     )
 
 

@@ -8,55 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from msgspec import Struct
-
-from quarterdeck.dialects.context import PolicyRules
 from quarterdeck.http.origins import DEFAULT_PORT, LOOPBACK, Listening
 from quarterdeck.server.device import UNUSED_SECONDS
+from quarterdeck.server.known_agents import AgentSettings
+from quarterdeck.server.policy_rules import Policy, PolicyRule
 from quarterdeck.server.retention import Retention
 
-
-class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How an agent is started that is set up under a name."""
-
-    command: str
-    args: tuple[str, ...] = ()
-    env: dict[str, str] = {}
-    """On top of what it gets of the hub's own environment."""
-    pass_env: tuple[str, ...] = ()
-    """Variables of the hub's environment that it gets beside the usual ones; `*` means any."""
-    cwd: str | None = None
-    """Where its process runs; sessions have folders of their own."""
-
-
-class PolicyRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is decided without asking: true, false or globs for each class of calls."""
-
-    decision: Literal["allow", "deny"]
-    name: str | None = None
-    """Told in the audit; else the rule's number."""
-    agent: str | None = None
-    """Only for this agent, by the name under which it is set up."""
-    project: str | None = None
-    """Only for sessions in this folder."""
-    reads: bool | tuple[str, ...] = False
-    writes: bool | tuple[str, ...] = False
-    commands: bool | tuple[str, ...] = False
-    searches: bool | tuple[str, ...] = False
-
-    @property
-    def rules(self) -> PolicyRules:
-        return PolicyRules(
-            reads=self.reads, writes=self.writes, commands=self.commands, searches=self.searches
-        )
-
-
-class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All rules; "deny" wins over "allow", what nothing matches is asked."""
-
-    rule: tuple[PolicyRule, ...] = ()
-    expiry_seconds: float | None = None
-    """After which a request that nobody answered is rejected; by default it waits."""
+# The permission path imports the policy from here.
+__all__ = ["AgentSettings", "HubOptions", "Policy", "PolicyRule", "default_home"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +44,7 @@ class HubOptions:
     idle_agent_minutes: float = 0.0
     """After which an agent that does nothing is stopped until it is needed; 0 lets it run."""
     retention: Retention = field(default_factory=Retention)
-    """How long hub.db keeps what is over."""
+    """How long runner.db keeps what is over."""
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)
     """Where agents are looked for: PATH; and what they get a part of."""
     pass_env: tuple[str, ...] = ()

@@ -2,8 +2,9 @@
 
     the host's stream → what is worth a word → each device that wants it → its push service
 
-A request that a rule decides at once is none of anybody's business, so there is a moment's wait. A
-push service that cannot be reached is tried again; a subscription that has ended is forgotten.
+Requests that a rule decides are never pending, so nothing is sent for them. A request that is
+answered within a moment, on a device at hand, needs no message either. A push service that cannot
+be reached is tried again; a subscription that has ended is forgotten.
 """
 
 from __future__ import annotations
@@ -21,10 +22,8 @@ import anyio
 from quarterdeck.errors import HubDatabaseFailed, QuarterdeckError
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import ELICITATION_UPDATED, Event
-from quarterdeck.server import push_rows as rows
-from quarterdeck.server.approvals import Approvals
+from quarterdeck.server.approvals import PermissionInbox
 from quarterdeck.server.chores import Chores
-from quarterdeck.server.database import HubDatabase
 from quarterdeck.server.device import Device
 from quarterdeck.server.device_log import Happening
 from quarterdeck.server.devices import Devices
@@ -46,7 +45,7 @@ from quarterdeck.server.push_notes import (
     test_note,
     turn_note,
 )
-from quarterdeck.server.push_rows import PushKinds, Subscription
+from quarterdeck.server.push_rows import PushKinds, PushStore, Subscription
 
 logger = logging.getLogger(__name__)
 
@@ -85,14 +84,14 @@ class Pushes:
 
     def __init__(
         self,
-        database: HubDatabase,
+        store: PushStore,
         devices: Devices,
-        approvals: Approvals,
+        approvals: PermissionInbox,
         library: Library,
         options: PushOptions,
     ) -> None:
         self.options = options
-        self._database = database
+        self._store = store
         self._devices = devices
         self._approvals = approvals
         self._library = library
@@ -166,7 +165,7 @@ class Pushes:
     async def _tell(self, note: Note, *, but: str | None = None) -> None:
         assert self._tasks is not None
         known = {device.id for device in self._devices.all}
-        for each in await self._database.read(rows.every):
+        for each in await self._store.all():
             if each.device_id not in known:
                 await self._forget(each)
             elif each.device_id != but and getattr(each.kinds, note.kind, note.kind == "device"):
@@ -191,9 +190,7 @@ class Pushes:
         if not delivery.is_done:
             problem = f"{delivery.status or 'not reached'}: {delivery.reason}"
         try:
-            await self._database.write(
-                lambda connection: rows.set_problem(connection, to.device_id, problem)
-            )
+            await self._store.set_problem(to.device_id, problem)
         except HubDatabaseFailed as error:
             logger.warning("a problem could not be noted", extra={"reason": str(error)})
         return delivery
@@ -229,14 +226,12 @@ class Pushes:
         return headers, body
 
     async def _forget(self, gone: Subscription) -> None:
-        await self._database.write(
-            lambda connection: rows.remove(connection, gone.device_id, gone.endpoint)
-        )
+        await self._store.remove(gone.device_id, gone.endpoint)
 
     # ---- for devices ---------------------------------------------------------------------------
 
     async def subscription(self, device_id: str) -> Subscription | None:
-        return await self._database.read(lambda connection: rows.get(connection, device_id))
+        return await self._store.get(device_id)
 
     async def subscribe(self, wanted: Subscription) -> None:
         """Send messages there from now on.
@@ -247,15 +242,13 @@ class Pushes:
         """
         origin_of(wanted.endpoint, self.options.trusted)
         Recipient.read(wanted.p256dh, wanted.auth)
-        await self._database.write(lambda connection: rows.put(connection, wanted))
+        await self._store.put(wanted)
 
     async def set_kinds(self, device_id: str, kinds: PushKinds) -> bool:
-        return await self._database.write(
-            lambda connection: rows.set_kinds(connection, device_id, kinds)
-        )
+        return await self._store.set_kinds(device_id, kinds)
 
     async def unsubscribe(self, device_id: str) -> None:
-        await self._database.write(lambda connection: rows.remove(connection, device_id))
+        await self._store.remove(device_id)
 
     async def test(self, to: Subscription) -> tuple[str, Delivery]:
         """Send a test now; return its id and how it went."""

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from msgspec import UNSET
 
-from quarterdeck.server.approval_views import ApprovalView
+from quarterdeck.server.approval_views import PermissionCard
 from quarterdeck.server.device import Device
 from quarterdeck.server.handling import Answer
 from quarterdeck.server.library import SessionView
@@ -43,7 +43,7 @@ class Note(Answer, frozen=True, kw_only=True):
     id: str = ""
 
 
-def approval_note(view: ApprovalView) -> Note:
+def approval_note(view: PermissionCard) -> Note:
     wish = _WISHES.get(view.call.kind or "", "do something")
     agent = view.agent if isinstance(view.agent, str) else "An agent"
     return Note(

@@ -1,4 +1,4 @@
-"""Subscriptions as hub.db has them: one of each device."""
+"""The push subscriptions in hub.db, one for each device: `PushStore`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from quarterdeck.server.database import Tables
+from quarterdeck.server.database import HubDatabase, Tables
 from quarterdeck.server.handling import Answer
 from quarterdeck.server.tables import now
 
@@ -44,48 +44,77 @@ PUSH_TABLES: Final = (Tables("push", (_create,)),)
 _COLUMNS: Final = "device_id, endpoint, p256dh, auth, kinds, problem"
 
 
-def put(connection: sqlite3.Connection, wanted: Subscription) -> None:
-    # A browser has one subscription: whoever comes with it now is who it belongs to.
-    connection.execute("DELETE FROM push_subscriptions WHERE endpoint = ?", (wanted.endpoint,))
-    kinds = msgspec.json.encode(wanted.kinds).decode()
-    connection.execute(
-        "INSERT OR REPLACE INTO push_subscriptions"
-        " (device_id, endpoint, p256dh, auth, kinds, created_at) VALUES (?, ?, ?, ?, ?, ?)",
-        (wanted.device_id, wanted.endpoint, wanted.p256dh, wanted.auth, kinds, now()),
-    )
+class PushStore:
+    """The push subscriptions of all devices. Every method raises `HubDatabaseFailed`."""
 
+    def __init__(self, database: HubDatabase) -> None:
+        self._database = database
 
-def get(connection: sqlite3.Connection, device_id: str) -> Subscription | None:
-    query = f"SELECT {_COLUMNS} FROM push_subscriptions WHERE device_id = ?"  # noqa: S608
-    row = connection.execute(query, (device_id,)).fetchone()
-    return None if row is None else _read(row)
+    async def put(self, wanted: Subscription) -> None:
+        """Store the subscription of a device in place of its earlier one."""
+        kinds = msgspec.json.encode(wanted.kinds).decode()
+        row = (wanted.device_id, wanted.endpoint, wanted.p256dh, wanted.auth, kinds, now())
 
+        def change(connection: sqlite3.Connection) -> None:
+            # A browser has one subscription: it belongs to the device that sent it last.
+            connection.execute(
+                "DELETE FROM push_subscriptions WHERE endpoint = ?", (wanted.endpoint,)
+            )
+            connection.execute(
+                "INSERT OR REPLACE INTO push_subscriptions"
+                " (device_id, endpoint, p256dh, auth, kinds, created_at) VALUES (?, ?, ?, ?, ?, ?)",
+                row,
+            )
 
-def every(connection: sqlite3.Connection) -> list[Subscription]:
-    query = f"SELECT {_COLUMNS} FROM push_subscriptions ORDER BY device_id"  # noqa: S608
-    return [_read(row) for row in connection.execute(query)]
+        await self._database.write(change)
 
+    async def get(self, device_id: str) -> Subscription | None:
+        query = f"SELECT {_COLUMNS} FROM push_subscriptions WHERE device_id = ?"  # noqa: S608
 
-def set_kinds(connection: sqlite3.Connection, device_id: str, kinds: PushKinds) -> bool:
-    changed = connection.execute(
-        "UPDATE push_subscriptions SET kinds = ? WHERE device_id = ?",
-        (msgspec.json.encode(kinds).decode(), device_id),
-    )
-    return changed.rowcount > 0
+        def look(connection: sqlite3.Connection) -> Subscription | None:
+            row = connection.execute(query, (device_id,)).fetchone()
+            return None if row is None else _read(row)
 
+        return await self._database.read(look)
 
-def set_problem(connection: sqlite3.Connection, device_id: str, problem: str | None) -> None:
-    connection.execute(
-        "UPDATE push_subscriptions SET problem = ? WHERE device_id = ?", (problem, device_id)
-    )
+    async def all(self) -> list[Subscription]:
+        query = f"SELECT {_COLUMNS} FROM push_subscriptions ORDER BY device_id"  # noqa: S608
 
+        def look(connection: sqlite3.Connection) -> list[Subscription]:
+            return [_read(row) for row in connection.execute(query)]
 
-def remove(connection: sqlite3.Connection, device_id: str, endpoint: str | None = None) -> None:
-    """Forget a device's subscription; with an endpoint, only if it is still that one."""
-    connection.execute(
-        "DELETE FROM push_subscriptions WHERE device_id = ? AND endpoint = COALESCE(?, endpoint)",
-        (device_id, endpoint),
-    )
+        return await self._database.read(look)
+
+    async def set_kinds(self, device_id: str, kinds: PushKinds) -> bool:
+        """Store what a device wants to hear of; return whether it has a subscription."""
+        text = msgspec.json.encode(kinds).decode()
+
+        def change(connection: sqlite3.Connection) -> bool:
+            query = "UPDATE push_subscriptions SET kinds = ? WHERE device_id = ?"
+            return connection.execute(query, (text, device_id)).rowcount > 0
+
+        return await self._database.write(change)
+
+    async def set_problem(self, device_id: str, problem: str | None) -> None:
+        """Store why the last message could not be delivered; None: it was."""
+
+        def change(connection: sqlite3.Connection) -> None:
+            query = "UPDATE push_subscriptions SET problem = ? WHERE device_id = ?"
+            connection.execute(query, (problem, device_id))
+
+        await self._database.write(change)
+
+    async def remove(self, device_id: str, endpoint: str | None = None) -> None:
+        """Remove a device's subscription; with an endpoint, only if it is still that one."""
+
+        def change(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                "DELETE FROM push_subscriptions"
+                " WHERE device_id = ? AND endpoint = COALESCE(?, endpoint)",
+                (device_id, endpoint),
+            )
+
+        await self._database.write(change)
 
 
 def _read(row: tuple[str, str, str, str, str, str | None]) -> Subscription:

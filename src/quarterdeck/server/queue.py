@@ -9,7 +9,8 @@ itself. What only waited is run after a restart (docs/adr/0014).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import anyio
@@ -18,19 +19,25 @@ from quarterdeck.errors import (
     AcpError,
     HubDatabaseFailed,
     QuarterdeckError,
-    RequestRefused,
+    RequestRejected,
     RpcError,
 )
 from quarterdeck.host import Host
 from quarterdeck.protocol import ERROR_CODES, Event
-from quarterdeck.server import prompt_rows as rows
 from quarterdeck.server.chores import Chores
-from quarterdeck.server.database import HubDatabase
 from quarterdeck.server.keeper import Keeper
 from quarterdeck.server.left_prompts import begins, outcome_of, settle_left_prompts
-from quarterdeck.server.prompt_rows import Author, PromptEntry, PromptError, PromptMode, Row
+from quarterdeck.server.prompt_rows import (
+    PromptEntry,
+    PromptError,
+    PromptMode,
+    PromptRow,
+    PromptState,
+    PromptStore,
+    deleted_prompt,
+)
 from quarterdeck.server.queue_news import QueueNews
-from quarterdeck.server.refusals import not_found
+from quarterdeck.server.runner_api import Actor, not_found
 from quarterdeck.server.watch import Watch
 from quarterdeck.wire import background_tasks
 
@@ -53,9 +60,9 @@ _T = TypeVar("_T")
 class PromptQueue:
     """The prompts of all sessions; one worker for each session that has some."""
 
-    def __init__(self, host: Host, database: HubDatabase, keeper: Keeper, watch: Watch) -> None:
+    def __init__(self, host: Host, store: PromptStore, keeper: Keeper, watch: Watch) -> None:
         self._host = host
-        self._database = database
+        self._store = store
         self._keeper = keeper
         self._watch = watch
         self.news = QueueNews()
@@ -67,8 +74,8 @@ class PromptQueue:
     async def start(self, tasks: Chores) -> None:
         """Settle what an earlier hub left behind and go on with what waits."""
         self._tasks = tasks
-        await settle_left_prompts(self._host.options.storage, self._database)
-        for session_id in await self._database.read(rows.waiting_sessions):
+        await settle_left_prompts(self._host.options.storage, self._store)
+        for session_id in await self._store.waiting_sessions():
             self._wake(session_id)
 
     async def park(self) -> None:
@@ -90,34 +97,24 @@ class PromptQueue:
         blocks: Sequence[Any],
         *,
         mode: PromptMode = "queue",
-        by: Author | None = None,
+        by: Actor | None = None,
     ) -> PromptEntry:
         """Put a prompt into the queue; one that is there already is returned as it is.
 
         Raises:
-            RequestRefused: if the session is unknown or full, or the key was another prompt's.
+            RequestRejected: if the session is unknown or full, or the key was another prompt's.
             AcpError: `acpjs/session-closed`.
         """
-        digest = rows.digest_of(blocks, mode)
-        known = await self._database.read(
-            lambda connection: rows.repeated(connection, session_id, key, digest)
-        )
+        known = await self._store.find_repeated(session_id, key, blocks, mode)
         if known is not None:
             return known.entry
         session = self._keeper.session(session_id)
         if session.status in _ENDED:
             message = f"session {session_id} is {session.status}; load it to open it again"
             raise AcpError(ERROR_CODES["session_closed"], message)
-
-        def insert(connection: Any) -> tuple[Row, bool]:
-            earlier = rows.repeated(connection, session_id, key, digest)
-            if earlier is not None:
-                return earlier, False
-            return rows.add(connection, session_id, key, blocks, mode, by), True
-
-        row, is_new = await self._database.write(insert)
+        row, is_new = await self._store.add(session_id, key, blocks, mode, by)
         if self._host.get_session(session_id) is None:  # it was deleted while that was stored
-            await self._database.write(lambda connection: rows.remove_all(connection, session_id))
+            await self._store.remove_all(session_id)
             raise not_found(f"session {session_id!r}", "it was deleted just now")
         if is_new:
             self.news.changed(session_id)
@@ -127,28 +124,21 @@ class PromptQueue:
         return row.entry
 
     async def get(self, session_id: str, key: str) -> PromptEntry:
-        row = await self._database.read(lambda connection: rows.get(connection, session_id, key))
-        return row.entry
+        return (await self._store.get(session_id, key)).entry
 
     async def entries(self, session_id: str, limit: int) -> list[PromptEntry]:
-        return await self._database.read(
-            lambda connection: rows.listed(connection, session_id, limit)
-        )
+        return await self._store.entries(session_id, limit)
 
     async def edit(
-        self, session_id: str, key: str, blocks: Sequence[Any], *, by: Author | None = None
+        self, session_id: str, key: str, blocks: Sequence[Any], *, by: Actor | None = None
     ) -> PromptEntry:
         """Change a prompt that waits: it is then that of whoever changed it."""
-        row = await self._database.write(
-            lambda connection: rows.edit(connection, session_id, key, blocks, by)
-        )
+        row = await self._store.edit(session_id, key, blocks, by)
         self.news.changed(session_id)
         return row.entry
 
     async def cancel(self, session_id: str, key: str) -> PromptEntry:
-        row = await self._database.write(
-            lambda connection: rows.cancel(connection, session_id, key)
-        )
+        row = await self._store.cancel(session_id, key)
         self.news.changed(session_id)
         return row.entry
 
@@ -160,17 +150,15 @@ class PromptQueue:
         """Wait until a prompt neither waits nor runs any more; a deleted one is cancelled."""
         while True:
             changed = self.news.next
-            row = await self._database.read(
-                lambda connection: rows.find(connection, session_id, key)
-            )
+            row = await self._store.find(session_id, key)
             if row is None:
-                return rows.gone(session_id, key)
+                return deleted_prompt(session_id, key)
             if row.entry.state not in ("queued", "running"):
                 return row.entry
             await changed.wait()
 
     async def length(self) -> int:
-        return await self._database.read(rows.count_queued)
+        return await self._store.count_queued()
 
     # ---- workers -------------------------------------------------------------------------------
 
@@ -187,9 +175,7 @@ class PromptQueue:
         while not self._is_ending:
             self._awake[session_id] = False
             try:
-                row = await self._database.read(
-                    lambda connection: rows.next_queued(connection, session_id)
-                )
+                row = await self._store.next_queued(session_id)
                 if row is not None:
                     await self._run(row)
                 elif not self._awake[session_id]:
@@ -199,7 +185,7 @@ class PromptQueue:
                 await anyio.sleep(RETRY_SECONDS)
         del self._awake[session_id]
 
-    async def _run(self, waiting: Row) -> None:
+    async def _run(self, waiting: PromptRow) -> None:
         session_id = waiting.entry.session_id
         try:
             await self._ready(session_id)
@@ -209,9 +195,7 @@ class PromptQueue:
         if self._is_ending:
             return
         after = self._host.last_seq(session_id)
-        row = await self._database.write(
-            lambda connection: rows.begin(connection, waiting.id, after)
-        )
+        row = await self._store.begin(waiting.id, after)
         if row is not None:
             self.news.changed(session_id)
             self._running[session_id] = row.id
@@ -230,20 +214,16 @@ class PromptQueue:
         session = self._host.get_session(session_id)
         return session is not None and session.status == "prompting" and not self._is_ending
 
-    async def _refused(self, row: Row, error: Exception) -> None:
+    async def _refused(self, row: PromptRow, error: Exception) -> None:
         """Say that a prompt could not be run; a session that has ended runs none any more."""
         session = self._host.get_session(row.entry.session_id)
         facts = _facts(error)
         if session is None or session.status in _ENDED:
-            await self._write(
-                row, lambda connection: rows.cancel_all(connection, row.entry.session_id, facts)
-            )
+            await self._write(row, lambda: self._store.cancel_all(row.entry.session_id, facts))
         else:
-            await self._write(
-                row, lambda connection: rows.end(connection, row.id, "failed", error=facts)
-            )
+            await self._write(row, lambda: self._store.end(row.id, "failed", error=facts))
 
-    async def _turn(self, row: Row, after: int) -> None:
+    async def _turn(self, row: PromptRow, after: int) -> None:
         seqs: list[int] = []
         try:
             async with background_tasks() as tasks:
@@ -264,14 +244,14 @@ class PromptQueue:
                 state, failure = "interrupted", _STOPPED
             await self._end(row, state, seqs, stop_reason=stop_reason, error=failure)
 
-    async def _turn_refused(self, row: Row, error: AcpError, seqs: list[int]) -> None:
+    async def _turn_refused(self, row: PromptRow, error: AcpError, seqs: list[int]) -> None:
         if error.code in _BUSY and not seqs:  # refused before anything came of it
-            await self._write(row, lambda connection: rows.put_back(connection, row.id))
+            await self._write(row, lambda: self._store.put_back(row.id))
             await anyio.sleep(BUSY_SECONDS)
             return
         await self._end(row, "failed", seqs, error=_facts(error))
 
-    async def _note_seq(self, row: Row, after: int, seqs: list[int]) -> None:
+    async def _note_seq(self, row: PromptRow, after: int, seqs: list[int]) -> None:
         """Note where in the log a prompt begins, as soon as it is there; its end notes it again."""
         begun = anyio.Event()
 
@@ -286,36 +266,37 @@ class PromptQueue:
                 await begun.wait()
             finally:
                 unsubscribe()
-            await self._database.write(
-                lambda connection: rows.note_seq(connection, row.id, seqs[0])
-            )
+            await self._store.note_seq(row.id, seqs[0])
         except QuarterdeckError as error:  # the turn goes on all the same
             logger.warning("the prompt queue failed", extra={"reason": str(error)})
 
     async def _end(
         self,
-        row: Row,
-        state: rows.PromptState,
+        row: PromptRow,
+        state: PromptState,
         seqs: Sequence[int],
         *,
         stop_reason: str | None = None,
         error: PromptError | None = None,
         is_last: bool = False,
     ) -> None:
-        def end(connection: Any) -> None:
-            seq = seqs[0] if seqs else None
-            facts: dict[str, Any] = {"stop_reason": stop_reason, "error": error}
-            rows.end(connection, row.id, state, seq=seq, **facts)
-
+        end = partial(
+            self._store.end,
+            row.id,
+            state,
+            seq=seqs[0] if seqs else None,
+            stop_reason=stop_reason,
+            error=error,
+        )
         await self._write(row, end, is_last=is_last)
 
     async def _write(
-        self, row: Row, change: Callable[[Any], None], *, is_last: bool = False
+        self, row: PromptRow, change: Callable[[], Awaitable[None]], *, is_last: bool = False
     ) -> None:
         """Write how a prompt ended; until that works nothing else of the session is run."""
         while True:
             try:
-                await self._database.write(change)
+                await change()
                 self.news.changed(row.entry.session_id)
                 return
             except HubDatabaseFailed as error:
@@ -336,7 +317,7 @@ class PromptQueue:
 
 def _facts(error: Exception) -> PromptError:
     match error:
-        case AcpError() | RequestRefused():
+        case AcpError() | RequestRejected():
             return PromptError(code=str(error.code), message=error.message)
         case RpcError():
             message = f"the agent refused: {error.explanation}"

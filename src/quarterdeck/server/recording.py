@@ -13,9 +13,8 @@ from typing import Final, TypeVar
 
 import anyio
 
-from quarterdeck.errors import RequestRefused, StorageFailed
+from quarterdeck.errors import RequestRejected, StorageFailed
 from quarterdeck.server.chores import Chores
-from quarterdeck.server.handling import Handle
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +90,7 @@ class Recording:
         if failure:
             raise failure[0]
         if not came_of_it:
-            raise RequestRefused(503, "unavailable", "the hub is ending", retryable=True)
+            raise RequestRejected("unavailable", "the hub is ending", retryable=True)
         return came_of_it[0]
 
     async def _until_failure(
@@ -109,13 +108,3 @@ class Recording:
 
     def _failed(self, remedy: str) -> StorageFailed:
         return StorageFailed(self._path, "it cannot be written", remedy)
-
-
-def begun(recording: Recording, handle: Handle) -> Handle:
-    """Return a handler of requests that begin something."""
-    return lambda asked: recording.begin(lambda: handle(asked))
-
-
-def carried_out(recording: Recording, handle: Handle) -> Handle:
-    """Return a handler of requests that end something, or answer."""
-    return lambda asked: recording.carry_out(lambda: handle(asked))

@@ -12,6 +12,7 @@ from quarterdeck.errors import (
     HubDatabaseFailed,
     QuarterdeckError,
     RequestRefused,
+    RequestRejected,
     RpcError,
     StorageFailed,
 )
@@ -27,6 +28,22 @@ _STATUSES: Final = {
     ERROR_CODES["session_closed"]: 409,
     ERROR_CODES["capability_unsupported"]: 422,
 }
+_REJECTIONS: Final = {
+    "quarterdeck/ambiguous": 409,
+    "quarterdeck/already-answered": 409,
+    "quarterdeck/forbidden": 403,
+    "quarterdeck/gone": 410,
+    "quarterdeck/invalid": 400,
+    "quarterdeck/key-reused": 409,
+    "quarterdeck/name-taken": 409,
+    "quarterdeck/not-found": 404,
+    "quarterdeck/not-startable": 409,
+    "quarterdeck/stale": 409,
+    "quarterdeck/too-large": 413,
+    "quarterdeck/too-many": 429,
+    "quarterdeck/unavailable": 503,
+}
+"""The statuses of `RequestRejected`, by its code."""
 _AGENT_FAILED: Final = 424
 """Failed Dependency. Not 502: that is what a proxy in front of a hub that is down says, and what
 programs repeat by themselves."""
@@ -40,12 +57,17 @@ def invalid(message: str) -> RequestRefused:
     return RequestRefused(400, "invalid", message)
 
 
+def http_status(error: RequestRejected) -> int:
+    """Return the HTTP status of a rejection."""
+    return error.status if isinstance(error, RequestRefused) else _REJECTIONS[error.code]
+
+
 def refusal_of(error: Exception) -> Response:
     """Return the answer to whoever asked for what ended in `error`."""
     match error:
-        case RequestRefused():
+        case RequestRejected():
             return error_response(
-                error.status,
+                http_status(error),
                 error.code,
                 error.message,
                 retryable=error.retryable,

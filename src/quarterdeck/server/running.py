@@ -20,8 +20,8 @@ from quarterdeck.http.limits import capacity_for, raise_file_limit
 from quarterdeck.http.origins import LOOPBACK, is_wildcard
 from quarterdeck.http.server import ServerOptions, listening, running_server, server_config
 from quarterdeck.jsontext import encode_json
+from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.server.app import hub_app
-from quarterdeck.server.clock import written
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.private_files import PRIVATE_FILE
 
@@ -113,7 +113,7 @@ def _listener(hub: Hub) -> Iterator[socket.socket]:
 def _announced(hub: Hub, address: Address) -> Iterator[None]:
     """Tell other programs of this user where the hub is."""
     path = hub.options.home / FILE
-    facts = {"url": address.url, "pid": os.getpid(), "startedAt": written(hub.started_at)}
+    facts = {"url": address.url, "pid": os.getpid(), "startedAt": iso_seconds(hub.started_at)}
     if hub.options.certificate is not None:
         facts["certificate"] = str(hub.options.certificate.absolute())
     _write_private(path, encode_json(facts))

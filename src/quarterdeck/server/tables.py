@@ -1,4 +1,7 @@
-"""The tables of the hub's core in hub.db; append steps, never change one that was released."""
+"""The tables of runner.db; append steps, never change one that was released.
+
+A part has one table, of the same name: that is how it is copied from an older hub.db.
+"""
 
 from __future__ import annotations
 
@@ -60,8 +63,20 @@ def _decisions(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE INDEX decisions_of_session ON decisions (session_id, id)")
 
 
-CORE_TABLES: Final = (
+def _decision_index(connection: sqlite3.Connection) -> None:
+    """Make the table an index over the log: what was delivered is what the log has."""
+    connection.execute("ALTER TABLE decisions DROP COLUMN is_delivered")
+
+
+def _decision_progress(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "CREATE TABLE decision_progress (session_id TEXT PRIMARY KEY, seq INTEGER NOT NULL)"
+    )
+
+
+RUNNER_TABLES: Final = (
     Tables("agents", (_agents,)),
     Tables("prompts", (_prompts,)),
-    Tables("decisions", (_decisions,)),
+    Tables("decisions", (_decisions, _decision_index)),
+    Tables("decision_progress", (_decision_progress,)),
 )

@@ -16,6 +16,11 @@ class Storage(Protocol):
         """Whether what `append` stored outlives this process."""
         ...
 
+    @property
+    def is_immediate(self) -> bool:
+        """Whether `read_now` may be called: reading needs neither a disk nor a thread."""
+        ...
+
     async def open(self) -> None:
         """Make the log ready; an open one is left as it is, a closed one opens again.
 
@@ -40,6 +45,14 @@ class Storage(Protocol):
 
     async def read(self, session_id: str, after: int, limit: int) -> list[bytes]:
         """Return the first `limit` events with a seq above `after`, in order, as stored."""
+        ...
+
+    def read_now(self, session_id: str, after: int, limit: int) -> list[bytes]:
+        """Do what `read` does in the same step, if the storage `is_immediate`.
+
+        Raises:
+            StorageFailed: if it is not.
+        """
         ...
 
     async def sessions(self) -> list[SessionMeta]:

@@ -35,6 +35,10 @@ class MemoryStorage:
     def is_durable(self) -> bool:
         return False
 
+    @property
+    def is_immediate(self) -> bool:
+        return True
+
     async def open(self) -> None:
         self._is_open = True
 
@@ -61,7 +65,6 @@ class MemoryStorage:
         return self.read_now(session_id, after, limit)
 
     def read_now(self, session_id: str, after: int, limit: int) -> list[bytes]:
-        """Do what `read` does, for a host that replays in the same step."""
         self._check_open()
         session = self._sessions.get(session_id)
         if session is None:

@@ -47,6 +47,10 @@ class ThreadedStorage:
         return True
 
     @property
+    def is_immediate(self) -> bool:
+        return False
+
+    @property
     def path(self) -> Path:
         return self._log.path
 
@@ -60,6 +64,10 @@ class ThreadedStorage:
 
     def append_now(self, batch: Sequence[Stored | SessionMeta]) -> bool:
         return self._open_writer().append_now(batch)
+
+    def read_now(self, session_id: str, after: int, limit: int) -> list[bytes]:
+        del session_id, after, limit
+        raise StorageFailed(self._log.path, "it is read on a thread", "await read instead")
 
     async def read(self, session_id: str, after: int, limit: int) -> list[bytes]:
         self._open_writer()

@@ -159,6 +159,13 @@ class FailingStorage:
     def is_durable(self) -> bool:
         return True
 
+    @property
+    def is_immediate(self) -> bool:
+        return False
+
+    def read_now(self, session_id: str, after: int, limit: int) -> list[bytes]:
+        raise NotImplementedError
+
     async def append(self, batch: Sequence[Stored | SessionMeta]) -> None:
         self.largest_batch = max(self.largest_batch, len(batch))
         if self.failures:

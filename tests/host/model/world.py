@@ -39,6 +39,13 @@ class Unhurried:
     def is_durable(self) -> bool:
         return True
 
+    @property
+    def is_immediate(self) -> bool:
+        return False
+
+    def read_now(self, session_id: str, after: int, limit: int) -> list[bytes]:
+        raise NotImplementedError
+
     async def open(self) -> None:
         await self._kept.open()
 

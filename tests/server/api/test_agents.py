@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from quarterdeck.errors import RequestRefused
+from quarterdeck.errors import RequestRejected
 from quarterdeck.protocol import Event
 from quarterdeck.server import AgentSettings, Hub
 from tests.server.api.kit import Json, client_of, options, paired, running, scripted
@@ -263,5 +263,5 @@ async def test_an_agent_that_was_taken_out_of_the_configuration_is_not_started(
     async with Hub(options(tmp_path / "home", mine=scripted({"say": "hi"}))) as hub:
         await hub.keeper.spawn_known("mine")
     async with Hub(options(tmp_path / "home")) as hub:
-        with pytest.raises(RequestRefused, match="agent named 'mine'"):
+        with pytest.raises(RequestRejected, match="agent named 'mine'"):
             await hub.keeper.spawn_known("mine")

@@ -408,7 +408,7 @@ async def test_a_number_that_comes_again_because_the_log_was_moved_away_is_a_new
         await client.ended(session, "k")
     for path in home.glob("log.db*"):
         path.unlink()
-    with sqlite3.connect(home / "hub.db") as database:
+    with sqlite3.connect(home / "runner.db") as database:
         database.execute("UPDATE decisions SET asked_at = '2020-01-01T00:00:00Z'")
         database.execute("DELETE FROM prompts")
     database.close()

@@ -114,7 +114,7 @@ async def test_an_answer_that_did_not_reach_the_agent_is_not_said_to_have(tmp_pa
             await hub.client.until("/api/decisions", lambda answer: answer["decisions"])
             await hub.kill()
         # As if it had been killed between its own commit and the answer to the agent.
-        with sqlite3.connect(home / "hub.db") as database:
+        with sqlite3.connect(home / "runner.db") as database:
             database.execute(
                 "UPDATE decisions SET state = 'answered', outcome = '{}', by = ?",
                 ('{"kind":"device"}',),

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from quarterdeck.client import Client as EnvelopeClient, WebSocketTransport
-from quarterdeck.errors import RequestRefused
+from quarterdeck.errors import RequestRejected
 from quarterdeck.protocol import Event
 from quarterdeck.server import AgentSettings, Hub
 from tests.server.api.kit import ASK, Client, options, running, scripted
@@ -42,7 +42,7 @@ async def check_forgotten(client: Client, session: str) -> None:
 
 
 def check_files(home: Path) -> None:
-    for name in ("hub.db", "log.db"):
+    for name in ("runner.db", "hub.db", "log.db"):
         stored = (home / name).read_bytes()
         assert SAID.encode() not in stored, name
         assert b'"title":"the-title-of-a-request"' not in stored, name
@@ -136,15 +136,15 @@ async def test_a_prompt_that_comes_while_its_session_is_deleted_is_refused_and_n
 ) -> None:
     async with running(options(tmp_path / "home", mine=scripted({"say": "hi"}))) as (hub, client):
         session = await client.session("mine", tmp_path)
-        write = hub.database.write
+        write = hub.runner_database.write
 
         async def delete_first(change: Any) -> Any:
-            monkeypatch.setattr(hub.database, "write", write)
+            monkeypatch.setattr(hub.runner_database, "write", write)
             await hub.delete_session(session)
             return await write(change)
 
-        monkeypatch.setattr(hub.database, "write", delete_first)
-        with pytest.raises(RequestRefused, match="deleted just now"):
+        monkeypatch.setattr(hub.runner_database, "write", delete_first)
+        with pytest.raises(RequestRejected, match="deleted just now"):
             await hub.prompts.add(session, "late", [{"type": "text", "text": SAID}])
         await client.get(f"/api/sessions/{session}/prompts/late", status=404)
 

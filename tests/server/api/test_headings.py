@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from quarterdeck.errors import StorageFailed
 from quarterdeck.protocol import decode_event, encode_event
-from quarterdeck.server.clock import written
+from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.server.headings import LONGEST, MOST, Headings, title_of
 from quarterdeck.storage import MemoryStorage, SessionMeta, Stored
 from tests.server.api.kit import Client, options, running, scripted
@@ -107,24 +107,24 @@ async def test_a_session_says_when_its_last_event_was_also_after_a_restart(tmp_p
             await client.ended(session, key)
             listed = await only(client)
             last = (await client.events(session))[listed["lastSeq"] - 1]
-            assert listed["lastAt"] == written(last["ts"] / 1000)
+            assert listed["lastAt"] == iso_seconds(last["ts"] / 1000)
     async with running(settings) as (_, client):
         listed = await only(client)
         last = (await client.events(session))[listed["lastSeq"] - 1]
-        assert listed["lastAt"] == written(last["ts"] / 1000)
+        assert listed["lastAt"] == iso_seconds(last["ts"] / 1000)
 
 
 async def test_nothing_is_read_of_a_session_without_news_and_little_of_a_long_one() -> None:
     storage, headings = await opened()
     last = await storage.add(1, OTHER, asked("Mend "), asked("it"), *[said("word")] * 5000)
     await headings.learn([("s", last)])
-    assert (headings.get("s").title, headings.get("s").last_at) == ("Mend it", written(last))
+    assert (headings.get("s").title, headings.get("s").last_at) == ("Mend it", iso_seconds(last))
     assert storage.reads == 2
     await headings.learn([("s", last)])
     assert storage.reads == 2
     last = await storage.add(last + 1, asked("more"))
     await headings.learn([("s", last)])
-    assert (headings.get("s").title, headings.get("s").last_at) == ("Mend it", written(last))
+    assert (headings.get("s").title, headings.get("s").last_at) == ("Mend it", iso_seconds(last))
     assert storage.reads == 3
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from quarterdeck.protocol import Event
 from quarterdeck.server.device import Device
-from quarterdeck.server.metadata import permitted
+from quarterdeck.server.metadata import META_SCOPE, permitted
 from tests.server.api.kit import ASK, Client, client_of, options, paired, running, scripted
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -198,7 +198,7 @@ async def test_a_database_that_fails_while_a_prompt_runs_ends_neither_it_nor_the
     )
     async with running(options(tmp_path / "home", mine=scripted(ASK))) as (hub, client):
         session = await client.session("mine", tmp_path)
-        await hub.database.write(lambda connection: connection.execute(fails))
+        await hub.runner_database.write(lambda connection: connection.execute(fails))
         await client.prompt(session, "first")
         await allow(client)
         entry = await client.ended(session, "first")
@@ -230,7 +230,7 @@ def test_meta_is_found_and_left_out_however_deep_it_is() -> None:
     for _ in range(5_000):
         deep = [deep]
     device = Device(id="d", name="d", scope="prompt", created_at="2026-01-01T00:00:00Z")
-    kept, is_less = permitted([{"type": "text", "a": deep}], device)
+    kept, is_less = permitted([{"type": "text", "a": deep}], may_send_meta=device.may(META_SCOPE))
     assert is_less
     inner = kept[0]["a"]
     for _ in range(5_000):

@@ -1,4 +1,4 @@
-"""What hub.db forgets, and what it never does."""
+"""What runner.db forgets, and what it never does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 
 from quarterdeck.server.database import open_database
 from quarterdeck.server.retention import Retention, tidy
-from quarterdeck.server.tables import CORE_TABLES
+from quarterdeck.server.runner_store import RunnerStore
+from quarterdeck.server.tables import RUNNER_TABLES
 
 pytestmark = pytest.mark.anyio
 
@@ -28,24 +29,25 @@ def fill(connection: sqlite3.Connection) -> None:
             " updated_at) VALUES ('s', ?, x'', '[]', 0, ?, ?, ?)",
             (f"{state}-{number}", state, OLD, at),
         )
-    decided: Sequence[tuple[str, int, str | None]] = (
-        [("answered", 1, OLD), ("superseded", 0, OLD), ("answered", 0, OLD), ("answered", 1, NEW)]
-        + [("pending", 0, None)]
-        + [("answered", 1, OLD)] * 1200
+    decided: Sequence[tuple[str, str | None]] = (
+        [("answered", OLD), ("superseded", OLD), ("answered", NEW)]
+        + [("pending", None)]
+        + [("answered", OLD)] * 1200
     )
-    for number, (state, is_delivered, decided_at) in enumerate(decided):
+    for number, (state, decided_at) in enumerate(decided):
         connection.execute(
-            "INSERT INTO decisions (request_id, digest, asked, state, is_delivered, asked_at,"
-            " decided_at) VALUES (?, '', '{}', ?, ?, ?, ?)",
-            (f"perm-{number}", state, is_delivered, OLD, decided_at),
+            "INSERT INTO decisions (request_id, digest, asked, state, asked_at, decided_at)"
+            " VALUES (?, '', '{}', ?, ?, ?)",
+            (f"perm-{number}", state, OLD, decided_at),
         )
 
 
 async def test_what_is_over_is_forgotten_in_time_and_nothing_else(tmp_path: Path) -> None:
-    async with open_database(tmp_path / "hub.db", CORE_TABLES) as database:
+    async with open_database(tmp_path / "runner.db", RUNNER_TABLES) as database:
         await database.write(fill)
-        assert await tidy(database, Retention(prompts_days=0, decisions_days=0), time.time()) == 0
-        assert await tidy(database, Retention(), AT) == 2 + 1202
+        store = RunnerStore(database)
+        assert await tidy(store, Retention(prompts_days=0, decisions_days=0), time.time()) == 0
+        assert await tidy(store, Retention(), AT) == 2 + 1202
         kept = await database.read(
             lambda connection: (
                 connection.execute("SELECT state, updated_at FROM prompts").fetchall(),
@@ -53,5 +55,5 @@ async def test_what_is_over_is_forgotten_in_time_and_nothing_else(tmp_path: Path
             )
         )
         assert sorted(kept[0]) == [("done", NEW), ("queued", OLD), ("running", OLD)]
-        assert kept[1] == [("answered", OLD), ("answered", NEW), ("pending", None)]
-        assert await tidy(database, Retention(), AT) == 0
+        assert kept[1] == [("answered", NEW), ("pending", None)]
+        assert await tidy(store, Retention(), AT) == 0

@@ -15,9 +15,10 @@ from quarterdeck.http.limits import Capacity
 from quarterdeck.http.origins import Listening
 from quarterdeck.server.database import open_database
 from quarterdeck.server.device import Scope
-from quarterdeck.server.gate import GATE_TABLES, Gate
+from quarterdeck.server.gate import Gate
 from quarterdeck.server.gate_api import gate_endpoints
 from quarterdeck.server.guard import GateLimits, GateOptions
+from quarterdeck.server.hub_store import HUB_TABLES, HubStore
 from quarterdeck.server.routes import Asgi, Endpoint, make_router
 from quarterdeck.server.secrets import owner_token
 from tests.server.served import LOOPBACK, Parser, Reply, Served, serving
@@ -38,9 +39,9 @@ async def opened_gate(
     folder: Path, options: GateOptions | None = None, *, now: Callable[[], float] | None = None
 ) -> AsyncIterator[tuple[Gate, str]]:
     """Open a gate on its database; yield it with the owner's token."""
-    async with open_database(folder / "hub.db", GATE_TABLES) as database:
+    async with open_database(folder / "hub.db", HUB_TABLES) as database:
         times = {} if now is None else {"now": now}
-        gate = Gate(database, options or GateOptions(), **times)
+        gate = Gate(HubStore(database), options or GateOptions(), **times)
         token = owner_token(folder / "token")
         await gate.load(token)
         yield gate, token

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from quarterdeck.host import Host
 from quarterdeck.server.device import SCOPE_KEY, Device
 from quarterdeck.server.routes import make_router
-from quarterdeck.server.streams import stream_endpoints
+from quarterdeck.server.streams import StreamSources, stream_endpoints
 from quarterdeck.wire import background_tasks
 
 PATIENCE = 60.0
@@ -28,14 +28,9 @@ DEVICES = {
 }
 
 
-@dataclass
-class BareHub:
-    """A hub as far as the streams need one."""
-
-    host: Host
-    approvals: Any = None
-    keeper: Any = None
-    gate: Any = None
+def bare_hub(host: Host, devices: Any = None) -> StreamSources:
+    """Return a hub that is nothing but a host."""
+    return StreamSources(host=host, devices=devices)
 
 
 class _Devices:

@@ -22,7 +22,7 @@ from quarterdeck.server.streams import context_greeting
 from quarterdeck.server.streams.context_commands import COMMAND_SCOPES
 from quarterdeck.server.streams.log import Logs
 from tests.host.test_host import ASK, running
-from tests.server.streams.serving import DEVICES, BareHub, serving
+from tests.server.streams.serving import DEVICES, bare_hub, serving
 from tests.server.streams.test_sse import PIECES, opened, stored
 
 pytestmark = pytest.mark.anyio
@@ -93,7 +93,7 @@ async def phone(port: int, token: str = "admin", path: str = "/ws") -> AsyncIter
 @asynccontextmanager
 async def served(**options: Any) -> AsyncIterator[tuple[Host, int, FakeDevices]]:
     gate = FakeGate()
-    async with running(**options) as host, serving(BareHub(host, gate=gate)) as port:
+    async with running(**options) as host, serving(bare_hub(host, gate.devices)) as port:
         yield host, port, gate.devices
 
 

@@ -20,7 +20,7 @@ from quarterdeck.server.streams.envelope import MOST_SUBSCRIPTIONS
 from quarterdeck.server.streams.methods import METHOD_SCOPES
 from quarterdeck.storage import SqliteStorage
 from tests.host.test_host import ASK, Seen, running
-from tests.server.streams.serving import BareHub, serving
+from tests.server.streams.serving import bare_hub, serving
 from tests.server.streams.test_sse import PIECES, opened, stored
 
 pytestmark = pytest.mark.anyio
@@ -63,7 +63,7 @@ async def peer(port: int, token: str = "admin") -> AsyncIterator[Peer]:
 
 @asynccontextmanager
 async def served(**options: Any) -> AsyncIterator[tuple[Host, int]]:
-    async with running(**options) as host, serving(BareHub(host)) as port:
+    async with running(**options) as host, serving(bare_hub(host)) as port:
         yield host, port
 
 

@@ -16,8 +16,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from quarterdeck.client import Client, WebSocketTransport
 from quarterdeck.errors import AcpError
 from quarterdeck.protocol import AgentDefinition
+from quarterdeck.protocol.timestamps import seconds_of
 from quarterdeck.server import Hub, serving
-from quarterdeck.server.clock import seconds_of
 from tests.server.api.kit import ASK, options, running, scripted
 from tests.server.streams.serving import events_of, reading
 from tests.server.streams.test_context import Phone

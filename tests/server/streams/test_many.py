@@ -16,7 +16,7 @@ from quarterdeck.host import Host
 from quarterdeck.protocol import decode_event
 from quarterdeck.storage import SqliteStorage
 from tests.host.test_host import running
-from tests.server.streams.serving import BareHub, Said, reading, serving
+from tests.server.streams.serving import Said, bare_hub, reading, serving
 from tests.server.streams.test_sse import PIECES, opened, stored
 
 pytestmark = pytest.mark.anyio
@@ -59,7 +59,7 @@ async def test_a_stream_of_several_logs_that_is_cut_at_any_byte_goes_on_exactly(
     async with running(SqliteStorage(tmp_path / "log.db")) as host:
         sessions = await two_sessions(host, tmp_path)
         logs = {each: await stored(host, each) for each in sessions}
-        async with serving(BareHub(host)) as port:
+        async with serving(bare_hub(host)) as port:
             async with reading(port, path_of(sessions)) as reader:
                 while (said := await reader.some()) == []:
                     pass
@@ -104,7 +104,7 @@ async def test_no_log_waits_for_another_that_is_long(tmp_path: Path) -> None:
         lengths = [len(await stored(host, each)) for each in sessions]
         assert lengths[0] > lengths[1]
         async with (
-            serving(BareHub(host)) as port,
+            serving(bare_hub(host)) as port,
             reading(port, path_of(sessions)) as reader,
         ):
             order: list[str] = []
@@ -119,7 +119,7 @@ async def test_no_log_waits_for_another_that_is_long(tmp_path: Path) -> None:
 
 
 async def test_a_session_that_is_gone_does_not_stop_the_others(tmp_path: Path) -> None:
-    async with running() as host, serving(BareHub(host)) as port:
+    async with running() as host, serving(bare_hub(host)) as port:
         session_id = await opened(host, tmp_path, {"say": "hi"})
         path = f"/api/stream?session=gone:5&session={session_id}:0"
         async with reading(port, path) as reader:
@@ -152,7 +152,7 @@ async def test_a_session_that_is_gone_does_not_stop_the_others(tmp_path: Path) -
 async def test_what_says_nothing_clear_is_refused_in_a_sentence(query: str, last_id: str) -> None:
     async with (
         running() as host,
-        serving(BareHub(host)) as port,
+        serving(bare_hub(host)) as port,
         reading(port, f"/api/stream{query}", last_id=last_id) as reader,
     ):
         assert reader.status == 400
@@ -166,7 +166,7 @@ async def test_packets_are_those_of_the_log_and_go_on_after_any_of_them(tmp_path
         events = [decode_event(data) for data in await stored(host, session_id)]
         wanted = [json.loads(json.dumps(p)) for event in events for p in projector.feed(event)]
         path = f"/api/sessions/{session_id}/packets"
-        async with serving(BareHub(host)) as port:
+        async with serving(bare_hub(host)) as port:
             async with reading(port, path) as reader:
                 said = [each for each in await reader.until("caught-up") if each.name == "message"]
             assert [each.data for each in said] == wanted
@@ -178,7 +178,7 @@ async def test_packets_are_those_of_the_log_and_go_on_after_any_of_them(tmp_path
 
 
 async def test_several_packets_of_one_event_have_numbers_of_their_own(tmp_path: Path) -> None:
-    async with running() as host, serving(BareHub(host)) as port:
+    async with running() as host, serving(bare_hub(host)) as port:
         session_id = await opened(host, tmp_path, {"tool": "t", "title": "T", "kind": "edit"})
         await host.prompt(session_id, "x")
         path = f"/api/sessions/{session_id}/packets"

@@ -24,10 +24,10 @@ from quarterdeck.storage import SqliteStorage
 from tests.host.test_host import agent
 from tests.server.api.kit import options, scripted
 from tests.server.streams.serving import (
-    BareHub,
     Chunks,
     EventParser,
     Reader,
+    bare_hub,
     events_of,
     reading,
     serving,
@@ -87,7 +87,7 @@ async def bare(folder: Path, pieces: int) -> AsyncIterator[tuple[Host, str, Aski
     """Nothing but streams, with the other parser of HTTP."""
     async with Host({"storage": SqliteStorage(folder / "log.db")}) as host:
         session_id = await opened(host, folder, flood(pieces))
-        async with serving(BareHub(host), "h11") as port:
+        async with serving(bare_hub(host), "h11") as port:
             yield host, session_id, partial(reading, port, events_of(session_id))
 
 
@@ -138,7 +138,7 @@ async def test_a_phone_on_a_websocket_that_breaks_a_hundred_times_sees_each_even
 ) -> None:
     async with Host({"storage": SqliteStorage(tmp_path / "log.db")}) as host:
         session_id = await opened(host, tmp_path, flood(FEWER))
-        async with serving(BareHub(host)) as port, anyio.create_task_group() as tasks:
+        async with serving(bare_hub(host)) as port, anyio.create_task_group() as tasks:
             tasks.start_soon(host.prompt, session_id, "x")
             numbers: list[int] = []
             connections, is_over = 0, False
@@ -171,7 +171,7 @@ async def test_a_thousand_readers_of_one_session_see_each_event_once(
 ) -> None:
     async with Host({"storage": SqliteStorage(tmp_path / "log.db")}) as host:
         session_id = await opened(host, tmp_path, flood(300))
-        async with serving(BareHub(host)) as port, AsyncExitStack() as stack:
+        async with serving(bare_hub(host)) as port, AsyncExitStack() as stack:
             heard: dict[int, bytearray] = {}
 
             async def follow(index: int, stream: SocketStream) -> None:
@@ -202,7 +202,7 @@ def memory_mb() -> float:
 async def test_readers_that_do_not_read_slow_nobody_and_cost_little_memory(tmp_path: Path) -> None:
     async with Host({"storage": SqliteStorage(tmp_path / "log.db")}) as host:
         session_id = await opened(host, tmp_path, flood(40_000))
-        async with serving(BareHub(host)) as port, AsyncExitStack() as stack:
+        async with serving(bare_hub(host)) as port, AsyncExitStack() as stack:
             stalled = [stack.enter_context(asked(port, session_id)) for _ in range(50)]
             before = memory_mb()
             async with (
@@ -228,7 +228,7 @@ async def test_who_takes_nothing_is_let_go_and_catches_up_by_its_cursor(tmp_path
     large = {"say": "0123456789" * 2_000}
     async with Host({"storage": SqliteStorage(tmp_path / "log.db")}) as host:
         session_id = await opened(host, tmp_path, {"repeat": 800, "steps": [large]})
-        async with serving(BareHub(host), tick_seconds=0.02) as port:
+        async with serving(bare_hub(host), tick_seconds=0.02) as port:
             raw = asked(port, session_id)
             await host.prompt(session_id, "x")
             log = len(await stored(host, session_id))
@@ -243,7 +243,7 @@ async def test_who_takes_nothing_is_let_go_and_catches_up_by_its_cursor(tmp_path
 
 
 async def test_quiet_lines_are_kept_alive(tmp_path: Path) -> None:
-    async with Host() as host, serving(BareHub(host), tick_seconds=0.01) as port:
+    async with Host() as host, serving(bare_hub(host), tick_seconds=0.01) as port:
         session_id = await opened(host, tmp_path, {"say": "hi"})
         async with reading(port, events_of(session_id)) as reader:
             await reader.until("caught-up")
@@ -253,7 +253,7 @@ async def test_quiet_lines_are_kept_alive(tmp_path: Path) -> None:
 
 
 async def test_a_reader_that_leaves_is_forgotten(tmp_path: Path) -> None:
-    async with Host() as host, serving(BareHub(host)) as port:
+    async with Host() as host, serving(bare_hub(host)) as port:
         spawned = await host.spawn_agent(agent({"say": "hi"}))
         session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
         async with reading(port, events_of(session.session_id)) as reader:

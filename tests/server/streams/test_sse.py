@@ -12,7 +12,7 @@ import pytest
 from quarterdeck.host import Host
 from quarterdeck.storage import SqliteStorage
 from tests.host.test_host import ASK, Seen, agent, running
-from tests.server.streams.serving import BareHub, events_of, reading, serving
+from tests.server.streams.serving import bare_hub, events_of, reading, serving
 
 pytestmark = pytest.mark.anyio
 PIECES = {"say": " ".join(["word"] * 300), "pieces": 300}
@@ -40,7 +40,7 @@ async def test_a_reader_gets_every_stored_byte_once_then_what_happens_live(
         session_id = await opened(host, tmp_path, PIECES)
         await host.prompt(session_id, "one")
         async with (
-            serving(BareHub(host), http) as port,
+            serving(bare_hub(host), http) as port,
             reading(port, events_of(session_id)) as reader,
         ):
             assert reader.status == 200
@@ -65,7 +65,7 @@ async def test_from_any_number_the_rest_follows_without_gap(tmp_path: Path, star
         await host.prompt(session_id, "one")
         head = len(await stored(host, session_id))
         async with (
-            serving(BareHub(host)) as port,
+            serving(bare_hub(host)) as port,
             reading(port, events_of(session_id, f"?from_seq={start}")) as by_query,
             reading(port, events_of(session_id, "?from_seq=0"), last_id=str(start)) as by_id,
         ):
@@ -81,7 +81,7 @@ async def test_a_reader_that_is_ahead_of_the_log_is_sent_back_to_its_beginning(
         session_id = await opened(host, tmp_path, {"say": "hi"})
         head = len(await stored(host, session_id))
         async with (
-            serving(BareHub(host)) as port,
+            serving(bare_hub(host)) as port,
             reading(port, events_of(session_id, "?from_seq=9999")) as reader,
         ):
             said = await reader.until("caught-up")
@@ -110,7 +110,7 @@ async def test_a_cursor_that_is_none_is_refused_in_a_sentence(
     async with running() as host:
         session_id = await opened(host, tmp_path, {"say": "hi"})
         async with (
-            serving(BareHub(host), http) as port,
+            serving(bare_hub(host), http) as port,
             reading(port, events_of(session_id, query), last_id=last_id) as reader,
         ):
             assert reader.status == 400
@@ -120,7 +120,7 @@ async def test_a_cursor_that_is_none_is_refused_in_a_sentence(
 
 
 async def test_sessions_that_are_not_there_are_not_found(tmp_path: Path, http: str) -> None:
-    async with running() as host, serving(BareHub(host), http) as port:
+    async with running() as host, serving(bare_hub(host), http) as port:
         session_id = await opened(host, tmp_path, {"say": "hi"})
         agent_id = host.get_agents()[0].agent_id
         for path in (events_of("nobody"), "/api/sessions/nobody/packets"):
@@ -138,7 +138,7 @@ async def test_sessions_that_are_not_there_are_not_found(tmp_path: Path, http: s
 
 
 async def test_a_closed_session_is_read_to_its_end_and_the_stream_stays(tmp_path: Path) -> None:
-    async with running() as host, serving(BareHub(host)) as port:
+    async with running() as host, serving(bare_hub(host)) as port:
         session_id = await opened(host, tmp_path, {"say": "hi"}, load=[{"say": "again"}])
         agent_id = host.get_agents()[0].agent_id
         await host.close_session(session_id)
@@ -151,7 +151,7 @@ async def test_a_closed_session_is_read_to_its_end_and_the_stream_stays(tmp_path
 
 
 async def test_when_the_host_stops_every_reader_is_told(tmp_path: Path) -> None:
-    async with running() as host, serving(BareHub(host)) as port:
+    async with running() as host, serving(bare_hub(host)) as port:
         session_id = await opened(host, tmp_path, {"say": "hi"})
         async with (
             reading(port, events_of(session_id)) as one,
@@ -167,7 +167,7 @@ async def test_when_the_host_stops_every_reader_is_told(tmp_path: Path) -> None:
 async def test_the_host_stream_begins_with_how_things_stand_and_goes_on_by_its_ids(
     tmp_path: Path,
 ) -> None:
-    async with running() as host, serving(BareHub(host)) as port, anyio.create_task_group() as t:
+    async with running() as host, serving(bare_hub(host)) as port, anyio.create_task_group() as t:
         session_id = await opened(host, tmp_path, ASK)
         seen = Seen()
         host.subscribe(None, 0, seen)
@@ -201,7 +201,7 @@ async def test_the_host_stream_begins_with_how_things_stand_and_goes_on_by_its_i
 async def test_events_that_the_host_has_forgotten_are_replaced_by_how_things_stand(
     tmp_path: Path,
 ) -> None:
-    async with running() as host, serving(BareHub(host)) as port:
+    async with running() as host, serving(bare_hub(host)) as port:
         for number in range(1200):
             host.diagnose("info", "test/many", str(number))
         async with reading(port, "/api/events?from_seq=5") as reader:
@@ -215,7 +215,7 @@ async def test_events_that_the_host_has_forgotten_are_replaced_by_how_things_sta
 async def test_nothing_an_agent_says_can_break_out_of_its_event(tmp_path: Path, http: str) -> None:
     evil = "x\nid: 9\ndata: {}\n\n\r\rid: 9\u2028data: {}\u2029"
     raw = {"update": {"sessionUpdate": evil, "text": evil, evil: [evil]}}
-    async with running() as host, serving(BareHub(host), http) as port:
+    async with running() as host, serving(bare_hub(host), http) as port:
         session_id = await opened(host, tmp_path, raw, {"say": evil})
         await host.prompt(session_id, evil)
         log = [json.loads(data) for data in await stored(host, session_id)]
@@ -231,7 +231,7 @@ async def test_nothing_an_agent_says_can_break_out_of_its_event(tmp_path: Path, 
 
 
 async def test_who_asks_only_whether_there_is_a_stream_gets_its_head(tmp_path: Path) -> None:
-    async with running() as host, serving(BareHub(host)) as port:
+    async with running() as host, serving(bare_hub(host)) as port:
         session_id = await opened(host, tmp_path, {"say": "hi"})
         async with await anyio.connect_tcp("127.0.0.1", port) as stream:
             head = f"HEAD {events_of(session_id)} HTTP/1.1\r\nHost: 127.0.0.1\r\n"

@@ -39,23 +39,7 @@ export interface AnswerPermission {
 }
 
 export interface ApprovalList {
-  permissions: ApprovalView[]
-}
-
-export interface ApprovalView {
-  requestId: string
-  sessionId: string
-  agentId?: string
-  agent?: string
-  cwd: string
-  title?: string | null
-  toolCall: unknown
-  call: CallView
-  options: OptionView[]
-  isAmbiguous: boolean
-  digest: string
-  askedAt: string
-  expiresAt?: string
+  permissions: PermissionCard[]
 }
 
 export interface Author {
@@ -96,7 +80,7 @@ export interface CreateSession {
   additionalDirectories?: string[]
 }
 
-export interface Decider {
+export interface DecidedBy {
   kind: 'client' | 'device' | 'expiry' | 'policy' | 'restart' | 'withdrawn'
   deviceId?: string
   deviceName?: string
@@ -104,23 +88,8 @@ export interface Decider {
   reason?: string
 }
 
-export interface Decision {
-  id: number
-  requestId: string
-  sessionId: string | null
-  agent: string | null
-  digest: string
-  asked: unknown
-  state: 'answered' | 'pending' | 'superseded'
-  outcome?: unknown
-  optionKind?: string
-  by?: Decider
-  askedAt: string
-  decidedAt?: string
-}
-
 export interface DecisionList {
-  decisions: Decision[]
+  decisions: RecordedDecision[]
 }
 
 export interface Definition {
@@ -302,6 +271,22 @@ export interface PairingRequest {
   deviceSeconds?: number | null
 }
 
+export interface PermissionCard {
+  requestId: string
+  sessionId: string
+  agentId?: string
+  agent?: string
+  cwd: string
+  title?: string | null
+  toolCall: unknown
+  call: CallView
+  options: OptionView[]
+  isAmbiguous: boolean
+  digest: string
+  askedAt: string
+  expiresAt?: string
+}
+
 export interface Policy {
   rule: PolicyRule[]
   expiry_seconds: number | null
@@ -355,6 +340,21 @@ export interface PushView {
 
 export interface Receipt {
   id: string
+}
+
+export interface RecordedDecision {
+  id: number
+  requestId: string
+  sessionId: string | null
+  agent: string | null
+  digest: string
+  asked: unknown
+  state: 'answered' | 'pending' | 'superseded'
+  outcome?: unknown
+  optionKind?: string
+  by?: DecidedBy
+  askedAt: string
+  decidedAt?: string
 }
 
 export interface Refusal {

@@ -80,9 +80,6 @@ export function createData(environment: Environment): Data & { stop(): void } {
   let stopPrefetch = () => {}
 
   function onApplied(action: Action): void {
-    if (action.kind === 'answer-permission' || action.kind === 'answer-elicitation') {
-      lists.refreshInbox()
-    }
     if (action.sessionId !== null) open.get(action.sessionId)?.refreshPrompts()
   }
 

@@ -1,7 +1,12 @@
-// Sessions, agents and pending requests of the hub. The host's events say that something changed;
-// the lists are then read from the API, which describes sessions and requests for people.
+// Sessions, agents and pending requests of the hub. Requests come whole with the host's events: what
+// the hub derived of a permission request travels as `extensions.quarterdeck.request`. Of agents and
+// of sessions without a title, events say that something changed; those are read from the API.
 import { computed, signal, type ReadonlySignal } from '@preact/signals-core'
-import type { SessionUpdatedPayload } from '../protocol/events.ts'
+import type {
+  HostElicitationSnapshot,
+  PermissionUpdatedPayload,
+  SessionUpdatedPayload,
+} from '../protocol/events.ts'
 import { ignoreNewer } from '../protocol/exhaustive.ts'
 import type { HostEvent, SessionStatus } from '../protocol/types.ts'
 import type * as api from './api_types.ts'
@@ -23,10 +28,13 @@ type WireSession = SessionUpdatedPayload &
     /** When its last event arrived here, in milliseconds. */
     heardAt?: number
   }
-type WirePermission = Omit<api.ApprovalView, 'toolCall'> & Pick<PermissionRequest, 'toolCall'>
+/** What the hub derived of a permission request; it travels with the request's event. */
+type DerivedRequest = Pick<
+  api.PermissionCard,
+  'digest' | 'call' | 'options' | 'isAmbiguous' | 'cwd' | 'agent' | 'expiresAt'
+> & { requestedAt: string }
 
 const PAUSE_MS = 40
-const RETRY_MS = [150, 400, 1000, 2500]
 const GROUPS: readonly Group[] = ['needs-you', 'running', 'idle', 'done']
 
 export class Lists implements HostListener {
@@ -42,22 +50,18 @@ export class Lists implements HostListener {
   readonly #sessions = signal<ReadonlyMap<string, WireSession>>(new Map())
   readonly #permissions = signal<readonly PermissionRequest[]>([])
   readonly #elicitations = signal<readonly Elicitation[]>([])
-  /** Pending permission requests by the host's events; the API lists them a little later. */
-  #waiting = new Set<string>()
   /** Sessions that events changed while the list was being read: the list may be older. */
   #heardOf = new Set<string>()
   readonly #refreshSessions: Refresh
   readonly #refreshAgents: Refresh
-  readonly #refreshPermissions: Refresh
-  readonly #refreshElicitations: Refresh
 
   constructor(api: Api, clock: Clock, actions: ReadonlySignal<readonly Action[]>) {
     this.#api = api
     this.#refreshSessions = new Refresh(clock, () => this.#fetchSessions())
     this.#refreshAgents = new Refresh(clock, () => this.#fetchAgents())
-    this.#refreshPermissions = new Refresh(clock, () => this.#fetchPermissions())
-    this.#refreshElicitations = new Refresh(clock, () => this.#fetchElicitations())
-    this.permissions = computed(() => this.#permissions.value.map(withAnswers(actions.value)))
+    this.permissions = computed(() =>
+      this.#permissions.value.map((each) => this.#titled(each)).map(withAnswers(actions.value)),
+    )
     this.elicitations = computed(() => this.#elicitations.value.map(withAnswers(actions.value)))
     this.requests = computed(() => [...this.permissions.value, ...this.elicitations.value])
     this.sessions = computed(() => this.#rows())
@@ -67,18 +71,10 @@ export class Lists implements HostListener {
     return this.sessions.value.find((each) => each.sessionId === sessionId) ?? null
   }
 
-  /** Read all lists again. */
+  /** Read sessions and agents again. */
   refresh(): void {
     this.#refreshSessions.now()
     this.#refreshAgents.now()
-    this.#refreshPermissions.now()
-    this.#refreshElicitations.now()
-  }
-
-  /** Read the pending requests again, after this device answered one. */
-  refreshInbox(): void {
-    this.#refreshPermissions.now()
-    this.#refreshElicitations.now()
   }
 
   refreshAgentsNow(): void {
@@ -97,7 +93,10 @@ export class Lists implements HostListener {
   // ---- of the stream ----------------------------------------------------------------------------
 
   onStanding(standing: Standing): void {
-    this.#waiting = new Set(standing.permissions.map((each) => each.requestId))
+    this.#permissions.value = standing.permissions.flatMap(
+      (each) => permissionOf(each, derivedOf(each.extensions)) ?? [],
+    )
+    this.#elicitations.value = standing.elicitations.map(elicitationOf)
     const merged = new Map(this.#sessions.value)
     for (const each of standing.sessions as WireSession[]) {
       merged.set(each.sessionId, { ...merged.get(each.sessionId), ...each })
@@ -113,20 +112,34 @@ export class Lists implements HostListener {
       case 'agent-updated':
       case 'agent-removed':
         return this.#refreshAgents.soon()
-      case 'permission-updated': {
-        const { requestId, status } = event.payload
-        if (status === 'pending') this.#waiting.add(requestId)
-        else this.#waiting.delete(requestId)
-        return this.#refreshPermissions.soon()
-      }
+      case 'permission-updated':
+        return this.#onPermission(event.payload, derivedOf(event.extensions))
       case 'quarterdeck/elicitation-updated':
-        return this.#refreshElicitations.soon()
+        return this.#onElicitation(event.payload)
       case 'diagnostic':
       case 'install-progress':
         return // for the hub's log
       default:
         ignoreNewer(event)
     }
+  }
+
+  #onPermission(payload: PermissionUpdatedPayload, derived: DerivedRequest | null): void {
+    const others = this.#permissions.value.filter((each) => each.requestId !== payload.requestId)
+    const pending = payload.status === 'pending' ? permissionOf(payload, derived) : null
+    this.#permissions.value = pending === null ? others : [...others, pending]
+  }
+
+  #onElicitation(payload: HostElicitationSnapshot): void {
+    const others = this.#elicitations.value.filter((each) => each.requestId !== payload.requestId)
+    const isPending = payload.status === 'pending'
+    this.#elicitations.value = isPending ? [...others, elicitationOf(payload)] : others
+  }
+
+  /** The title of its session, which may come after the request. */
+  #titled(request: PermissionRequest): PermissionRequest {
+    const title = this.#sessions.value.get(request.sessionId)?.title ?? null
+    return title === request.title ? request : { ...request, title }
   }
 
   #onSession(session: WireSession): void {
@@ -146,10 +159,10 @@ export class Lists implements HostListener {
 
   // ---- answers ----------------------------------------------------------------------------------
 
-  async #fetchSessions(): Promise<boolean> {
+  async #fetchSessions(): Promise<void> {
     this.#heardOf.clear()
     const outcome = await this.#api.get<{ sessions: WireSession[] }>('/api/sessions')
-    if (!outcome.ok) return true
+    if (!outcome.ok) return
     const before = this.#sessions.value
     const listed = new Map<string, WireSession>()
     for (const each of outcome.value.sessions) {
@@ -166,44 +179,11 @@ export class Lists implements HostListener {
     }
     this.#sessions.value = listed
     this.isLoaded.value = true
-    return true
   }
 
-  async #fetchAgents(): Promise<boolean> {
+  async #fetchAgents(): Promise<void> {
     const outcome = await this.#api.get<{ agents: Partial<AgentRow>[] }>('/api/agents')
     if (outcome.ok) this.agents.value = outcome.value.agents.map(agentOf)
-    return true
-  }
-
-  async #fetchPermissions(): Promise<boolean> {
-    type Answer = { permissions: WirePermission[] }
-    const outcome = await this.#api.get<Answer>('/api/permissions')
-    if (!outcome.ok) return true
-    this.#permissions.value = outcome.value.permissions.map((each) => ({
-      ...each,
-      kind: 'permission',
-      agentId: each.agentId ?? null,
-      agent: each.agent ?? null,
-      title: each.title ?? null,
-      expiresAt: each.expiresAt ?? null,
-      answer: null,
-    }))
-    const found = new Set(outcome.value.permissions.map((each) => each.requestId))
-    return this.#waiting.size === found.size && [...found].every((each) => this.#waiting.has(each))
-  }
-
-  async #fetchElicitations(): Promise<boolean> {
-    const outcome = await this.#api.get<api.ElicitationList>('/api/elicitations')
-    if (outcome.ok) {
-      this.#elicitations.value = outcome.value.elicitations.map((each) => ({
-        ...each,
-        kind: 'elicitation',
-        sessionId: each.sessionId ?? null,
-        agentId: each.agentId ?? null,
-        answer: null,
-      }))
-    }
-    return true
   }
 
   // ---- rows -------------------------------------------------------------------------------------
@@ -219,6 +199,44 @@ export class Lists implements HostListener {
     newestFirst.sort((one, other) => (lastAt(other) ?? 0) - (lastAt(one) ?? 0))
     const rows = newestFirst.map((each) => rowOf(each, waiting.get(each.sessionId) ?? 0))
     return rows.sort((one, other) => GROUPS.indexOf(one.group) - GROUPS.indexOf(other.group))
+  }
+}
+
+function derivedOf(extensions: unknown): DerivedRequest | null {
+  const ours = (extensions as { quarterdeck?: { request?: DerivedRequest } } | undefined)?.quarterdeck
+  return ours?.request ?? null
+}
+
+/** A request as it is shown; null without what the hub derived, for then it cannot be answered here. */
+function permissionOf(
+  payload: PermissionUpdatedPayload,
+  derived: DerivedRequest | null,
+): PermissionRequest | null {
+  if (derived === null) return null
+  const { requestedAt, agent, expiresAt, ...facts } = derived
+  return {
+    ...facts,
+    kind: 'permission',
+    requestId: payload.requestId,
+    sessionId: payload.sessionId,
+    agentId: payload.agentId ?? null,
+    agent: agent ?? null,
+    title: null,
+    toolCall: payload.toolCall,
+    askedAt: requestedAt,
+    expiresAt: expiresAt ?? null,
+    answer: null,
+  }
+}
+
+function elicitationOf(payload: HostElicitationSnapshot): Elicitation {
+  return {
+    kind: 'elicitation',
+    requestId: payload.requestId,
+    sessionId: payload.sessionId ?? null,
+    agentId: payload.agentId ?? null,
+    request: payload.request,
+    answer: null,
   }
 }
 
@@ -281,33 +299,26 @@ function withAnswers(actions: readonly Action[]) {
   }
 }
 
-/** Reads a list again: debounced, one at a time, and repeated if the answer was too early. */
+/** Reads a list again: debounced, one at a time. */
 class Refresh {
   readonly #clock: Clock
-  readonly #read: () => Promise<boolean>
+  readonly #read: () => Promise<void>
   #cancel: () => void = () => {}
   #isReading = false
   #isDue = false
-  #early = 0
 
-  constructor(clock: Clock, read: () => Promise<boolean>) {
+  constructor(clock: Clock, read: () => Promise<void>) {
     this.#clock = clock
     this.#read = read
   }
 
   soon(): void {
-    this.#early = 0
-    this.#after(PAUSE_MS)
+    this.#cancel()
+    this.#cancel = this.#clock.after(PAUSE_MS, () => void this.#run())
   }
 
   now(): void {
-    this.#early = 0
     void this.#run()
-  }
-
-  #after(ms: number): void {
-    this.#cancel()
-    this.#cancel = this.#clock.after(ms, () => void this.#run())
   }
 
   async #run(): Promise<void> {
@@ -317,14 +328,11 @@ class Refresh {
       return
     }
     this.#isReading = true
-    const isComplete = await this.#read()
+    await this.#read()
     this.#isReading = false
     if (this.#isDue) {
       this.#isDue = false
       void this.#run()
-    } else if (!isComplete && this.#early < RETRY_MS.length) {
-      this.#after(RETRY_MS[this.#early] ?? 0)
-      this.#early += 1
     }
   }
 }

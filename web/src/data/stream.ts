@@ -4,6 +4,7 @@
 //     offline → catching-up → live        catching-up: connected, but behind the log
 //        ↑___________|_________|
 import { signal, type ReadonlySignal } from '@preact/signals-core'
+import type { HostElicitationSnapshot, PermissionUpdatedPayload } from '../protocol/events.ts'
 import type { HostEvent, SessionEvent } from '../protocol/types.ts'
 import { type Api, refusalOf } from './api.ts'
 import { SseParser, type SseEvent } from './sse.ts'
@@ -12,8 +13,9 @@ import type { Connection, Refusal } from './types.ts'
 export interface Standing {
   agents: unknown[]
   sessions: unknown[]
-  permissions: { requestId: string }[]
-  elicitations: { requestId: string }[]
+  /** As in the events that announced them. */
+  permissions: (PermissionUpdatedPayload & { extensions?: unknown })[]
+  elicitations: HostElicitationSnapshot[]
 }
 
 export interface SessionListener {

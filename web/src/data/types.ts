@@ -21,13 +21,13 @@ import type {
 import type * as api from './api_types.ts'
 
 export type {
-  Decision,
   FolderList,
   KnownAgent,
   Pairing,
   PairingAnswer as PairingCodes,
   Policy,
   PolicyRule,
+  RecordedDecision as Decision,
   SessionFile,
 } from './api_types.ts'
 
@@ -92,7 +92,7 @@ export type HubFacts = OrNull<api.HubFacts>
 // ---- inbox --------------------------------------------------------------------------------------
 
 /** A permission request that is pending. */
-export type PermissionRequest = OrNull<Omit<api.ApprovalView, 'toolCall'>> & {
+export type PermissionRequest = OrNull<Omit<api.PermissionCard, 'toolCall'>> & {
   kind: 'permission'
   toolCall: ToolCallUpdatePayload
   /** The answer that this device is sending. */
@@ -323,7 +323,7 @@ export interface Data {
   files(sessionId: string, query: string): Promise<Outcome<readonly api.SessionFile[]>>
   /** The hub's automatic rules. */
   policy(): Promise<Outcome<api.Policy>>
-  decisions(query?: { before?: number; session?: string }): Promise<Outcome<api.Decision[]>>
+  decisions(query?: { before?: number; session?: string }): Promise<Outcome<api.RecordedDecision[]>>
 
   pair(code: string, name: string): Promise<Outcome<Device>>
   createPairing(wanted: { scope: Scope; name: string }): Promise<Outcome<api.PairingAnswer>>

@@ -17,9 +17,9 @@ from quarterdeck.dialects.context.shapes import (
     ResolvedBy,
 )
 from quarterdeck.dialects.context.stage import Stage
-from quarterdeck.dialects.context.times import iso_time
 from quarterdeck.dialects.context.toolcalls import ToolCalls, description_of, risk_of
 from quarterdeck.dialects.context.tools import text_of
+from quarterdeck.protocol.timestamps import iso_time
 
 _WORKING_DIRECTORY: Final = ("cwd", "workdir", "working_directory", "directory")
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from quarterdeck.dialects.context.codec import decode_context_event
 from quarterdeck.dialects.context.events import ContextEvent
-from quarterdeck.dialects.context.times import iso_time
+from quarterdeck.protocol.timestamps import iso_time
 
 _last: Final[Counter[str]] = Counter()
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from quarterdeck.dialects.context.events import ContextEvent, CustomEvent
-from quarterdeck.dialects.context.times import IsoClock
+from quarterdeck.protocol.timestamps import IsoClock
 
 NAMESPACE = "acp"
 """Of the custom events that stand for what the Agent Client Protocol has and this one has not."""

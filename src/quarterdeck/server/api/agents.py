@@ -8,10 +8,18 @@ import anyio
 from msgspec import UNSET, Meta, UnsetType, field
 
 from quarterdeck.protocol import AgentCapabilitiesWire, AgentSnapshotWire
-from quarterdeck.server.handling import Answer, Asked, Body, Nothing, way
+from quarterdeck.server.handling import (
+    Answer,
+    Asked,
+    Body,
+    Nothing,
+    begun,
+    carried_out,
+    way,
+)
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.known_agents import KnownAgent
-from quarterdeck.server.recording import Recording, begun, carried_out
+from quarterdeck.server.recording import Recording
 from quarterdeck.server.refusals import not_found
 from quarterdeck.server.routes import Endpoint
 

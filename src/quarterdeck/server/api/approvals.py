@@ -1,4 +1,4 @@
-"""The inbox: what agents ask, over all sessions; and the audit of what was decided."""
+"""The inbox: requests that wait, over all sessions; and the audit of decisions."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 
-from quarterdeck.errors import RequestRefused
+from quarterdeck.errors import RequestRejected
 from quarterdeck.protocol import HostElicitationSnapshot
-from quarterdeck.server.approval_views import ApprovalView
-from quarterdeck.server.decision_rows import MOST_REASON, Decision
-from quarterdeck.server.handling import Answer, Asked, Body, Query, way
+from quarterdeck.server.approval_views import PermissionCard
+from quarterdeck.server.decision_rows import MOST_REASON, RecordedDecision
+from quarterdeck.server.handling import Answer, Asked, Body, Query, carried_out, way
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.options import Policy
-from quarterdeck.server.recording import Recording, carried_out
+from quarterdeck.server.recording import Recording
 from quarterdeck.server.refusals import invalid, not_found
 from quarterdeck.server.routes import Endpoint
 
 
 class ApprovalList(Answer, frozen=True, kw_only=True):
-    permissions: list[ApprovalView]
+    permissions: list[PermissionCard]
 
 
 class AnswerPermission(Body, frozen=True, kw_only=True):
@@ -31,9 +31,10 @@ class AnswerPermission(Body, frozen=True, kw_only=True):
     option_id: str | UnsetType = UNSET
     cancelled: bool = False
     key: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
-    """Made by the client: the same answer again from the same device is no second one."""
+    """Made by the client. Retries are idempotent: the same key from the same device returns the
+    first decision."""
     reason: Annotated[str, Meta(max_length=MOST_REASON)] = ""
-    """Why, in the person's words: kept with the decision, and told to the agent as `_meta`."""
+    """Why, in the person's words: kept with the decision, and sent to the agent as `_meta`."""
 
 
 class ElicitationView(Answer, frozen=True, kw_only=True):
@@ -66,7 +67,7 @@ class DecisionQuery(Query, frozen=True, kw_only=True):
 class DecisionList(Answer, frozen=True, kw_only=True):
     """The newest first."""
 
-    decisions: list[Decision]
+    decisions: list[RecordedDecision]
 
 
 class _Approvals:
@@ -78,22 +79,22 @@ class _Approvals:
         pending = self._approvals.pending
         return ApprovalList(permissions=[await self._headed(each) for each in pending])
 
-    async def get(self, asked: Asked) -> ApprovalView:
+    async def get(self, asked: Asked) -> PermissionCard:
         view = self._approvals.get(asked.path["id"])
         if view is None:
             what = f"request {asked.path['id']!r} that waits"
             raise not_found(what, "GET /api/decisions tells how others ended")
         return await self._headed(view)
 
-    async def _headed(self, view: ApprovalView) -> ApprovalView:
+    async def _headed(self, view: PermissionCard) -> PermissionCard:
         """Return a request with the title that its session is listed by."""
         try:
             session = await self._hub.library.shown(view.session_id)
-        except RequestRefused:
+        except RequestRejected:
             return view  # deleted, and its request with it in a moment
         return replace(view, title=session.title)
 
-    async def answer(self, asked: Asked) -> Decision:
+    async def answer(self, asked: Asked) -> RecordedDecision:
         wanted: AnswerPermission = asked.body
         if wanted.cancelled == (wanted.option_id is not UNSET):
             raise invalid('say either optionId or "cancelled": true')
@@ -107,10 +108,10 @@ class _Approvals:
         )
 
     async def elicitations(self, _asked: Asked) -> ElicitationList:
-        pending = [each for each in self._hub.host.get_elicitations() if each.status == "pending"]
+        pending = self._hub.host.pending_elicitations()
         return ElicitationList(elicitations=[_elicitation(each) for each in pending])
 
-    async def answer_elicitation(self, asked: Asked) -> Decision:
+    async def answer_elicitation(self, asked: Asked) -> RecordedDecision:
         response: dict[str, Any] = {"action": asked.body.action}
         if asked.body.content is not UNSET:
             response["content"] = asked.body.content
@@ -160,7 +161,7 @@ def _permissions(api: _Approvals, log: Recording) -> list[Endpoint]:
             "GET /api/permissions/{id}",
             api.get,
             "Show a permission request that waits",
-            answer=ApprovalView,
+            answer=PermissionCard,
             errors=(404,),
         ),
         way(
@@ -169,7 +170,7 @@ def _permissions(api: _Approvals, log: Recording) -> list[Endpoint]:
             carried_out(log, api.answer),
             "Answer a permission request; the first answer counts",
             body=AnswerPermission,
-            answer=Decision,
+            answer=RecordedDecision,
             errors=(400, 404, 409, 410),
         ),
     ]
@@ -190,7 +191,7 @@ def _questions(api: _Approvals, log: Recording) -> list[Endpoint]:
             carried_out(log, api.answer_elicitation),
             "Answer a question; the first answer counts",
             body=AnswerElicitation,
-            answer=Decision,
+            answer=RecordedDecision,
             errors=(400, 404, 409, 410),
         ),
     ]

@@ -8,7 +8,7 @@ from msgspec import UNSET, UnsetType
 from starlette.responses import Response
 
 from quarterdeck._version import __version__
-from quarterdeck.server.clock import written
+from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.server.handling import Answer, Asked, way
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.metrics import CONTENT_TYPE, metrics_text
@@ -45,7 +45,7 @@ def operation_endpoints(hub: Hub) -> list[Endpoint]:
     async def facts(asked: Asked) -> HubFacts:
         return HubFacts(
             version=__version__,
-            started_at=written(hub.started_at),
+            started_at=iso_seconds(hub.started_at),
             sessions=len(hub.library.all()),
             agents=len(hub.host.get_agents()),
             pending_approvals=hub.pending_approvals,

@@ -9,8 +9,8 @@ from msgspec import Meta
 from quarterdeck.server.device import Device
 from quarterdeck.server.handling import Answer, Asked, Body, Query, way
 from quarterdeck.server.hub import Hub
-from quarterdeck.server.metadata import permitted, tell_left_out
-from quarterdeck.server.prompt_rows import Author, PromptEntry, PromptMode
+from quarterdeck.server.metadata import META_SCOPE, permitted, tell_left_out
+from quarterdeck.server.prompt_rows import PromptEntry, PromptMode
 from quarterdeck.server.refusals import invalid
 from quarterdeck.server.routes import Endpoint
 
@@ -70,12 +70,12 @@ class _Prompts:
         wanted: SendPrompt = asked.body
         if wanted.key.endswith("\n"):  # which the pattern's $ lets through
             raise invalid("the key ends in a line break; leave it out")
-        blocks, is_less = permitted(blocks_of(wanted.prompt), asked.by)
+        blocks, is_less = _permitted(wanted.prompt, asked.by)
         entry = await self._hub.prompts.add(
-            asked.path["id"], wanted.key, blocks, mode=wanted.mode, by=_author(asked.by)
+            asked.path["id"], wanted.key, blocks, mode=wanted.mode, by=asked.by.actor
         )
         if is_less:
-            tell_left_out(self._hub.host, asked.path["id"], asked.by)
+            tell_left_out(self._hub.host, asked.path["id"], asked.by.actor, asked.by.scope)
         return entry
 
     async def list(self, asked: Asked) -> PromptList:
@@ -87,19 +87,19 @@ class _Prompts:
         return await self._hub.prompts.get(asked.path["id"], asked.path["key"])
 
     async def edit(self, asked: Asked) -> PromptEntry:
-        blocks, is_less = permitted(blocks_of(asked.body.prompt), asked.by)
-        session_id, key, author = asked.path["id"], asked.path["key"], _author(asked.by)
+        blocks, is_less = _permitted(asked.body.prompt, asked.by)
+        session_id, key, author = asked.path["id"], asked.path["key"], asked.by.actor
         entry = await self._hub.prompts.edit(session_id, key, blocks, by=author)
         if is_less:
-            tell_left_out(self._hub.host, asked.path["id"], asked.by)
+            tell_left_out(self._hub.host, asked.path["id"], asked.by.actor, asked.by.scope)
         return entry
 
     async def cancel(self, asked: Asked) -> PromptEntry:
         return await self._hub.prompts.cancel(asked.path["id"], asked.path["key"])
 
 
-def _author(device: Device) -> Author:
-    return Author(id=device.id, name=device.name)
+def _permitted(prompt: Any, by: Device) -> tuple[Any, bool]:
+    return permitted(blocks_of(prompt), may_send_meta=by.may(META_SCOPE))
 
 
 def prompt_endpoints(hub: Hub) -> list[Endpoint]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from quarterdeck.errors import RequestRefused
-from quarterdeck.server.clock import written
+from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.server.handling import Answer, Asked, Body, Nothing, json_app
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.push_crypto import KeyInvalid
@@ -75,7 +75,7 @@ class _PushApi:
         return SubscriptionView(
             kinds=found.kinds,
             problem=found.problem,
-            received_at=None if at is None else written(at),
+            received_at=None if at is None else iso_seconds(at),
         )
 
     async def put(self, asked: Asked) -> PushView:

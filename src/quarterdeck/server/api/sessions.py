@@ -9,11 +9,20 @@ from msgspec import UNSET, Meta, UnsetType
 
 from quarterdeck.errors import RequestRefused
 from quarterdeck.protocol import to_json
-from quarterdeck.server.handling import Answer, Asked, Body, Nothing, Query, way
+from quarterdeck.server.handling import (
+    Answer,
+    Asked,
+    Body,
+    Nothing,
+    Query,
+    begun,
+    carried_out,
+    way,
+)
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.library import SessionView
 from quarterdeck.server.places import relative_folder
-from quarterdeck.server.recording import Recording, begun, carried_out
+from quarterdeck.server.recording import Recording
 from quarterdeck.server.refusals import invalid, not_found
 from quarterdeck.server.routes import Endpoint
 
@@ -127,7 +136,7 @@ class _Sessions:
         seq = view.last_seq if asked.query.at is UNSET else asked.query.at
         if seq > view.last_seq:
             raise invalid(f"session {session_id} has {view.last_seq} events, not {seq}")
-        state = await self._library.state(session_id, seq)
+        state = await self._hub.states.at(session_id, seq)
         return SessionState(session=view, seq=seq, state=to_json(state))
 
     async def history(self, asked: Asked) -> History:

@@ -9,14 +9,14 @@ from quarterdeck.errors import AcpError
 from quarterdeck.host import HostEndpoint
 from quarterdeck.protocol import ERROR_CODES, InboundResponse
 from quarterdeck.server.device import Device
-from quarterdeck.server.streams.needs import Approvals, HasHost
+from quarterdeck.server.streams.needs import Approvals
 
 
 class Answers:
     """Takes answers to the hub's inbox, if it has one, and else to the host."""
 
-    def __init__(self, hub: HasHost, endpoint: HostEndpoint) -> None:
-        self._inbox: Approvals | None = getattr(hub, "approvals", None)
+    def __init__(self, inbox: Approvals | None, endpoint: HostEndpoint) -> None:
+        self._inbox = inbox
         self._endpoint = endpoint
 
     async def give(self, request_id: str, result: Any, device: Device) -> None:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from quarterdeck.protocol import SessionSnapshotWire
-from quarterdeck.server.clock import written
+from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.server.headings import Heading
+from quarterdeck.server.library import Library
 from quarterdeck.server.streams.context_frames import Known
 
-_UNKNOWN: Final = written(0)  # its clients read a time there, whatever is known
-
-
-class Library(Protocol):
-    """Knows sessions by what happened in them."""
-
-    async def learn(self) -> None: ...
-    def heading(self, session_id: str) -> Heading: ...
+_UNKNOWN: Final = iso_seconds(0)  # its clients read a time there, whatever is known
 
 
 class Catalogue:

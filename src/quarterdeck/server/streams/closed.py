@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable
 
-from quarterdeck.errors import AcpError, RequestRefused
+from quarterdeck.errors import AcpError, RequestRejected
 from quarterdeck.host import EncodedLog, Host, Watcher
 from quarterdeck.protocol import Event
-
-
-class Library(Protocol):
-    """Reads sessions, whether they live or not."""
-
-    def get(self, session_id: str) -> Any: ...
-    async def page(self, session_id: str, after: int, limit: int) -> Sequence[bytes]: ...
+from quarterdeck.server.library import Library
 
 
 class ClosedLog:
@@ -61,7 +54,7 @@ async def open_source(
             raise
         try:
             view = library.get(session_id)
-        except RequestRefused:
+        except RequestRejected:
             view = None
         if view is None:
             raise

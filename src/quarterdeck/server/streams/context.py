@@ -53,7 +53,7 @@ _FOLLOWED: Final = ("creating", "active", "prompting", "resuming")
 
 def context_app(streams: Streams) -> Asgi:
     """Return the WebSocket's application; it lets nobody in who has shown no token."""
-    greeter = Greeter(streams.hub)
+    greeter = Greeter(streams.sources)
 
     async def app(scope: AsgiScope, receive: Receive, send: Send) -> None:
         if not await accept_websocket(receive, send):
@@ -80,7 +80,7 @@ class ContextConnection:
         self, streams: Streams, socket: WebSocketConnection, device: Device, greeter: Greeter
     ) -> None:
         self._streams = streams
-        self._host = streams.hub.host
+        self._host = streams.sources.host
         self._socket = socket
         self._device = device
         self._greeter = greeter
@@ -186,8 +186,7 @@ class ContextConnection:
             self._news.set()
 
     def _waiting(self) -> set[str]:
-        pending = [each for each in self._host.get_permissions() if each.status == "pending"]
-        return {each.session_id for each in pending}
+        return {each.in_session.id for each in self._host.pending_permissions()}
 
     def _start(self, work: Any) -> None:
         if self._commands >= MOST_COMMANDS:
@@ -235,7 +234,7 @@ class ContextConnection:
 
     def _list(self) -> None:
         """Send the list of sessions if it is another one than before."""
-        asked = [each for each in self._host.get_elicitations() if each.status == "pending"]
+        asked = self._host.pending_elicitations()
         waiting = {str(each.session_id): "waiting_for_input" for each in asked}
         waiting |= dict.fromkeys(self._waiting(), "waiting_for_approval")
         known = self._streams.catalogue.known

@@ -35,7 +35,7 @@ from quarterdeck.server.places import check_absolute
 from quarterdeck.server.streams.answering import Answers
 from quarterdeck.server.streams.background import start_in_background
 from quarterdeck.server.streams.context_frames import StartSession
-from quarterdeck.server.streams.needs import HasHost, Keeper
+from quarterdeck.server.streams.needs import StreamSources
 
 COMMAND_SCOPES: Final[Mapping[str, Scope]] = {
     "send_message": "prompt",
@@ -55,11 +55,11 @@ _STARTING_SECONDS: Final = 30.0
 class Commander:
     """Carries out commands for all connections of a hub."""
 
-    def __init__(self, hub: HasHost, answers: Answers) -> None:
-        self._hub = hub
-        self._host: Host = hub.host
+    def __init__(self, sources: StreamSources, answers: Answers) -> None:
+        self._create = sources.create_session
+        self._host: Host = sources.host
         self._answers = answers
-        self._keeper: Keeper | None = getattr(hub, "keeper", None)
+        self._manager = sources.manager
         self._adapters: dict[str, AcpAdapter] = {}
         self._given: dict[str, dict[str, str]] = {}
         """Answers to questions of forms that are not complete yet, by the form."""
@@ -71,15 +71,9 @@ class Commander:
             QuarterdeckError: if there is no such agent, or it refuses.
         """
         check_absolute(asked.project_path)
-        create = getattr(self._hub, "create_session", None)
-        if create is None:
-            created = await self._host.create_session(
-                self._running(asked.agent), cwd=asked.project_path
-            )
-        else:
-            created = await create(asked.agent, cwd=asked.project_path)
-        snapshot: SessionSnapshotWire = created
-        return snapshot
+        if self._create is not None:
+            return await self._create(asked.agent, cwd=asked.project_path)
+        return await self._host.create_session(self._running(asked.agent), cwd=asked.project_path)
 
     async def execute(self, session_id: str, command: ACPCommand, device: Device) -> None:
         """Carry out a command.
@@ -100,10 +94,10 @@ class Commander:
             case TerminateCommand():
                 await self._terminate(session)
             case _:
-                if self._keeper is not None and isinstance(
+                if self._manager is not None and isinstance(
                     command, SendMessageCommand | ResumeCommand
                 ):
-                    await self._keeper.active(session_id)
+                    await self._manager.active(session_id)
                 await self._by_adapter(session, command)
 
     async def _by_adapter(self, session: SessionSnapshotWire, command: ACPCommand) -> None:
@@ -142,13 +136,13 @@ class Commander:
     ) -> None:
         """Answer a question: one of a form, or a permission request with answers as options."""
         asked_id = command.question_id.partition("#")[0]
-        forms = self._host.get_elicitations()
-        if any(each.request_id == asked_id and each.session_id == session_id for each in forms):
+        form = self._host.get_elicitation(asked_id)
+        if form is not None and form.session_id == session_id:
             await self._fill_in(command, device)
             return
-        for asked in self._host.get_permissions():
-            is_it = asked.session_id == session_id and _call_id(asked) == asked_id
-            if is_it and asked.status == "pending":
+        for pending in self._host.pending_permissions():
+            asked = pending.snapshot()
+            if asked.session_id == session_id and _call_id(asked) == asked_id:
                 outcome = {"outcome": "selected", "optionId": _option(asked, command.answer)}
                 await self._answers.give(asked.request_id, outcome, device)
                 return
@@ -164,8 +158,7 @@ class Commander:
             each.request_id: PendingQuestion(
                 each.request_id, questions_of(each.request_id, each.request)
             )
-            for each in self._host.get_elicitations()
-            if each.status == "pending"
+            for each in self._host.pending_elicitations()
         }
         self._given = {form: given for form, given in self._given.items() if form in waiting}
         form = waiting.get(command.question_id.partition("#")[0])
@@ -193,9 +186,9 @@ class Commander:
         return session
 
     def _pending(self, request_id: str) -> HostPermissionSnapshot:
-        for asked in self._host.get_permissions():
-            if asked.request_id == request_id and asked.status == "pending":
-                return asked
+        pending = self._host.pending_permission(request_id)
+        if pending is not None:
+            return pending.snapshot()
         message = f"request {request_id} is not pending; it was answered or withdrawn"
         raise AcpError(ERROR_CODES["already_answered"], message)
 

@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from quarterdeck.adapters import context_error
 from quarterdeck.dialects.context import ACPCommand
-from quarterdeck.errors import AcpError, JsonInvalid, QuarterdeckError, RequestRefused
+from quarterdeck.errors import AcpError, JsonInvalid, QuarterdeckError, RequestRejected
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import ERROR_CODES, SessionSnapshotWire
 from quarterdeck.server.device import Scope
@@ -109,7 +109,7 @@ def event_frame(event: bytes) -> str:
 def error_frame(error: Exception, **about: Any) -> str:
     """Return an error with the code that it has."""
     match error:
-        case RequestRefused():
+        case RequestRejected():
             code = error.code.rpartition("/")[2].replace("-", "_").upper()
             return write_message("error", message=error.message, code=code, **about)
         case QuarterdeckError():

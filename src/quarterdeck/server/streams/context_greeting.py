@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Awaitable, Callable
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import anyio
 from msgspec import UNSET
@@ -22,7 +22,7 @@ from quarterdeck.server.streams.context_frames import (
     read_message,
     write_message,
 )
-from quarterdeck.server.streams.needs import Authenticator, HasHost
+from quarterdeck.server.streams.needs import StreamSources
 
 AUTH_SECONDS: Final = 10.0
 MOST_STRANGERS: Final = 16  # connections that have not said who they are
@@ -36,14 +36,13 @@ class Greeter:
 
     REFUSED: ClassVar[int] = 4002
 
-    def __init__(self, hub: HasHost) -> None:
-        self._host = hub.host
-        self._devices: Any = getattr(getattr(hub, "gate", None), "devices", None)
+    def __init__(self, sources: StreamSources) -> None:
+        self._host = sources.host
+        self._devices = sources.devices
         self._strangers = 0
 
     async def device_of(self, token: str) -> Device | None:
-        authenticator: Authenticator | None = self._devices
-        return None if authenticator is None else await authenticator.authenticate(token)
+        return None if self._devices is None else await self._devices.authenticate(token)
 
     async def serve_stranger(
         self, receive: Receive, send: Send, serve: Callable[[Device], Awaitable[None]]
@@ -60,7 +59,7 @@ class Greeter:
             self._strangers -= 1
         if waiting.cancelled_caught:
             await self._refuse(send, f"say auth within {AUTH_SECONDS:.0f} seconds")
-        elif device is not None:
+        elif device is not None and self._devices is not None:
             with self._devices.connection(device) as connection, connection.scope:
                 await serve(device)
             if connection.scope.cancelled_caught:

@@ -10,7 +10,7 @@ from quarterdeck.http.keepalive import TICK_SECONDS
 from quarterdeck.server.routes import Endpoint
 from quarterdeck.server.streams.context import context_app
 from quarterdeck.server.streams.envelope import envelope_app
-from quarterdeck.server.streams.needs import HasHost
+from quarterdeck.server.streams.needs import StreamSources
 from quarterdeck.server.streams.service import (
     Handler,
     Streams,
@@ -52,9 +52,11 @@ class ManyFrom(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
 
 
-def stream_endpoints(hub: HasHost, *, tick_seconds: float = TICK_SECONDS) -> list[Endpoint]:
+def stream_endpoints(
+    sources: StreamSources, *, tick_seconds: float = TICK_SECONDS
+) -> list[Endpoint]:
     """Return all streams and WebSockets of a hub."""
-    streams = Streams(hub, tick_seconds)
+    streams = Streams(sources, tick_seconds)
     return [*_event_streams(streams), *_sockets(streams)]
 
 

@@ -43,7 +43,7 @@ from quarterdeck.protocol import (
     to_json,
 )
 from quarterdeck.server.device import Device
-from quarterdeck.server.metadata import permitted, tell_left_out
+from quarterdeck.server.metadata import META_SCOPE, permitted, tell_left_out
 from quarterdeck.server.places import relative_folder
 from quarterdeck.server.routes import Asgi, device_of
 from quarterdeck.server.streams.background import start_in_background
@@ -191,7 +191,7 @@ class _Connection:
 
     def _start(self, work: Any) -> None:
         try:
-            start_in_background(self._streams.hub.host, work)
+            start_in_background(self._streams.sources.host, work)
         except AcpError as error:
             self._push("error", to_json(_error(error.code, error.message)))
         else:
@@ -209,10 +209,13 @@ class _Connection:
         params = request.params
         if request.method != AcpRpcMethod.PROMPT:
             return request
-        blocks, is_less = permitted(params.get("prompt"), self._device)
+        blocks, is_less = permitted(
+            params.get("prompt"), may_send_meta=self._device.may(META_SCOPE)
+        )
         if not is_less:
             return request
-        tell_left_out(self._streams.hub.host, params.get("sessionId"), self._device)
+        device, host = self._device, self._streams.sources.host
+        tell_left_out(host, params.get("sessionId"), device.actor, device.scope)
         return replace(request, params={**params, "prompt": blocks})
 
     async def _answer(self, response: InboundResponse, ref: str) -> None:

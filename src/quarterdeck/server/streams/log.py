@@ -16,10 +16,11 @@ from typing import Any, Final, TypeAlias
 
 import anyio
 
-from quarterdeck.host import EncodedLog, Host
+from quarterdeck.host import EncodedLog, Host, PermissionRequest
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import to_json
-from quarterdeck.server.streams.closed import ClosedLog, Library, open_source
+from quarterdeck.server.library import Library
+from quarterdeck.server.streams.closed import ClosedLog, open_source
 from quarterdeck.server.streams.runs import Run, stored_run
 
 BLOCK: Final = 128  # events; about 40 KB of an ordinary session, and as much is on its way at most
@@ -197,8 +198,16 @@ def _standing(host: Host) -> bytes:
     state: dict[str, Sequence[Any]] = {
         "agents": host.get_agents(),
         "sessions": host.get_sessions(),
-        "permissions": [each for each in host.get_permissions() if each.status == "pending"],
-        "elicitations": [each for each in host.get_elicitations() if each.status == "pending"],
+        "elicitations": host.pending_elicitations(),
     }
     facts = {name: [to_json(each) for each in listed] for name, listed in state.items()}
+    facts["permissions"] = [_permission(each) for each in host.pending_permissions()]
     return encode_json(facts)[1:-1]
+
+
+def _permission(request: PermissionRequest) -> dict[str, Any]:
+    """Return a pending request with the extensions of its event: the whole card."""
+    shown: dict[str, Any] = to_json(request.snapshot())
+    if request.derived is not None:
+        shown["extensions"] = {"quarterdeck": {"request": request.derived}}
+    return shown

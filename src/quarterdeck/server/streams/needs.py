@@ -1,46 +1,40 @@
-"""What the streams need of the hub, and nothing more: a bare host is enough for most of them."""
+"""`StreamSources`: what the streams use of a hub. A bare host is enough for most of them."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol, runtime_checkable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from quarterdeck.host import Host
+import anyio
+
+from quarterdeck.host import AgentAndSessionOwner, Host
+from quarterdeck.protocol import SessionSnapshotWire
 from quarterdeck.server.device import Device
+from quarterdeck.server.library import Library
+from quarterdeck.server.queue_news import QueueNews
 
 
-class HasHost(Protocol):
-    """A hub, as far as every stream is concerned.
-
-    What else it may have is looked for by name: `approvals`, which records who answered,
-    `keeper`, which brings sessions and agents back, `keeps`, which remembers what clients of the
-    envelopes start and delete, and `gate`, which knows the devices.
-    """
-
-    @property
-    def host(self) -> Host: ...
-
-
-@runtime_checkable
 class Approvals(Protocol):
-    """Records who answered what agents ask."""
+    """Records who answered the requests of agents."""
 
     def answer_outcome(
         self, request_id: str, outcome: Mapping[str, Any], device: Device
     ) -> Awaitable[None]:
-        """Answer a permission request or a question.
+        """Answer a permission request or an elicitation.
 
         Raises:
             AcpError: `acpjs/already-answered`, or `acpjs/config-invalid` if it is no answer.
         """
 
 
-@runtime_checkable
-class Ends(Protocol):
-    """Tells when it is about to end."""
+class LiveConnection(Protocol):
+    """A connection of a device."""
 
-    def before_end(self, leave: Callable[[], None]) -> None:
-        """Call `leave` then, so that nobody has to be cut off."""
+    @property
+    def scope(self) -> anyio.CancelScope:
+        """Cancelled when the device is revoked or expires."""
 
 
 class Authenticator(Protocol):
@@ -48,10 +42,37 @@ class Authenticator(Protocol):
 
     def authenticate(self, token: str) -> Awaitable[Device | None]: ...
 
+    def connection(self, device: Device) -> AbstractContextManager[LiveConnection]:
+        """Register a connection that ends with its device."""
 
-@runtime_checkable
-class Keeper(Protocol):
-    """Brings back what a prompt needs."""
+
+class SessionManager(Protocol):
+    """Starts agents and opens sessions on demand."""
 
     def active(self, session_id: str) -> Awaitable[Any]:
         """Make a session ready for a prompt: start its agent, resume or load it."""
+
+
+class CreateSession(Protocol):
+    """Starts a session with an agent by its name."""
+
+    def __call__(self, agent: str, *, cwd: str) -> Awaitable[SessionSnapshotWire]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamSources:
+    """A host, and the parts of a hub around it; without a part its host does the work."""
+
+    host: Host
+    approvals: Approvals | None = None
+    """Records who answered."""
+    manager: SessionManager | None = None
+    create_session: CreateSession | None = None
+    owner: AgentAndSessionOwner | None = None
+    """Remembers the agents that clients of the envelopes start, and the sessions they delete."""
+    library: Library | None = None
+    """Knows closed sessions, titles and times."""
+    queue_news: QueueNews | None = None
+    devices: Authenticator | None = None
+    before_end: Callable[[Callable[[], None]], None] | None = None
+    """Registers what is called when the hub is about to end."""

@@ -6,25 +6,17 @@ which asks for the queue anyway.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 from quarterdeck.http.sse import named_event
+from quarterdeck.server.queue_news import QueueNews
 from quarterdeck.server.streams.tracks import Track
-
-
-class News(Protocol):
-    """Counts the changes of queues."""
-
-    def changes(self, session_id: str) -> int: ...
-
-    def join(self, wake: Callable[[], None]) -> Callable[[], None]: ...
 
 
 class QueueTrack:
     """Goes along with the logs of a connection, and ends with them."""
 
-    def __init__(self, news: News, tracks: Sequence[Track]) -> None:
+    def __init__(self, news: QueueNews, tracks: Sequence[Track]) -> None:
         self.log = news
         self._tracks = tracks
         sessions = [track.log.session_id for track in tracks]

@@ -12,6 +12,7 @@ from quarterdeck.errors import AcpError, StorageFailed
 from quarterdeck.host import HostEndpoint
 from quarterdeck.http.keepalive import TICK_SECONDS, KeepAlive
 from quarterdeck.http.sse import EventStream, StreamBody, named_event, send_head, serve_events
+from quarterdeck.server.queue_news import QueueNews
 from quarterdeck.server.routes import Asgi, refusal
 from quarterdeck.server.streams.answering import Answers
 from quarterdeck.server.streams.catalogue import Catalogue
@@ -25,9 +26,9 @@ from quarterdeck.server.streams.cursors import (
 )
 from quarterdeck.server.streams.log import Logs, SharedLog
 from quarterdeck.server.streams.many import Braid
-from quarterdeck.server.streams.needs import Ends, HasHost
+from quarterdeck.server.streams.needs import StreamSources
 from quarterdeck.server.streams.packets import PacketTrack
-from quarterdeck.server.streams.queues import News, QueueTrack
+from quarterdeck.server.streams.queues import QueueTrack
 from quarterdeck.server.streams.tracks import HostTrack, Says, Track, follow
 
 MOST_STREAMS: Final = 4096  # at once, of all kinds: each holds a connection
@@ -51,10 +52,9 @@ class _Request:
         return str(self.scope["path_params"]["session_id"])
 
     @property
-    def queue_news(self) -> News | None:
-        """Of the hub's prompts, if it has a queue."""
-        news: News | None = getattr(getattr(self._streams.hub, "prompts", None), "news", None)
-        return news
+    def queue_news(self) -> QueueNews | None:
+        """Changes of the hub's prompt queues, if it has some."""
+        return self._streams.sources.queue_news
 
     async def open(self, session_id: str | None) -> SharedLog:
         log = await self.logs.open(session_id)
@@ -75,27 +75,26 @@ class _Request:
 class Streams:
     """All streams of one hub: they share logs and a timer."""
 
-    def __init__(self, hub: HasHost, tick_seconds: float = TICK_SECONDS) -> None:
-        self.hub = hub
-        library = getattr(hub, "library", None)
-        self.logs = Logs(hub.host, library)
-        self.catalogue = Catalogue(library)
+    def __init__(self, sources: StreamSources, tick_seconds: float = TICK_SECONDS) -> None:
+        self.sources = sources
+        self.logs = Logs(sources.host, sources.library)
+        self.catalogue = Catalogue(sources.library)
         self.keep_alive = KeepAlive(tick_seconds)
-        if isinstance(hub, Ends):
-            hub.before_end(self.keep_alive.end)
+        if sources.before_end is not None:
+            sources.before_end(self.keep_alive.end)
 
     @cached_property
     def endpoint(self) -> HostEndpoint:
         """The host as envelopes: one for all connections."""
-        return HostEndpoint(self.hub.host, getattr(self.hub, "keeps", None))
+        return HostEndpoint(self.sources.host, self.sources.owner)
 
     @cached_property
     def answers(self) -> Answers:
-        return Answers(self.hub, self.endpoint)
+        return Answers(self.sources.approvals, self.endpoint)
 
     @cached_property
     def commander(self) -> Commander:
-        return Commander(self.hub, self.answers)
+        return Commander(self.sources, self.answers)
 
     @property
     def is_full(self) -> bool:

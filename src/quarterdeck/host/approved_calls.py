@@ -1,0 +1,81 @@
+"""Calls that were allowed: what an agent reports of them is compared with what was shown. Pure.
+
+A host cannot stop a program that does something else than it asked for; it can report it. Another
+kind, another input, or a path that was not shown contradicts the permission. More detail does not.
+Each contradiction is reported once; a call that has ended is not compared any more.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from quarterdeck.protocol import FINAL_STATUSES, ToolCallFacts
+
+MOST_CALLS: Final = 200  # of a session; the oldest is forgotten
+_EMPTY: Final[tuple[Any, ...]] = (None, {}, [], "")
+
+
+class ApprovedCall(NamedTuple):
+    """A call as it was allowed."""
+
+    request_id: str
+    facts: ToolCallFacts
+
+
+class Mismatch(NamedTuple):
+    """A call that is not the one that was allowed."""
+
+    request_id: str
+    tool_call_id: str
+    different: list[str]
+    """Names of the fields that contradict what was shown."""
+
+
+class ApprovedCalls:
+    """The calls of one session that were allowed and have not ended."""
+
+    def __init__(self) -> None:
+        self._calls: OrderedDict[str, ApprovedCall] = OrderedDict()
+
+    def add(self, request_id: str, facts: ToolCallFacts) -> None:
+        self._calls[facts.id] = ApprovedCall(request_id, facts)
+        if len(self._calls) > MOST_CALLS:
+            self._calls.popitem(last=False)
+
+    def forget(self) -> None:
+        """Start over: the session was reset."""
+        self._calls.clear()
+
+    def mismatch(self, payload: Mapping[str, Any]) -> Mismatch | None:
+        """Compare an announcement or update with what was allowed."""
+        if not self._calls:
+            return None
+        call_id = payload.get("toolCallId")
+        call = self._calls.get(call_id) if isinstance(call_id, str) else None
+        if call is None:
+            return None
+        different = _differences(call.facts, payload)
+        if different or payload.get("status") in FINAL_STATUSES:
+            del self._calls[call.facts.id]
+        return Mismatch(call.request_id, call.facts.id, different) if different else None
+
+
+def _differences(shown: ToolCallFacts, payload: Mapping[str, Any]) -> list[str]:
+    different = []
+    for name, before in (("kind", shown.kind), ("rawInput", shown.raw_input)):
+        now = payload.get(name)
+        if before not in _EMPTY and now not in _EMPTY and now != before:
+            different.append(name)
+    locations = payload.get("locations")
+    paths = _paths(locations if isinstance(locations, list) else ())
+    before_paths = _paths(shown.locations)
+    if before_paths and not paths <= before_paths:
+        different.append("locations")
+    return different
+
+
+def _paths(locations: Iterable[Any]) -> frozenset[str]:
+    found = [each.get("path") for each in locations if isinstance(each, Mapping)]
+    return frozenset(path for path in found if isinstance(path, str))

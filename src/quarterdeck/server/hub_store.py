@@ -1,0 +1,44 @@
+"""`HubStore`: everything in hub.db, as methods that are one transaction each.
+
+hub.db belongs to the code that people connect to: devices and their history, pairings, push
+subscriptions. What agents need while no person is connected is in runner.db.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final
+
+from quarterdeck.server.database import HubDatabase, Tables
+from quarterdeck.server.device_log import DEVICE_LOG_TABLES
+from quarterdeck.server.device_rows import DEVICE_TABLES, DeviceStore
+from quarterdeck.server.pairing_store import PAIRING_TABLES, PairingStore
+from quarterdeck.server.push_rows import PUSH_TABLES, PushStore
+
+MOVED: Final = ("agents", "prompts", "decisions")
+"""Tables that hub.db had before runner.db existed."""
+
+
+def _drop_moved(connection: sqlite3.Connection) -> None:
+    for name in MOVED:
+        connection.execute(f"DROP TABLE IF EXISTS {name}")
+        connection.execute("DELETE FROM parts WHERE name = ?", (name,))
+
+
+HUB_TABLES: Final = (
+    DEVICE_TABLES,
+    DEVICE_LOG_TABLES,
+    PAIRING_TABLES,
+    *PUSH_TABLES,
+    # A version that does not know this part refuses the file, instead of creating the tables again.
+    Tables("split", (_drop_moved,)),
+)
+
+
+class HubStore:
+    """The tables of hub.db, by feature."""
+
+    def __init__(self, database: HubDatabase) -> None:
+        self.devices = DeviceStore(database)
+        self.pairings = PairingStore(database)
+        self.push = PushStore(database)
