@@ -12,10 +12,9 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from msgspec import UNSET, UnsetType, to_builtins
+from msgspec import UNSET, Struct, UnsetType, to_builtins
 
 from quarterdeck.dialects.context import InspectedCall, ParsedCall
-from quarterdeck.server.handling import Answer
 
 LABELS: Final[Mapping[str, str]] = {
     "allow_once": "Allow once",
@@ -26,7 +25,7 @@ LABELS: Final[Mapping[str, str]] = {
 MOST_SHOWN: Final = 80  # characters of what an agent calls an option of an unknown kind
 
 
-class OptionView(Answer, frozen=True, kw_only=True):
+class OptionView(Struct, frozen=True, kw_only=True, rename="camel"):
     """A button."""
 
     option_id: str
@@ -34,7 +33,7 @@ class OptionView(Answer, frozen=True, kw_only=True):
     label: str
 
 
-class CallView(Answer, frozen=True, kw_only=True):
+class CallView(Struct, frozen=True, kw_only=True, rename="camel"):
     """What a call would do, by its input."""
 
     tool_call_id: str
@@ -54,7 +53,7 @@ class CallView(Answer, frozen=True, kw_only=True):
     """Whether its input says what it does."""
 
 
-class PermissionCard(Answer, frozen=True, kw_only=True):
+class PermissionCard(Struct, frozen=True, kw_only=True, rename="camel"):
     """A permission request that waits."""
 
     request_id: str

@@ -55,7 +55,6 @@ from quarterdeck.server.decision_rows import (
     facts_of,
 )
 from quarterdeck.server.device import Device
-from quarterdeck.server.options import Policy
 from quarterdeck.server.pending import (
     PendingPermission,
     gone,
@@ -67,6 +66,7 @@ from quarterdeck.server.pending import (
     winner,
 )
 from quarterdeck.server.policy import decide_by_rules
+from quarterdeck.server.policy_rules import Policy
 from quarterdeck.server.runner_api import not_found
 from quarterdeck.server.tables import now
 

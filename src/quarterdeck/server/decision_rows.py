@@ -16,18 +16,17 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.server.database import HubDatabase
-from quarterdeck.server.handling import Answer
 from quarterdeck.server.tables import column_of, id_of_column
 
 MOST_REASON: Final = 2_000
 """Characters of a reason: a few sentences, not a prompt."""
 
 
-class DecidedBy(Answer, frozen=True, kw_only=True):
+class DecidedBy(Struct, frozen=True, kw_only=True, rename="camel"):
     """Who or what decided."""
 
     kind: Literal["device", "policy", "expiry", "client", "withdrawn", "restart"]
@@ -40,7 +39,7 @@ class DecidedBy(Answer, frozen=True, kw_only=True):
     """In the words of who decided; the agent gets them as well."""
 
 
-class RecordedDecision(Answer, frozen=True, kw_only=True):
+class RecordedDecision(Struct, frozen=True, kw_only=True, rename="camel"):
     """A line of the audit."""
 
     id: int

@@ -12,7 +12,7 @@ from quarterdeck.dialects.context import (
     PolicyRules,
     decide,
 )
-from quarterdeck.server.options import Policy, PolicyRule
+from quarterdeck.server.policy_rules import Policy, PolicyRule
 
 _ALL = PolicyRules(reads=True, writes=True, commands=True, searches=True)
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from quarterdeck.dialects.context import PolicyRules
+from quarterdeck.dialects.context.policy_types import PolicyRules
 
 
 class PolicyRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

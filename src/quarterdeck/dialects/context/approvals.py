@@ -7,8 +7,9 @@ from typing import Any, Final, NamedTuple
 
 from quarterdeck.dialects.context.calls import ToolCall, objects
 from quarterdeck.dialects.context.events import ApprovalRequestedEvent, ApprovalResolvedEvent
+from quarterdeck.dialects.context.inspection import parsed_call
 from quarterdeck.dialects.context.outputs import changes_of, content_text
-from quarterdeck.dialects.context.policy import ParsedCall, parse_call
+from quarterdeck.dialects.context.policy import ParsedCall
 from quarterdeck.dialects.context.shapes import (
     ApprovalPreview,
     CommandPreview,
@@ -117,14 +118,6 @@ class Approvals:
                 reason=reason,
             )
         self._pending.clear()
-
-
-def parsed_call(call: ToolCall) -> ParsedCall:
-    """Return a call as policies see it, from all that is known of it."""
-    diffs = [{"type": "diff", "path": path} for path in call.diffs]
-    return parse_call(
-        call.name, call.kind, call.decisive_input, [*call.content, *diffs], call.locations
-    )
 
 
 def _kind(pending: PendingApproval | None, option_id: object) -> str | None:

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from quarterdeck.dialects.context.approvals import parsed_call
 from quarterdeck.dialects.context.calls import ToolCall
-from quarterdeck.dialects.context.policy import ParsedCall
+from quarterdeck.dialects.context.policy import ParsedCall, parse_call
 from quarterdeck.dialects.context.policy_types import RiskLevel
 from quarterdeck.dialects.context.reasons import explain_risk
 from quarterdeck.dialects.context.tools import describe_tool_call
@@ -57,4 +56,12 @@ def inspect_call(facts: ToolCallFacts, tool_call: Mapping[str, Any]) -> Inspecte
         command=call.command,
         risk=risk,
         risk_reason=_UNREADABLE if parsed == ParsedCall() else reason,
+    )
+
+
+def parsed_call(call: ToolCall) -> ParsedCall:
+    """Return a call as policies see it, from all that is known of it."""
+    diffs = [{"type": "diff", "path": path} for path in call.diffs]
+    return parse_call(
+        call.name, call.kind, call.decisive_input, [*call.content, *diffs], call.locations
     )
