@@ -20,8 +20,8 @@ from typing import Any, Final
 
 import anyio
 
+from quarterdeck.cli.arguments import data_directory
 from quarterdeck.cli.hub_http import EmbeddedExchange, HttpExchange, HubApi, trust
-from quarterdeck.cli.places import data_directory
 from quarterdeck.client import WebSocketTransport
 from quarterdeck.errors import CommandFailed, HubDeclined, HubRefused, JsonInvalid
 from quarterdeck.jsontext import decode_json
@@ -32,7 +32,7 @@ _LOOK_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class HubAddress:
     """Where a command's hub is, or would be."""
 
     home: Path
@@ -40,7 +40,7 @@ class Place:
     config_file: Path | None = None
 
     @classmethod
-    def of(cls, chosen: Namespace, environ: Mapping[str, str] = os.environ) -> Place:
+    def of(cls, chosen: Namespace, environ: Mapping[str, str] = os.environ) -> HubAddress:
         home = data_directory(environ) if chosen.home is None else chosen.home.absolute()
         return cls(home=home, environ=environ, config_file=chosen.config)
 
@@ -64,7 +64,7 @@ class HubLink:
 
 
 @asynccontextmanager
-async def open_hub(place: Place) -> AsyncIterator[HubLink]:
+async def open_hub(place: HubAddress) -> AsyncIterator[HubLink]:
     """Talk to the hub that is running, or to one of our own until the block ends.
 
     Raises:
@@ -106,7 +106,7 @@ async def _starting_hub(home: Path) -> HubLink | None:
     return None
 
 
-async def require_hub(place: Place) -> HubLink:
+async def require_hub(place: HubAddress) -> HubLink:
     """Return the hub that is running.
 
     Raises:
