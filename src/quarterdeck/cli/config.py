@@ -2,7 +2,7 @@
 
 The file is the one named by `--config` or `QUARTERDECK_HUB_CONFIG`, else `quarterdeck/hub.toml` in
 the user's configuration directory, which may be missing. It is never read from a project, because
-it names programs to start. `docs/hub.example.toml` shows every key.
+it names programs to start. `docs/use/hub.example.toml` shows every key.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from quarterdeck.server.options import AgentSettings, HubOptions, Policy, Policy
 from quarterdeck.server.retention import Retention
 
 VARIABLE: Final = "QUARTERDECK_HUB_CONFIG"
-_EXAMPLE: Final = "docs/hub.example.toml shows every key"
+_EXAMPLE: Final = "docs/use/hub.example.toml shows every key"
 _LONGEST: Final = 1e6  # days or minutes: a larger number is a mistake
 _T = TypeVar("_T", bound=Struct)
 

@@ -136,6 +136,7 @@ class Endings:
         """Let a session that could not be ended go on; what was under way has ended."""
         if session.status == "prompting":
             self._emitter.session_event(session, "prompt-finished", {"stopReason": "cancelled"})
+            session.tool_calls.next_turn()
             self._emitter.status(session, "active")
         elif session.status == "resuming":
             self._emitter.status(session, "disconnected")

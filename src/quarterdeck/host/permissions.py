@@ -67,7 +67,9 @@ class Permissions:
 
     def open(self, session: Session, params: dict[str, Any]) -> PermissionRequest:
         request = PermissionRequest(f"perm-{self._table.next_number()}", session, params)
-        for added in session.tool_calls.announced_for(params.get("toolCall") or {}):
+        tool_call = params.get("toolCall")
+        call = session.tool_calls.requested(tool_call if isinstance(tool_call, dict) else {})
+        for added in call.added:
             self._emitter.update(session, added)
         payload = {
             "requestId": request.id,

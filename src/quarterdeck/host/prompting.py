@@ -91,7 +91,7 @@ class Turns:
         connection = agent.connection()
         self._emitter.journal.check()
         turn = _Turn(session.generation, key)
-        # What a turn that is over has left open (docs/adr/0026).
+        # What a turn that is over has left open (docs/adr/0025).
         self._asked.supersede(lambda each: each.session is session and each.is_of_turn)
         session.status = "prompting"  # at once, so that no second prompt comes in between
         # In a task of the host: a caller that goes away does not take the turn along unfinished.
@@ -123,6 +123,7 @@ class Turns:
         # Recorded and sent in one step: whoever sees the prompt in the log and cancels it sends
         # that after the prompt.
         self._emitter.status(session, "prompting")
+        session.tool_calls.next_turn()
         self._record_prompt(session, blocks, turn.key)
 
         def finish(payload: dict[str, Any], more: dict[str, Any] | None = None) -> None:
@@ -130,6 +131,7 @@ class Turns:
             session.echoes.clear()
             if session.generation == turn.generation:
                 self._emitter.session_event(session, "prompt-finished", dict(finished), more)
+                session.tool_calls.next_turn()
                 self._emitter.status(session, "active")
 
         def on_answer(answer: Result | Failure) -> None:

@@ -1,31 +1,49 @@
-"""What real agents leave out, added before `reduce` sees it; pure.
+"""What agents leave out, added before `reduce` sees it; pure.
 
 Nothing an agent sent is changed or dropped. What it should have sent is added as an event of our
 own, marked in `extensions.quarterdeck`, so that without the marked events the log is exactly what
-the agent said:
+the agent sent.
+
+`quarterdeck.protocol.tool_calls` has two columns of rules: DOCUMENTED, which states follow to the
+letter, and KNOWN, which does not lose what an agent did not repeat. The repair is one rule: *after
+every event, if DOCUMENTED differs from KNOWN, add an update that makes them equal.* So every reader
+of our log sees the same call, whichever column it uses.
 
     the agent sends                                   added
     an update, or a permission request, for a call    a `tool-call` before it, with what is known
-    it never announced
-    a call it has announced already                   a `tool-call-update` after it, with what the
+    it did not announce
+    a permission request for an id whose call has     the same: the request is for a new call
+    ended, or is of an earlier turn
+    an open call a second time                        a `tool-call-update` after it, with what the
                                                       second announcement would have erased
-    an update that resets `rawInput` to `{}`          a `tool-call-update` after it, with the input
+    an update that empties or reopens what must stay  a `tool-call-update` after it, with that
+    a permission request with more than was known     a `tool-call-update` before it, with that
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
-from quarterdeck.protocol import Normalized
+from quarterdeck.protocol import (
+    Normalized,
+    ToolCallFacts,
+    ToolCallState,
+    announced,
+    corrections,
+    documented_announcement,
+    documented_update,
+    is_turn_boundary,
+    requested,
+    updated,
+)
 
 REMEMBERED: Final = 100  # calls whose fields are kept to restore them
 KNOWN: Final = 10_000  # calls that are known by id; with more, a missing call is no longer added
-UNMERGED: Final = 8  # payloads of a call that are kept before they are merged into one
 TOOL_CALL_TYPES: Final = frozenset({"tool-call", "tool-call-update"})
-_ERASED: Final = ("kind", "status", "content", "locations", "rawInput", "rawOutput")
-_FIELDS: Final = frozenset({"title", *_ERASED})
+_SENT_BEFORE: Final = "the agent had sent this before"
+_SENT_IN_REQUEST: Final = "the agent sent this in its permission request"
 
 
 def mark(reason: str) -> dict[str, Any]:
@@ -33,26 +51,48 @@ def mark(reason: str) -> dict[str, Any]:
     return {"quarterdeck": {"added": reason}}
 
 
+class RequestedCall(NamedTuple):
+    """The call of a permission request, and the events that belong before the request."""
+
+    facts: ToolCallFacts
+    added: Sequence[Normalized]
+
+
+class _Call(NamedTuple):
+    """One call by both columns of rules."""
+
+    documented: ToolCallState
+    known: ToolCallFacts
+
+
 class ToolCalls:
     """The tool calls of one session, as far as repairs need them; its memory is bounded."""
 
     def __init__(self) -> None:
-        self._known: set[str] = set()
+        self._ids: set[str] = set()
         self._knows_all = True
-        self._said: OrderedDict[str, list[dict[str, Any]]] = OrderedDict()
+        self._calls: OrderedDict[str, _Call] = OrderedDict()
+        self._turn = 0
 
     def forget(self) -> None:
         """Start over: the session was reset."""
-        self._known.clear()
+        self._ids.clear()
         self._knows_all = True
-        self._said.clear()
+        self._calls.clear()
+
+    def next_turn(self) -> None:
+        """Begin or end a turn: what comes now inherits nothing from earlier calls."""
+        self._turn += 1
 
     def learn(self, normalized: Normalized) -> None:
-        """Take in what the log already has."""
+        """Take an event of the log, which needs no repair."""
+        payload = normalized.payload
         if normalized.type in TOOL_CALL_TYPES:
-            call_id = normalized.payload.get("toolCallId")
+            call_id = payload.get("toolCallId")
             if isinstance(call_id, str):
-                self._remember(call_id, normalized.payload)
+                self._take(call_id, normalized)
+        elif is_turn_boundary(normalized.type, payload):
+            self.next_turn()
 
     def repaired(self, normalized: Normalized) -> Sequence[Normalized]:
         """Return the events for what an agent sent, with what has to be added."""
@@ -60,79 +100,84 @@ class ToolCalls:
         call_id = payload.get("toolCallId") if normalized.type in TOOL_CALL_TYPES else None
         if not isinstance(call_id, str):
             return (normalized,)
-        is_announced = normalized.type == "tool-call"
-        if call_id not in self._known:
-            is_missing = not is_announced and self._knows_all
-            self._remember(call_id, payload)
-            return (announcement(payload), normalized) if is_missing else (normalized,)
-        lost = {}
-        if is_announced:
-            lost = _erased(_merged(self._said.get(call_id, ())), payload)
-        elif payload.get("rawInput") == {}:
-            raw_input = _merged(self._said.get(call_id, ())).get("rawInput")
-            lost = {"rawInput": raw_input} if raw_input else {}
-        self._remember(call_id, payload)
-        if not lost:
-            return (normalized,)
-        restored = _update(call_id, lost)
-        self._remember(call_id, restored.payload)
-        return normalized, restored
+        is_announcement = normalized.type == "tool-call"
+        is_forgotten = call_id not in self._calls and self._has_been(call_id)
+        before: tuple[Normalized, ...] = ()
+        if not is_announcement and not is_forgotten and call_id not in self._calls:
+            before = (announcement(payload),)
+            self._take(call_id, before[0])
+        call = self._take(call_id, normalized)
+        if is_forgotten and not is_announcement:
+            return (normalized,)  # what the log shows of it is not known here
+        fields = corrections(*call) if is_announcement else corrections(*call, payload)
+        if not fields:
+            return (*before, normalized)
+        return (*before, normalized, self._corrected(call_id, fields, _SENT_BEFORE))
 
-    def announced_for(self, tool_call: dict[str, Any]) -> Sequence[Normalized]:
-        """Return what has to come before a permission request for `tool_call`."""
+    def requested(self, tool_call: dict[str, Any]) -> RequestedCall:
+        """Return the call of a permission request, and what has to come before the request."""
         call_id = tool_call.get("toolCallId")
-        if not isinstance(call_id, str) or call_id in self._known or not self._knows_all:
-            return ()
-        added = announcement(tool_call)
-        self._remember(call_id, added.payload)
-        return (added,)
+        if not isinstance(call_id, str):
+            return RequestedCall(requested(None, tool_call, self._turn), ())
+        call = self._calls.get(call_id)
+        if call is None and self._has_been(call_id):
+            facts = requested(None, tool_call, self._turn)
+            self._remember(call_id, _Call(documented_announcement(tool_call), facts))
+            return RequestedCall(facts, ())
+        added: list[Normalized] = []
+        facts = requested(None if call is None else call.known, tool_call, self._turn)
+        if call is None or facts.generation != call.known.generation:
+            added.append(announcement(tool_call))
+            call = self._take(call_id, added[0])
+            facts = requested(call.known, tool_call, self._turn)
+        self._remember(call_id, _Call(call.documented, facts))
+        fields = corrections(call.documented, facts, tool_call)
+        if fields:
+            added.append(self._corrected(call_id, fields, _SENT_IN_REQUEST))
+        return RequestedCall(facts, tuple(added))
 
-    def _remember(self, call_id: str, payload: dict[str, Any]) -> None:
-        said = self._said.get(call_id)
-        if said is None:
-            self._said[call_id] = [payload]
-            if len(self._said) > REMEMBERED:
-                self._said.popitem(last=False)
-            if len(self._known) < KNOWN:
-                self._known.add(call_id)
-            else:
-                self._knows_all = False
+    def _has_been(self, call_id: str) -> bool:
+        """Return whether the log may have a call of this id."""
+        return call_id in self._ids or not self._knows_all
+
+    def _corrected(self, call_id: str, fields: dict[str, Any], reason: str) -> Normalized:
+        payload = {"toolCallId": call_id, **fields}
+        added = Normalized("tool-call-update", payload, mark(reason))
+        self._take(call_id, added)
+        return added
+
+    def _take(self, call_id: str, normalized: Normalized) -> _Call:
+        """Fold an event of the log by both columns."""
+        payload, old = normalized.payload, self._calls.get(call_id)
+        if old is None:
+            call = _Call(documented_announcement(payload), announced(None, payload, self._turn))
+        elif normalized.type == "tool-call":
+            known = announced(old.known, payload, self._turn)
+            call = _Call(documented_announcement(payload), known)
+        else:
+            call = _Call(documented_update(old.documented, payload), updated(old.known, payload))
+        self._remember(call_id, call)
+        return call
+
+    def _remember(self, call_id: str, call: _Call) -> None:
+        is_new = call_id not in self._calls
+        self._calls[call_id] = call
+        if not is_new:
+            self._calls.move_to_end(call_id)
             return
-        said.append(payload)
-        if len(said) > UNMERGED:
-            said[:] = [_merged(said)]
-        self._said.move_to_end(call_id)
+        if len(self._calls) > REMEMBERED:
+            self._calls.popitem(last=False)
+        if len(self._ids) < KNOWN:
+            self._ids.add(call_id)
+        elif call_id not in self._ids:
+            self._knows_all = False
 
 
 def announcement(tool_call: dict[str, Any]) -> Normalized:
-    """Make the `tool-call` that an agent forgot, from the first thing it said about the call."""
+    """Make the `tool-call` that an agent left out, from its first message about the call."""
     payload = {name: tool_call[name] for name in ("kind",) if tool_call.get(name) is not None}
     title = tool_call.get("title")
     payload["toolCallId"] = tool_call["toolCallId"]
-    payload["title"] = title if isinstance(title, str) else tool_call["toolCallId"]
+    payload["title"] = title if title and isinstance(title, str) else tool_call["toolCallId"]
     payload["status"] = "pending"
     return Normalized("tool-call", payload, mark("the agent did not announce this call"))
-
-
-def _merged(said: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return what is true of a call after all that was said of it."""
-    return {
-        name: value
-        for payload in said
-        for name, value in payload.items()
-        if name in _FIELDS and value is not None
-    }
-
-
-def _erased(before: dict[str, Any], repeated: dict[str, Any]) -> dict[str, Any]:
-    """Return what a second announcement would erase."""
-    return {
-        name: before[name]
-        for name in _ERASED
-        if before.get(name) not in (None, [], {}) and repeated.get(name) in (None, [], {})
-    }
-
-
-def _update(call_id: str, fields: dict[str, Any]) -> Normalized:
-    payload = {"toolCallId": call_id, **fields}
-    return Normalized("tool-call-update", payload, mark("the agent had sent this before"))

@@ -174,11 +174,12 @@ def _follow(session: Session, event: Event, pending: _Pending, status: str | Non
         case "permission-request-resolved":
             pending.pop(event.payload.get("requestId"), None)
         case "session-status-change":
+            session.tool_calls.learn(Normalized(event.type, event.payload))
             return str(event.payload.get("status"))
         case "session-reset":
             session.tool_calls.forget()
             pending.clear()
-        case "tool-call" | "tool-call-update":
+        case "tool-call" | "tool-call-update" | "prompt-finished":
             session.tool_calls.learn(Normalized(event.type, event.payload))
         case "unrecognized-update":
             _follow_elicitation(event.payload, pending)

@@ -52,10 +52,10 @@ from quarterdeck.protocol.state import (
     SessionState,
     SessionUsageState,
     TerminalOutputState,
-    ToolCallState,
     initial_state,
 )
 from quarterdeck.protocol.terminal import TailBuffer
+from quarterdeck.protocol.tool_calls import documented_announcement, documented_update
 
 TERMINAL_OUTPUT_LIMIT: Final = 1024 * 1024
 """Bytes kept of one terminal's output, the newest."""
@@ -184,44 +184,18 @@ def _message_key(kind: MessageKind, message_id: object) -> object:
 
 def _with_tool_call(state: SessionState, event: ToolCallEvent) -> SessionState:
     payload: Any = event.payload
-    tool_call = ToolCallState(
-        tool_call_id=payload.get("toolCallId"),
-        title=payload.get("title"),
-        kind=payload.get("kind"),
-        status=payload.get("status"),
-        content=_elements(payload.get("content")),
-        locations=_elements(payload.get("locations")),
-        raw_input=payload.get("rawInput", UNSET),
-        raw_output=payload.get("rawOutput", UNSET),
-        extensions=UNSET if event.extensions is None else event.extensions,
-        seq=event.seq,
-    )
-    key = _text(tool_call.tool_call_id)
-    return replace(state, tool_calls=state.tool_calls.with_entry(key, tool_call))
+    call = documented_announcement(payload, event.extensions, event.seq)
+    key = _text(call.tool_call_id)
+    return replace(state, tool_calls=state.tool_calls.with_entry(key, call))
 
 
 def _with_tool_call_update(state: SessionState, event: ToolCallUpdateEvent) -> SessionState:
-    """Change what the update names; null means no change, except for raw input and output."""
     payload: Any = event.payload
     position = state.tool_calls.position(_text(payload.get("toolCallId")))
     if position < 0:
         return state
-    call = state.tool_calls.at(position)
-    title, kind, status = payload.get("title"), payload.get("kind"), payload.get("status")
-    content, locations = payload.get("content"), payload.get("locations")
-    updated = ToolCallState(
-        tool_call_id=call.tool_call_id,
-        title=call.title if title is None else title,
-        kind=call.kind if kind is None else kind,
-        status=call.status if status is None else status,
-        content=call.content if content is None else _elements(content),
-        locations=call.locations if locations is None else _elements(locations),
-        raw_input=payload.get("rawInput", call.raw_input),
-        raw_output=payload.get("rawOutput", call.raw_output),
-        extensions=call.extensions if event.extensions is None else event.extensions,
-        seq=call.seq,
-    )
-    return replace(state, tool_calls=state.tool_calls.replaced(position, updated))
+    call = documented_update(state.tool_calls.at(position), payload, event.extensions)
+    return replace(state, tool_calls=state.tool_calls.replaced(position, call))
 
 
 def _with_terminal_output(state: SessionState, event: TerminalOutputEvent) -> SessionState:

@@ -110,7 +110,7 @@ class Approvals:
             pending = make_pending(
                 request,
                 self._host.get_session(request.session_id),
-                self._calls.said(request.session_id, tool_call),
+                self._calls.facts(request.session_id, tool_call),
                 asked_at=now(),
                 expires_at=None if expiry is None else written(time.time() + expiry),
             )
@@ -253,7 +253,7 @@ class Approvals:
         facts = {**facts_of(by), "digest": view.digest, "at": now()}
         if kind is not None and kind.startswith("allow"):
             self._calls.allowed(
-                view.session_id, pending.call.tool_call_id, view.request_id, pending.said
+                view.session_id, pending.call.tool_call_id, view.request_id, pending.facts
             )
         with anyio.CancelScope(shield=True):
             try:

@@ -1,4 +1,4 @@
-"""What agents say of their calls: kept until a decision needs it, compared after it was made.
+"""The tool calls of running sessions: known for a decision, compared with it afterwards.
 
 One small callback for each session that works; its memory is bounded.
 """
@@ -12,10 +12,18 @@ from typing import Any, Final
 
 from quarterdeck.errors import AcpError
 from quarterdeck.host import Host
-from quarterdeck.protocol import Event
+from quarterdeck.protocol import (
+    FINAL_STATUSES,
+    Event,
+    ToolCallFacts,
+    announced,
+    is_turn_boundary,
+    requested,
+    tool_call_key,
+    updated,
+)
 
-REMEMBERED: Final = 200  # calls of a session of which is known what was said
-SAID: Final = 16  # payloads of a call; when there are more, those in the middle are left out
+REMEMBERED: Final = 200  # calls of a session whose facts are kept
 _CALLS: Final = frozenset({"tool-call", "tool-call-update"})
 _WORKING: Final = frozenset({"active", "prompting", "resuming"})
 _EMPTY: Final[tuple[Any, ...]] = (None, {}, [], "")
@@ -23,7 +31,7 @@ _EMPTY: Final[tuple[Any, ...]] = (None, {}, [], "")
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """What somebody saw who allowed a call."""
+    """What was shown of a call when it was allowed."""
 
     request_id: str
     kind: Any
@@ -66,64 +74,69 @@ class CallWatch:
         if calls is not None and calls.leave is not None:
             calls.leave()
 
-    def said(self, session_id: str, tool_call: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return all that is known of the call of a permission request."""
+    def facts(self, session_id: str, tool_call: Mapping[str, Any]) -> ToolCallFacts:
+        """Return what is known of the call of a permission request."""
         calls = self._sessions.get(session_id)
-        call_id = tool_call.get("toolCallId")
-        has_id = isinstance(call_id, str)  # an agent's word: it may be a list
-        known = [] if calls is None or not has_id else calls.said.get(call_id, [])
-        return [*known, dict(tool_call)]
+        if calls is None:
+            return requested(None, tool_call, 0)
+        return requested(calls.facts.get(tool_call_key(tool_call)), tool_call, calls.turn)
 
-    def allowed(self, session_id: str, call_id: str, request_id: str, said: Any) -> None:
-        """From now on compare what an agent says of a call with what was shown of it."""
+    def allowed(self, session_id: str, call_id: str, request_id: str, facts: ToolCallFacts) -> None:
+        """From now on compare what an agent sends about a call with what was shown of it."""
         calls = self._sessions.get(session_id)
         if calls is not None:
-            merged: dict[str, Any] = {}
-            for payload in said:
-                merged |= {key: value for key, value in payload.items() if value not in _EMPTY}
             calls.shown[call_id] = Shown(
                 request_id=request_id,
-                kind=merged.get("kind"),
-                raw_input=merged.get("rawInput"),
-                paths=_paths(merged.get("locations")),
+                kind=facts.kind,
+                raw_input=facts.raw_input,
+                paths=_paths(facts.locations),
             )
 
 
 class _SessionCalls:
     def __init__(self, session_id: str, on_mismatch: OnMismatch) -> None:
         self.session_id = session_id
-        self.said: OrderedDict[Any, list[dict[str, Any]]] = OrderedDict()
+        self.facts: OrderedDict[str, ToolCallFacts] = OrderedDict()
+        self.turn = 0
         self.shown: dict[str, Shown] = {}
         self.leave: Callable[[], None] | None = None
         self._on_mismatch = on_mismatch
 
     def on_event(self, event: Event) -> None:
-        if event.type not in _CALLS:
-            return
         payload = event.payload
-        call_id = payload.get("toolCallId")
-        if not isinstance(call_id, str):
-            return
-        shown = self.shown.get(call_id)
-        if shown is not None:
-            different = _differences(shown, payload)
-            if different:
-                del self.shown[call_id]  # said once
-                self._on_mismatch(self.session_id, call_id, shown, different)
-            elif payload.get("status") in ("completed", "failed"):
-                del self.shown[call_id]
-        self._remember(call_id, payload)
+        if event.type in _CALLS:
+            call_id = payload.get("toolCallId")
+            if isinstance(call_id, str):
+                self._fold(call_id, payload, is_announcement=event.type == "tool-call")
+                self._compare(call_id, payload)
+        elif event.type == "session-reset":
+            self.facts.clear()
+            self.shown.clear()
+        elif is_turn_boundary(event.type, payload):
+            self.turn += 1
 
-    def _remember(self, call_id: str, payload: dict[str, Any]) -> None:
-        said = self.said.get(call_id)
-        if said is None:
-            self.said[call_id] = [payload]
-            if len(self.said) > REMEMBERED:
-                self.said.popitem(last=False)
+    def _compare(self, call_id: str, payload: Mapping[str, Any]) -> None:
+        shown = self.shown.get(call_id)
+        if shown is None:
             return
-        said.append(payload)
-        if len(said) > SAID:
-            del said[SAID // 2]
+        different = _differences(shown, payload)
+        if different:
+            del self.shown[call_id]  # reported once
+            self._on_mismatch(self.session_id, call_id, shown, different)
+        elif payload.get("status") in FINAL_STATUSES:
+            del self.shown[call_id]
+
+    def _fold(self, call_id: str, payload: Mapping[str, Any], *, is_announcement: bool) -> None:
+        old = self.facts.get(call_id)
+        if old is None or is_announcement:
+            facts = announced(old, payload, self.turn)
+        else:
+            facts = updated(old, payload)
+        if old is not None and facts.generation != old.generation:
+            self.shown.pop(call_id, None)  # another call, which was not shown yet
+        self.facts[call_id] = facts
+        if len(self.facts) > REMEMBERED:
+            self.facts.popitem(last=False)
 
 
 def _differences(shown: Shown, payload: Mapping[str, Any]) -> list[str]:
@@ -140,7 +153,7 @@ def _differences(shown: Shown, payload: Mapping[str, Any]) -> list[str]:
 
 
 def _paths(locations: Any) -> frozenset[str]:
-    if not isinstance(locations, list):
+    if not isinstance(locations, list | tuple):
         return frozenset()
     found = [each.get("path") for each in locations if isinstance(each, dict)]
     return frozenset(path for path in found if isinstance(path, str))

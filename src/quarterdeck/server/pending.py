@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from quarterdeck.dialects.context import InspectedCall, inspect_call, resolution
 from quarterdeck.errors import RequestRefused
-from quarterdeck.protocol import HostPermissionSnapshot, SessionSnapshotWire
+from quarterdeck.protocol import HostPermissionSnapshot, SessionSnapshotWire, ToolCallFacts
 from quarterdeck.server.approval_views import (
     ApprovalView,
     OptionView,
@@ -32,7 +32,7 @@ class Pending:
     """A request that waits, with all that a decision needs."""
 
     view: ApprovalView
-    said: Sequence[Mapping[str, Any]]
+    facts: ToolCallFacts
     call: InspectedCall
     question: Question
     over: anyio.Event = field(default_factory=anyio.Event)
@@ -61,13 +61,14 @@ class Pending:
 def make_pending(
     request: HostPermissionSnapshot,
     session: SessionSnapshotWire | None,
-    said: Sequence[Mapping[str, Any]],
+    facts: ToolCallFacts,
     *,
     asked_at: str,
     expires_at: str | None,
 ) -> Pending:
-    """Look at a request that has come in; `said` is all that its agent said of the call."""
-    call = inspect_call(said)
+    """Examine a new request; `facts` is what is known of its call."""
+    asked: Any = request.tool_call
+    call = inspect_call(facts, asked if isinstance(asked, dict) else {})
     digest, options = digest_of(request), option_views(request.options)
     agent = UNSET if session is None else session.agent_definition_id
     view = ApprovalView(
@@ -93,7 +94,7 @@ def make_pending(
         asked=request.tool_call,
         asked_at=asked_at,
     )
-    return Pending(view, said, call, question)
+    return Pending(view, facts, call, question)
 
 
 def sent_outcome(outcome: Mapping[str, Any], by: Decider) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from quarterdeck.server.clock import written
 from quarterdeck.server.doorway import raise_file_limit, room_for
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.listening import LOOPBACK, is_wildcard
-from quarterdeck.server.secrets import PRIVATE_FILE
+from quarterdeck.server.private_files import PRIVATE_FILE
 from quarterdeck.wire import background_tasks
 
 logger = logging.getLogger(__name__)

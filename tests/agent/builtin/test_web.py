@@ -15,7 +15,7 @@ from quarterdeck.agent.builtin import web
 from quarterdeck.agent.builtin.tools.fetch import readable
 from quarterdeck.agent.builtin.web import Fetcher, Page, Redirect, checked_url, is_public
 from quarterdeck.errors import ToolFailed
-from tests.agent.builtin.desk import ALLOW, ALWAYS, at_work, setup_for, texts_of
+from tests.agent.builtin.driver import ALLOW, ALWAYS, at_work, setup_for, texts_of
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -175,15 +175,15 @@ async def test_fetching_is_cancelled_at_once(address: str) -> None:
 
 @pytest.mark.anyio
 async def test_a_page_is_asked_for_and_read(tmp_path: Path, address: str) -> None:
-    async with at_work(tmp_path, setup_for(fetch_private_addresses=True)) as desk:
-        asked = desk.answer_permissions(ALWAYS, ALLOW)
-        done = await desk.use("fetch", f'{{"url": "{address}/page"}}')
+    async with at_work(tmp_path, setup_for(fetch_private_addresses=True)) as driver:
+        asked = driver.answer_permissions(ALWAYS, ALLOW)
+        done = await driver.use("fetch", f'{{"url": "{address}/page"}}')
         assert texts_of(done) == "[status 200]\nHello you"
         assert asked[0]["toolCall"]["kind"] == "fetch"
-        picture = await desk.use("fetch", f'{{"url": "{address}/picture"}}')
+        picture = await driver.use("fetch", f'{{"url": "{address}/picture"}}')
         assert "is image/png, not text" in texts_of(picture)
         assert len(asked) == 1  # the same site
-        await desk.use("fetch", '{"url": "http://127.0.0.1:1/"}')
+        await driver.use("fetch", '{"url": "http://127.0.0.1:1/"}')
         assert len(asked) == 2
 
 
@@ -191,8 +191,8 @@ async def test_a_page_is_asked_for_and_read(tmp_path: Path, address: str) -> Non
 async def test_private_addresses_are_refused_unless_the_settings_allow_them(
     tmp_path: Path, address: str
 ) -> None:
-    async with at_work(tmp_path) as desk:
-        done = await desk.use("fetch", f'{{"url": "{address}/page"}}')
+    async with at_work(tmp_path) as driver:
+        done = await driver.use("fetch", f'{{"url": "{address}/page"}}')
         assert "set fetch_private_addresses" in texts_of(done)
 
 

@@ -163,7 +163,13 @@ def test_a_status_does_not_go_back_from_an_end() -> None:
 def test_an_old_id_in_a_new_turn_is_a_new_call() -> None:
     packets = project([call(status="completed", rawOutput="1"), finished(), call()])
     assert types(packets) == ["tool_call", "tool_call_progress", "prompt_response", "tool_call"]
-    assert project([call(status="completed"), call()])[-1]["type"] == "tool_call_progress"
+
+
+def test_an_open_call_announced_again_is_the_same_call_and_an_ended_one_is_a_new_call() -> None:
+    assert types(project([call(status="in_progress"), call()]))[-1] == "tool_call_progress"
+    packets = project([call(status="completed", rawOutput="1", rawInput={"a": 1}), call()])
+    assert types(packets) == ["tool_call", "tool_call_progress", "tool_call"]
+    assert packets[-1]["rawInput"] == {}
 
 
 @pytest.mark.parametrize("reason", ["end_turn", "cancelled", "refusal"])

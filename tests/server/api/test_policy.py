@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from quarterdeck.dialects.context import inspect_call
+from quarterdeck.dialects.context import InspectedCall, inspect_call
+from quarterdeck.protocol import announced, requested
 from quarterdeck.server import Policy, PolicyRule
 from quarterdeck.server.approval_views import MOST_SHOWN, visible
 from quarterdeck.server.policy import decide_by_rules
@@ -14,9 +17,17 @@ LIST = PolicyRule(decision="allow", name="list", commands=("ls", "ls *"))
 NO_PUSH = PolicyRule(decision="deny", name="no push", commands=("git push*",))
 
 
+def inspected(*sent: dict[str, Any]) -> InspectedCall:
+    """Inspect the call of a permission request, the last of the messages."""
+    facts = None
+    for payload in sent[:-1]:
+        facts = announced(facts, payload, 0)
+    return inspect_call(requested(facts, sent[-1], 0), sent[-1])
+
+
 def decided(*rules: PolicyRule, command: str, title: str = "", project: str = "/p") -> object:
-    call = inspect_call(
-        [{"toolCallId": "1", "kind": "execute", "title": title, "rawInput": {"command": command}}]
+    call = inspected(
+        {"toolCallId": "1", "kind": "execute", "title": title, "rawInput": {"command": command}}
     )
     return decide_by_rules(Policy(rule=rules), call.parsed, agent="mine", project=project)
 
@@ -55,18 +66,16 @@ def test_a_rule_counts_only_for_its_agent_and_its_project() -> None:
 
 
 def test_a_call_that_nobody_can_read_says_so() -> None:
-    call = inspect_call([{"toolCallId": "1", "title": "Harmless", "rawInput": {"x": 1}}])
+    call = inspected({"toolCallId": "1", "title": "Harmless", "rawInput": {"x": 1}})
     assert call.title == "Harmless"
     assert "cannot be inspected" in call.risk_reason
     assert call.risk != "low"
 
 
 def test_what_was_said_of_a_call_before_counts_when_it_asks() -> None:
-    call = inspect_call(
-        [
-            {"toolCallId": "1", "kind": "execute", "rawInput": {"command": "rm -rf /"}},
-            {"toolCallId": "1", "title": "Tidy up", "rawInput": {}},
-        ]
+    call = inspected(
+        {"toolCallId": "1", "kind": "execute", "rawInput": {"command": "rm -rf /"}},
+        {"toolCallId": "1", "title": "Tidy up", "rawInput": {}},
     )
     assert call.command == "rm -rf /"
     assert call.risk == "critical"

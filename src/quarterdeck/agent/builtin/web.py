@@ -1,9 +1,9 @@
-"""One page of the web, fetched so that it cannot be used against this machine and its network.
+"""Fetch a web page without giving access to this machine and its network.
 
-A name is resolved once, every address it has is checked, and the connection goes to a checked one:
-a name that means something else a moment later gains nothing. A redirect inside the same origin is
-followed after the same check; one to another origin is reported, not followed, because the user
-allowed this origin only. Proxies of the environment are not used: they would resolve the name.
+A name is resolved once, all its addresses are checked, and the connection goes to a checked one, so
+DNS rebinding has no effect. A redirect within the same origin is followed after the same check; one
+to another origin is reported, not followed, because the user allowed this origin only. Proxies of
+the environment are not used: they would resolve the name themselves.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from quarterdeck._version import __version__
 from quarterdeck.errors import ToolFailed
 
 MAX_BYTES = 2 * 1024 * 1024
-_SECONDS = 30.0  # for all of it
+_SECONDS = 30.0  # in total
 _QUIET_SECONDS = 10.0  # for one read
 _REDIRECTS = 5
 _PIECE = 64 * 1024
@@ -49,13 +49,13 @@ class Page:
 
 @dataclass(frozen=True)
 class Redirect:
-    """The way to another origin, which nobody has allowed yet."""
+    """A redirect to another origin, which the user has not allowed."""
 
     url: str
 
 
 class Fetcher:
-    """Fetches pages; stateless, so one is enough."""
+    """Fetches pages; stateless."""
 
     def __init__(self, *, allows_private: bool, resolve: Resolve | None = None) -> None:
         self._allows_private = allows_private
@@ -67,14 +67,14 @@ class Fetcher:
         Raises:
             ToolFailed: if it may not be fetched, or could not be.
         """
-        work = _Work(self._addresses)
+        fetch = _Fetch(self._addresses)
         try:
             with anyio.fail_after(_SECONDS):
-                return await to_thread.run_sync(work.run, url, abandon_on_cancel=True)
+                return await to_thread.run_sync(fetch.run, url, abandon_on_cancel=True)
         except TimeoutError as error:
             raise ToolFailed(f"{url} took longer than {_SECONDS:g} s") from error
         finally:
-            work.stop()
+            fetch.stop()
 
     def _addresses(self, parts: SplitResult) -> list[str]:
         host = parts.hostname or ""
@@ -87,8 +87,8 @@ class Fetcher:
         return addresses
 
 
-class _Work:
-    """One fetch, in a thread; `stop` ends its conversation, so that the thread ends."""
+class _Fetch:
+    """One fetch, in a thread; `stop` shuts its socket down, so that the thread ends."""
 
     def __init__(self, addresses: Callable[[SplitResult], list[str]]) -> None:
         self._addresses = addresses
@@ -100,11 +100,11 @@ class _Work:
     def stop(self) -> None:
         with self._lock:
             self._is_stopped = True
-            self._hang_up()
+            self._shut_down()
 
-    def _hang_up(self) -> None:
+    def _shut_down(self) -> None:
         if self._socket is not None:
-            with suppress(OSError):  # it has ended already; the thread closes it
+            with suppress(OSError):  # already closed by the peer; the thread closes it here
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def run(self, url: str) -> Page | Redirect:
@@ -116,7 +116,7 @@ class _Work:
                 raise ToolFailed(f"{url} could not be fetched: {_reason(error)}") from error
             if isinstance(found, Page):
                 return found
-            if not _is_same_place(origin, origin_of(found.url)):
+            if not _is_same_origin(origin, origin_of(found.url)):
                 return found
             url = found.url
         raise ToolFailed(f"{url} redirects for ever")
@@ -159,7 +159,7 @@ class _Work:
         with self._lock:
             self._socket = taken
             if self._is_stopped:
-                self._hang_up()
+                self._shut_down()
 
     def _body(self, response: http.client.HTTPResponse) -> tuple[bytes, bool]:
         content = bytearray()
@@ -173,10 +173,10 @@ class _Work:
 
 
 def checked_url(url: str) -> str:
-    """Return a URL that may be asked for.
+    """Return a normalized URL.
 
     Raises:
-        ToolFailed: if it is no address of the web.
+        ToolFailed: if it is not a web address.
     """
     return _checked(url if "://" in url else f"https://{url}")
 
@@ -207,8 +207,8 @@ def origin_of(url: str) -> str:
     return f"{parts.scheme}://{parts.hostname}:{_port(parts)}"
 
 
-def _is_same_place(first: str, second: str) -> bool:
-    """Whether a redirect stays where it was allowed; from http to https it may go."""
+def _is_same_origin(first: str, second: str) -> bool:
+    """Return whether a redirect stays at its origin; an upgrade from http to https does."""
     one, other = urlsplit(first), urlsplit(second)
     is_upgrade = (one.port, other.port) == (80, 443) and other.scheme == "https"
     return first == second or (one.hostname == other.hostname and is_upgrade)

@@ -31,7 +31,7 @@ from quarterdeck.agent.http.client import HttpClient, RequestRepeated
 from quarterdeck.agent.http.cors import answer_preflight, is_preflight, readable_by
 from quarterdeck.agent.http.guard import Guard, Refusal, check_token, make_guard
 from quarterdeck.agent.http.stream import stream_events
-from quarterdeck.agent.serving import AgentServer, Serving
+from quarterdeck.agent.server import AcpService, AgentServer
 from quarterdeck.agent.store import SessionStore
 from quarterdeck.errors import ConnectionClosed
 from quarterdeck.wire import Failure, Notification, Request, Result, parse
@@ -84,7 +84,7 @@ class HttpApp:
 
     def __init__(
         self,
-        server: Serving,
+        server: AcpService,
         guard: Guard | None,
         options: HttpOptions,
         *,

@@ -13,7 +13,7 @@ import uvicorn
 
 from quarterdeck.agent.http.app import HttpApp
 from quarterdeck.agent.http.heads import bounded_heads
-from quarterdeck.agent.running import leave_leftovers
+from quarterdeck.agent.turn import exit_if_abandoned
 
 if TYPE_CHECKING:
     from typing_extensions import override  # in `typing` from Python 3.12 on
@@ -69,7 +69,7 @@ async def serve_app(app: HttpApp, listener: socket.socket, on_ready: Callable[[]
                 status = INTERRUPTED if number == signal.SIGINT else 0
                 await app.aclose()
                 server.should_exit = True
-    leave_leftovers(status)
+    exit_if_abandoned(status)
     return status
 
 

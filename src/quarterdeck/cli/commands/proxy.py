@@ -14,7 +14,10 @@ def parser() -> Parser:
         "Connect an editor to the hub. The editor talks ACP to this command; the agent runs in the"
         " hub, so you can follow the same session on your phone, in a browser or in a terminal.",
         (
-            ("quarterdeck proxy claude", "the command to set in an editor: see docs/editors.md"),
+            (
+                "quarterdeck proxy claude",
+                "the command to set in an editor: see docs/use/editors.md",
+            ),
             ("quarterdeck proxy demo", "the built-in agent without a model"),
         ),
         "proxy uses the hub that is running; sessions then continue when the editor is closed."

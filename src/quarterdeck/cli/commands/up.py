@@ -23,7 +23,7 @@ def parser() -> Parser:
             ),
         ),
         "To be reached from other computers, the hub needs a TLS certificate or a proxy that has"
-        " one: see docs/security.md.",
+        " one: see docs/use/security.md.",
     )
     _add_address(parser)
     parser.add_argument("--open", action="store_true", help="open the page in a browser")

@@ -1,8 +1,7 @@
-"""The tool calls of a session: patches become whole facts.
+"""A tool call as this view needs it: the facts, the name of its tool, and what was emitted of it.
 
-An agent's update is a patch: what it leaves out stays. An input that is sent empty after it was
-known stays, too, and so does all that a permission request leaves empty: agents reset them there. A
-diff is remembered until the call ends, because the last update often only has the result.
+`quarterdeck.protocol.tool_calls` says which messages change which facts. A diff is remembered until
+the call ends, because the last update often only has the result.
 """
 
 from __future__ import annotations
@@ -14,13 +13,14 @@ from typing import Any, Final
 from quarterdeck.dialects.context.globs import plain_path
 from quarterdeck.dialects.context.tools import OF_KIND, canonical_name, command_of
 from quarterdeck.dialects.context.traits import traits_of
+from quarterdeck.protocol import ToolCallFacts
 
-DONE: Final = frozenset({"completed", "failed"})
 _TOKEN: Final = re.compile(r"[A-Za-z][\w:\-]*")
 _NAME_IN_ID: Final = re.compile(r"([a-z][a-z_]*[a-z])__[0-9a-f]{8,}")
 _DECLARED, _FROM_TITLE, _FROM_INPUT, _FROM_KIND = 4, 3, 2, 1
 _NAMES: Final = ("toolName", "tool_name")
 _UNNAMED: Final = traits_of("", None)
+_NOTHING: Final = ToolCallFacts(id="", turn=0)
 
 
 def objects(value: Any) -> list[dict[str, Any]]:
@@ -29,12 +29,13 @@ def objects(value: Any) -> list[dict[str, Any]]:
 
 
 class ToolCall:
-    """All that is known of one call, and what was told of it."""
+    """All that is known of one call, and which events were emitted for it."""
 
     __slots__ = (
         "arguments",
         "content",
         "diffs",
+        "facts",
         "has_asked",
         "has_executed",
         "id",
@@ -57,6 +58,7 @@ class ToolCall:
 
     def __init__(self, call_id: str, ts: float) -> None:
         self.id = call_id
+        self.facts = _NOTHING
         self.name = ""
         self.traits = _UNNAMED
         self.rank = 0
@@ -106,32 +108,26 @@ class ToolCall:
             return {"path": self.locations[0].get("path")}
         return self.input
 
-    def merge(self, patch: Mapping[str, Any], more: Mapping[str, Any], ts: float) -> None:
-        """Take in an update; `more` is what came with it beyond the known fields."""
-        get = patch.get
-        title, kind, status = get("title"), get("kind"), get("status")
-        given, content, locations = get("rawInput"), get("content"), get("locations")
-        if given or (given is not None and not isinstance(given, dict | list | str)):
-            self.raw_input = given
-        if (output := get("rawOutput")) is not None:
-            self.raw_output = output
-        if content is not None and isinstance(content, list):
-            self.content = objects(content)
+    def take(self, facts: ToolCallFacts, more: Mapping[str, Any], ts: float) -> None:
+        """Take the facts after a message; `more` is what it has beyond the fields of a call."""
+        before = self.facts
+        self.facts = facts
+        self.title = facts.title
+        self.raw_input, self.raw_output = facts.raw_input, facts.raw_output
+        if facts.content is not before.content:
+            self.content = [each for each in facts.content if isinstance(each, dict)]
             self._remember_content()
-        if locations is not None and isinstance(locations, list):
-            self.locations = objects(locations)
-        if title and isinstance(title, str):
-            self.title = title
-        is_kind = kind is not None and isinstance(kind, str) and kind != self.kind
-        if is_kind:
-            self.kind = kind
-        if is_kind or more or not self.rank or (given is not None and self.rank < _FROM_TITLE):
+        if facts.locations is not before.locations:
+            self.locations = [each for each in facts.locations if isinstance(each, dict)]
+        is_new_kind, self.kind = facts.kind != self.kind, facts.kind
+        is_new_input = facts.raw_input is not before.raw_input and self.rank < _FROM_TITLE
+        if is_new_kind or more or not self.rank or is_new_input:
             self._learn_name(more)
-        if status is not None and isinstance(status, str) and not self.is_done:
-            if status == "in_progress" and self.status != status:
+        if facts.status is not None and not self.is_done:
+            if facts.status == "in_progress" and self.status != facts.status:
                 self.started_at = ts
-            self.status = status
-            self.is_done = status in DONE
+            self.status = facts.status
+            self.is_done = facts.is_final
 
     def _remember_content(self) -> None:
         for each in self.content:
@@ -165,18 +161,19 @@ class ToolCall:
             in_id = _NAME_IN_ID.fullmatch(self.id)
             if in_id is not None:
                 return in_id[1], _FROM_TITLE
-            if self.rank == 0 and self.status == "pending" and self._is_named_by_title():
-                return self.title, _FROM_TITLE
+            if self.rank == 0 and self._is_named_by_title():
+                return self.facts.first_title, _FROM_TITLE
         shaped = _name_by_input(self.raw_input, self.kind)
         if shaped is not None:
             return shaped, _FROM_INPUT
         return OF_KIND.get(self.kind or "", self.kind or self.title or "tool"), _FROM_KIND
 
     def _is_named_by_title(self) -> bool:
-        """Say whether the title is a name; `main.py` is not, nor the id that stands in for one."""
-        if canonical_name(self.title) is not None:
+        """Return whether the first title is a name; `main.py` is not, nor the id in its place."""
+        title = self.facts.first_title
+        if canonical_name(title) is not None:
             return True
-        return bool(_TOKEN.fullmatch(self.title)) and self.title != self.id
+        return bool(_TOKEN.fullmatch(title)) and title != self.id
 
 
 def _declared_name(more: Mapping[str, Any]) -> str | None:

@@ -1,20 +1,21 @@
-"""What a call would do, for whoever has to decide about it: from all that its agent said of it.
+"""What a call would do, for the decision about it: from all that is known of it.
 
 The agent's own words (`title`) are kept apart from what follows from its input: words can lie.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from quarterdeck.dialects.context.approvals import parsed_call
 from quarterdeck.dialects.context.calls import ToolCall
 from quarterdeck.dialects.context.policy import ParsedCall
+from quarterdeck.dialects.context.policy_types import RiskLevel
 from quarterdeck.dialects.context.reasons import explain_risk
-from quarterdeck.dialects.context.shapes import RiskLevel
 from quarterdeck.dialects.context.tools import describe_tool_call
+from quarterdeck.protocol import ToolCallFacts
 
 _UNREADABLE: Final = "its input does not say what it does, so it cannot be inspected"
 
@@ -36,13 +37,14 @@ class InspectedCall:
     risk_reason: str
 
 
-def inspect_call(said: Sequence[Mapping[str, Any]]) -> InspectedCall:
-    """Inspect a call by the payloads that were said of it, the oldest first."""
-    call_id = next((each["toolCallId"] for each in reversed(said) if "toolCallId" in each), "")
-    call = ToolCall(str(call_id), 0)
-    for payload in said:
-        told = {key: value for key, value in payload.items() if value not in (None, [], {})}
-        call.merge({**told, "status": None}, payload, 0)
+def inspect_call(facts: ToolCallFacts, tool_call: Mapping[str, Any]) -> InspectedCall:
+    """Inspect the call of a permission request.
+
+    `facts` is what is known of it, `tool_call` what the request has: it may name the tool in fields
+    of its own.
+    """
+    call = ToolCall(facts.id, 0)
+    call.take(facts, tool_call, 0)
     parsed = parsed_call(call)
     risk, reason = explain_risk(call.name, call.decisive_input, call.kind)
     return InspectedCall(

@@ -1,9 +1,8 @@
 """The tool calls of a log: an agent sends patches of them, packets want all that is known.
 
-    an absent or null field      stays as it was
-    content, locations           are replaced
-    an empty `rawInput`          does not erase one that says something
-    a status                     does not go back from an end, unless we ended the call ourselves
+`quarterdeck.protocol.tool_calls` says which messages change which facts. Here is what packets need
+beyond them: items and locations with all their keys, the output of terminals in place of the
+terminals, the names of tools, and the end of calls that agents leave open.
 
 Memory is bounded: of the calls that have ended only the newest `REMEMBERED` are kept, and of
 terminals the newest `TERMINALS`, each with the end of its output. A call that is mentioned again
@@ -25,16 +24,25 @@ from quarterdeck.dialects.packets.build import (
 )
 from quarterdeck.dialects.packets.tools import WIRE_KINDS, canonical_name, resolve_name, tool_kind
 from quarterdeck.dialects.packets.types import Json
-from quarterdeck.protocol import TailBuffer
+from quarterdeck.protocol import (
+    FINAL_STATUSES,
+    TailBuffer,
+    ToolCallFacts,
+    announced,
+    ended_by_us,
+    is_open,
+    requested,
+    updated,
+)
 
 REMEMBERED: Final = 64
 TERMINALS: Final = 64
 TERMINAL_BYTES: Final = 65_536
-ENDS: Final = frozenset({"completed", "failed"})
 _ONE_WORD: Final = re.compile(r"[A-Za-z][\w.:\-]*")
 _LASTING: Final = ("toolName", "tool_name", "sessionId", "parentSessionId", "subagentSessionId")
 """What is true of a call for good; the rest of `_meta` is about one update."""
-_STATUSES: Final = ENDS | {"pending", "in_progress"}
+_STATUSES: Final = FINAL_STATUSES | {"pending", "in_progress"}
+_NOTHING: Final = ToolCallFacts(id="", turn=0)
 CallKey = tuple[str, str]
 """The session and the id: an id is unique in its session only."""
 
@@ -61,16 +69,12 @@ class Call:
 
     __slots__ = (
         "_content",
-        "_kind",
+        "_facts",
         "_locations",
         "_meta",
         "_name",
-        "_raw_input",
-        "_raw_output",
         "_shown",
-        "_title",
         "id",
-        "is_ended_by_us",
         "session",
         "status",
         "turn",
@@ -81,15 +85,11 @@ class Call:
         self.id = call_id
         self.turn = turn
         self.status = "pending"
-        self.is_ended_by_us = False
-        self._title = ""
+        self._facts: ToolCallFacts | None = None
         self._name = ""
-        self._kind = ""
         self._content: list[Json] | None = None
         self._shown: list[Json] | None = None
         self._locations: list[Json] | None = None
-        self._raw_input: Any = None
-        self._raw_output: Any = None
         self._meta: Json | None = None
 
     def declare(self, name: str, meta: Json) -> None:
@@ -99,28 +99,42 @@ class Call:
         if lasting:
             self._meta = {**(self._meta or {}), **lasting}
 
-    def patch(self, said: Mapping[str, Any]) -> None:
-        """Take in what an agent says of the call."""
-        if isinstance(title := said.get("title"), str) and title:
-            self._title = title
-        if isinstance(kind := said.get("kind"), str):
-            self._kind = kind
-        if (raw_input := said.get("rawInput")) is not None and (raw_input or not self._raw_input):
-            self._raw_input = raw_input
-        if (raw_output := said.get("rawOutput")) is not None:
-            self._raw_output = raw_output
-        if isinstance(content := said.get("content"), list):
-            self._keep(_whole_content(content))
-        if isinstance(locations := said.get("locations"), list):
-            self._locations = whole_locations(locations)
-        status = said.get("status")
-        if isinstance(status, str) and status in _STATUSES:
-            self._go_to(status)
+    def is_open(self, turn: int) -> bool:
+        """Return whether an announcement or request of `turn` is for this call, not a new one."""
+        return self._facts is None or is_open(self._facts, turn)
 
-    def _go_to(self, status: str) -> None:
-        if status in ENDS or self.status not in ENDS or self.is_ended_by_us:
-            self.status = status
-            self.is_ended_by_us = False
+    def announce(self, payload: Mapping[str, Any]) -> None:
+        """Take an announcement, the first or a repeated one."""
+        self._take(announced(self._facts, payload, self.turn), payload)
+
+    def update(self, payload: Mapping[str, Any]) -> None:
+        """Take an update."""
+        if self._facts is None:
+            self.announce(payload)
+        else:
+            self._take(updated(self._facts, payload), payload)
+
+    def request(self, tool_call: Mapping[str, Any]) -> None:
+        """Take what a permission request has of the call."""
+        self._take(requested(self._facts, tool_call, self.turn), {})
+
+    def end(self) -> None:
+        """End a call that its agent left open."""
+        self.status = "failed"
+        if self._facts is not None:
+            self._facts = ended_by_us(self._facts)
+
+    def _take(self, facts: ToolCallFacts, payload: Mapping[str, Any]) -> None:
+        before, self._facts = self._facts or _NOTHING, facts
+        # An empty list is written as one if the agent sent it, and as null if it sent none; in a
+        # permission request it only means that the agent does not repeat the list.
+        if facts.content is not before.content or _is_emptied(facts.content, payload, "content"):
+            self._keep(_whole_content(facts.content))
+        is_emptied = _is_emptied(facts.locations, payload, "locations")
+        if facts.locations is not before.locations or is_emptied:
+            self._locations = whole_locations(list(facts.locations))
+        if facts.status in _STATUSES:
+            self.status = facts.status
 
     def settle(self, terminals: Terminals) -> None:
         """Put what terminals wrote in the place of the terminals: the call is over."""
@@ -129,17 +143,18 @@ class Call:
 
     def snapshot(self, meta: Json | None, *, names: bool) -> ToolSnapshot:
         """Return all that is known, and `meta`; with `names`, the tool's name and own kind too."""
+        facts = self._facts or _NOTHING
         if self._meta is not None:
             meta = {**self._meta, **(meta or {})}
         if names:
-            meta = {"toolName": self._tool_name(), **(meta or {})}
+            meta = {"toolName": self._tool_name(facts), **(meta or {})}
         return ToolSnapshot(
             tool_call_id=self.id,
-            title=self._title or self._name or self.id,
-            kind=self._kind_to_write(any_kind=names),
+            title=facts.title or self._name or self.id,
+            kind=self._kind_to_write(facts, any_kind=names),
             status=self.status,
-            raw_input=self._raw_input,
-            raw_output=self._raw_output,
+            raw_input=facts.raw_input,
+            raw_output=facts.raw_output,
             content=self._shown,
             locations=self._locations,
             meta=meta,
@@ -149,21 +164,25 @@ class Call:
         self._content = content
         self._shown = _without_terminals(content)
 
-    def _kind_to_write(self, *, any_kind: bool) -> str:
-        if any_kind and self._kind:
-            return self._kind
+    def _kind_to_write(self, facts: ToolCallFacts, *, any_kind: bool) -> str:
+        if any_kind and facts.kind:
+            return facts.kind
         # Only a call without a kind is judged by its name: an agent knows best.
-        kind = self._kind or tool_kind(self._name or self._title)
+        kind = facts.kind or tool_kind(self._name or facts.title)
         return kind if kind in WIRE_KINDS else "other"
 
-    def _tool_name(self) -> str:
+    def _tool_name(self, facts: ToolCallFacts) -> str:
         """Return what the tool is called; a first title of one word is taken for its name."""
-        if not self._name and _ONE_WORD.fullmatch(self._title):
-            self._name = self._title
+        if not self._name and _ONE_WORD.fullmatch(facts.title):
+            self._name = facts.title
         if self._name:
             return canonical_name(self._name) or self._name
-        raw_input = self._raw_input if isinstance(self._raw_input, dict) else {}
-        return resolve_name(self._title, raw_input, self._kind)
+        raw_input = facts.raw_input if isinstance(facts.raw_input, dict) else {}
+        return resolve_name(facts.title, raw_input, facts.kind or "")
+
+
+def _is_emptied(kept: tuple[Any, ...], payload: Mapping[str, Any], field: str) -> bool:
+    return not kept and isinstance(payload.get(field), list)
 
 
 def _whole_content(items: Iterable[Any]) -> list[Json]:
@@ -221,7 +240,7 @@ class Ledger:
     def sort(self, call: Call) -> None:
         """Put a call where it belongs after it changed."""
         key = (call.session, call.id)
-        if call.status not in ENDS:
+        if call.status not in FINAL_STATUSES:
             if self._ended.pop(key, None) is not None:
                 self._open[key] = call
             return
@@ -232,8 +251,7 @@ class Ledger:
         """End what an agent left open: in one session, or in all."""
         left = [call for call in self._open.values() if session in (None, call.session)]
         for call in left:
-            call.status = "failed"
-            call.is_ended_by_us = True
+            call.end()
             call.settle(self.terminals)
             self._end((call.session, call.id), call)
         return left

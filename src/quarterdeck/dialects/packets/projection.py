@@ -26,7 +26,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from quarterdeck.dialects.packets import build
 from quarterdeck.dialects.packets.drafts import Drafts
-from quarterdeck.dialects.packets.ledger import ENDS, Call, Ledger
+from quarterdeck.dialects.packets.ledger import Call, Ledger
 from quarterdeck.dialects.packets.outputs import as_code, as_text
 from quarterdeck.dialects.packets.types import Json, Packet
 from quarterdeck.protocol import Event
@@ -101,7 +101,7 @@ class Projection:
         if not isinstance(call_id, str) or session is None:
             return []
         call = self._ledger.find(session, call_id)
-        if call is not None and event.type == "tool-call" and self._is_over(call):
+        if call is not None and event.type == "tool-call" and not call.is_open(self._ledger.turn):
             call = None  # an old id for a new call
         is_new = call is None
         if call is None:
@@ -116,14 +116,14 @@ class Projection:
         artifact = _artifact(meta) if meta else None
         return packets if artifact is None else [*packets, artifact]
 
-    def _is_over(self, call: Call) -> bool:
-        return call.status in ENDS and call.turn != self._ledger.turn
-
     def _say(self, call: Call, event: Event, payload: Json) -> Json | None:
         meta = self._meta(event)
         if meta is not None or event.extensions is not None:
             call.declare(_declared_name(event.extensions or {}, meta or {}), meta or {})
-        call.patch(payload)
+        if event.type == "tool-call":
+            call.announce(payload)
+        else:
+            call.update(payload)
         self._ledger.sort(call)
         return meta
 
@@ -139,10 +139,10 @@ class Projection:
         packets: list[Packet] = []
         if isinstance(said, dict) and isinstance(call_id := said.get("toolCallId"), str):
             call = self._ledger.find(session, call_id)
-            is_new = call is None
-            call = call or self._ledger.begin(session, call_id)
-            # An empty list here means that the agent did not repeat itself.
-            call.patch({key: value for key, value in said.items() if value != []})
+            is_new = call is None or not call.is_open(self._ledger.turn)
+            if call is None or is_new:
+                call = self._ledger.begin(session, call_id)
+            call.request(said)
             self._ledger.sort(call)
             packets = [build.tool_call_start(self._snapshot(call, None))] if is_new else []
         if isinstance(request_id, str):
@@ -195,6 +195,8 @@ class Projection:
             return []
         status, was_prompting = payload.get("status"), self._is_prompting
         self._is_prompting = status == "prompting"
+        if self._is_prompting:
+            self._ledger.turn += 1
         if was_prompting and isinstance(status, str) and status in GONE:
             self._ledger.turn += 1
             return [*self._close(event, None), build.error(GONE[status], f"session_{status}")]

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
+
+from typing_extensions import override
 
 from quarterdeck.jsontext import encode_json
 from quarterdeck.server.streams.cursors import HostCursor
 from quarterdeck.server.streams.log import Logs, SharedLog
 from quarterdeck.server.streams.runs import Run
 from quarterdeck.server.streams.sse import EventStream, notice
-
-if TYPE_CHECKING:
-    from typing_extensions import override  # in `typing` from Python 3.12 on
-else:
-
-    def override(method: object) -> object:
-        return method
-
 
 _MUCH: Final = 256 << 10  # bytes, after which others get their turn if nobody had to wait
 
