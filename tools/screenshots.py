@@ -157,8 +157,8 @@ PROMPTS: Final = {
 
 
 @contextmanager
-def told_hub(place: Path) -> Iterator[tuple[HubProcess, str]]:
-    """Start a hub in which a few things go on; yield it and the session that is shown."""
+def busy_hub(place: Path) -> Iterator[tuple[HubProcess, str]]:
+    """Start a hub with running sessions; yield it and the id of the session that is shown."""
     home = place / "home"
     home.mkdir(mode=0o700)
     hub = HubProcess(home, AGENTS)
@@ -206,7 +206,7 @@ def take_all(browser: Browser, hub: HubProcess, shown: str, folder: Path) -> Non
 def _places(page: Page, hub: HubProcess, shown: str) -> Iterator[str]:
     """Go from screen to screen; yield the name of each when it is ready."""
     page.goto(hub.link("admin"))
-    page.get_by_label("Name of this device").fill("My phone")
+    page.get_by_label("Device name").fill("My phone")
     yield "pair"
     page.get_by_role("button", name="Pair this device").click()
     page.get_by_text("Needs you").first.wait_for()
@@ -227,23 +227,23 @@ def _places(page: Page, hub: HubProcess, shown: str) -> Iterator[str]:
         yield place
     page.goto(f"{hub.url}/#/devices")
     page.get_by_role("button", name="Pair a device").click()
-    page.get_by_role("button", name="Show the code").click()
+    page.get_by_role("button", name="Show code").click()
     page.get_by_role("img", name="QR code of the pairing link").wait_for()
     yield "code"
     page.get_by_role("button", name="Close").click()
     page.keyboard.press("?")
-    page.get_by_role("dialog", name="Keyboard").wait_for()
+    page.get_by_role("dialog", name="Keyboard shortcuts").wait_for()
     yield "keys"
 
 
 def _details(page: Page, hub: HubProcess, shown: str) -> Iterator[str]:
     """Open what lies within the session that is shown."""
-    page.get_by_role("button", name="Open this change").click()
+    page.get_by_role("button", name="Open diff").click()
     page.get_by_role("dialog").wait_for()
     yield "change"
     page.keyboard.press("Escape")
     page.get_by_role("log").evaluate("log => log.scrollTo(0, log.scrollHeight)")
-    page.get_by_role("button", name="No, and say why").click()
+    page.get_by_role("button", name="Reject with feedback").click()
     yield "reason"
     page.goto(f"{hub.url}/#/")
     page.goto(f"{hub.url}/#/s/{shown}")
@@ -264,7 +264,7 @@ def main() -> int:
         return 1
     with (
         tempfile.TemporaryDirectory(prefix="quarterdeck-") as place,
-        told_hub(Path(place)) as (hub, shown),
+        busy_hub(Path(place)) as (hub, shown),
         sync_playwright() as playwright,
     ):
         browser = playwright.chromium.launch(executable_path=program, args=list(FLAGS))

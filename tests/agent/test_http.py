@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from quarterdeck.agent import AgentSession, AgentTurn, HttpOptions, SessionStore
-from quarterdeck.agent.http import Limits, client as http_client_module
-from quarterdeck.agent.http.stream import LOST
+from quarterdeck.agent.http import ReplayLimits, client as http_client_module
+from quarterdeck.agent.http.client import LOST
 from tests.agent.http_client import TOKEN, HttpHand, serving
 from tests.agent.official import check_all
 from tests.agent.support import PATIENCE, Json
@@ -244,7 +244,7 @@ async def test_a_reader_that_was_away_too_long_is_told_what_it_missed() -> None:
             yield str(number)
         finished.set()
 
-    options = HttpOptions(token=TOKEN, limits=Limits(messages=10, size=10_000_000))
+    options = HttpOptions(token=TOKEN, limits=ReplayLimits(messages=10, size=10_000_000))
     async with serving(flood, options) as client:
         async with client.stream() as stream:
             session_id = await client.begin(stream)
@@ -282,7 +282,7 @@ async def test_nobody_who_reads_does_not_hold_up_a_turn(monkeypatch: pytest.Monk
             yield "x" * 1000
         finished.set()
 
-    options = HttpOptions(token=TOKEN, limits=Limits(messages=100, size=100_000))
+    options = HttpOptions(token=TOKEN, limits=ReplayLimits(messages=100, size=100_000))
     async with serving(flood, options) as client:
         async with client.stream() as stream:
             session_id = await client.begin(stream)
@@ -303,7 +303,7 @@ async def test_a_reader_that_reads_loses_nothing_however_much_comes() -> None:
             yield str(number)
 
     # Far less is kept than is sent: the agent has to wait for the reader.
-    options = HttpOptions(token=TOKEN, limits=Limits(messages=200, size=1_000_000))
+    options = HttpOptions(token=TOKEN, limits=ReplayLimits(messages=200, size=1_000_000))
     async with serving(flood, options) as client, client.stream() as stream:
         session_id = await client.begin(stream)
         await client.prompt(3, session_id, "x")
@@ -501,7 +501,7 @@ async def test_a_reader_whose_socket_is_stuck_is_overtaken_and_the_turn_ends(
             yield "x" * 100_000
         finished.set()
 
-    options = HttpOptions(token=TOKEN, limits=Limits(messages=50, size=1_000_000))
+    options = HttpOptions(token=TOKEN, limits=ReplayLimits(messages=50, size=1_000_000))
     async with serving(flood, options) as client, client.stream() as stream:
         session_id = await client.begin(stream)
         await client.prompt(3, session_id, "x")

@@ -16,7 +16,7 @@ from quarterdeck.cli.config import (
     parse_config,
 )
 from quarterdeck.errors import SettingsInvalid
-from quarterdeck.server.listening import DEFAULT_PORT
+from quarterdeck.http.origins import DEFAULT_PORT
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "use" / "hub.example.toml"
 

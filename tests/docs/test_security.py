@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from quarterdeck.server.bounded import HEAD_BYTES, HEAD_SECONDS
+from quarterdeck.http.limits import MAX_SILENT
+from quarterdeck.http.origins import DEFAULT_PORT
+from quarterdeck.http.server import HEAD_BYTES, HEAD_SECONDS
 from quarterdeck.server.device import UNUSED_SECONDS, Scope
-from quarterdeck.server.doorway import MOST_SILENT
 from quarterdeck.server.guard import REVOKED, GateLimits
-from quarterdeck.server.listening import DEFAULT_PORT
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTER = (ROOT / "docs/use/security.md").read_text(encoding="utf-8")
@@ -36,7 +36,7 @@ def test_the_numbers_in_the_chapter_are_those_of_the_code() -> None:
         f" ({limits.strangers.size >> 10} KiB without a token)",
         f"A device has at most {limits.connections:,} connections",
         f"clients without a token together at most {limits.stranger_requests} requests",
-        f"At most {MOST_SILENT} connections may have no request yet",
+        f"At most {MAX_SILENT} connections may have no request yet",
         f"not used for {UNUSED_SECONDS / 86_400:.0f} days",
         f"tailscale serve --bg {DEFAULT_PORT}",
     ):

@@ -24,8 +24,8 @@ FLAGS: Final = (
 )
 MISSING: Final = "Chromium is needed: install it (Debian: sudo apt-get install chromium)"
 
-# Waits until the device keeps something with this text in it.
-KEPT: Final = """text => new Promise(done => {
+# Waits until the storage of the page contains this text.
+STORED: Final = """text => new Promise(done => {
     const opening = indexedDB.open('quarterdeck')
     opening.onsuccess = () => {
         const look = () => {
@@ -67,6 +67,6 @@ def pair(page: Page, link: str, name: str | None = None) -> None:
     """Let a page in."""
     page.goto(link)
     if name is not None:
-        page.get_by_label("Name of this device").fill(name)
+        page.get_by_label("Device name").fill(name)
     page.get_by_role("button", name="Pair this device").click()
     page.get_by_role("navigation", name="Main").wait_for()

@@ -76,7 +76,7 @@ def _busy(start_hub: StartHub, folder: Path) -> tuple[HubProcess, str]:
 
 
 @pytest.mark.parametrize("desktop", [False, True], ids=["phone", "desktop"])
-def test_no_screen_has_what_axe_finds_in_light_and_dark(
+def test_axe_finds_no_violations_on_any_screen_in_light_and_dark(
     start_hub: StartHub, open_device: OpenDevice, folder: Path, desktop: bool
 ) -> None:
     hub, session = _busy(start_hub, folder)
@@ -99,30 +99,30 @@ def _screens(page: Page, session: str) -> list[tuple[str, Locator]]:
     """Return every screen, and what is there when it is."""
     waits = page.get_by_role("region", name=re.compile("^Approval"))
     return [
-        ("", page.get_by_role("link", name=re.compile("waiting")).last),
-        (f"s/{session}", page.get_by_text("Waits for your answer")),
+        ("", page.get_by_role("link", name=re.compile("pending")).last),
+        (f"s/{session}", page.get_by_text("Waiting for your answer")),
         ("inbox", waits),
         ("agents", page.get_by_role("heading", name="Agents")),
-        ("new", page.get_by_label("What should it do?")),
+        ("new", page.get_by_label("First prompt")),
         ("devices", page.get_by_role("button", name="Pair a device")),
         ("settings", page.get_by_role("button", name="Sign out this device")),
     ]
 
 
-def test_a_session_is_run_with_the_keyboard_alone(
+def test_a_session_can_be_operated_with_the_keyboard_alone(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub, _ = _busy(start_hub, folder)
     page = open_device(hub, desktop=True)
-    waits = page.get_by_role("region", name="Waits for you")
+    waits = page.get_by_role("main").get_by_role("region", name="Needs you")
     expect(waits.get_by_role("region", name=re.compile("^Approval"))).to_be_visible()
     page.keyboard.press("Tab")
-    expect(page.get_by_role("link", name="To the content")).to_be_focused()
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     row = page.get_by_role("link", name=re.compile("harbour")).first
     row.focus()
     page.keyboard.press("Enter")
     page.get_by_role("log", name="Transcript").wait_for()
-    reject = page.get_by_role("button", name="Reject")
+    reject = page.get_by_role("button", name="Reject", exact=True)
     expect(reject).to_have_attribute("aria-disabled", "false")
     for _ in range(60):
         page.keyboard.press("Tab")
@@ -141,7 +141,7 @@ def test_a_session_is_run_with_the_keyboard_alone(
     assert hub.call("GET", "/api/decisions")["decisions"][0]["optionKind"] == "reject_once"
 
 
-def test_nothing_is_wider_than_a_small_phone(
+def test_no_screen_is_wider_than_a_small_phone(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub, session = _busy(start_hub, folder)

@@ -1,4 +1,4 @@
-"""A network that comes and goes: nothing is lost, nothing is done twice, and it is said."""
+"""An unreliable network: nothing is lost or applied twice, and the page shows its state."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from tests.page.browsing import KEPT, OpenDevice, StartHub
+from tests.page.browsing import STORED, OpenDevice, StartHub
 from tests.page.hubs import playing
 
 
-def test_a_stream_goes_on_exactly_where_it_was_cut(
+def test_a_stream_resumes_exactly_where_it_was_cut(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     words = " ".join(f"w{number}" for number in range(400))
@@ -43,9 +43,9 @@ def test_prompts_written_offline_are_sent_once_and_in_order(
     for text in ("one", "two"):
         prompt.fill(text)
         prompt.press("Enter")
-    waiting = page.get_by_role("list", name="Prompts that wait")
-    expect(waiting.get_by_text("Not sent yet")).to_have_count(2)
-    expect(page.get_by_text(re.compile("2 actions will be sent")).first).to_be_visible()
+    waiting = page.get_by_role("list", name="Prompt queue")
+    expect(waiting.get_by_text("Will send when online")).to_have_count(2)
+    expect(page.get_by_text(re.compile("2 actions pending")).first).to_be_visible()
     assert hub.call("GET", f"/api/sessions/{session}/prompts")["prompts"] == []
     page.context.set_offline(False)
     expect(page.get_by_text("You said: two")).to_be_visible()
@@ -53,7 +53,7 @@ def test_prompts_written_offline_are_sent_once_and_in_order(
     assert [each["prompt"][0]["text"] for each in prompts] == ["one", "two"]
 
 
-def test_a_page_follows_its_hub_through_a_restart(
+def test_a_page_reconnects_after_a_restart_of_the_hub(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub = start_hub()
@@ -72,7 +72,7 @@ def test_a_page_follows_its_hub_through_a_restart(
     expect(page.get_by_text("You said: before")).to_have_count(1)
 
 
-def test_a_page_opened_without_its_hub_shows_what_was_seen_takes_prompts_and_goes_on_with_it(
+def test_a_page_opened_offline_shows_the_offline_copy_and_sends_prompts_when_online(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub = start_hub()
@@ -82,15 +82,15 @@ def test_a_page_opened_without_its_hub_shows_what_was_seen_takes_prompts_and_goe
     hub.prompt(session, "before")
     expect(page.get_by_text("You said: before")).to_be_visible()
     page.get_by_role("button", name="Back to sessions").tap()
-    page.evaluate(KEPT, "You said: before")
+    page.evaluate(STORED, "You said: before")
     hub.stop()
     page.reload()
-    page.get_by_role("region", name="Seen last on this device").get_by_role("link").tap()
+    page.get_by_role("region", name="Available offline").get_by_role("link").tap()
     expect(page.get_by_text("You said: before")).to_be_visible()
-    expect(page.get_by_text(re.compile("^As it was at"))).to_be_visible()
+    expect(page.get_by_text(re.compile("^Offline copy from"))).to_be_visible()
     prompt = page.get_by_label("Prompt", exact=True)
     prompt.fill("while it was away")
     page.get_by_role("button", name="Send").tap()
-    expect(page.get_by_text("Not sent yet")).to_be_visible()
+    expect(page.get_by_text("Will send when online")).to_be_visible()
     hub.start()
     expect(page.get_by_text("You said: while it was away")).to_be_visible()

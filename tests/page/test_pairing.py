@@ -1,4 +1,4 @@
-"""The first run: a browser that the hub does not know, until its owner revokes it."""
+"""Pairing a browser that the hub does not know, and revoking it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from playwright.sync_api import Route, expect
 from tests.page.browsing import OpenDevice, StartHub
 
 
-def test_a_link_lets_a_device_in_and_its_code_leaves_the_address(
+def test_a_link_pairs_a_device_and_its_code_leaves_the_address(
     start_hub: StartHub, open_device: OpenDevice
 ) -> None:
     hub = start_hub()
     page = open_device(hub, None, place="/")
     page.goto(hub.link("approve"))
-    expect(page.get_by_label("Code", exact=True)).to_have_count(0)
-    page.get_by_label("Name of this device").fill("Pocket")
+    expect(page.get_by_label("Pairing code", exact=True)).to_have_count(0)
+    page.get_by_label("Device name").fill("Pocket")
     assert "pair" not in page.url
     page.get_by_role("button", name="Pair this device").click()
     expect(page.get_by_text("No sessions yet")).to_be_visible()
@@ -29,16 +29,16 @@ def test_a_code_can_be_typed(start_hub: StartHub, open_device: OpenDevice) -> No
     hub = start_hub()
     page = open_device(hub, None)
     code = hub.call("POST", "/api/pairings", {"scope": "view"})["code"]
-    page.get_by_label("Code", exact=True).fill(code.lower())
+    page.get_by_label("Pairing code", exact=True).fill(code.lower())
     page.get_by_role("button", name="Pair this device").click()
-    expect(page.get_by_text("This device may look only")).to_be_visible()
+    expect(page.get_by_text("This device can only view.")).to_be_visible()
 
 
 def test_a_wrong_code_is_refused_in_a_sentence(
     start_hub: StartHub, open_device: OpenDevice
 ) -> None:
     page = open_device(start_hub(), None)
-    page.get_by_label("Code", exact=True).fill("AAAA-AAAA")
+    page.get_by_label("Pairing code", exact=True).fill("AAAA-AAAA")
     page.get_by_role("button", name="Pair this device").click()
     expect(page.get_by_role("alert")).to_contain_text("wrong, used or expired")
 
@@ -55,18 +55,18 @@ def test_a_device_is_paired_from_another_and_revoked_again(
     scopes.nth(1).press("ArrowUp")
     scopes.first.press("ArrowUp")
     expect(scopes.last).to_be_focused()
-    first.get_by_role("radio", name="Look See sessions").click()
-    first.get_by_role("button", name="Show the code").click()
+    first.get_by_role("radio", name="View See sessions").click()
+    first.get_by_role("button", name="Show code").click()
     expect(first.get_by_role("img", name="QR code of the pairing link")).to_be_visible()
     link = first.locator(".link-line code").inner_text()
 
     second = open_device(hub, None)
     second.goto(link)
-    second.get_by_label("Name of this device").fill("Tablet")
+    second.get_by_label("Device name").fill("Tablet")
     second.get_by_role("button", name="Pair this device").click()
     expect(second.get_by_text("No sessions yet")).to_be_visible()
 
-    expect(first.get_by_text("Tablet is in")).to_be_visible()
+    expect(first.get_by_text("Tablet is paired")).to_be_visible()
     first.get_by_role("button", name="Done").click()
     first.get_by_role("button", name=re.compile("Tablet")).click()
     first.get_by_role("button", name="Revoke").click()
@@ -74,7 +74,7 @@ def test_a_device_is_paired_from_another_and_revoked_again(
     expect(second.get_by_role("button", name="Pair this device")).to_be_visible()
 
 
-def test_devices_that_are_told_late_are_not_taken_for_the_new_one(
+def test_devices_listed_late_are_not_taken_for_the_new_one(
     start_hub: StartHub, open_device: OpenDevice
 ) -> None:
     hub = start_hub()
@@ -83,7 +83,7 @@ def test_devices_that_are_told_late_are_not_taken_for_the_new_one(
     page.route("**/api/devices", lambda route: held.append(route), times=1)  # noqa: PLW0108 - it is wrapped
     page.goto(hub.url + "/#/devices")
     page.get_by_role("button", name="Pair a device").click()
-    page.get_by_role("button", name="Show the code").click()
+    page.get_by_role("button", name="Show code").click()
     shown = page.get_by_role("img", name="QR code of the pairing link")
     expect(shown).to_be_visible()
     with page.expect_response("**/api/devices"):

@@ -1,4 +1,4 @@
-"""Changes and code as they are read, and which sessions were."""
+"""Reading: diffs, code, earlier entries, pins and unread marks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _inner(call: str, status: str) -> dict[str, Any]:
     return {"sessionUpdate": "tool_call", **facts, **parent}
 
 
-def test_what_is_earlier_is_there_although_what_is_loaded_fills_no_screen(
+def test_earlier_entries_are_loaded_when_the_newest_do_not_fill_the_screen(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     steps = [{"update": _inner(f"i{number}", "completed")} for number in range(56)]
@@ -41,7 +41,7 @@ def test_what_is_earlier_is_there_although_what_is_loaded_fills_no_screen(
     expect(log.get_by_text("Prompt one")).to_be_attached()
 
 
-def test_a_change_has_colours_and_marked_words_and_opens_side_by_side(
+def test_a_diff_is_highlighted_with_marked_words_and_opens_side_by_side(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     change = {"path": "{cwd}/client.py", "old": OLD, "new": NEW}
@@ -63,28 +63,28 @@ def test_a_change_has_colours_and_marked_words_and_opens_side_by_side(
     expect(code.locator(".unseen")).to_have_text("U+202E")
     expect(code.locator("img")).to_have_count(0)
 
-    steps_of = page.get_by_label("Tool: Explore").get_by_label("Steps of the sub-agent")
+    steps_of = page.get_by_label("Tool: Explore").get_by_label("Sub-agent steps")
     expect(steps_of.get_by_role("button")).to_contain_text("2 steps · read 2 files1 failed")
-    expect(page.get_by_label("Tool of a sub-agent")).to_have_count(0)
+    expect(page.get_by_label("Sub-agent tool")).to_have_count(0)
     steps_of.get_by_role("button").click()
-    expect(steps_of.get_by_label("Tool of a sub-agent")).to_have_count(2)
+    expect(steps_of.get_by_label("Sub-agent tool")).to_have_count(2)
 
     page.get_by_label("Tool: Edit client.py").get_by_role("button").first.click()
-    change_of = page.get_by_role("group", name=re.compile("Change of .*client.py"))
+    change_of = page.get_by_role("group", name=re.compile("Diff of .*client.py"))
     expect(change_of.locator(".t-w")).to_have_text(["10", "20"])
     expect(change_of.locator(".t-s").first).to_have_text('"""How long."""')
-    page.get_by_role("button", name="Open this change").click()
-    opened = page.get_by_role("dialog", name="Change of client.py")
+    page.get_by_role("button", name="Open diff").click()
+    opened = page.get_by_role("dialog", name="Diff of client.py")
     row = opened.get_by_role("row").last
     expect(row).to_contain_text(re.compile("removed: .*10.*added: .*20"))
     assert violations(page) == []
-    opened.get_by_role("radio", name="One below the other").click()
+    opened.get_by_role("radio", name="Unified").click()
     expect(opened.get_by_role("row")).to_have_count(4)
     page.keyboard.press("Escape")
     expect(opened).to_have_count(0)
 
 
-def test_sessions_are_pinned_and_marked_unread_and_gone_through_by_keys(
+def test_sessions_are_pinned_marked_unread_and_navigated_by_keys(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub = start_hub(quick=playing({"title": "{prompt}"}, {"say": "Done that."}))
@@ -100,13 +100,13 @@ def test_sessions_are_pinned_and_marked_unread_and_gone_through_by_keys(
     page.reload()
     expect(sessions.get_by_role("link", name=re.compile("unread: Second"))).to_be_visible()
 
-    page.get_by_role("button", name="About this session").click()
-    page.get_by_role("button", name="Pin in the list").click()
+    page.get_by_role("button", name="Session details").click()
+    page.get_by_role("button", name="Pin", exact=True).click()
     page.keyboard.press("Escape")
     expect(sessions.get_by_role("region", name=re.compile("Pinned"))).to_contain_text("First")
     page.keyboard.press("?")
-    help_sheet = page.get_by_role("dialog", name="Keyboard")
-    expect(help_sheet).to_contain_text("The next session")
+    help_sheet = page.get_by_role("dialog", name="Keyboard shortcuts")
+    expect(help_sheet).to_contain_text("Next session")
     assert violations(page) == []
     page.keyboard.press("j")
     page.keyboard.press("Escape")

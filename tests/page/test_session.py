@@ -1,4 +1,4 @@
-"""A session from its beginning to its end, on a phone and on a desktop."""
+"""A session from start to end, on a phone and on a desktop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from tests.page.browsing import KEPT, OpenDevice, StartHub
+from tests.page.browsing import STORED, OpenDevice, StartHub
 from tests.page.hubs import playing
 
 AT_END = """async log => {
@@ -43,7 +43,7 @@ def test_a_whole_demo_session_on_a_phone(
     page = open_device(start_hub())
     page.get_by_role("link", name="New session").tap()
     page.get_by_label("Folder").fill(str(folder))
-    page.get_by_label("What should it do?").fill("Give me a tour")
+    page.get_by_label("First prompt").fill("Give me a tour")
     page.get_by_role("button", name="Start and send").tap()
 
     transcript = page.get_by_role("log", name="Transcript")
@@ -74,26 +74,26 @@ def test_the_first_answer_needs_three_taps(
     hub.session("demo", folder)
     page = open_device(hub)
     page.get_by_role("link", name="New session", exact=True).tap()
-    page.get_by_label("What should it do?").tap()
+    page.get_by_label("First prompt").tap()
     page.keyboard.type("hello")
     page.get_by_role("button", name="Start and send").tap()
     expect(page.get_by_text("I am the demo model")).to_be_visible()
 
 
-def test_what_is_written_for_a_new_session_is_kept_and_a_key_pressed_twice_starts_one(
+def test_the_draft_of_a_new_session_is_stored_and_enter_pressed_twice_starts_one(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub = start_hub()
     page = open_device(hub, place="/#/new", desktop=True)
-    prompt = page.get_by_label("What should it do?")
+    prompt = page.get_by_label("First prompt")
     prompt.fill("hello")
     with page.expect_file_chooser() as chooser:
         page.get_by_role("button", name="Attach a file").click()
     chooser.value.set_files(folder / "README.md")
-    expect(page.get_by_role("list", name="Attached")).to_contain_text("README.md")
-    page.evaluate(KEPT, "README.md")
+    expect(page.get_by_role("list", name="Attachments")).to_contain_text("README.md")
+    page.evaluate(STORED, "README.md")
     page.reload()
-    expect(page.get_by_role("list", name="Attached")).to_contain_text("README.md")
+    expect(page.get_by_role("list", name="Attachments")).to_contain_text("README.md")
     page.get_by_label("Folder").fill(str(folder))
     prompt.focus()
     page.keyboard.press("Enter")
@@ -106,7 +106,7 @@ def test_what_is_written_for_a_new_session_is_kept_and_a_key_pressed_twice_start
     expect(prompt).to_have_value("")
 
 
-def test_a_turn_is_stopped_and_what_waits_is_edited_and_cancelled(
+def test_a_turn_is_stopped_and_queued_prompts_are_edited_and_cancelled(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub = start_hub(slow=playing({"say": "I begin."}, {"stall": True}))
@@ -119,14 +119,14 @@ def test_a_turn_is_stopped_and_what_waits_is_edited_and_cancelled(
     for text in ("second", "third"):
         prompt.fill(text)
         prompt.press("Enter")
-    waiting = page.get_by_role("list", name="Prompts that wait")
+    waiting = page.get_by_role("list", name="Prompt queue")
     expect(waiting.get_by_role("listitem")).to_have_count(2)
-    expect(waiting).to_contain_text("Waits for this turn")
+    expect(waiting).to_contain_text("Queued")
 
     second, third = (waiting.get_by_role("listitem").nth(index) for index in (0, 1))
-    third.get_by_role("button", name="Cancel this prompt").click()
+    third.get_by_role("button", name="Cancel prompt").click()
     expect(waiting.get_by_role("listitem")).to_have_count(1)
-    second.get_by_role("button", name="Edit this prompt").click()
+    second.get_by_role("button", name="Edit prompt").click()
     page.get_by_role("dialog").get_by_label("Prompt").fill("second, changed")
     page.get_by_role("button", name="Save").click()
     expect(waiting).to_contain_text("second, changed")
@@ -147,7 +147,7 @@ def test_modes_and_commands_of_the_agent_are_offered(
     page = open_device(hub, place=f"/#/s/{session}", desktop=True)
     prompt = page.get_by_label("Prompt", exact=True)
     prompt.fill("/")
-    commands = page.get_by_role("listbox", name="Commands of the agent")
+    commands = page.get_by_role("listbox", name="Commands")
     first = commands.get_by_role("option").first
     name = first.locator(".command-name").inner_text()
     prompt.press("Enter")
@@ -163,7 +163,7 @@ def test_modes_and_commands_of_the_agent_are_offered(
     assert wanted != before
 
 
-def test_a_change_that_is_refused_is_told_in_the_session(
+def test_a_refused_change_of_an_option_is_reported_in_the_session(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub = start_hub()
@@ -173,10 +173,12 @@ def test_a_change_that_is_refused_is_told_in_the_session(
     page.route("**/options", lambda route: route.fulfill(**refusal))
     page.locator(".composer").get_by_role("button", name=re.compile("^Mode: ")).tap()
     page.get_by_role("dialog").get_by_role("radio", checked=False).first.tap()
-    expect(page.get_by_text("A change of an option: the agent does not want to")).to_be_visible()
+    expect(
+        page.get_by_text("Could not change the option: the agent does not want to")
+    ).to_be_visible()
 
 
-def test_a_prompt_that_is_refused_is_kept_until_it_is_changed_and_sent_or_dropped(
+def test_a_refused_prompt_stays_until_it_is_edited_and_sent_or_dismissed(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub = start_hub(quick=playing({"say": "Heard."}))
@@ -186,12 +188,12 @@ def test_a_prompt_that_is_refused_is_kept_until_it_is_changed_and_sent_or_droppe
     page.route("**/prompts", lambda route: route.fulfill(**refusal), times=1)
     page.get_by_label("Prompt", exact=True).fill("everything")
     page.get_by_role("button", name="Send").tap()
-    waiting = page.get_by_role("list", name="Prompts that wait")
-    expect(waiting).to_contain_text("Not taken: that is too much at once")
-    page.evaluate(KEPT, "that is too much at once")
+    waiting = page.get_by_role("list", name="Prompt queue")
+    expect(waiting).to_contain_text("Not sent: that is too much at once")
+    page.evaluate(STORED, "that is too much at once")
     page.reload()
-    expect(waiting).to_contain_text("Not taken: that is too much at once")
-    waiting.get_by_role("button", name="Edit this prompt").tap()
+    expect(waiting).to_contain_text("Not sent: that is too much at once")
+    waiting.get_by_role("button", name="Edit prompt").tap()
     editing = page.get_by_role("dialog", name="Edit prompt")
     editing.get_by_label("Prompt").fill("one thing")
     editing.get_by_role("button", name="Send").tap()
@@ -209,17 +211,19 @@ def test_a_draft_survives_a_reload(
     session = hub.session("demo", folder)
     page = open_device(hub, place=f"/#/s/{session}")
     page.get_by_label("Prompt", exact=True).fill("half a thought")
-    page.evaluate(KEPT, "half a thought")
+    page.evaluate(STORED, "half a thought")
     page.reload()
     expect(page.get_by_label("Prompt", exact=True)).to_have_value("half a thought")
 
 
-def test_a_failed_turn_says_why(start_hub: StartHub, open_device: OpenDevice, folder: Path) -> None:
+def test_a_failed_turn_shows_its_error(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
     hub = start_hub(broken=playing({"say": "I try."}, {"fail": "the model is out of tea"}))
     session = hub.session("broken", folder)
     hub.prompt(session, "go")
     page = open_device(hub, place=f"/#/s/{session}")
-    expect(page.get_by_text("The turn failed")).to_be_visible()
+    expect(page.get_by_text("Turn failed")).to_be_visible()
     expect(page.get_by_text("the model is out of tea")).to_be_visible()
 
 
@@ -250,7 +254,7 @@ def test_reading_earlier_lines_is_not_disturbed_by_new_ones(
     log.evaluate(AT_END)
     log.hover()
     page.mouse.wheel(0, -2500)
-    expect(page.get_by_role("button", name="To the end")).to_be_visible()
+    expect(page.get_by_role("button", name="Jump to latest")).to_be_visible()
     before = log.evaluate(PLACES)
     button.click()
     hub.until(f"/api/sessions/{session}", lambda answer: answer["session"]["status"] == "active")
@@ -260,7 +264,7 @@ def test_reading_earlier_lines_is_not_disturbed_by_new_ones(
     seen = [name for name, top in before.items() if 100 < top < 600 and name in after]
     assert seen
     assert {name: after[name] for name in seen} == {name: before[name] for name in seen}
-    page.get_by_role("button", name="To the end").click()
+    page.get_by_role("button", name="Jump to latest").click()
     expect(log.get_by_text("late 60")).to_be_visible()
     log.evaluate(AT_END)
 

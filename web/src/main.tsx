@@ -1,14 +1,14 @@
 import { render } from 'preact'
 import { data } from './data/index.ts'
-import { receiveShared } from './screens/shared'
+import { receiveShared } from './screens/shared_content'
 import { Shell, watchMoves } from './screens/shell'
 import './styles/tokens.css'
 import './styles/base.css'
 import './styles/parts.css'
 import './styles/shell.css'
 import './styles/transcript.css'
-import { watchFailures } from './ui/failures'
-import { watchSessions } from './ui/marks'
+import { watchFailures } from './ui/action_failures'
+import { watchSessions } from './ui/session_marks'
 import { followTheme } from './ui/theme'
 
 followTheme()

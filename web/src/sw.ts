@@ -1,15 +1,15 @@
 /// <reference lib="webworker" />
-// The service worker: the page opens without its hub, and notifications are shown without the page.
-// It never answers for the hub: what is asked under /api goes through, or fails.
-import { isFile, keepShared, SHARE_PATH, SHARED, shellOf, type Note } from './worker.ts'
+// The service worker: opens the page while the hub cannot be reached, and shows notifications while the
+// page is closed. It never answers for the hub: calls to /api are not intercepted.
+import { isFile, storeShared, SHARE_PATH, SHARED, shellOf, type Note } from './worker.ts'
 
 declare const self: ServiceWorkerGlobalScope
 
 const SHELL = 'shell-__BUILD__' // filled in by the build
-const PATIENCE_MS = 4000
+const TIMEOUT_MS = 4000
 
 self.addEventListener('install', (event) => {
-  event.waitUntil(keepShell())
+  event.waitUntil(cacheShell())
 })
 
 self.addEventListener('activate', (event) => {
@@ -25,7 +25,7 @@ self.addEventListener('fetch', (event) => {
   const url = new URL(request.url)
   if (url.origin !== self.location.origin) return
   if (request.method === 'POST' && request.mode === 'navigate' && url.pathname === SHARE_PATH) {
-    event.respondWith(takeIn(request))
+    event.respondWith(receiveShare(request))
   }
   if (request.method !== 'GET') return
   if (request.mode === 'navigate' && url.pathname === '/') event.respondWith(page())
@@ -50,11 +50,11 @@ interface PushSubscriptionChangeEvent extends ExtendableEvent {
   newSubscription?: PushSubscription | null
 }
 
-/** Keep the page, and every file it names. */
-async function keepShell(): Promise<void> {
+/** Cache the page and every file it names. */
+async function cacheShell(): Promise<void> {
   const cache = await caches.open(SHELL)
   const index = await fetch('/', { cache: 'no-store' })
-  if (!index.ok) throw new Error(`the page cannot be had: ${index.status}`)
+  if (!index.ok) throw new Error(`loading the page failed with status ${index.status}`)
   const names = shellOf(await index.clone().text())
   await cache.addAll(names)
   await cache.put('/', index)
@@ -67,11 +67,11 @@ async function begin(): Promise<void> {
   await self.clients.claim()
 }
 
-/** The page from the hub, so that it is the newest; from here if that takes long, or fails. */
+/** The page from the hub, so that it is current; from the cache if that is slow or fails. */
 async function page(): Promise<Response> {
   const cache = await caches.open(SHELL)
   try {
-    const fresh = await fetch('/', { signal: AbortSignal.timeout(PATIENCE_MS) })
+    const fresh = await fetch('/', { signal: AbortSignal.timeout(TIMEOUT_MS) })
     if (!fresh.ok) throw new Error('not ours')
     await cache.put('/', fresh.clone())
     return fresh
@@ -80,21 +80,21 @@ async function page(): Promise<Response> {
   }
 }
 
-/** Another app shares something: the page shows it, and sends nothing by itself. */
-async function takeIn(request: Request): Promise<Response> {
+/** Store what another app shared; the page shows it, and sends nothing until the user does. */
+async function receiveShare(request: Request): Promise<Response> {
   try {
-    await keepShared(await request.formData(), caches)
+    await storeShared(await request.formData(), caches)
   } catch {
-    return Response.redirect('/', 303) // the disk is full, or it is no form
+    return Response.redirect('/', 303) // the disk is full, or the body is not a form
   }
   return Response.redirect('/?shared', 303)
 }
 
-/** A file whose name changes with it: once is enough. */
+/** A file whose name has a digest of its content: cached for good. */
 async function file(request: Request): Promise<Response> {
   const cache = await caches.open(SHELL)
-  const kept = await cache.match(request)
-  if (kept !== undefined) return kept
+  const cached = await cache.match(request)
+  if (cached !== undefined) return cached
   const fresh = await fetch(request)
   if (fresh.ok) await cache.put(request, fresh.clone())
   return fresh
@@ -103,7 +103,7 @@ async function file(request: Request): Promise<Response> {
 async function onPush(note: Note | undefined): Promise<void> {
   if (note === undefined) return
   if (note.kind === 'test') await onTest(note)
-  // Whoever is looking at the page sees it there, and browsers allow to say nothing then.
+  // A visible page shows it already, and browsers do not require a notification then.
   const windows = await self.clients.matchAll({ type: 'window' })
   if (note.kind !== 'test' && windows.some((each) => each.visibilityState === 'visible')) return
   await self.registration.showNotification(note.title, {
@@ -116,7 +116,7 @@ async function onPush(note: Note | undefined): Promise<void> {
   })
 }
 
-/** A test has arrived: tell the page, and the hub. */
+/** Report a received test to the page and to the hub. */
 async function onTest(note: Note): Promise<void> {
   const windows = await self.clients.matchAll({ type: 'window', includeUncontrolled: true })
   for (const each of windows) each.postMessage({ type: 'push-test', id: note.id })
@@ -133,19 +133,19 @@ async function show(url: string): Promise<void> {
     return
   }
   there.postMessage({ type: 'open', url })
-  await there.focus().catch(() => undefined) // some systems do not let a page come forward
+  await there.focus().catch(() => undefined) // some systems do not allow it
 }
 
-/** The browser has changed its subscription: tell the hub, with the same wishes. */
+/** The browser replaced its subscription: send the new one to the hub, with the same kinds. */
 async function renew(event: PushSubscriptionChangeEvent): Promise<void> {
-  const told = await fetch('/api/push')
-  if (!told.ok) return
-  const { publicKey, subscription: before } = (await told.json()) as {
+  const answer = await fetch('/api/push')
+  if (!answer.ok) return
+  const { publicKey, subscription: before } = (await answer.json()) as {
     publicKey: string
     subscription: { kinds: unknown } | null
   }
   if (before === null) return
-  // Few browsers say which one comes after: then we ask for it.
+  // Few browsers give the new subscription: otherwise subscribe again.
   const options = { userVisibleOnly: true, applicationServerKey: publicKey }
   const subscription =
     event.newSubscription ?? (await self.registration.pushManager.subscribe(options))

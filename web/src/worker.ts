@@ -1,8 +1,10 @@
-// What the service worker decides, apart from the browser that it does it with.
+// The service worker's decisions, without a browser.
+
+import type { PushKind } from './data/types.ts'
 
 /** What the hub sends in a push. */
 export interface Note {
-  kind: 'approvals' | 'questions' | 'finished' | 'failed' | 'test'
+  kind: PushKind | 'test'
   title: string
   body: string
   url: string
@@ -10,27 +12,27 @@ export interface Note {
   id: string
 }
 
-/** Whether a path is one of a file that never changes, or of an icon. */
+/** Whether a path is that of an immutable file or an icon. */
 export function isFile(path: string): boolean {
   return path.startsWith('/assets/') || path.startsWith('/icons/')
 }
 
-/** The files that a page names, which it cannot be shown without. */
+/** The files that the page needs, as its HTML names them. */
 export function shellOf(html: string): string[] {
   const names = [...html.matchAll(/(?:src|href)="(\/[^"]+)"/g)].map((found) => found[1] ?? '')
   return [...new Set(names.filter((name) => isFile(name) || name === '/manifest.webmanifest'))]
 }
 
 // ---- what other apps share ----------------------------------------------------------------------
-// `ui/shared.ts` takes out what is put in here; a worker cannot load modules of the page.
+// `ui/share_target.ts` reads what is stored here.
 
 export const SHARED = 'shared'
 export const SHARE_PATH = '/share'
-const MOST_FILES = 10
-const MOST_BYTES = 11 << 20 // what fits into one prompt
+const MAX_FILES = 10
+const MAX_BYTES = 11 << 20 // what fits into one prompt
 
-/** Keep what was shared until the page asks for it; what was left from before is forgotten. */
-export async function keepShared(form: FormData, caches: CacheStorage): Promise<void> {
+/** Store shared content until the page takes it; replaces what was stored before. */
+export async function storeShared(form: FormData, caches: CacheStorage): Promise<void> {
   await caches.delete(SHARED)
   const cache = await caches.open(SHARED)
   const names: string[] = []
@@ -38,7 +40,7 @@ export async function keepShared(form: FormData, caches: CacheStorage): Promise<
   let size = 0
   for (const file of form.getAll('files')) {
     if (typeof file === 'string') continue
-    if (names.length === MOST_FILES || size + file.size > MOST_BYTES) {
+    if (names.length === MAX_FILES || size + file.size > MAX_BYTES) {
       left.push(file.name)
       continue
     }

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Api } from '../src/data/api.ts'
 import { StoredDraft } from '../src/data/drafts.ts'
-import { Outbox, type Wanted } from '../src/data/outbox.ts'
+import { Outbox, type ActionCall } from '../src/data/outbox.ts'
 import { openStorage } from '../src/data/storage.ts'
 import { until } from './environment.ts'
 
@@ -14,7 +14,7 @@ const clock = {
     return () => clearTimeout(timer)
   },
 }
-const prompt = (target: string): Wanted => ({
+const prompt = (target: string): ActionCall => ({
   kind: 'prompt',
   sessionId: 's',
   target,
@@ -43,7 +43,7 @@ function outbox(name: string, fetch: typeof globalThis.fetch): Outbox {
   return new Outbox(api, openStorage(indexedDB, name), clock, () => 'd', () => {})
 }
 
-test('what was taken offline is sent after a reload, once and in order', async () => {
+test('offline actions are sent after a reload, once and in order', async () => {
   const offline = outbox('reload', hub([null]).fetch)
   offline.add(prompt('first'), 'first')
   offline.add(prompt('second'), 'second')
@@ -61,7 +61,7 @@ test('what was taken offline is sent after a reload, once and in order', async (
   assert.deepEqual([third.actions.value, again.sent], [[], []])
 })
 
-test('a network that is gone is tried again, and what the hub refuses is not', async () => {
+test('network failures are retried, refusals are not', async () => {
   const flaky = hub([null, null, 200])
   const sending = outbox('flaky', flaky.fetch)
   sending.add(prompt('one'), 'one')
@@ -78,7 +78,7 @@ test('a network that is gone is tried again, and what the hub refuses is not', a
   await until('it is applied', () => refusing.actions.value[0]?.state === 'applied')
 })
 
-test('what is tried again after a refusal survives a reload as well', async () => {
+test('an action retried after a refusal survives a reload', async () => {
   const refusing = outbox('again', hub([409, null]).fetch)
   refusing.add(prompt('one'), 'one')
   await until('it has failed', () => refusing.actions.value[0]?.state === 'failed')
@@ -92,7 +92,7 @@ test('what is tried again after a refusal survives a reload as well', async () =
   assert.deepEqual(there.sent, ['one'])
 })
 
-test('a prompt that was refused is there after a reload, as refused, until it is dropped', async () => {
+test('a refused prompt is listed as refused after a reload, until it is dismissed', async () => {
   const refusing = outbox('kept', hub([409]).fetch)
   refusing.add(prompt('one'), 'one')
   await until('it has failed', () => refusing.actions.value[0]?.state === 'failed')
@@ -109,7 +109,7 @@ test('a prompt that was refused is there after a reload, as refused, until it is
   assert.deepEqual([again.actions.value, there.sent], [[], []])
 })
 
-test('what one window has taken back or done is not sent by another', async () => {
+test('an action that one window dismissed or sent is not sent by another', async () => {
   const one = outbox('two windows', hub([null]).fetch)
   one.add(prompt('first'), 'first')
   one.add({ ...prompt('second'), sessionId: 't' }, 'second')
@@ -128,7 +128,7 @@ test('what one window has taken back or done is not sent by another', async () =
   assert.deepEqual(there.sent, ['second'])
 })
 
-test('a refused prompt that another window has dropped is not sent again', async () => {
+test('a refused prompt that another window dismissed is not sent again', async () => {
   const one = outbox('refused twice', hub([409]).fetch)
   one.add(prompt('one'), 'one')
   await until('it has failed', () => one.actions.value[0]?.state === 'failed')
@@ -144,7 +144,7 @@ test('a refused prompt that another window has dropped is not sent again', async
   assert.deepEqual(there.sent, [])
 })
 
-test('an action that waits can be taken back', async () => {
+test('a queued action can be dismissed', async () => {
   const there = hub([null, 200])
   const sending = outbox('taken back', there.fetch)
   sending.add(prompt('one'), 'one')
@@ -155,7 +155,7 @@ test('an action that waits can be taken back', async () => {
   assert.deepEqual(there.sent, ['two'])
 })
 
-test('stopping a turn is not done later, when it would stop another', async () => {
+test('stopping a turn is not sent late, when it would stop another', async () => {
   const late = { ...clock, now: () => Date.now() + 20_000 * Number(isLate) }
   let isLate = false
   const there = hub([null, 200])
@@ -168,7 +168,7 @@ test('stopping a turn is not done later, when it would stop another', async () =
   assert.deepEqual(there.sent, [])
 })
 
-test('a draft is there again after a reload, and gone after it was sent', async () => {
+test('a draft survives a reload, and is gone after it was sent', async () => {
   const storage = openStorage(indexedDB, 'drafts')
   const draft = new StoredDraft('s', storage, clock)
   draft.setText('half a thou')
@@ -187,7 +187,7 @@ test('a draft is there again after a reload, and gone after it was sent', async 
   assert.equal(third.text.value, '')
 })
 
-test('a draft whose session was left at once is still there', async () => {
+test('a draft survives leaving its session at once', async () => {
   const storage = openStorage(indexedDB, 'left at once')
   const draft = new StoredDraft('s', storage, clock)
   draft.setText('half a thought')

@@ -3,7 +3,7 @@ import { readFileSync, readdirSync } from 'node:fs'
 import { test } from 'node:test'
 import { Fold, initialState, toJson } from '../src/protocol/reduce.ts'
 import { TailText, truncateUtf8Tail } from '../src/protocol/terminal.ts'
-import type { LogEvent } from '../src/protocol/types.ts'
+import type { SessionEvent } from '../src/protocol/types.ts'
 
 const VECTORS = new URL('../../tests/vectors/', import.meta.url)
 const REDUCE = readdirSync(new URL('reduce/', VECTORS))
@@ -11,7 +11,7 @@ const REDUCE = readdirSync(new URL('reduce/', VECTORS))
 interface Vector {
   sessionId: string
   recipe?: boolean
-  events: LogEvent[]
+  events: SessionEvent[]
   expect: { state: unknown; sameRefEventIndexes: number[] }
 }
 
@@ -41,7 +41,7 @@ for (const name of REDUCE) {
   })
 }
 
-test('text is cut as by the hub', () => {
+test('text is truncated as by the hub', () => {
   const file = new URL('config/truncate-utf8-tail.json', VECTORS)
   const { cases } = JSON.parse(readFileSync(file, 'utf8')) as {
     cases: { input: string; limit: number; output: string; truncated: boolean }[]
@@ -73,12 +73,13 @@ test('a text that grows is the text that is cut at once, at every step', () => {
   }
 })
 
-test('a payload that is no object, and an event of a newer hub, change nothing', () => {
+test('payloads that are not objects, and events of a newer hub, change nothing', () => {
   const fold = new Fold(initialState('s'))
   const before = toJson(fold.state)
   for (const payload of [null, 'text', 3, ['list']]) {
-    assert.equal(fold.apply({ seq: 1, ts: 0, type: 'plan', payload } as unknown as LogEvent), null)
+    assert.equal(fold.apply({ seq: 1, ts: 0, type: 'plan', payload } as unknown as SessionEvent), null)
   }
-  assert.equal(fold.apply({ seq: 2, ts: 0, type: 'from-the-future', payload: {} }), null)
+  const newer = { seq: 2, ts: 0, type: 'from-the-future', payload: {} } as unknown as SessionEvent
+  assert.equal(fold.apply(newer), null)
   assert.deepEqual(toJson(fold.state), before)
 })

@@ -5,7 +5,7 @@ import { Api } from '../src/data/api.ts'
 import { SseParser, type SseEvent } from '../src/data/sse.ts'
 import { Stream, type Standing } from '../src/data/stream.ts'
 import { Timeline, type WireEntry } from '../src/data/timeline.ts'
-import type { LogEvent } from '../src/protocol/types.ts'
+import type { SessionEvent } from '../src/protocol/types.ts'
 import { until } from './environment.ts'
 
 const recorded = new Uint8Array(readFileSync(new URL('recorded/stream.sse', import.meta.url)))
@@ -21,21 +21,21 @@ function parsed(...pieces: Uint8Array[]): SseEvent[] {
 }
 
 const ALL = parsed(recorded)
-const LOG = ALL.filter((event) => event.name === '').map((event) => JSON.parse(event.data) as LogEvent)
+const LOG = ALL.filter((event) => event.name === '').map((event) => JSON.parse(event.data) as SessionEvent)
 
-test('a stream that is cut in two anywhere gives the same events', () => {
+test('a stream split anywhere gives the same events', () => {
   assert.ok(ALL.length > 30)
   for (let cut = 0; cut <= recorded.length; cut += 1) {
     assert.deepEqual(parsed(recorded.subarray(0, cut), recorded.subarray(cut)), ALL)
   }
 })
 
-test('lines may end as on other systems', () => {
+test('lines may end in CRLF', () => {
   const other = new TextEncoder().encode(new TextDecoder().decode(recorded).replaceAll('\n', '\r\n'))
   assert.deepEqual(parsed(other), ALL)
 })
 
-test('a log that is folded from its beginning is the transcript of the hub', () => {
+test('folding a whole log gives the transcript of the hub', () => {
   const timeline = new Timeline('sess-1', 0, {})
   for (const event of LOG) timeline.apply(event)
   const expected = new Timeline('sess-1', 0, {})
@@ -43,7 +43,7 @@ test('a log that is folded from its beginning is the transcript of the hub', () 
   assert.deepEqual(timeline.entries(), expected.entries())
 })
 
-test('wherever the hub was asked, what follows makes the same transcript', () => {
+test('the transcript is the same wherever it starts', () => {
   const whole = new Timeline('sess-1', 0, {})
   for (const event of LOG) whole.apply(event)
   for (let cut = 1; cut <= LOG.length; cut += 1) {
@@ -61,9 +61,9 @@ test('wherever the hub was asked, what follows makes the same transcript', () =>
   }
 })
 
-test('an entry that did not change is the same object, and one that did is another', () => {
+test('an unchanged entry is the same object, a changed one is another', () => {
   const timeline = new Timeline('s', 0, {})
-  const chunk = (seq: number, text: string, messageId: string): LogEvent => ({
+  const chunk = (seq: number, text: string, messageId: string): SessionEvent => ({
     seq,
     ts: seq,
     type: 'agent-message-chunk',
@@ -92,7 +92,7 @@ function recordedHub(cuts: number[]): { fetch: typeof fetch; asked: string[] } {
       asked.push(url.search)
       const after = Number(url.searchParams.get('session')?.split(':').at(-1))
       const kept = ALL.filter(
-        (event) => event.name !== '' || (JSON.parse(event.data) as LogEvent).seq > after,
+        (event) => event.name !== '' || (JSON.parse(event.data) as SessionEvent).seq > after,
       )
       const lines = kept.map(
         (event) =>
@@ -111,7 +111,7 @@ function recordedHub(cuts: number[]): { fetch: typeof fetch; asked: string[] } {
   }
 }
 
-test('after every cut the stream goes on where it was, and says how it stands', async () => {
+test('after every disconnect the stream resumes where it was and reports its state', async () => {
   const { fetch, asked } = recordedHub([300, 1000, 0, 1, 2500])
   const clock = {
     now: () => Date.now(),

@@ -9,7 +9,7 @@ import {
   updated,
   type ToolCallFacts,
 } from '../src/protocol/tool_calls.ts'
-import type { LogEvent, ToolCall } from '../src/protocol/types.ts'
+import type { SessionEvent, ToolCall } from '../src/protocol/types.ts'
 
 const VECTORS = new URL('../../tests/vectors/tool-calls/', import.meta.url)
 
@@ -53,8 +53,8 @@ class Columns {
   }
 }
 
-function event(payload: object): LogEvent {
-  return { type: 'tool-call', sessionId: 's', seq: 0, ts: 0, payload } as LogEvent
+function event(payload: object): SessionEvent {
+  return { type: 'tool-call', sessionId: 's', seq: 0, ts: 0, payload } as SessionEvent
 }
 
 function withoutSeq(call: ToolCall | null): unknown {

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { takeShared } from '../src/ui/shared.ts'
-import { isFile, keepShared, shellOf } from '../src/worker.ts'
+import { takeShared } from '../src/ui/share_target.ts'
+import { isFile, storeShared, shellOf } from '../src/worker.ts'
 
-test('the files that a page needs are found in it, each once', () => {
+test('the files that a page needs are found in its HTML, each once', () => {
   const html = `<link rel="stylesheet" href="/assets/page-1.css"><link rel="manifest"
     href="/manifest.webmanifest"><script src="/assets/page-2.js"></script>
     <link rel="modulepreload" href="/assets/page-2.js"><a href="https://elsewhere/assets/x.js">`
@@ -11,7 +11,7 @@ test('the files that a page needs are found in it, each once', () => {
   assert.deepEqual(shellOf(html), expected)
 })
 
-test('what the hub answers is never taken from the cache', () => {
+test('answers of the hub never come from the cache', () => {
   assert.equal(isFile('/api/sessions'), false)
   assert.equal(isFile('/assets/page-1.js'), true)
 })
@@ -31,7 +31,7 @@ function memoryCaches(): CacheStorage {
   } as unknown as CacheStorage
 }
 
-test('what another app shares is taken in by the worker and taken out by the page, once', async () => {
+test('shared content is stored by the worker and taken by the page, once', async () => {
   const caches = memoryCaches()
   const form = new FormData()
   form.set('title', 'A page')
@@ -39,7 +39,7 @@ test('what another app shares is taken in by the worker and taken out by the pag
   form.set('url', 'https://example.com/')
   form.append('files', new File(['one'], 'one.txt', { type: 'text/plain' }))
   form.append('files', new File([new Uint8Array(12 << 20)], 'huge.bin'))
-  await keepShared(form, caches)
+  await storeShared(form, caches)
   const { text, files, left } = await takeShared(caches)
   assert.deepEqual(left, ['huge.bin'])
   assert.equal(text, 'A page\nhttps://example.com/')

@@ -11,7 +11,6 @@ import os
 import shutil
 import socket
 import sqlite3
-import ssl
 import stat
 import subprocess
 import sys
@@ -35,6 +34,7 @@ from quarterdeck.cli.hub_link import running_hub
 from quarterdeck.cli.terminal.screen import Screen
 from quarterdeck.dialects.text import plain, wrapped
 from quarterdeck.errors import QuarterdeckError, SettingsInvalid
+from quarterdeck.http.certificates import CertificateUnusable, check_certificate
 from quarterdeck.protocol import AgentDefinition
 from quarterdeck.server.environment import Environment
 from quarterdeck.server.options import default_home
@@ -240,17 +240,14 @@ def _check_port(installation: Installation) -> Iterator[Check]:
             yield Check(name="port", status="ok", found=f"{host}:{port} is free")
 
 
-def check_certificate(installation: Installation) -> Iterator[Check]:
+def check_tls(installation: Installation) -> Iterator[Check]:
     server = None if installation.config is None else installation.config.server
     if server is None or server.tls_cert is None or server.tls_key is None:
         return
     path = server.tls_cert
     try:
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(path, server.tls_key)
-        # The only reader of certificates in the standard library.
-        facts = ssl._ssl._test_decode_cert(path)  # type: ignore[attr-defined]  # noqa: SLF001
-        left = ssl.cert_time_to_seconds(facts["notAfter"]) - time.time()
-    except (OSError, ValueError, KeyError) as error:
+        left = check_certificate(Path(path), Path(server.tls_key))
+    except CertificateUnusable as error:
         remedy = "check that both are readable PEM files and belong together"
         found = f"{path} with {server.tls_key}: {error}"
         yield Check(name="certificate", status="fail", found=found, remedy=remedy)
@@ -326,7 +323,7 @@ CHECKS: Final[tuple[Callable[[Installation], Iterator[Check]], ...]] = (
     check_disk,
     check_hub,
     check_databases,
-    check_certificate,
+    check_tls,
     check_clock,
     check_node,
     check_environment,

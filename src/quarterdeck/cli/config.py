@@ -21,8 +21,8 @@ import msgspec
 from msgspec import Struct
 
 from quarterdeck.errors import SettingsInvalid
+from quarterdeck.http.origins import DEFAULT_PORT
 from quarterdeck.server.device import UNUSED_SECONDS
-from quarterdeck.server.listening import DEFAULT_PORT
 from quarterdeck.server.options import AgentSettings, HubOptions, Policy, PolicyRule
 from quarterdeck.server.retention import Retention
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import ssl
 import sys
 import webbrowser
 from argparse import Namespace
@@ -30,9 +29,10 @@ from quarterdeck.cli.hub_link import HubAddress
 from quarterdeck.cli.log_output import hub_logging
 from quarterdeck.cli.terminal.screen import Screen, print_json, print_note
 from quarterdeck.errors import CommandFailed, SettingsInvalid
+from quarterdeck.http.certificates import CertificateUnusable, check_certificate
+from quarterdeck.http.origins import is_loopback
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.invitation import pairing_link, qr_text
-from quarterdeck.server.listening import is_loopback
 from quarterdeck.server.options import HubOptions
 from quarterdeck.server.running import serving
 
@@ -61,14 +61,14 @@ def serve_hub(chosen: Namespace) -> int:
         behind_proxy=chosen.behind_proxy,
         allowed_hosts=None if chosen.allow_host is None else tuple(chosen.allow_host),
     )
-    check_certificate(options)
+    _check_certificate(options)
     with hub_logging(chosen.log_file):
         reload = partial(reload_config, address=address, started_with=config)
         backend = {"use_uvloop": find_spec("uvloop") is not None}
         return anyio.run(_serve, options, chosen, reload, backend_options=backend)
 
 
-def check_certificate(options: HubOptions) -> None:
+def _check_certificate(options: HubOptions) -> None:
     """Check the certificate and its key before anything is started.
 
     Raises:
@@ -82,8 +82,8 @@ def check_certificate(options: HubOptions) -> None:
             "a certificate needs its key; pass both --tls-cert and --tls-key, or none"
         )
     try:
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key)
-    except (OSError, ValueError) as error:
+        check_certificate(certificate, key)
+    except CertificateUnusable as error:
         raise CommandFailed(
             f"cannot use the certificate {certificate} with the key {key}: {error};"
             " check that both are readable PEM files and belong together"

@@ -14,12 +14,12 @@ from urllib.parse import quote
 import anyio
 
 from quarterdeck.cli.arguments import DONE
-from quarterdeck.cli.hub_http import HubApi
 from quarterdeck.cli.hub_link import HubAddress, open_hub, require_hub
 from quarterdeck.cli.sessions import STATES, match_id, short_ids, state_of, waiting_sessions
 from quarterdeck.cli.terminal.screen import Screen, print_json, print_note
 from quarterdeck.dialects.text import one_line
 from quarterdeck.errors import Misused
+from quarterdeck.http.client import HubApi
 from quarterdeck.server.invitation import qr_text
 
 # ---- agents ------------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ from anyio import from_thread, to_thread
 
 from quarterdeck.cli.arguments import DONE
 from quarterdeck.cli.document import document
-from quarterdeck.cli.hub_http import HubApi
 from quarterdeck.cli.hub_link import HubAddress, open_hub
 from quarterdeck.cli.sessions import event_pages, find_session, read_events, stored_events
 from quarterdeck.cli.terminal.log_rows import VIEWS, ViewName, show_lines
@@ -30,6 +29,7 @@ from quarterdeck.cli.terminal.session_printer import TextPrinter
 from quarterdeck.dialects.context import ContextProjector, encode_context_event
 from quarterdeck.dialects.packets import PacketProjector
 from quarterdeck.errors import CommandFailed
+from quarterdeck.http.client import HubApi
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import Event, SessionState, initial_state, reduce, to_json
 

@@ -14,11 +14,12 @@ import anyio
 import msgspec
 from msgspec import Raw, Struct
 
-from quarterdeck.cli.hub_http import HubApi
 from quarterdeck.cli.hub_link import HubAddress, HubLink, running_hub
-from quarterdeck.client import Client, path_segment
+from quarterdeck.client import Client
 from quarterdeck.dialects.text import one_line
 from quarterdeck.errors import AcpError, CommandFailed, EventInvalid, HubDeclined
+from quarterdeck.http.client import HubApi
+from quarterdeck.http.headers import path_segment
 from quarterdeck.protocol import Event, decode_event
 
 _PAGE: Final = 1000

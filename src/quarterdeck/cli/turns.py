@@ -21,7 +21,6 @@ import anyio
 from anyio.abc import TaskGroup
 
 from quarterdeck.cli.arguments import DONE, FAILED, INTERRUPTED
-from quarterdeck.cli.hub_http import HubApi
 from quarterdeck.cli.hub_link import HubAddress, HubLink, open_hub
 from quarterdeck.cli.sessions import SessionFollower, find_session, path_of
 from quarterdeck.cli.terminal.keyboard import has_person
@@ -36,6 +35,7 @@ from quarterdeck.cli.terminal.session_printer import (
 from quarterdeck.client import Client
 from quarterdeck.dialects.text import one_line
 from quarterdeck.errors import CommandFailed, HubDeclined, Misused
+from quarterdeck.http.client import HubApi
 from quarterdeck.protocol import Event, initial_state, reduce
 from quarterdeck.wire import background_tasks
 

@@ -8,13 +8,13 @@ from typing import Final
 
 import anyio
 
+from quarterdeck.http.origins import check_listening, public_origin
 from quarterdeck.server.clock import Now
 from quarterdeck.server.database import HubDatabase, Tables
 from quarterdeck.server.device_log import DEVICE_LOG_TABLES
 from quarterdeck.server.device_rows import DEVICE_TABLES
 from quarterdeck.server.devices import Devices
 from quarterdeck.server.guard import GateOptions, Guard
-from quarterdeck.server.listening import check_listening, public_origin
 from quarterdeck.server.pairing import PAIRING_TABLES, Pairings
 from quarterdeck.server.routes import Asgi
 

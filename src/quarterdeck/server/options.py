@@ -11,8 +11,8 @@ from typing import Literal
 from msgspec import Struct
 
 from quarterdeck.dialects.context import PolicyRules
+from quarterdeck.http.origins import DEFAULT_PORT, LOOPBACK, Listening
 from quarterdeck.server.device import UNUSED_SECONDS
-from quarterdeck.server.listening import DEFAULT_PORT, LOOPBACK, Listening
 from quarterdeck.server.retention import Retention
 
 

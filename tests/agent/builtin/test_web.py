@@ -13,7 +13,7 @@ import pytest
 
 from quarterdeck.agent.builtin import web
 from quarterdeck.agent.builtin.tools.fetch import readable
-from quarterdeck.agent.builtin.web import Fetcher, Page, Redirect, checked_url, is_public
+from quarterdeck.agent.builtin.web import Fetcher, Page, Redirect, checked_url
 from quarterdeck.errors import ToolFailed
 from tests.agent.builtin.driver import ALLOW, ALWAYS, at_work, setup_for, texts_of
 
@@ -71,40 +71,6 @@ def site() -> Iterator[str]:
 def address() -> Iterator[str]:
     with site() as address:
         yield address
-
-
-@pytest.mark.parametrize(
-    "address",
-    [
-        "127.0.0.1",
-        "10.1.2.3",
-        "172.16.0.1",
-        "192.168.1.1",
-        "169.254.169.254",
-        "100.64.0.1",
-        "0.0.0.0",
-        "224.0.0.1",
-        "::1",
-        "::",
-        "fe80::1%eth0",
-        "fd00::1",
-        "::ffff:127.0.0.1",
-        "::ffff:10.0.0.1",
-        "64:ff9b::7f00:1",
-        "2002:7f00:1::",
-        "ff02::1",
-        "fec0::1",
-        "::127.0.0.1",
-        "nonsense",
-    ],
-)
-def test_addresses_of_this_machine_and_its_network_are_not_public(address: str) -> None:
-    assert not is_public(address)
-
-
-@pytest.mark.parametrize("address", ["93.184.216.34", "2606:4700::1111", "64:ff9b::808:808"])
-def test_addresses_of_the_internet_are_public(address: str) -> None:
-    assert is_public(address)
 
 
 @pytest.mark.parametrize(

@@ -227,4 +227,4 @@ def test_what_needs_a_hub_says_how_to_start_one(tmp_path: Path, verb: str) -> No
     done = Console(tmp_path).run(verb)
     assert done.returncode == 1
     assert "no hub is running" in done.stderr
-    assert "start one with quarterdeck up" in done.stderr
+    assert "start one in another terminal: quarterdeck up" in done.stderr

@@ -1,4 +1,4 @@
-// What the data layer needs of a browser.
+// The browser as the data layer needs it.
 import { signal } from '@preact/signals-core'
 import type { Environment } from './data.ts'
 import type { PushBrowser } from './push.ts'
@@ -17,7 +17,7 @@ export function browserEnvironment(): Environment & { onPushTest: (call: () => v
     navigator.serviceWorker.addEventListener('message', (event: MessageEvent) => {
       const data = event.data as { type?: string; url?: string } | null
       if (data?.type === 'push-test') onTest.forEach((call) => call())
-      // A notification was clicked; only places within the page are in it.
+      // A notification was clicked; only routes of the page are followed.
       if (data?.type === 'open' && data.url?.startsWith('/#/')) location.hash = data.url.slice(1)
     })
   }
@@ -33,7 +33,7 @@ export function browserEnvironment(): Environment & { onPushTest: (call: () => v
       },
     },
     frame(call) {
-      // A hidden page draws nothing, but still has to take in what comes.
+      // A hidden page has no animation frames, but must still apply events.
       if (document.visibilityState === 'hidden') setTimeout(call, 250)
       else requestAnimationFrame(call)
     },
@@ -69,7 +69,7 @@ async function register(onWaiting: (worker: ServiceWorker) => void): Promise<voi
       })
     })
   } catch {
-    // Not over HTTPS, or forbidden here: the page works, only not without its hub.
+    // Not over HTTPS, or forbidden: the page works, but does not open without the hub.
   }
 }
 

@@ -1,18 +1,16 @@
-// Everything put together: one connection, one outbox, the lists, and the sessions that are open.
+// The data layer: one stream, one outbox, the lists, and the open sessions.
 import { computed, effect, signal, untracked } from '@preact/signals-core'
 import type { ContentBlock, JsonObject } from '../protocol/types.ts'
-import { segment } from './address.ts'
-import { lookAhead } from './ahead.ts'
-import { Api, type ApiOptions } from './api.ts'
+import { Api, type ApiOptions, pathSegment, ResponseOrder } from './api.ts'
 import { StoredDraft } from './drafts.ts'
 import { Lists, agentOf, rowOf } from './lists.ts'
-import { Newest } from './newest.ts'
 import { Outbox, newKey } from './outbox.ts'
+import { prefetchTranscripts } from './prefetch.ts'
 import { Push, type PushBrowser } from './push.ts'
 import { OpenSession } from './session.ts'
 import { memoryStorage, type Storage } from './storage.ts'
 import { Stream, type Clock } from './stream.ts'
-import { Tails } from './tails.ts'
+import { OfflineTranscripts } from './offline_transcripts.ts'
 import type {
   Action,
   AgentRow,
@@ -26,9 +24,9 @@ import type {
   Outcome,
   Pairing,
   PairingCodes,
-  PermissionItem,
+  PermissionRequest,
   Policy,
-  QuestionItem,
+  Elicitation,
   Scope,
   SessionFile,
   SessionRow,
@@ -40,9 +38,9 @@ export interface Environment extends ApiOptions {
   clock: Clock
   frame(call: () => void): void
   push: PushBrowser | null
-  /** Tell when it may be worth to try again: the network is back, the page is looked at. */
+  /** Call when a new attempt may succeed: the network is back, the page becomes visible. */
   onWake(call: () => void): void
-  /** The computer has lost its network; a hub on the same computer is still there. */
+  /** Call when the network is lost; a hub on the same computer is still reachable. */
   onNetworkLost(call: () => void): void
   hasUpdate: ReturnType<typeof signal<boolean>>
   applyUpdate(): void
@@ -71,17 +69,18 @@ export function createData(environment: Environment): Data & { stop(): void } {
   )
   const lists = new Lists(api, clock, outbox.actions)
   const stream = new Stream(api, clock, lists)
-  const tails: Tails = new Tails(storage, () => stream.connection.peek().state !== 'unpaired')
+  const isPaired = (): boolean => stream.connection.peek().state !== 'unpaired'
+  const offline = new OfflineTranscripts(storage, isPaired)
   api.onUnauthorized = (refusal) => {
     stream.lock(refusal)
-    void tails.clear()
+    void offline.clear()
   }
   let stopEffect = () => {}
-  let stopForgetting = () => {}
-  let stopLooking = () => {}
+  let stopCleanup = () => {}
+  let stopPrefetch = () => {}
 
   function onApplied(action: Action): void {
-    if (action.kind === 'answer-permission' || action.kind === 'answer-question') {
+    if (action.kind === 'answer-permission' || action.kind === 'answer-elicitation') {
       lists.refreshInbox()
     }
     if (action.sessionId !== null) open.get(action.sessionId)?.refreshPrompts()
@@ -91,11 +90,11 @@ export function createData(environment: Environment): Data & { stop(): void } {
     const outcome = await api.get<WireDevice>('/api/device')
     if (!outcome.ok) return
     device.value = { ...outcome.value, isThis: true }
-    const [told, known] = await Promise.all([
+    const [hub, known] = await Promise.all([
       api.get<HubFacts>('/api/hub'),
       api.get<{ agents: KnownAgent[] }>('/api/agents/known'),
     ])
-    if (told.ok) facts.value = { ...told.value, home: told.value.home ?? null }
+    if (hub.ok) facts.value = { ...hub.value, home: hub.value.home ?? null }
     if (known.ok) knownAgents.value = known.value.agents
     void push.refresh()
   }
@@ -106,24 +105,24 @@ export function createData(environment: Environment): Data & { stop(): void } {
       if (state === 'live') untracked(onReached)
       if (state === 'catching-up' && device.peek() === null) void identify()
     })
-    // What was deleted elsewhere is not kept here.
-    stopForgetting = effect(() => {
+    // Sessions deleted elsewhere have no offline copy.
+    stopCleanup = effect(() => {
       if (!lists.isLoaded.value) return
       const known = new Set(lists.sessions.value.map((each) => each.sessionId))
-      for (const { sessionId } of tails.rows.value) {
-        if (!known.has(sessionId)) untracked(() => void tails.forget(sessionId))
+      for (const { sessionId } of offline.rows.value) {
+        if (!known.has(sessionId)) untracked(() => void offline.forget(sessionId))
       }
     })
-    stopLooking = lookAhead(api, clock, lists.sessions)
+    stopPrefetch = prefetchTranscripts(api, clock, lists.sessions)
     void identify()
     void outbox.start()
-    void tails.start()
+    void offline.start()
     stream.start()
     environment.onWake(() => stream.reconnect())
     environment.onNetworkLost(() => stream.renew())
   }
 
-  /** The hub is there again: what waits is sent, and what could not be loaded is asked for anew. */
+  /** The hub is reachable again: send queued actions and reload sessions that failed to load. */
   function onReached(): void {
     outbox.flush()
     for (const view of open.values()) view.retry()
@@ -132,17 +131,17 @@ export function createData(environment: Environment): Data & { stop(): void } {
   function openSession(sessionId: string): SessionView {
     let view = open.get(sessionId)
     if (view === undefined) {
-      const around = {
+      const services = {
         api,
         stream,
         clock,
         actions: outbox.actions,
         row: (id: string) => lists.row(id),
-        tails,
+        offline,
         frame: environment.frame,
       }
       const draft = new StoredDraft(sessionId, storage, clock)
-      view = new OpenSession(sessionId, around, draft, () => open.delete(sessionId))
+      view = new OpenSession(sessionId, services, draft, () => open.delete(sessionId))
       open.set(sessionId, view)
     }
     view.holders += 1
@@ -161,7 +160,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
     return draft
   }
 
-  const session = (id: string, rest = '') => `/api/sessions/${segment(id)}${rest}`
+  const session = (id: string, rest = '') => `/api/sessions/${pathSegment(id)}${rest}`
   const about = (sessionId: string, target: string | null = null) => ({ sessionId, target })
 
   async function outcomeOf<T, U>(
@@ -177,13 +176,13 @@ export function createData(environment: Environment): Data & { stop(): void } {
     return rowOf(wire, 0)
   }
 
-  const newestDevices = new Newest()
+  const deviceResponses = new ResponseOrder()
 
   async function refreshDevices(): Promise<boolean> {
-    const isNews = newestDevices.ask()
+    const isLatest = deviceResponses.request()
     const outcome = await api.get<{ devices: WireDevice[] }>('/api/devices')
     if (!outcome.ok) return false
-    if (!isNews()) return true
+    if (!isLatest()) return true
     const isThis = (each: WireDevice) => each.id === device.value?.id
     devices.value = outcome.value.devices.map((each) => ({ ...each, isThis: isThis(each) }))
     return true
@@ -214,7 +213,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
       const wanted = { method: 'POST', path: session(sessionId, '/cancel'), body: {} } as const
       return outbox.add({ kind: 'cancel-turn', ...about(sessionId), ...wanted })
     },
-    answerPermission(item: PermissionItem, optionId: string | null, reason = ''): Action {
+    answerPermission(item: PermissionRequest, optionId: string | null, reason = ''): Action {
       const key = newKey()
       const chosen: JsonObject = optionId === null ? { cancelled: true } : { optionId }
       const body = { digest: item.digest, key, ...chosen, ...(reason === '' ? {} : { reason }) }
@@ -222,13 +221,13 @@ export function createData(environment: Environment): Data & { stop(): void } {
       const on = about(item.sessionId, item.requestId)
       return outbox.add({ kind: 'answer-permission', ...on, method: 'POST', path, body }, key)
     },
-    answerQuestion(
-      item: QuestionItem,
+    answerElicitation(
+      item: Elicitation,
       answer: { action: 'accept' | 'decline' | 'cancel'; content?: JsonObject },
     ): Action {
       const path = `/api/elicitations/${encodeURIComponent(item.requestId)}/answer`
       const on = { sessionId: item.sessionId, target: item.requestId }
-      return outbox.add({ kind: 'answer-question', ...on, method: 'POST', path, body: answer })
+      return outbox.add({ kind: 'answer-elicitation', ...on, method: 'POST', path, body: answer })
     },
     setMode(sessionId: string, modeId: string): Action {
       const wanted = { method: 'PUT', path: session(sessionId, '/mode'), body: { modeId } } as const
@@ -255,7 +254,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
       outcomeOf(api.post<WireSession>('/api/sessions', wanted), putRow),
     async reopenSession(sessionId: string): Promise<Outcome<SessionRow>> {
       const resumed = await api.post<WireSession>(session(sessionId, '/resume'))
-      // An agent that cannot go on may still be able to tell its history anew.
+      // An agent that cannot resume may still be able to load the session, replaying its history.
       const outcome =
         resumed.ok || resumed.refusal.status !== 422
           ? resumed
@@ -296,7 +295,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
     },
   }
 
-  const gate = {
+  const deviceCalls = {
     async pair(code: string, name: string): Promise<Outcome<Device>> {
       const outcome = await api.post<{ device: WireDevice }>('/api/pair', { code, name })
       if (!outcome.ok) return outcome
@@ -333,10 +332,10 @@ export function createData(environment: Environment): Data & { stop(): void } {
       if (outcome.ok) {
         newSession.clear()
         device.value = null
-        const message = 'this device has logged out; pair it to come in again'
+        const message = 'this device signed out; pair it again to use it'
         stream.lock({ code: 'quarterdeck/unauthorized', message, status: 401, retryable: false })
         await outbox.clear()
-        tails.rows.value = []
+        offline.rows.value = []
       }
       return outcome
     },
@@ -348,25 +347,26 @@ export function createData(environment: Environment): Data & { stop(): void } {
     device,
     facts,
     sessions: lists.sessions,
-    lastSeen: tails.rows,
+    lastSeen: offline.rows,
     agents: lists.agents,
     knownAgents,
     permissions: lists.permissions,
-    questions: lists.questions,
+    elicitations: lists.elicitations,
+    requests: lists.requests,
     devices,
     actions: outbox.actions,
     push: push.status,
     hasUpdate: computed(() => environment.hasUpdate.value === true),
     may: (scope) => {
       const own = device.value?.scope
-      // Until the hub has said it, as when the page opens without it, nothing is taken away: it judges.
+      // Until the scope is known, as while offline, nothing is hidden: the hub enforces it.
       return own === undefined || SCOPES.indexOf(scope) <= SCOPES.indexOf(own)
     },
     start,
     stop() {
       stopEffect()
-      stopForgetting()
-      stopLooking()
+      stopCleanup()
+      stopPrefetch()
       outbox.stop()
       stream.stop()
     },
@@ -375,7 +375,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
     newDraft,
     ...actions,
     ...calls,
-    ...gate,
+    ...deviceCalls,
     enablePush: (kinds) => push.enable(kinds),
     disablePush: () => push.disable(),
     setPushKind: (kind, on) => push.setKind(kind, on),

@@ -1,4 +1,4 @@
-// Texts that were not sent yet, kept on this device.
+// Drafts of prompts, stored on this device.
 import { signal, type ReadonlySignal } from '@preact/signals-core'
 import type { ContentBlock } from '../protocol/types.ts'
 import { newKey } from './outbox.ts'
@@ -6,12 +6,12 @@ import type { Storage } from './storage.ts'
 import type { Clock } from './stream.ts'
 import type { Attachment, Draft, Refusal, SessionFile } from './types.ts'
 
-interface Kept {
+interface StoredContent {
   text: string
   attachments: Attachment[]
 }
 
-const MOST_BYTES = 11 << 20 // the hub takes bodies of 16 MiB, and base64 makes three bytes four
+const MAX_BYTES = 11 << 20 // the hub accepts bodies of 16 MiB, and base64 makes four bytes of three
 const PAUSE_MS = 300
 
 export class StoredDraft implements Draft {
@@ -47,8 +47,8 @@ export class StoredDraft implements Draft {
   async attach(file: File): Promise<Refusal | null> {
     await this.#loaded
     const size = this.#attachments.value.reduce((sum, each) => sum + each.size, file.size)
-    if (size > MOST_BYTES) {
-      const message = `${file.name} is too large: ${MOST_BYTES >> 20} MB fit into one prompt`
+    if (size > MAX_BYTES) {
+      const message = `${file.name} is too large: the limit is ${MAX_BYTES >> 20} MB per prompt`
       return { code: 'quarterdeck/too-large', message, status: 0, retryable: false }
     }
     const block = await blockOf(file)
@@ -89,14 +89,14 @@ export class StoredDraft implements Draft {
 
   async save(): Promise<void> {
     this.#cancelSave()
-    if (!this.#isTouched) return // it may not even have been read
-    const kept: Kept = { text: this.#text.value, attachments: [...this.#attachments.value] }
+    if (!this.#isTouched) return // it may not even have been loaded
+    const stored: StoredContent = { text: this.#text.value, attachments: [...this.#attachments.value] }
     try {
       const storage = await this.#storage
-      if (kept.text === '' && kept.attachments.length === 0) {
+      if (stored.text === '' && stored.attachments.length === 0) {
         await storage.remove('drafts', this.#name)
       } else {
-        await storage.put('drafts', this.#name, kept)
+        await storage.put('drafts', this.#name, stored)
       }
     } catch {
       // The disk is full: the draft stays on the screen.
@@ -110,14 +110,14 @@ export class StoredDraft implements Draft {
   }
 
   async #load(): Promise<void> {
-    const kept = await (await this.#storage).get<Kept>('drafts', this.#name).catch(() => null)
-    if (kept === null || this.#isTouched) return
-    this.#text.value = kept.text
-    this.#attachments.value = kept.attachments
+    const stored = await (await this.#storage).get<StoredContent>('drafts', this.#name).catch(() => null)
+    if (stored === null || this.#isTouched) return
+    this.#text.value = stored.text
+    this.#attachments.value = stored.attachments
   }
 }
 
-/** A file as a part of a prompt. */
+/** A file as a content block of a prompt. */
 export async function blockOf(file: File): Promise<ContentBlock> {
   if (file.type.startsWith('image/')) {
     return { type: 'image', mimeType: file.type, data: await base64(file) }

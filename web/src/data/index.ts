@@ -1,4 +1,4 @@
-// The one `data` of the page.
+// The data layer of the page.
 import { browserEnvironment } from './browser.ts'
 import { createData } from './data.ts'
 import type { Data } from './types.ts'

@@ -1,61 +1,65 @@
-// What there is on the hub: sessions, agents, and what waits for an answer. The host's events say
-// that something changed; the hub's own answers say what it looks like to people.
+// Sessions, agents and pending requests of the hub. The host's events say that something changed;
+// the lists are then read from the API, which describes sessions and requests for people.
 import { computed, signal, type ReadonlySignal } from '@preact/signals-core'
-import type { JsonObject, LogEvent, SessionStatus } from '../protocol/types.ts'
+import type { SessionUpdatedPayload } from '../protocol/events.ts'
+import { ignoreNewer } from '../protocol/exhaustive.ts'
+import type { HostEvent, SessionStatus } from '../protocol/types.ts'
+import type * as api from './api_types.ts'
 import type { Api } from './api.ts'
 import type { Clock, HostListener, Standing } from './stream.ts'
-import type { Action, AgentRow, Group, PermissionItem, QuestionItem, SessionRow } from './types.ts'
+import type {
+  Action,
+  AgentRequest,
+  AgentRow,
+  Elicitation,
+  Group,
+  PermissionRequest,
+  SessionRow,
+} from './types.ts'
 
-type WireSession = {
-  sessionId: string
-  status: SessionStatus
-  agentId?: string
-  agent?: string
-  agentDefinitionId?: string
-  cwd: string
-  title?: string | null
-  updatedAt?: string | null
-  /** When its last event was, as the hub told. */
-  lastAt?: string
-  lastSeq?: number
-  /** When we last heard of it, in milliseconds. */
-  heardAt?: number
-  additionalDirectories?: string[]
-}
+/** A session by the host's events and the API's list; events lack what only the list has. */
+type WireSession = SessionUpdatedPayload &
+  Partial<Omit<api.SessionView, keyof SessionUpdatedPayload>> & {
+    /** When its last event arrived here, in milliseconds. */
+    heardAt?: number
+  }
+type WirePermission = Omit<api.ApprovalView, 'toolCall'> & Pick<PermissionRequest, 'toolCall'>
 
 const PAUSE_MS = 40
-const AGAIN_MS = [150, 400, 1000, 2500]
+const RETRY_MS = [150, 400, 1000, 2500]
 const GROUPS: readonly Group[] = ['needs-you', 'running', 'idle', 'done']
 
 export class Lists implements HostListener {
   readonly isLoaded = signal(false)
   readonly agents = signal<readonly AgentRow[]>([])
   readonly sessions: ReadonlySignal<readonly SessionRow[]>
-  readonly permissions: ReadonlySignal<readonly PermissionItem[]>
-  readonly questions: ReadonlySignal<readonly QuestionItem[]>
+  readonly permissions: ReadonlySignal<readonly PermissionRequest[]>
+  readonly elicitations: ReadonlySignal<readonly Elicitation[]>
+  readonly requests: ReadonlySignal<readonly AgentRequest[]>
   onCaughtUp: () => void = () => {}
 
   readonly #api: Api
   readonly #sessions = signal<ReadonlyMap<string, WireSession>>(new Map())
-  readonly #permissions = signal<readonly PermissionItem[]>([])
-  readonly #questions = signal<readonly QuestionItem[]>([])
-  /** Requests that wait, by what the host's events say; the inbox may know of them a little later. */
+  readonly #permissions = signal<readonly PermissionRequest[]>([])
+  readonly #elicitations = signal<readonly Elicitation[]>([])
+  /** Pending permission requests by the host's events; the API lists them a little later. */
   #waiting = new Set<string>()
-  /** Sessions we heard of while an answer about all of them is on its way: it may be older. */
+  /** Sessions that events changed while the list was being read: the list may be older. */
   #heardOf = new Set<string>()
   readonly #refreshSessions: Refresh
   readonly #refreshAgents: Refresh
   readonly #refreshPermissions: Refresh
-  readonly #refreshQuestions: Refresh
+  readonly #refreshElicitations: Refresh
 
   constructor(api: Api, clock: Clock, actions: ReadonlySignal<readonly Action[]>) {
     this.#api = api
     this.#refreshSessions = new Refresh(clock, () => this.#fetchSessions())
     this.#refreshAgents = new Refresh(clock, () => this.#fetchAgents())
     this.#refreshPermissions = new Refresh(clock, () => this.#fetchPermissions())
-    this.#refreshQuestions = new Refresh(clock, () => this.#fetchQuestions())
-    this.permissions = computed(() => this.#permissions.value.map(answeredBy(actions.value)))
-    this.questions = computed(() => this.#questions.value.map(answeredBy(actions.value)))
+    this.#refreshElicitations = new Refresh(clock, () => this.#fetchElicitations())
+    this.permissions = computed(() => this.#permissions.value.map(withAnswers(actions.value)))
+    this.elicitations = computed(() => this.#elicitations.value.map(withAnswers(actions.value)))
+    this.requests = computed(() => [...this.permissions.value, ...this.elicitations.value])
     this.sessions = computed(() => this.#rows())
   }
 
@@ -63,18 +67,18 @@ export class Lists implements HostListener {
     return this.sessions.value.find((each) => each.sessionId === sessionId) ?? null
   }
 
-  /** Read everything anew. */
+  /** Read all lists again. */
   refresh(): void {
     this.#refreshSessions.now()
     this.#refreshAgents.now()
     this.#refreshPermissions.now()
-    this.#refreshQuestions.now()
+    this.#refreshElicitations.now()
   }
 
-  /** Something was answered here: see what is left. */
+  /** Read the pending requests again, after this device answered one. */
   refreshInbox(): void {
     this.#refreshPermissions.now()
-    this.#refreshQuestions.now()
+    this.#refreshElicitations.now()
   }
 
   refreshAgentsNow(): void {
@@ -102,25 +106,26 @@ export class Lists implements HostListener {
     this.refresh()
   }
 
-  onEvent(event: LogEvent): void {
-    const payload = event.payload as JsonObject & { requestId: string; status: string }
+  onEvent(event: HostEvent): void {
     switch (event.type) {
       case 'session-updated':
-        this.#onSession({ ...(payload as unknown as WireSession), heardAt: event.ts })
-        break
+        return this.#onSession({ ...event.payload, heardAt: event.ts })
       case 'agent-updated':
       case 'agent-removed':
-        this.#refreshAgents.soon()
-        break
-      case 'permission-updated':
-        if (payload.status === 'pending') this.#waiting.add(payload.requestId)
-        else this.#waiting.delete(payload.requestId)
-        this.#refreshPermissions.soon()
-        break
+        return this.#refreshAgents.soon()
+      case 'permission-updated': {
+        const { requestId, status } = event.payload
+        if (status === 'pending') this.#waiting.add(requestId)
+        else this.#waiting.delete(requestId)
+        return this.#refreshPermissions.soon()
+      }
       case 'quarterdeck/elicitation-updated':
-        this.#refreshQuestions.soon()
-        break
-      default: // diagnostics and what a newer hub has
+        return this.#refreshElicitations.soon()
+      case 'diagnostic':
+      case 'install-progress':
+        return // for the hub's log
+      default:
+        ignoreNewer(event)
     }
   }
 
@@ -146,20 +151,20 @@ export class Lists implements HostListener {
     const outcome = await this.#api.get<{ sessions: WireSession[] }>('/api/sessions')
     if (!outcome.ok) return true
     const before = this.#sessions.value
-    const told = new Map<string, WireSession>()
+    const listed = new Map<string, WireSession>()
     for (const each of outcome.value.sessions) {
       const known = before.get(each.sessionId)
       if (!this.#heardOf.has(each.sessionId)) {
-        told.set(each.sessionId, known?.heardAt === undefined ? each : { ...each, heardAt: known.heardAt })
+        listed.set(each.sessionId, known?.heardAt === undefined ? each : { ...each, heardAt: known.heardAt })
       } else if (known !== undefined) {
-        told.set(each.sessionId, { ...each, ...known, title: known.title ?? each.title ?? null })
+        listed.set(each.sessionId, { ...each, ...known, title: known.title ?? each.title ?? null })
       }
     }
     for (const id of this.#heardOf) {
       const known = before.get(id)
-      if (known !== undefined && !told.has(id)) told.set(id, known)
+      if (known !== undefined && !listed.has(id)) listed.set(id, known)
     }
-    this.#sessions.value = told
+    this.#sessions.value = listed
     this.isLoaded.value = true
     return true
   }
@@ -171,11 +176,12 @@ export class Lists implements HostListener {
   }
 
   async #fetchPermissions(): Promise<boolean> {
-    type Answer = { permissions: PermissionItem[] }
+    type Answer = { permissions: WirePermission[] }
     const outcome = await this.#api.get<Answer>('/api/permissions')
     if (!outcome.ok) return true
     this.#permissions.value = outcome.value.permissions.map((each) => ({
       ...each,
+      kind: 'permission',
       agentId: each.agentId ?? null,
       agent: each.agent ?? null,
       title: each.title ?? null,
@@ -186,12 +192,12 @@ export class Lists implements HostListener {
     return this.#waiting.size === found.size && [...found].every((each) => this.#waiting.has(each))
   }
 
-  async #fetchQuestions(): Promise<boolean> {
-    type Answer = { elicitations: QuestionItem[] }
-    const outcome = await this.#api.get<Answer>('/api/elicitations')
+  async #fetchElicitations(): Promise<boolean> {
+    const outcome = await this.#api.get<api.ElicitationList>('/api/elicitations')
     if (outcome.ok) {
-      this.#questions.value = outcome.value.elicitations.map((each) => ({
+      this.#elicitations.value = outcome.value.elicitations.map((each) => ({
         ...each,
+        kind: 'elicitation',
         sessionId: each.sessionId ?? null,
         agentId: each.agentId ?? null,
         answer: null,
@@ -204,11 +210,11 @@ export class Lists implements HostListener {
 
   #rows(): readonly SessionRow[] {
     const waiting = new Map<string, number>()
-    for (const each of [...this.#permissions.value, ...this.#questions.value]) {
+    for (const each of [...this.#permissions.value, ...this.#elicitations.value]) {
       const id = each.sessionId ?? ''
       waiting.set(id, (waiting.get(id) ?? 0) + 1)
     }
-    // The hub lists them in the order of their beginning.
+    // The hub lists them in the order of their creation.
     const newestFirst = [...this.#sessions.value.values()].reverse()
     newestFirst.sort((one, other) => (lastAt(other) ?? 0) - (lastAt(one) ?? 0))
     const rows = newestFirst.map((each) => rowOf(each, waiting.get(each.sessionId) ?? 0))
@@ -217,8 +223,8 @@ export class Lists implements HostListener {
 }
 
 function lastAt(session: WireSession): number | null {
-  const told = Date.parse(session.lastAt ?? session.updatedAt ?? '') || 0
-  return Math.max(session.heardAt ?? 0, told) || null
+  const listed = Date.parse(session.lastAt ?? session.updatedAt ?? '') || 0
+  return Math.max(session.heardAt ?? 0, listed) || null
 }
 
 export function rowOf(session: WireSession, waiting: number): SessionRow {
@@ -239,8 +245,20 @@ export function rowOf(session: WireSession, waiting: number): SessionRow {
 
 function groupOf(status: SessionStatus, waiting: number): Group {
   if (waiting > 0) return 'needs-you'
-  if (status === 'prompting' || status === 'creating' || status === 'resuming') return 'running'
-  return status === 'closed' || status === 'deleted' ? 'done' : 'idle'
+  switch (status) {
+    case 'creating':
+    case 'prompting':
+    case 'resuming':
+      return 'running'
+    case 'closed':
+    case 'deleted':
+      return 'done'
+    case 'active':
+    case 'disconnected':
+      return 'idle'
+    default:
+      return ignoreNewer(status) ?? 'idle'
+  }
 }
 
 export function agentOf(agent: Partial<AgentRow>): AgentRow {
@@ -256,14 +274,14 @@ export function agentOf(agent: Partial<AgentRow>): AgentRow {
   }
 }
 
-function answeredBy(actions: readonly Action[]) {
+function withAnswers(actions: readonly Action[]) {
   return <T extends { requestId: string; answer: Action | null }>(item: T): T => {
     const answer = actions.findLast((each) => each.target === item.requestId)
     return answer === undefined ? item : { ...item, answer }
   }
 }
 
-/** Reads something anew: once for many reasons, never twice at a time, again if it came too early. */
+/** Reads a list again: debounced, one at a time, and repeated if the answer was too early. */
 class Refresh {
   readonly #clock: Clock
   readonly #read: () => Promise<boolean>
@@ -304,8 +322,8 @@ class Refresh {
     if (this.#isDue) {
       this.#isDue = false
       void this.#run()
-    } else if (!isComplete && this.#early < AGAIN_MS.length) {
-      this.#after(AGAIN_MS[this.#early] ?? 0)
+    } else if (!isComplete && this.#early < RETRY_MS.length) {
+      this.#after(RETRY_MS[this.#early] ?? 0)
       this.#early += 1
     }
   }

@@ -1,6 +1,6 @@
-// Actions on their way to the hub. Each is kept on this device until the hub has answered, and has
-// a key that the hub remembers: sent twice, it is done once. Those of one session are sent in the
-// order in which they were taken; one that the hub cannot be reached for waits, and all behind it.
+// Actions that are sent to the hub. Each is stored on this device until the hub has answered, and has
+// an idempotency key: sent twice, it is applied once. Actions of one session are sent in order; while
+// the hub cannot be reached, an action and all behind it stay queued.
 //
 //     queued → sent → applied | failed
 //        ↑______|                        the hub was not reached
@@ -11,8 +11,8 @@ import type { Storage } from './storage.ts'
 import type { Clock } from './stream.ts'
 import type { Action, ActionKind, Outcome, Refusal } from './types.ts'
 
-/** What to send for an action; also what is stored of it. */
-export interface Wanted {
+/** The HTTP call of an action, as it is stored. */
+export interface ActionCall {
   kind: ActionKind
   sessionId: string | null
   target: string | null
@@ -22,18 +22,18 @@ export interface Wanted {
   body: JsonObject | null
 }
 
-interface Kept extends Wanted {
+interface StoredAction extends ActionCall {
   key: string
   at: number
   order: number
   attempts: number
-  /** Of a prompt that the hub did not take: it is kept until somebody sends it again or drops it. */
+  /** Set for a prompt that the hub refused: it is stored until the user retries or dismisses it. */
   refusal?: Refusal
 }
 
 const RETRY_MS = 5000
-const SHOWN_MS = 4000 // how long what was applied is still in the list
-// Stopping a turn is meant for the turn that runs now.
+const SHOWN_MS = 4000 // how long an applied action stays in the list
+// A late "stop" must not stop a later turn.
 const LONGEST_MS: Partial<Record<ActionKind, number>> = { 'cancel-turn': 10_000 }
 
 export class Outbox {
@@ -41,10 +41,10 @@ export class Outbox {
   readonly #api: Api
   readonly #storage: Promise<Storage>
   readonly #clock: Clock
-  readonly #kept = new Map<string, Kept>()
+  readonly #pending = new Map<string, StoredAction>()
   readonly #busy = new Set<string>()
-  /** Those that the storage has, unless another window has done them or taken them back. */
-  readonly #stored = new Set<string>()
+  /** Keys that are in the storage, unless another window has sent or dismissed the action. */
+  readonly #storedKeys = new Set<string>()
   readonly #onApplied: (action: Action, answer: unknown) => void
   #order = 0
   #isStopped = false
@@ -69,63 +69,63 @@ export class Outbox {
     return this.#actions
   }
 
-  /** Find what was left when the page was closed, and send it. */
+  /** Load the actions that were stored when the page was closed, and send them. */
   async start(): Promise<void> {
-    const left = await (await this.#storage).all<Kept>('actions')
-    for (const kept of left.sort((one, other) => one.at - other.at || one.order - other.order)) {
-      if (this.#kept.has(kept.key)) continue
-      this.#order = Math.max(this.#order, kept.order)
-      this.#stored.add(kept.key)
-      if (kept.refusal === undefined) {
-        this.#kept.set(kept.key, kept)
-        this.#show(kept, 'queued')
+    const left = await (await this.#storage).all<StoredAction>('actions')
+    for (const stored of left.sort((one, other) => one.at - other.at || one.order - other.order)) {
+      if (this.#pending.has(stored.key)) continue
+      this.#order = Math.max(this.#order, stored.order)
+      this.#storedKeys.add(stored.key)
+      if (stored.refusal === undefined) {
+        this.#pending.set(stored.key, stored)
+        this.#list(stored, 'queued')
       } else {
-        this.#failed.set(kept.key, kept)
-        this.#show(kept, 'failed', kept.refusal)
+        this.#failed.set(stored.key, stored)
+        this.#list(stored, 'failed', stored.refusal)
       }
     }
     this.flush()
   }
 
-  add(wanted: Wanted, key: string = newKey()): Action {
+  add(call: ActionCall, key: string = newKey()): Action {
     this.#order += 1
-    const kept: Kept = { ...wanted, key, at: this.#clock.now(), order: this.#order, attempts: 0 }
-    this.#kept.set(key, kept)
-    const action = this.#show(kept, 'queued')
-    void this.#keep(kept).then(() => this.flush())
+    const stored: StoredAction = { ...call, key, at: this.#clock.now(), order: this.#order, attempts: 0 }
+    this.#pending.set(key, stored)
+    const action = this.#list(stored, 'queued')
+    void this.#store(stored).then(() => this.flush())
     return action
   }
 
-  /** Send nothing any more; what waits is kept on this device. */
+  /** Stop sending; queued actions stay stored. */
   stop(): void {
     this.#isStopped = true
     this.#cancelRetry()
   }
 
-  /** Send what waits: called when the hub can be reached again. */
+  /** Send queued actions; called when the hub is reachable again. */
   flush(): void {
     this.#cancelRetry()
     if (this.#isStopped) return
-    const lanes = new Set([...this.#kept.values()].map(lane))
+    const lanes = new Set([...this.#pending.values()].map(lane))
     for (const each of lanes) void this.#drain(each)
   }
 
   retry(key: string): void {
     const action = this.#find(key)
     if (action?.state !== 'failed') return
-    const kept = this.#failed.get(key)
-    if (kept === undefined) return
+    const stored = this.#failed.get(key)
+    if (stored === undefined) return
     this.#failed.delete(key)
-    const { refusal: _, ...wanted } = kept
-    const again: Kept = { ...wanted, attempts: 0, at: this.#clock.now() }
-    this.#kept.set(key, again)
+    const { refusal: _, ...call } = stored
+    const again: StoredAction = { ...call, attempts: 0, at: this.#clock.now() }
+    this.#pending.set(key, again)
     this.#change(key, { state: 'queued', refusal: null })
-    void this.#keepAgain(again)
+    void this.#storeAgain(again)
   }
 
-  async #keepAgain(again: Kept): Promise<void> {
-    if (await this.#isElsewhere(again.key)) return this.dismiss(again.key)
-    await this.#keep(again)
+  async #storeAgain(again: StoredAction): Promise<void> {
+    if (await this.#isHandledElsewhere(again.key)) return this.dismiss(again.key)
+    await this.#store(again)
     this.flush()
   }
 
@@ -138,13 +138,13 @@ export class Outbox {
   }
 
   async clear(): Promise<void> {
-    this.#kept.clear()
+    this.#pending.clear()
     this.#failed.clear()
     this.#actions.value = []
     await (await this.#storage).clear()
   }
 
-  readonly #failed = new Map<string, Kept>()
+  readonly #failed = new Map<string, StoredAction>()
 
   async #drain(name: string): Promise<void> {
     if (this.#busy.has(name)) return
@@ -158,78 +158,78 @@ export class Outbox {
     }
   }
 
-  #next(name: string): Kept | undefined {
-    return [...this.#kept.values()]
+  #next(name: string): StoredAction | undefined {
+    return [...this.#pending.values()]
       .filter((each) => lane(each) === name)
       .sort((one, other) => one.order - other.order)[0]
   }
 
-  /** Send one; false if the hub was not reached, and the rest has to wait too. */
-  async #send(kept: Kept): Promise<boolean> {
-    const longest = LONGEST_MS[kept.kind]
-    if (longest !== undefined && this.#clock.now() - kept.at > longest) {
-      const message = 'the hub could not be reached in time, so nothing was stopped; stop it again'
-      this.#fail(kept, { code: 'timeout', message, status: 0, retryable: true })
+  /** Send one; false if the hub was not reached, so that the rest stays queued too. */
+  async #send(stored: StoredAction): Promise<boolean> {
+    const longest = LONGEST_MS[stored.kind]
+    if (longest !== undefined && this.#clock.now() - stored.at > longest) {
+      const message = 'the hub was not reached in time, so the turn was not stopped; try again'
+      this.#fail(stored, { code: 'timeout', message, status: 0, retryable: true })
       return true
     }
-    if (await this.#isElsewhere(kept.key)) this.dismiss(kept.key)
-    if (!this.#kept.has(kept.key)) return true // dismissed meanwhile, here or there
-    this.#change(kept.key, { state: 'sent' })
-    kept.attempts += 1
+    if (await this.#isHandledElsewhere(stored.key)) this.dismiss(stored.key)
+    if (!this.#pending.has(stored.key)) return true // dismissed meanwhile, here or in another window
+    this.#change(stored.key, { state: 'sent' })
+    stored.attempts += 1
     const outcome: Outcome<unknown> = await this.#api.call(
-      kept.method,
-      kept.path,
-      kept.body ?? undefined,
+      stored.method,
+      stored.path,
+      stored.body ?? undefined,
     )
-    if (!this.#kept.has(kept.key)) return true // dismissed meanwhile
+    if (!this.#pending.has(stored.key)) return true // dismissed meanwhile
     if (outcome.ok) {
-      this.#applied(kept, outcome.value)
+      this.#applied(stored, outcome.value)
     } else if (isUnreached(outcome.refusal) || outcome.refusal.status === 401) {
-      this.#change(kept.key, { state: 'queued', refusal: outcome.refusal })
+      this.#change(stored.key, { state: 'queued', refusal: outcome.refusal })
       this.#cancelRetry()
       if (this.#isStopped) return false
       this.#cancelRetry = this.#clock.after(RETRY_MS, () => this.flush())
       return false
-    } else if (this.#wasDoneBefore(kept, outcome.refusal)) {
-      this.#applied(kept, null)
+    } else if (this.#wasDoneBefore(stored, outcome.refusal)) {
+      this.#applied(stored, null)
     } else {
-      this.#fail(kept, outcome.refusal)
+      this.#fail(stored, outcome.refusal)
     }
     return true
   }
 
-  /** Whether a refusal only says that an earlier attempt, whose answer was lost, has worked. */
-  #wasDoneBefore(kept: Kept, refusal: Refusal): boolean {
-    if (kept.attempts < 2) return false
-    if (kept.kind === 'delete-session') return refusal.status === 404
+  /** Whether a refusal means that an earlier attempt, whose answer was lost, succeeded. */
+  #wasDoneBefore(stored: StoredAction, refusal: Refusal): boolean {
+    if (stored.attempts < 2) return false
+    if (stored.kind === 'delete-session') return refusal.status === 404
     const by = (refusal.data as { by?: { deviceId?: string } } | undefined)?.by
     return refusal.code === 'quarterdeck/already-answered' && by?.deviceId === this.#deviceId()
   }
 
-  #applied(kept: Kept, answer: unknown): void {
-    this.#forget(kept.key)
-    this.#change(kept.key, { state: 'applied', refusal: null })
-    const action = this.#find(kept.key)
+  #applied(stored: StoredAction, answer: unknown): void {
+    this.#forget(stored.key)
+    this.#change(stored.key, { state: 'applied', refusal: null })
+    const action = this.#find(stored.key)
     if (action !== undefined) this.#onApplied(action, answer)
     this.#clock.after(SHOWN_MS, () => {
-      this.#actions.value = this.#actions.value.filter((each) => each.key !== kept.key)
+      this.#actions.value = this.#actions.value.filter((each) => each.key !== stored.key)
     })
   }
 
-  #fail(kept: Kept, refusal: Refusal): void {
-    if (kept.kind === 'prompt') {
-      this.#kept.delete(kept.key)
-      void this.#keep({ ...kept, refusal })
+  #fail(stored: StoredAction, refusal: Refusal): void {
+    if (stored.kind === 'prompt') {
+      this.#pending.delete(stored.key)
+      void this.#store({ ...stored, refusal })
     } else {
-      this.#forget(kept.key)
+      this.#forget(stored.key)
     }
-    this.#failed.set(kept.key, kept)
-    this.#change(kept.key, { state: 'failed', refusal })
+    this.#failed.set(stored.key, stored)
+    this.#change(stored.key, { state: 'failed', refusal })
   }
 
-  /** Whether another window of this device has done it or taken it back. */
-  async #isElsewhere(key: string): Promise<boolean> {
-    if (!this.#stored.has(key)) return false
+  /** Whether another window of this device has sent or dismissed it. */
+  async #isHandledElsewhere(key: string): Promise<boolean> {
+    if (!this.#storedKeys.has(key)) return false
     const storage = await this.#storage
     return storage.get('actions', key).then(
       (found) => found === null,
@@ -238,22 +238,22 @@ export class Outbox {
   }
 
   #forget(key: string): void {
-    this.#kept.delete(key)
-    this.#stored.delete(key)
+    this.#pending.delete(key)
+    this.#storedKeys.delete(key)
     void this.#storage.then((storage) => storage.remove('actions', key)).catch(() => {})
   }
 
-  async #keep(kept: Kept): Promise<void> {
+  async #store(stored: StoredAction): Promise<void> {
     try {
-      await (await this.#storage).put('actions', kept.key, kept)
-      this.#stored.add(kept.key)
+      await (await this.#storage).put('actions', stored.key, stored)
+      this.#storedKeys.add(stored.key)
     } catch {
-      // The disk is full: it is sent all the same, only a reload would lose it.
+      // The disk is full: it is sent nevertheless; only a reload would lose it.
     }
   }
 
-  #show(kept: Kept, state: Action['state'], refusal: Refusal | null = null): Action {
-    const { key, kind, sessionId, target, at, body } = kept
+  #list(stored: StoredAction, state: Action['state'], refusal: Refusal | null = null): Action {
+    const { key, kind, sessionId, target, at, body } = stored
     const action: Action = {
       key,
       kind,
@@ -279,17 +279,17 @@ export class Outbox {
   }
 }
 
-function lane(kept: Kept): string {
-  // Answers wait for nobody: a prompt of the same session may be waiting for this very answer.
-  if (kept.kind === 'answer-permission' || kept.kind === 'answer-question') {
-    return `answer:${kept.target}`
+function lane(stored: StoredAction): string {
+  // Answers have lanes of their own: a prompt of the session may be blocked by this very request.
+  if (stored.kind === 'answer-permission' || stored.kind === 'answer-elicitation') {
+    return `answer:${stored.target}`
   }
-  if (kept.kind === 'cancel-turn') return `cancel:${kept.sessionId}`
-  return `session:${kept.sessionId}`
+  if (stored.kind === 'cancel-turn') return `cancel:${stored.sessionId}`
+  return `session:${stored.sessionId}`
 }
 
 export function newKey(): string {
-  // `randomUUID` is only there in secure contexts; a hub at home may have none.
+  // `randomUUID` needs a secure context, which plain HTTP in a home network is not.
   const bytes = crypto.getRandomValues(new Uint8Array(16))
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('')
 }

@@ -1,4 +1,4 @@
-// Notifications of this device: asked for here, sent by the hub, shown by the service worker.
+// Push notifications of this device: subscribed here, sent by the hub, shown by the service worker.
 import { signal } from '@preact/signals-core'
 import type { Api } from './api.ts'
 import type { Outcome, PushKind, PushStatus, Refusal } from './types.ts'
@@ -13,7 +13,7 @@ interface Answer {
 const ALL: Kinds = { approvals: true, questions: true, finished: true, failed: true }
 const TEST_MS = 20_000
 
-/** What of a browser is needed for it; null where there is none. */
+/** The browser as push needs it. */
 export interface PushBrowser {
   registration(): Promise<ServiceWorkerRegistration>
   permission(): NotificationPermission
@@ -30,7 +30,7 @@ export class Push {
   readonly #api: Api
   readonly #browser: PushBrowser | null
   #test = ''
-  /** How often somebody has switched something here: what was asked before is old then. */
+  /** Counts changes made here: an answer to a request from before one is outdated. */
   #switches = 0
   #switching: Promise<unknown> = Promise.resolve()
 
@@ -39,7 +39,7 @@ export class Push {
     this.#browser = browser
   }
 
-  /** Find out how things stand, and tell the hub if the browser has changed its subscription. */
+  /** Read the status from the browser and the hub. */
   async refresh(): Promise<void> {
     if (this.#browser === null) return
     if (this.#browser.permission() === 'denied') return this.#set({ state: 'denied' })
@@ -59,21 +59,21 @@ export class Push {
   }
 
   async enable(kinds: Partial<Kinds> = {}): Promise<Outcome<null>> {
-    if (this.#browser === null) return refused('this browser cannot show notifications of this page')
+    if (this.#browser === null) return refused('this browser does not support notifications for this page')
     this.#switches += 1
     this.#set({ state: 'working', problem: null })
     if ((await this.#browser.askPermission()) !== 'granted') {
       this.#set({ state: this.#browser.permission() === 'denied' ? 'denied' : 'off' })
-      return refused('notifications are not allowed; allow them in the settings of the browser')
+      return refused('notifications are blocked; allow them in the browser settings')
     }
-    const told = await this.#api.get<Answer>('/api/push')
-    if (!told.ok) return this.#failed(told.refusal)
+    const answer = await this.#api.get<Answer>('/api/push')
+    if (!answer.ok) return this.#failed(answer.refusal)
     const wanted = { ...ALL, ...kinds }
     try {
-      const subscription = await this.#subscribed(told.value.publicKey)
+      const subscription = await this.#subscribed(answer.value.publicKey)
       const body = { subscription: subscription.toJSON(), kinds: wanted }
-      const kept = await this.#api.call('PUT', '/api/push', body)
-      if (!kept.ok) return this.#failed(kept.refusal)
+      const saved = await this.#api.call('PUT', '/api/push', body)
+      if (!saved.ok) return this.#failed(saved.refusal)
     } catch (error) {
       return this.#failed(sentence(`the browser could not subscribe: ${String(error)}`))
     }
@@ -88,7 +88,7 @@ export class Push {
     const there = await registration.pushManager.getSubscription()
     const key = there?.options.applicationServerKey
     if (there && key && isSame(new Uint8Array(key), applicationServerKey)) return there
-    await there?.unsubscribe() // it was of another hub at this address
+    await there?.unsubscribe() // it belonged to another hub at this address
     return registration.pushManager.subscribe({ userVisibleOnly: true, applicationServerKey })
   }
 
@@ -99,12 +99,12 @@ export class Push {
     if (!outcome.ok) return this.#failed(outcome.refusal)
     const registration = await this.#browser?.registration()
     const there = await registration?.pushManager.getSubscription()
-    await there?.unsubscribe().catch(() => false) // the hub sends nothing any more
+    await there?.unsubscribe().catch(() => false) // the hub has stopped sending
     this.#set({ state: 'off', test: 'none' })
     return { ok: true, value: null }
   }
 
-  /** Switch a kind; several at once reach the hub one after the other, each with those before. */
+  /** Change a kind; changes are sent one after the other, each including those before. */
   async setKind(kind: PushKind, on: boolean): Promise<Outcome<null>> {
     this.#switches += 1
     this.#set({ kinds: { ...this.status.value.kinds, [kind]: on } })
@@ -118,7 +118,7 @@ export class Push {
     return this.#failed(outcome.refusal)
   }
 
-  /** Send one to ourselves; `received` is said when the service worker has it. */
+  /** Send a test to this device; `test` becomes `received` when the service worker has it. */
   async test(): Promise<Outcome<null>> {
     this.#set({ test: 'sending', problem: null })
     const outcome = await this.#api.post<{ id: string }>('/api/push/test')
@@ -130,13 +130,13 @@ export class Push {
     const test = (this.#test = outcome.value.id)
     setTimeout(() => {
       if (this.#test !== test || this.status.value.test !== 'sent') return
-      const problem = 'it was sent, but has not arrived here; look at the settings of the device'
+      const problem = 'the test was sent but not delivered; check the notification settings of this device'
       this.#set({ test: 'failed', problem })
     }, TEST_MS)
     return { ok: true, value: null }
   }
 
-  /** The service worker has got a test. */
+  /** The service worker received a test. */
   onReceived(): void {
     this.#set({ test: 'received', problem: null })
   }

@@ -1,27 +1,25 @@
-// One open session: its newest part from the hub, then live; older parts when they are asked for.
+// One open session: its newest entries from the hub, then live events; older entries on demand.
 //
-// What the hub answers is true after a certain event. While an answer is on its way, events are
-// held back; then they are taken in up to that one, the answer is put in, and the rest follows.
+// A page of entries is valid after a certain event. While one is being loaded, events are held back;
+// then those up to that event are applied, the page is inserted, and the rest is applied.
 import { computed, signal, type ReadonlySignal, type Signal } from '@preact/signals-core'
 import { initialState } from '../protocol/reduce.ts'
-import type { LogEvent, SessionState } from '../protocol/types.ts'
-import { segment } from './address.ts'
-import type { Api } from './api.ts'
+import type { SessionEvent, SessionState } from '../protocol/types.ts'
+import { type Api, pathSegment, ResponseOrder } from './api.ts'
 import type { StoredDraft } from './drafts.ts'
-import { Newest } from './newest.ts'
-import type { Tails } from './tails.ts'
+import type { OfflineTranscripts } from './offline_transcripts.ts'
 import type { Clock, SessionListener, Stream } from './stream.ts'
 import { Timeline, type WireEntry, promptKeyOf } from './timeline.ts'
 import type { Action, Entry, Outcome, Prompt, Refusal, SessionRow, SessionView } from './types.ts'
 
-export interface Surroundings {
+export interface Services {
   api: Api
   stream: Stream
   clock: Clock
   actions: ReadonlySignal<readonly Action[]>
   row(sessionId: string): SessionRow | null
-  tails: Tails
-  /** Call before the next picture is drawn. */
+  offline: OfflineTranscripts
+  /** Call before the next frame. */
   frame(call: () => void): void
 }
 
@@ -35,8 +33,8 @@ interface Page {
 const OLDER = 200
 const CATCH_UP_MS = 5000
 const PROMPTS_MS = 60
-const TAIL_MS = 3000
-const BUSY = new Set(['session-status-change', 'prompt-finished', 'user-message-chunk'])
+const STORE_MS = 3000
+const BUSY = new Set<SessionEvent['type']>(['session-status-change', 'prompt-finished', 'user-message-chunk'])
 
 export class OpenSession implements SessionView, SessionListener {
   readonly sessionId: string
@@ -53,32 +51,32 @@ export class OpenSession implements SessionView, SessionListener {
   readonly draft: StoredDraft
   holders = 0
 
-  readonly #around: Surroundings
+  readonly #services: Services
   readonly #onClose: () => void
   readonly #lastRow = signal<SessionRow | null>(null)
-  #cancelTail: (() => void) | null = null
+  #cancelStore: (() => void) | null = null
   readonly #queue = signal<readonly Prompt[]>([])
   #timeline: Timeline | null = null
-  #held: LogEvent[] | null = null
+  #held: SessionEvent[] | null = null
   #wakeHeld: () => void = () => {}
   #isFlushing = false
   #stateVersion = -1
-  #isLoadingWanted = false
-  readonly #newestPrompts = new Newest()
-  /** The newest prompt that the log has: it has begun, whatever a list that was made before says. */
+  #isLoadingClipped = false
+  readonly #promptResponses = new ResponseOrder()
+  /** The newest prompt in the log: it has started, even if an older list has it as queued. */
   readonly #begun = signal<string | null>(null)
   #cancelPrompts: () => void = () => {}
   #generation = 0
 
-  constructor(sessionId: string, around: Surroundings, draft: StoredDraft, onClose: () => void) {
+  constructor(sessionId: string, services: Services, draft: StoredDraft, onClose: () => void) {
     this.sessionId = sessionId
-    this.#around = around
+    this.#services = services
     this.draft = draft
     this.#onClose = onClose
     this.state = signal(initialState(sessionId))
-    this.row = computed(() => around.row(sessionId) ?? this.#lastRow.value)
+    this.row = computed(() => services.row(sessionId) ?? this.#lastRow.value)
     this.prompts = computed(() =>
-      withActions(this.#queue.value, around.actions.value, sessionId, this.#begun.value),
+      withActions(this.#queue.value, services.actions.value, sessionId, this.#begun.value),
     )
     void this.#load()
   }
@@ -88,13 +86,13 @@ export class OpenSession implements SessionView, SessionListener {
   async #load(): Promise<void> {
     const generation = ++this.#generation
     this.#held = null
-    const outcome = await this.#around.api.get<Page>(this.#path('/transcript'))
+    const outcome = await this.#services.api.get<Page>(this.#path('/transcript'))
     if (generation !== this.#generation) return
     if (!outcome.ok) {
       this.problem.value = outcome.refusal
       this.phase.value = outcome.refusal.status === 404 ? 'gone' : 'failed'
-      if (this.phase.value === 'gone') void this.#around.tails.forget(this.sessionId)
-      else if (this.#timeline === null) await this.#showTail(generation)
+      if (this.phase.value === 'gone') void this.#services.offline.forget(this.sessionId)
+      else if (this.#timeline === null) await this.#showOffline(generation)
       return
     }
     this.asOf.value = null
@@ -105,32 +103,32 @@ export class OpenSession implements SessionView, SessionListener {
     this.#stateVersion = -1
     this.hasOlder.value = hasOlder
     this.problem.value = null
-    this.#around.stream.follow(this.sessionId, seq, this)
+    this.#services.stream.follow(this.sessionId, seq, this)
     this.#flush()
     this.phase.value = 'ready'
     this.refreshPrompts()
   }
 
-  /** Without the hub: what was last seen of it. */
-  async #showTail(generation: number): Promise<void> {
-    const tail = await this.#around.tails.get(this.sessionId)
-    if (tail === null || generation !== this.#generation || this.phase.value !== 'failed') return
-    this.#lastRow.value = tail.row
-    this.entries.value = tail.entries
-    this.asOf.value = tail.at
+  /** Show the offline copy. */
+  async #showOffline(generation: number): Promise<void> {
+    const stored = await this.#services.offline.get(this.sessionId)
+    if (stored === null || generation !== this.#generation || this.phase.value !== 'failed') return
+    this.#lastRow.value = stored.row
+    this.entries.value = stored.entries
+    this.asOf.value = stored.at
   }
 
-  #keepTailSoon(): void {
-    this.#cancelTail ??= this.#around.clock.after(TAIL_MS, () => this.#keepTail())
+  #storeOfflineSoon(): void {
+    this.#cancelStore ??= this.#services.clock.after(STORE_MS, () => this.#storeOffline())
   }
 
-  #keepTail(): void {
-    if (this.#cancelTail === null) return // nothing is new
-    this.#cancelTail()
-    this.#cancelTail = null
-    const [row, entries] = [this.#around.row(this.sessionId), this.entries.value]
+  #storeOffline(): void {
+    if (this.#cancelStore === null) return // nothing has changed
+    this.#cancelStore()
+    this.#cancelStore = null
+    const [row, entries] = [this.#services.row(this.sessionId), this.entries.value]
     if (row === null || entries.length === 0 || this.phase.value !== 'ready') return
-    void this.#around.tails.keep({ row, at: this.#around.clock.now(), entries })
+    void this.#services.offline.keep({ row, at: this.#services.clock.now(), entries })
   }
 
   retry(): void {
@@ -159,7 +157,7 @@ export class OpenSession implements SessionView, SessionListener {
     )
   }
 
-  /** Ask for something that is true after an event, and put it in exactly there. */
+  /** Load something that is valid after an event, and insert it exactly there. */
   async #whileHeld<T extends { seq: number }>(
     path: string,
     put: (answer: T, timeline: Timeline) => void,
@@ -167,7 +165,7 @@ export class OpenSession implements SessionView, SessionListener {
     const generation = this.#generation
     while (this.#held !== null) await this.#nextHeld()
     this.#held = []
-    const outcome: Outcome<T> = await this.#around.api.get<T>(path)
+    const outcome: Outcome<T> = await this.#services.api.get<T>(path)
     const timeline = this.#timeline
     if (generation !== this.#generation || timeline === null) return
     if (outcome.ok) {
@@ -176,29 +174,29 @@ export class OpenSession implements SessionView, SessionListener {
     } else {
       this.problem.value = outcome.refusal
     }
-    const held: LogEvent[] = this.#held ?? []
+    const held: SessionEvent[] = this.#held ?? []
     this.#held = null
     for (const event of held) timeline.apply(event)
     this.#wakeHeld()
     this.#flush()
   }
 
-  /** Take held events in up to `seq`; false if they do not come. */
+  /** Apply held events up to `seq`; false if they do not arrive. */
   async #reach(timeline: Timeline, seq: number): Promise<boolean> {
-    const limit = this.#around.clock.now() + CATCH_UP_MS
+    const limit = this.#services.clock.now() + CATCH_UP_MS
     for (;;) {
-      const held: LogEvent[] = this.#held ?? []
+      const held: SessionEvent[] = this.#held ?? []
       const ahead = held.findIndex((event) => event.seq > seq)
       for (const event of held.splice(0, ahead < 0 ? held.length : ahead)) timeline.apply(event)
       if (timeline.seq >= seq || held.length > 0) return true
-      if (this.#around.clock.now() > limit) return false
+      if (this.#services.clock.now() > limit) return false
       await this.#nextHeld()
     }
   }
 
   #nextHeld(): Promise<void> {
     return new Promise((resolve) => {
-      const cancel = this.#around.clock.after(200, resolve)
+      const cancel = this.#services.clock.after(200, resolve)
       const before = this.#wakeHeld
       this.#wakeHeld = () => {
         this.#wakeHeld = () => {}
@@ -211,7 +209,7 @@ export class OpenSession implements SessionView, SessionListener {
 
   // ---- live -------------------------------------------------------------------------------------
 
-  onEvent(event: LogEvent): void {
+  onEvent(event: SessionEvent): void {
     if (this.#held === null) {
       this.#timeline?.apply(event)
       this.#flushSoon()
@@ -234,13 +232,13 @@ export class OpenSession implements SessionView, SessionListener {
   onEnded(): void {
     this.#generation += 1
     this.phase.value = 'gone'
-    void this.#around.tails.forget(this.sessionId)
+    void this.#services.offline.forget(this.sessionId)
   }
 
   #flushSoon(): void {
     if (this.#isFlushing) return
     this.#isFlushing = true
-    this.#around.frame(() => this.#flush())
+    this.#services.frame(() => this.#flush())
   }
 
   #flush(): void {
@@ -248,28 +246,28 @@ export class OpenSession implements SessionView, SessionListener {
     const timeline = this.#timeline
     if (timeline === null) return
     const entries = timeline.entries()
-    if (entries.length === 0) this.hasOlder.value = false // the session began anew
+    if (entries.length === 0) this.hasOlder.value = false // the session was reset
     this.entries.value = entries
-    // Chunks do not change it, and most of the page looks at it.
+    // Most of the page depends on it, and chunks do not change it.
     if (this.#stateVersion !== timeline.stateVersion) this.state.value = { ...timeline.state }
     this.#stateVersion = timeline.stateVersion
     this.seq.value = timeline.seq
-    this.#keepTailSoon()
-    if (timeline.wanted !== null) void this.#loadWanted(timeline.wanted)
+    this.#storeOfflineSoon()
+    if (timeline.clippedSeq !== null) void this.#loadClipped(timeline.clippedSeq)
   }
 
-  async #loadWanted(seq: number): Promise<void> {
-    if (this.#isLoadingWanted) return
-    this.#isLoadingWanted = true
+  async #loadClipped(seq: number): Promise<void> {
+    if (this.#isLoadingClipped) return
+    this.#isLoadingClipped = true
     await this.loadWhole(seq)
-    this.#isLoadingWanted = false
+    this.#isLoadingClipped = false
   }
 
   // ---- prompts ----------------------------------------------------------------------------------
 
   #refreshPromptsSoon(): void {
     this.#cancelPrompts()
-    this.#cancelPrompts = this.#around.clock.after(PROMPTS_MS, () => this.refreshPrompts())
+    this.#cancelPrompts = this.#services.clock.after(PROMPTS_MS, () => this.refreshPrompts())
   }
 
   refreshPrompts(): void {
@@ -278,9 +276,9 @@ export class OpenSession implements SessionView, SessionListener {
 
   async #fetchPrompts(): Promise<void> {
     const path = this.#path('/prompts?limit=50')
-    const isNews = this.#newestPrompts.ask()
-    const outcome = await this.#around.api.get<{ prompts: WirePrompt[] }>(path)
-    if (outcome.ok && isNews()) this.#queue.value = outcome.value.prompts.map(promptOf)
+    const isLatest = this.#promptResponses.request()
+    const outcome = await this.#services.api.get<{ prompts: WirePrompt[] }>(path)
+    if (outcome.ok && isLatest()) this.#queue.value = outcome.value.prompts.map(promptOf)
   }
 
   // ---- the end ----------------------------------------------------------------------------------
@@ -290,14 +288,14 @@ export class OpenSession implements SessionView, SessionListener {
     if (this.holders > 0) return
     this.#generation += 1
     this.#cancelPrompts()
-    this.#keepTail()
+    this.#storeOffline()
     void this.draft.save()
-    this.#around.stream.unfollow(this.sessionId)
+    this.#services.stream.unfollow(this.sessionId)
     this.#onClose()
   }
 
   #path(rest: string): string {
-    return `/api/sessions/${segment(this.sessionId)}${rest}`
+    return `/api/sessions/${pathSegment(this.sessionId)}${rest}`
   }
 }
 
@@ -317,7 +315,7 @@ function promptOf(wire: WirePrompt): Prompt {
   return { key, state, mode, prompt, createdAt, error, by, action: null }
 }
 
-/** The queue as it will be: what the hub has, and what is on its way there. */
+/** The prompt queue including this device's unsent actions. */
 export function withActions(
   queue: readonly Prompt[],
   actions: readonly Action[],

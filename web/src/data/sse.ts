@@ -1,4 +1,4 @@
-// An event stream, read piece by piece: any cut of the bytes gives the same events.
+// An incremental parser of server-sent events: chunk boundaries do not matter.
 
 export interface SseEvent {
   id: string
@@ -37,7 +37,7 @@ export class SseParser {
       this.#id = line.slice(4)
     } else if (line.startsWith('event: ')) {
       this.#name = line.slice(7)
-    } // comments keep the line alive; `retry` is not for us: we choose when to come again
+    } // comments only keep the connection alive, and `retry` is ignored
   }
 
   #dispatch(): void {

@@ -1,7 +1,7 @@
-// What this device remembers: drafts and actions that were not sent yet, and the ends of sessions. In
-// IndexedDB; where there is none (a private window), in memory.
+// Storage on this device: drafts, queued actions and offline copies of transcripts. In IndexedDB; in
+// memory where there is none, as in some private windows.
 
-export type Table = 'actions' | 'drafts' | 'tails'
+export type Table = 'actions' | 'drafts' | 'transcripts'
 
 export interface Storage {
   all<T>(table: Table): Promise<T[]>
@@ -11,8 +11,8 @@ export interface Storage {
   clear(): Promise<void>
 }
 
-const TABLES: readonly Table[] = ['actions', 'drafts', 'tails']
-const VERSION = 2 // another one when there are other tables
+const TABLES: readonly Table[] = ['actions', 'drafts', 'transcripts']
+const VERSION = 3 // increase it when the tables change
 
 export async function openStorage(
   factory: IDBFactory | undefined,
@@ -22,20 +22,23 @@ export async function openStorage(
   try {
     return indexedStorage(await open(factory, name))
   } catch {
-    return memoryStorage() // forbidden here, or its files are damaged: the page works without
+    return memoryStorage() // forbidden or damaged: the page works without
   }
 }
 
 function open(factory: IDBFactory, name: string): Promise<IDBDatabase> {
   const request = factory.open(name, VERSION)
   request.onupgradeneeded = () => {
-    const there = request.result.objectStoreNames
+    const { result } = request
+    for (const name of result.objectStoreNames) {
+      if (!TABLES.includes(name as Table)) result.deleteObjectStore(name)
+    }
     for (const table of TABLES) {
-      if (!there.contains(table)) request.result.createObjectStore(table)
+      if (!result.objectStoreNames.contains(table)) result.createObjectStore(table)
     }
   }
   return new Promise((resolve, reject) => {
-    // An older page in another window has it open, and does not let go.
+    // An older page in another window keeps the database open.
     request.onblocked = () => reject(new Error('blocked'))
     settled(request).then((database) => {
       database.onversionchange = () => database.close()
@@ -67,7 +70,7 @@ export function memoryStorage(): Storage {
   const tables: Record<Table, Map<string, unknown>> = {
     actions: new Map(),
     drafts: new Map(),
-    tails: new Map(),
+    transcripts: new Map(),
   }
   return {
     all: async <T>(name: Table) => [...tables[name].values()] as T[],

@@ -1,11 +1,10 @@
-// The one connection on which everything comes: the host's log and those of the sessions that are
-// open. It goes on exactly where it was, whatever cuts it: each log's place is counted here, and an
-// event that was seen is never passed on again.
+// The event stream: one connection for the host's log and the logs of the open sessions. After a
+// disconnect it resumes where it was: it counts the position in each log, and passes no event twice.
 //
-//     offline → catching-up → live        catching-up: connected, and not all that happened is said
+//     offline → catching-up → live        catching-up: connected, but behind the log
 //        ↑___________|_________|
 import { signal, type ReadonlySignal } from '@preact/signals-core'
-import type { LogEvent } from '../protocol/types.ts'
+import type { HostEvent, SessionEvent } from '../protocol/types.ts'
 import { type Api, refusalOf } from './api.ts'
 import { SseParser, type SseEvent } from './sse.ts'
 import type { Connection, Refusal } from './types.ts'
@@ -18,15 +17,15 @@ export interface Standing {
 }
 
 export interface SessionListener {
-  onEvent(event: LogEvent): void
+  onEvent(event: SessionEvent): void
   onCaughtUp(): void
-  /** The log is another one than we know: read it anew. */
+  /** The log was replaced: load it again. */
   onReset(): void
   onEnded(reason: string): void
 }
 
 export interface HostListener {
-  onEvent(event: LogEvent): void
+  onEvent(event: HostEvent): void
   onStanding(standing: Standing): void
   onCaughtUp(): void
 }
@@ -42,10 +41,10 @@ export interface Clock {
   after(ms: number, call: () => void): () => void
 }
 
-// The hub says something at least every 15 seconds.
+// The hub sends at least a comment every 15 seconds.
 const SILENCE_MS = 35_000
 const DELAYS_MS = [250, 1000, 2000, 4000, 8000, 15_000]
-// A connection that lasts this long has worked: the next failure is the first.
+// A connection that lasts this long resets the back-off.
 const STEADY_MS = 10_000
 
 export class Stream {
@@ -66,7 +65,7 @@ export class Stream {
   #abort: AbortController | null = null
   #cancelTimer: () => void = () => {}
   #cancelWatch: () => void = () => {}
-  #lastHeard = 0
+  #lastDataAt = 0
   #isStarted = false
   #isRestarting = false
 
@@ -89,27 +88,27 @@ export class Stream {
   stop(): void {
     this.#isStarted = false
     this.#end()
-    this.#say('offline', 'closed')
+    this.#setState('offline', 'closed')
   }
 
-  /** Try now, unless there is a connection that works. */
+  /** Connect now, unless a connection works. */
   reconnect(): void {
     if (!this.#isStarted) return
-    const isSilent = this.#clock.now() - this.#lastHeard > SILENCE_MS
+    const isSilent = this.#clock.now() - this.#lastDataAt > SILENCE_MS
     if (this.#abort !== null && !isSilent) return
     this.#failures = 0
     this.#connect()
   }
 
-  /** Find out whether the connection still is one: without a network it may be silent for long. */
+  /** Reconnect to find out whether the hub is reachable: a dead connection may be silent for long. */
   renew(): void {
     if (this.#isStarted && this.#abort !== null) this.#connect()
   }
 
-  /** The hub does not know this device: nothing will come until it is paired. */
+  /** The hub does not know this device: stop until it is paired. */
   lock(refusal: Refusal): void {
     this.#end()
-    this.#say('unpaired', refusal.message)
+    this.#setState('unpaired', refusal.message)
   }
 
   /** Follow a session after an event. */
@@ -122,7 +121,7 @@ export class Stream {
     if (this.#tracks.delete(sessionId)) this.#restart()
   }
 
-  /** What is followed is in the address: another set of sessions is another connection. */
+  /** The sessions are in the address: another set needs another connection. */
   #restart(): void {
     if (!this.#isStarted || this.#isRestarting) return
     if (this.#connection.value.state === 'unpaired') return
@@ -146,7 +145,7 @@ export class Stream {
     const abort = new AbortController()
     this.#abort = abort
     this.#attempt += 1
-    this.#lastHeard = this.#clock.now()
+    this.#lastDataAt = this.#clock.now()
     this.#isHostBehind = true
     for (const track of this.#tracks.values()) track.isBehind = true
     void this.#read(abort, this.#attempt)
@@ -162,8 +161,8 @@ export class Stream {
 
   #watch(): void {
     this.#cancelWatch = this.#clock.after(5000, () => {
-      if (this.#clock.now() - this.#lastHeard > SILENCE_MS) {
-        this.#failed('the hub has fallen silent')
+      if (this.#clock.now() - this.#lastDataAt > SILENCE_MS) {
+        this.#failed('the hub stopped responding')
       } else {
         this.#watch()
       }
@@ -187,11 +186,11 @@ export class Stream {
         else this.#failed(refusal.message)
         return
       }
-      if (attempt === this.#attempt) this.#say('catching-up', null)
+      if (attempt === this.#attempt) this.#setState('catching-up', null)
       await this.#consume(response.body, attempt)
-      reason = 'the connection has ended'
+      reason = 'the connection was closed'
     } catch {
-      // Aborted by us, or lost: both end here.
+      // Aborted by us, or lost: handled below.
     }
     if (attempt !== this.#attempt || this.#abort !== abort) return
     if (this.#clock.now() - began > STEADY_MS) this.#failures = 0
@@ -205,7 +204,7 @@ export class Stream {
     const reader = body.getReader()
     for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
       if (attempt !== this.#attempt) return
-      this.#lastHeard = this.#clock.now()
+      this.#lastDataAt = this.#clock.now()
       parser.push(piece.value)
     }
   }
@@ -215,7 +214,7 @@ export class Stream {
     const delay = DELAYS_MS[Math.min(this.#failures, DELAYS_MS.length - 1)] ?? 0
     this.#failures += 1
     const wait = delay * (0.75 + Math.random() / 2)
-    this.#say('offline', reason, this.#clock.now() + wait)
+    this.#setState('offline', reason, this.#clock.now() + wait)
     this.#cancelTimer = this.#clock.after(wait, () => this.#connect())
   }
 
@@ -239,13 +238,13 @@ export class Stream {
         this.#onEnded(data)
         break
       case 'dropped':
-        this.#failed('the hub let this connection go; coming again')
+        this.#failed('disconnected: too slow; reconnecting')
         break
       default: // of a newer hub
     }
   }
 
-  #onSessionEvent(event: LogEvent): void {
+  #onSessionEvent(event: SessionEvent): void {
     const track = this.#tracks.get(event.sessionId ?? '')
     if (track === undefined || event.seq <= track.seq) return
     track.seq = event.seq
@@ -283,7 +282,7 @@ export class Stream {
   }
 
   #onEnded(data: { sessionId?: string; reason: string }): void {
-    if (data.sessionId === undefined || data.reason === 'shutdown') return // we come again by ourselves
+    if (data.sessionId === undefined || data.reason === 'shutdown') return // the stream reconnects by itself
     const track = this.#tracks.get(data.sessionId)
     this.#tracks.delete(data.sessionId)
     track?.listener.onEnded(data.reason)
@@ -292,10 +291,10 @@ export class Stream {
 
   #settle(): void {
     const isBehind = this.#isHostBehind || [...this.#tracks.values()].some((each) => each.isBehind)
-    if (!isBehind && this.#connection.value.state === 'catching-up') this.#say('live', null)
+    if (!isBehind && this.#connection.value.state === 'catching-up') this.#setState('live', null)
   }
 
-  #say(state: Connection['state'], reason: string | null, retryAt: number | null = null): void {
+  #setState(state: Connection['state'], reason: string | null, retryAt: number | null = null): void {
     const before = this.#connection.value
     const since = before.state === state && before.since ? before.since : this.#clock.now()
     this.#connection.value = { state, since, retryAt, reason }

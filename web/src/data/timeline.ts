@@ -1,16 +1,20 @@
-// The transcript of a session in the page: begun with what the hub says, then folded on by the same
-// rules as the hub's own. Entries are immutable; one that changed is a new object.
-import { Fold, LiveTerminal, initialState } from '../protocol/reduce.ts'
+// The transcript of a session in the page: it starts from a page of the hub's transcript and then
+// applies live events by the same rules as the hub. Entries are immutable: a changed one is a new
+// object.
+import type { SessionStatusChangeEvent } from '../protocol/events.ts'
+import { ignoreNewer } from '../protocol/exhaustive.ts'
+import { Fold, LiveTerminal, initialState, type Change } from '../protocol/reduce.ts'
 import { TailText } from '../protocol/terminal.ts'
 import type {
   ContentBlock,
-  LogEvent,
+  SessionEvent,
   MessageKind,
   SessionState,
+  SessionStatus,
   Terminal,
   ToolCall,
 } from '../protocol/types.ts'
-import type { Entry, MessageEntry, StatusEntry, ToolEntry } from './types.ts'
+import type { Entry, MessageEntry, ToolEntry } from './types.ts'
 
 /** An entry as the hub writes it. */
 export type WireEntry =
@@ -18,33 +22,27 @@ export type WireEntry =
   | (Omit<ToolEntry, 'terminals'> & { terminals: Record<string, Terminal> })
   | Extract<Entry, { type: 'turn' | 'status' }>
 
-const KINDS: Readonly<Record<string, MessageKind>> = {
-  'agent-message-chunk': 'agent',
-  'agent-thought-chunk': 'thought',
-  'user-message-chunk': 'user',
-}
-
 /** The key of the prompt that an event is a part of. */
-export function promptKeyOf(event: LogEvent): string | null {
+export function promptKeyOf(event: SessionEvent): string | null {
   const ours = event.extensions?.['quarterdeck'] as { promptKey?: unknown } | undefined
   return typeof ours?.promptKey === 'string' ? ours.promptKey : null
 }
 
 export class Timeline {
   seq: number
-  /** Another one when `state` is. */
+  /** Changes with `state`. */
   stateVersion = 0
-  /** A message that goes on although its end is not here, by its number: somebody has to get it. */
-  wanted: number | null = null
+  /** The `seq` of a clipped message that a new chunk extends: its whole text must be loaded. */
+  clippedSeq: number | null = null
   #fold: Fold
   #entries: Entry[] = []
   #shown: readonly Entry[] = []
-  /** Messages with an id since the last entry that is none: they may go on. */
+  /** Messages with an id after the last other entry: more chunks may extend them. */
   #open = new Map<string, number>()
-  /** Entries whose objects are older than what is known, by their number. */
-  #stale = new Map<number, Growing | null>()
-  /** Which calls show a terminal. */
-  #shows = new Map<string, Set<number>>()
+  /** Entries whose objects are outdated, by `seq`. */
+  #stale = new Map<number, MessageContent | null>()
+  /** The `seq`s of the calls that show a terminal. */
+  #callsByTerminal = new Map<string, Set<number>>()
   #openSeq = -1
   #isFresh = false
 
@@ -54,14 +52,14 @@ export class Timeline {
     this.#fold = new Fold({ ...initialState(sessionId), ...rest })
   }
 
-  /** All but the messages, which are in the entries. */
+  /** The folded state without messages, which are in the entries. */
   get state(): SessionState {
     return this.#fold.state
   }
 
-  /** Put entries before the first: the hub's, as they are after the event `seq`. */
+  /** Insert entries of the hub before the first, as they are after the event `seq`. */
   prepend(entries: readonly WireEntry[]): void {
-    const added = entries.map((each) => this.#taken(each))
+    const added = entries.map((each) => this.#fromWire(each))
     const known = new Set(this.#entries.map((each) => each.seq))
     const older = added.filter((each) => !known.has(each.seq))
     const wasEmpty = this.#entries.length === 0
@@ -70,33 +68,71 @@ export class Timeline {
     this.#isFresh = false
   }
 
-  /** Put an entry in the place of one that was clipped. */
+  /** Replace a clipped entry by the whole one. */
   replace(entry: WireEntry): void {
     const index = this.#index(entry.seq)
-    if (this.wanted === entry.seq) this.wanted = null
+    if (this.clippedSeq === entry.seq) this.clippedSeq = null
     if (index < 0) return
     this.#stale.delete(entry.seq)
-    this.#entries = this.#entries.with(index, this.#taken(entry))
+    this.#entries = this.#entries.with(index, this.#fromWire(entry))
     this.#isFresh = false
   }
 
-  apply(event: LogEvent): void {
+  apply(event: SessionEvent): void {
     if (event.seq <= this.seq) return
     this.seq = event.seq
-    const kind = KINDS[event.type]
-    if (kind !== undefined) {
-      this.#chunk(kind, event)
-      return
+    switch (event.type) {
+      case 'agent-message-chunk':
+        return this.#chunk('agent', event)
+      case 'agent-thought-chunk':
+        return this.#chunk('thought', event)
+      case 'user-message-chunk':
+        return this.#chunk('user', event)
+      case 'tool-call':
+      case 'tool-call-update': {
+        const change = this.#reduce(event)
+        if (change?.type === 'tool') this.#onCall(change.call, event, change.isNew)
+        return
+      }
+      case 'terminal-output': {
+        const change = this.#reduce(event)
+        if (change?.type === 'terminal') this.#onTerminal(change.terminalId)
+        return
+      }
+      case 'session-reset':
+        if (this.#reduce(event) !== null) this.#reset()
+        return
+      case 'prompt-finished':
+        if (this.#reduce(event) !== null) this.#onTurnEnd(event)
+        return
+      case 'session-status-change': {
+        const before = this.state.connection.status
+        if (this.#reduce(event) !== null) this.#onStatus(event, before)
+        return
+      }
+      case 'plan':
+      case 'usage-update':
+      case 'session-info-update':
+      case 'available-commands-update':
+      case 'config-options-update':
+      case 'current-mode-update':
+      case 'session-config-init':
+      case 'permission-request-created':
+      case 'permission-request-resolved':
+      case 'unrecognized-update':
+        this.#reduce(event) // no entry of its own
+        return
+      default:
+        ignoreNewer(event)
     }
-    const before = this.state.connection.status
+  }
+
+  #reduce(event: SessionEvent): Change | null {
     const change = this.#fold.apply(event)
-    if (change === null) return
+    if (change === null) return null
     this.stateVersion += 1
     this.#isFresh = false
-    if (change.type === 'tool') this.#onCall(change.call, event, change.isNew)
-    else if (change.type === 'terminal') this.#onTerminal(change.terminalId)
-    else if (change.type === 'reset') this.#begin()
-    else this.#onOther(event, before)
+    return change
   }
 
   /** The entries as they are now; the same array if nothing has changed. */
@@ -115,7 +151,7 @@ export class Timeline {
     for (const [seq, growing] of this.#stale) {
       const index = this.#index(seq)
       const entry = this.#entries[index]
-      if (entry !== undefined) this.#entries[index] = this.#renewed(entry, growing)
+      if (entry !== undefined) this.#entries[index] = this.#updated(entry, growing)
     }
     this.#stale.clear()
     this.#shown = this.#entries.slice()
@@ -124,7 +160,7 @@ export class Timeline {
 
   // ---- messages ---------------------------------------------------------------------------------
 
-  #chunk(kind: MessageKind, event: LogEvent): void {
+  #chunk(kind: MessageKind, event: SessionEvent): void {
     this.#isFresh = false
     const payload = event.payload as { messageId?: string | null; content?: ContentBlock }
     const messageId = payload.messageId ?? null
@@ -144,16 +180,16 @@ export class Timeline {
     if (growing == null) {
       const entry = this.#entries[this.#index(seq)]
       if (entry?.type === 'message' && entry.isClipped) {
-        this.wanted = seq
+        this.clippedSeq = seq
         return
       }
-      growing = new Growing(entry?.type === 'message' ? entry.content : [])
+      growing = new MessageContent(entry?.type === 'message' ? entry.content : [])
       this.#stale.set(seq, growing)
     }
     growing.append(block)
   }
 
-  #beginMessage(kind: MessageKind, messageId: string | null, event: LogEvent): void {
+  #beginMessage(kind: MessageKind, messageId: string | null, event: SessionEvent): void {
     this.#entries.push({
       type: 'message',
       seq: event.seq,
@@ -170,12 +206,12 @@ export class Timeline {
 
   // ---- the rest ---------------------------------------------------------------------------------
 
-  #onCall(call: ToolCall, event: LogEvent, isNew: boolean): void {
+  #onCall(call: ToolCall, event: SessionEvent, isNew: boolean): void {
     if (isNew) {
       const again = this.#entries.findLastIndex(
         (each) => each.type === 'tool' && each.call.toolCallId === call.toolCallId,
       )
-      if (again >= 0) this.#entries.splice(again, 1) // it is shown where it was begun last
+      if (again >= 0) this.#entries.splice(again, 1) // a reused id: show the call where it started last
       this.#push({
         type: 'tool',
         seq: event.seq,
@@ -203,31 +239,29 @@ export class Timeline {
   }
 
   #onTerminal(terminalId: string): void {
-    for (const seq of this.#shows.get(terminalId) ?? []) {
+    for (const seq of this.#callsByTerminal.get(terminalId) ?? []) {
       if (!this.#stale.has(seq)) this.#stale.set(seq, null)
     }
   }
 
-  #onOther(event: LogEvent, before: string): void {
-    const payload = event.payload as { [key: string]: unknown }
-    if (event.type === 'prompt-finished') {
-      const { lastStopReason, lastTurnUsage, lastPromptError } = this.state
-      this.#push({
-        type: 'turn',
-        seq: event.seq,
-        at: event.ts,
-        stopReason: lastStopReason,
-        usage: lastTurnUsage,
-        error: lastPromptError,
-      })
-    } else if (event.type === 'session-status-change') {
-      const status = this.state.connection.status
-      const resumed = payload['resumed'] === true
-      const isNotable = (status === 'disconnected' || status === 'closed') && status !== before
-      if (isNotable || (resumed && before !== 'creating')) {
-        const entry: StatusEntry = { type: 'status', seq: event.seq, at: event.ts, status, resumed }
-        this.#push(entry)
-      }
+  #onTurnEnd(event: SessionEvent): void {
+    const { lastStopReason, lastTurnUsage, lastPromptError } = this.state
+    this.#push({
+      type: 'turn',
+      seq: event.seq,
+      at: event.ts,
+      stopReason: lastStopReason,
+      usage: lastTurnUsage,
+      error: lastPromptError,
+    })
+  }
+
+  #onStatus(event: SessionStatusChangeEvent, before: SessionStatus): void {
+    const status = this.state.connection.status
+    const resumed = event.payload.resumed === true
+    const isNotable = (status === 'disconnected' || status === 'closed') && status !== before
+    if (isNotable || (resumed && before !== 'creating')) {
+      this.#push({ type: 'status', seq: event.seq, at: event.ts, status, resumed })
     }
   }
 
@@ -236,16 +270,16 @@ export class Timeline {
     this.#open.clear()
   }
 
-  #begin(): void {
-    this.wanted = null
+  #reset(): void {
+    this.clippedSeq = null
     this.#entries = []
     this.#open.clear()
     this.#stale.clear()
-    this.#shows.clear()
+    this.#callsByTerminal.clear()
     this.#openSeq = -1
   }
 
-  /** Find the messages that may go on, after the newest page was put in. */
+  /** Find the messages that chunks may extend, after the newest page was inserted. */
   #reopen(): void {
     for (const entry of this.#entries.toReversed()) {
       if (entry.type !== 'message') break
@@ -255,12 +289,21 @@ export class Timeline {
     }
   }
 
-  #taken(entry: WireEntry): Entry {
-    if (entry.type === 'message') {
-      return { ...entry, promptKey: entry.promptKey ?? null, isOpen: false }
+  #fromWire(entry: WireEntry): Entry {
+    switch (entry.type) {
+      case 'message':
+        return { ...entry, promptKey: entry.promptKey ?? null, isOpen: false }
+      case 'tool':
+        return this.#callFromWire(entry)
+      case 'turn':
+      case 'status':
+        return entry
+      default:
+        return ignoreNewer(entry) ?? entry
     }
-    if (entry.type !== 'tool') return entry
-    const { call, terminals, ...rest } = entry
+  }
+
+  #callFromWire({ call, terminals, ...rest }: Extract<WireEntry, { type: 'tool' }>): ToolEntry {
     this.state.toolCalls.set(text(call.toolCallId), call)
     for (const [terminalId, terminal] of Object.entries(terminals)) {
       const tail = new TailText()
@@ -276,8 +319,8 @@ export class Timeline {
   #showTerminals(call: ToolCall): void {
     for (const each of call.content) {
       if (typeof each?.terminalId !== 'string') continue
-      const seqs = this.#shows.get(each.terminalId) ?? new Set()
-      this.#shows.set(each.terminalId, seqs.add(call.seq))
+      const seqs = this.#callsByTerminal.get(each.terminalId) ?? new Set()
+      this.#callsByTerminal.set(each.terminalId, seqs.add(call.seq))
     }
   }
 
@@ -291,13 +334,20 @@ export class Timeline {
     })
   }
 
-  #renewed(entry: Entry, growing: Growing | null): Entry {
-    if (entry.type === 'message') {
-      const content = growing?.content() ?? entry.content
-      return { ...entry, content, isOpen: entry.seq === this.#openSeq }
+  #updated(entry: Entry, growing: MessageContent | null): Entry {
+    switch (entry.type) {
+      case 'message': {
+        const content = growing?.content() ?? entry.content
+        return { ...entry, content, isOpen: entry.seq === this.#openSeq }
+      }
+      case 'tool':
+        return { ...entry, terminals: this.#terminalsOf(entry.call) }
+      case 'turn':
+      case 'status':
+        return entry
+      default:
+        return ignoreNewer(entry) ?? entry
     }
-    if (entry.type === 'tool') return { ...entry, terminals: this.#terminalsOf(entry.call) }
-    return entry
   }
 
   #index(seq: number): number {
@@ -313,8 +363,8 @@ export class Timeline {
   }
 }
 
-/** The content of a message while chunks come: plain texts that follow each other are one block. */
-class Growing {
+/** The content of a message while chunks arrive: adjacent plain texts are one block. */
+class MessageContent {
   #blocks: ContentBlock[]
   #texts: string[] = []
 

@@ -4,14 +4,15 @@
 //
 // Nothing validates an agent's payload on its way here, so any JSON will do: what is missing is
 // null, and what is not a list where a list belongs is taken as its only element.
+import { ignoreNewer } from './exhaustive.ts'
 import { TailText } from './terminal.ts'
 import { documentedAnnouncement, documentedUpdate, elements } from './tool_calls.ts'
 import type {
   ContentBlock,
-  LogEvent,
   MessageKind,
   PendingPermission,
   ResolvedPermission,
+  SessionEvent,
   SessionMessage,
   SessionState,
   Terminal,
@@ -33,6 +34,18 @@ export type Change =
 
 // oxlint-disable-next-line typescript/no-explicit-any -- payloads are whatever an agent sent
 type Payload = any
+
+type RareType =
+  | 'plan'
+  | 'usage-update'
+  | 'session-info-update'
+  | 'prompt-finished'
+  | 'session-status-change'
+type ConfigType =
+  | 'available-commands-update'
+  | 'config-options-update'
+  | 'current-mode-update'
+  | 'session-config-init'
 
 const OTHER: Change = { type: 'other' }
 
@@ -97,7 +110,7 @@ export class Fold {
   }
 
   /** Take an event in; null if it is not for states. */
-  apply(event: LogEvent): Change | null {
+  apply(event: SessionEvent): Change | null {
     const payload: Payload = event.payload
     if (typeof payload !== 'object' || payload === null || Array.isArray(payload)) return null
     switch (event.type) {
@@ -117,8 +130,25 @@ export class Fold {
         this.state = initialState(event.sessionId ?? '')
         this.#positions.clear()
         return { type: 'reset' }
-      default:
+      case 'plan':
+      case 'usage-update':
+      case 'session-info-update':
+      case 'prompt-finished':
+      case 'session-status-change':
         return this.#rare(event.type, payload)
+      case 'permission-request-created':
+        return this.#permissionRequested(payload)
+      case 'permission-request-resolved':
+        return this.#permissionResolved(payload)
+      case 'available-commands-update':
+      case 'config-options-update':
+      case 'current-mode-update':
+      case 'session-config-init':
+        return this.#config(event.type, payload)
+      case 'unrecognized-update':
+        return null
+      default:
+        return ignoreNewer(event)
     }
   }
 
@@ -137,7 +167,7 @@ export class Fold {
    * Put a chunk into the message it belongs to, or into a new one. With an id, that is the message
    * of this kind and id, wherever it is; without, the newest, if it has none and is of this kind.
    */
-  #chunk(kind: MessageKind, event: LogEvent, payload: Payload): Change {
+  #chunk(kind: MessageKind, event: SessionEvent, payload: Payload): Change {
     const { messages } = this.state
     const messageId: string | null = payload.messageId ?? null
     const block: ContentBlock = payload.content ?? null
@@ -160,13 +190,14 @@ export class Fold {
     return { type: 'message', index, block, isNew: false }
   }
 
-  #toolCall(event: LogEvent, payload: Payload): Change {
+  #toolCall(event: SessionEvent, payload: Payload): Change {
     const call = documentedAnnouncement(event, payload)
     this.state.toolCalls.set(text(call.toolCallId), call)
     return { type: 'tool', call, isNew: true }
   }
 
-  #toolCallUpdate(event: LogEvent, payload: Payload): Change | null {
+  /** Change what the update names; null means no change, except for raw input and output. */
+  #toolCallUpdate(event: SessionEvent, payload: Payload): Change | null {
     const id = text(payload.toolCallId ?? null)
     const old = this.state.toolCalls.get(id)
     if (old === undefined) return null
@@ -186,7 +217,7 @@ export class Fold {
     return { type: 'terminal', terminalId }
   }
 
-  #rare(type: string, payload: Payload): Change | null {
+  #rare(type: RareType, payload: Payload): Change {
     const { state } = this
     switch (type) {
       case 'plan':
@@ -217,23 +248,21 @@ export class Fold {
         state.connection = { status, resumed }
         return OTHER
       }
-      default:
-        return this.#permission(type, payload) ?? this.#config(type, payload)
     }
   }
 
-  #permission(type: string, payload: Payload): Change | null {
-    const { state } = this
-    if (type === 'permission-request-created') {
-      const request: PendingPermission = {
-        requestId: payload.requestId ?? null,
-        toolCall: payload.toolCall ?? null,
-        options: elements(payload.options),
-      }
-      state.pendingPermissionRequests = [...state.pendingPermissionRequests, request]
-      return OTHER
+  #permissionRequested(payload: Payload): Change {
+    const request: PendingPermission = {
+      requestId: payload.requestId ?? null,
+      toolCall: payload.toolCall ?? null,
+      options: elements(payload.options),
     }
-    if (type !== 'permission-request-resolved') return null
+    this.state.pendingPermissionRequests = [...this.state.pendingPermissionRequests, request]
+    return OTHER
+  }
+
+  #permissionResolved(payload: Payload): Change {
+    const { state } = this
     const requestId = payload.requestId ?? null
     const isIt = (each: PendingPermission) => isSame(each.requestId, requestId)
     // One we never saw gets a stand-in tool call.
@@ -251,7 +280,7 @@ export class Fold {
     return OTHER
   }
 
-  #config(type: string, payload: Payload): Change | null {
+  #config(type: ConfigType, payload: Payload): Change {
     const { state } = this
     switch (type) {
       case 'available-commands-update':
@@ -269,8 +298,6 @@ export class Fold {
         state.modes = payload.modes ?? state.modes
         if (payload.configOptions != null) state.configOptions = elements(payload.configOptions)
         return OTHER
-      default:
-        return null
     }
   }
 }

@@ -1,12 +1,12 @@
 // The newest megabyte of a terminal's output: a text that grows at its end and is cut at its head.
 //
-// Growing costs the piece alone and cutting what is cut; the text is put together when it is read.
-// Texts with halves of surrogate pairs, which are rare, take the slow way: `truncateUtf8Tail`.
+// Appending costs the piece alone and cutting what is cut; the text is joined when it is read.
+// Texts with halves of surrogate pairs, which are rare, take the slow path: `truncateUtf8Tail`.
 
 const encoder = new TextEncoder()
 const decoder = new TextDecoder()
 
-/** Keep the end of a text, at most `limit` UTF-8 bytes of whole characters; say if it was cut. */
+/** Keep the end of a text, at most `limit` UTF-8 bytes of whole characters; return whether it was cut. */
 export function truncateUtf8Tail(text: string, limit: number): [string, boolean] {
   if (text.length * 3 <= limit) return [text, false]
   const bytes = encoder.encode(text)
@@ -31,7 +31,7 @@ export class TailText {
     return this.#joined
   }
 
-  /** Add a piece and cut to `limit` bytes; say if it was cut. */
+  /** Add a piece and cut to `limit` bytes; return whether it was cut. */
   extend(piece: string, limit: number): boolean {
     if (!this.#isWellFormed || !piece.isWellFormed()) return this.#extendSlowly(piece, limit)
     this.#append(piece)

@@ -8,7 +8,7 @@
 //
 // In the log of a hub both agree, because the hub adds an update wherever they do not; so the page
 // shows states. KNOWN is for logs that other programs wrote.
-import type { LogEvent, ToolCall } from './types.ts'
+import type { SessionEvent, ToolCall } from './types.ts'
 
 // oxlint-disable-next-line typescript/no-explicit-any -- payloads are whatever an agent sent
 type Payload = any
@@ -18,7 +18,7 @@ const FINAL = new Set<unknown>(['completed', 'failed'])
 // ---- DOCUMENTED --------------------------------------------------------------------------------
 
 /** The state of a call after its announcement, whatever it was before. */
-export function documentedAnnouncement(event: LogEvent, payload: Payload): ToolCall {
+export function documentedAnnouncement(event: SessionEvent, payload: Payload): ToolCall {
   const call: ToolCall = {
     toolCallId: payload.toolCallId ?? null,
     title: payload.title ?? null,
@@ -35,7 +35,7 @@ export function documentedAnnouncement(event: LogEvent, payload: Payload): ToolC
 }
 
 /** The state of a call after an update. */
-export function documentedUpdate(old: ToolCall, event: LogEvent, payload: Payload): ToolCall {
+export function documentedUpdate(old: ToolCall, event: SessionEvent, payload: Payload): ToolCall {
   const call: ToolCall = {
     toolCallId: old.toolCallId,
     title: payload.title ?? old.title,

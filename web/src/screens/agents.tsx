@@ -1,19 +1,20 @@
-// Agents that run, and those that can be started.
+// Running agents, and those that can be started.
 
 import type { JSX } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 import { data, type AgentRow, type KnownAgent } from '../data/index.ts'
+import { plural } from '../ui/format'
 import { AgentsIcon, ChevronIcon } from '../ui/icons'
-import { Empty, say } from '../ui/kit'
-import { To } from '../ui/link'
+import { Empty, showToast } from '../ui/kit'
+import { RouteLink } from '../ui/route_link'
 import { Screen } from '../ui/screen'
 
 const STATUSES: Record<AgentRow['status'], string> = {
   spawning: 'starting',
   initializing: 'starting',
   ready: 'ready',
-  exited: 'ended',
-  restarting: 'starting again',
+  exited: 'exited',
+  restarting: 'restarting',
 }
 
 export function AgentsScreen(): JSX.Element {
@@ -39,21 +40,21 @@ export function AgentsScreen(): JSX.Element {
       <section>
         <h2 class="group-name">Start a session with</h2>
         {installed.length === 0 ? (
-          <Empty icon={<AgentsIcon size={40} />} title="No agent was found">
-            <p>Install one on the computer of the hub, or set one up in its hub.toml.</p>
+          <Empty icon={<AgentsIcon size={40} />} title="No agents found">
+            <p>Install an agent on the hub's computer, or configure one in hub.toml.</p>
           </Empty>
         ) : (
           <ul class="list">
             {installed.map((agent) => (
               <li key={agent.name}>
-                <To to={{ name: 'new', agent: agent.name }} class="list-row">
+                <RouteLink to={{ name: 'new', agent: agent.name }} class="list-row">
                   <AgentMark name={agent.name} />
                   <span class="row-text">
                     <span class="row-title">{agent.name}</span>
                     <span class="row-note">{noteOf(agent)}</span>
                   </span>
                   <ChevronIcon size={18} />
-                </To>
+                </RouteLink>
               </li>
             ))}
           </ul>
@@ -61,14 +62,14 @@ export function AgentsScreen(): JSX.Element {
       </section>
       {missing.length === 0 ? null : (
         <details class="missing">
-          <summary>{missing.length} more that are not installed</summary>
+          <summary>Not installed ({missing.length})</summary>
           <ul class="list">
             {missing.map((agent) => (
               <li key={agent.name} class="list-row off">
                 <AgentMark name={agent.name} />
                 <span class="row-text">
                   <span class="row-title">{agent.name}</span>
-                  <span class="row-note">needs the program {agent.command}</span>
+                  <span class="row-note">Requires {agent.command}</span>
                 </span>
               </li>
             ))}
@@ -80,12 +81,12 @@ export function AgentsScreen(): JSX.Element {
 }
 
 function noteOf(agent: KnownAgent): string {
-  if (agent.name === 'demo') return 'Built in: no key, no network, the same answer every time'
+  if (agent.name === 'demo') return 'Built in: works offline without a key, with scripted answers'
   if (agent.source === 'configured') return 'From your configuration'
   return [agent.command, ...agent.args].join(' ')
 }
 
-/** A letter on a ground of its own, so that agents are told apart at a glance. */
+/** A letter on a coloured ground, to tell agents apart at a glance. */
 export function AgentMark({ name }: { name: string }): JSX.Element {
   const sum = [...name].reduce((total, letter) => total + letter.charCodeAt(0), 0)
   return (
@@ -105,7 +106,7 @@ function RunningAgent({ agent }: { agent: AgentRow }): JSX.Element {
       return
     }
     const outcome = await data.stopAgent(agent.agentId)
-    if (!outcome.ok) say(outcome.refusal.message, 'bad')
+    if (!outcome.ok) showToast(outcome.refusal.message, 'bad')
   }
   const sessions = data.sessions.value.filter((row) => row.agentId === agent.agentId).length
   return (
@@ -116,8 +117,8 @@ function RunningAgent({ agent }: { agent: AgentRow }): JSX.Element {
         <span class="row-note">
           <span class={`agent-status ${agent.status}`}>{STATUSES[agent.status]}</span>
           {agent.reason === null ? '' : ` · ${agent.reason}`}
-          {sessions === 0 ? '' : ` · ${sessions} ${sessions === 1 ? 'session' : 'sessions'}`}
-          {agent.restartCount === 0 ? '' : ` · started again ${agent.restartCount} times`}
+          {sessions === 0 ? '' : ` · ${plural(sessions, 'session')}`}
+          {agent.restartCount === 0 ? '' : ` · restarted ${plural(agent.restartCount, 'time')}`}
         </span>
       </span>
       {data.may('admin') && agent.status !== 'exited' ? (
@@ -126,7 +127,7 @@ function RunningAgent({ agent }: { agent: AgentRow }): JSX.Element {
           class={`text-button ${isSure ? 'bad' : ''}`}
           onClick={() => void stop()}
         >
-          {isSure ? 'Really stop' : 'Stop'}
+          {isSure ? 'Tap again to stop' : 'Stop'}
         </button>
       ) : null}
     </li>

@@ -1,4 +1,4 @@
-// Devices that may come in, and letting in another.
+// The paired devices, and pairing another.
 
 import type { JSX } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
@@ -7,26 +7,26 @@ import { now, slowNow } from '../ui/clock'
 import { CopyButton } from '../ui/code'
 import { age, countdown, timeOf } from '../ui/format'
 import { DevicesIcon, PlusIcon } from '../ui/icons'
-import { Banner, ChoiceList, say, Sheet } from '../ui/kit'
+import { Banner, ChoiceList, showToast, Sheet } from '../ui/kit'
 import { QrCode } from '../ui/qr'
 import { Screen } from '../ui/screen'
 
 export const SCOPES: readonly { value: Scope; label: string; note: string }[] = [
-  { value: 'view', label: 'Look', note: 'See sessions and what waits' },
+  { value: 'view', label: 'View', note: 'See sessions and pending requests' },
   {
     value: 'prompt',
-    label: 'Look and write',
-    note: 'Also start sessions, write prompts, stop turns',
+    label: 'Prompt',
+    note: 'Also start sessions, send prompts and stop turns',
   },
   {
     value: 'approve',
-    label: 'Look, write and answer',
-    note: 'Also allow or reject what agents ask',
+    label: 'Approve',
+    note: 'Also answer requests from agents',
   },
   {
     value: 'admin',
-    label: 'Everything',
-    note: 'Also pair devices, start any command, delete sessions',
+    label: 'Admin',
+    note: 'Also pair devices, run any command and delete sessions',
   },
 ]
 
@@ -52,7 +52,7 @@ export function DevicesScreen(): JSX.Element {
           <PlusIcon size={18} /> Pair a device
         </button>
       ) : (
-        <p class="note">Pairing others needs a device that may do everything.</p>
+        <p class="note">Only an admin device can pair other devices.</p>
       )}
       {isPairing ? <PairSheet onClose={() => setPairing(false)} /> : null}
       {changing === null ? null : (
@@ -75,7 +75,7 @@ function DeviceLine({ device, onChange }: { device: Device; onChange: () => void
           {scopeName(device.scope)}
           {seen === null || device.isThis
             ? ''
-            : ` · seen ${age(seen, slowNow.value) === 'now' ? 'just now' : `${age(seen, slowNow.value)} ago`}`}
+            : ` · last seen ${age(seen, slowNow.value) === 'now' ? 'just now' : `${age(seen, slowNow.value)} ago`}`}
         </span>
       </span>
     </button>
@@ -88,7 +88,7 @@ function DeviceSheet({ device, onClose }: { device: Device; onClose: () => void 
   const rename = async (): Promise<void> => {
     const outcome = await data.renameDevice(device.id, name)
     if (outcome.ok) onClose()
-    else say(outcome.refusal.message, 'bad')
+    else showToast(outcome.refusal.message, 'bad')
   }
   const revoke = async (): Promise<void> => {
     if (!isSure) {
@@ -97,7 +97,7 @@ function DeviceSheet({ device, onClose }: { device: Device; onClose: () => void 
     }
     const outcome = device.isThis ? await data.logout() : await data.revokeDevice(device.id)
     if (outcome.ok) onClose()
-    else say(outcome.refusal.message, 'bad')
+    else showToast(outcome.refusal.message, 'bad')
   }
   const isOwner = device.id === 'owner'
   return (
@@ -130,15 +130,17 @@ function DeviceSheet({ device, onClose }: { device: Device; onClose: () => void 
         </form>
       ) : null}
       <p class="note">
-        May: {scopeName(device.scope).toLowerCase()}.
-        {isOwner ? " This is the owner's token; it stays until its file is removed." : ''}
+        Scope: {scopeName(device.scope).toLowerCase()}.
+        {isOwner ? ' This is the owner token; to revoke it, delete its file.' : ''}
       </p>
       {isOwner || !(device.isThis || data.may('admin')) ? null : (
         <button type="button" class="button bad" onClick={() => void revoke()}>
-          {isSure
-            ? 'Tap again: it is cut off at once'
-            : device.isThis
-              ? 'Sign out this device'
+          {device.isThis
+            ? isSure
+              ? 'Tap again to sign out'
+              : 'Sign out this device'
+            : isSure
+              ? 'Tap again to revoke'
               : 'Revoke'}
         </button>
       )}
@@ -154,13 +156,13 @@ function PairSheet({ onClose }: { onClose: () => void }): JSX.Element {
     known === null ? undefined : data.devices.value.find((device) => !known.has(device.id))
   const make = async (): Promise<void> => {
     if (!(await data.refreshDevices())) {
-      say('The hub did not say which devices it knows; try again.', 'bad')
+      showToast('Could not load the list of devices. Try again.', 'bad')
       return
     }
     setKnown(new Set(data.devices.value.map((device) => device.id)))
     const outcome = await data.createPairing({ scope, name: '' })
     if (outcome.ok) setCodes(outcome.value)
-    else say(outcome.refusal.message, 'bad')
+    else showToast(outcome.refusal.message, 'bad')
   }
   useEffect(() => {
     if (codes === null) return undefined
@@ -175,22 +177,22 @@ function PairSheet({ onClose }: { onClose: () => void }): JSX.Element {
     <Sheet title="Pair a device" onClose={close}>
       {arrived !== undefined && codes !== null ? (
         <div class="paired" role="status">
-          <p class="empty-title">{arrived.name} is in</p>
+          <p class="empty-title">{arrived.name} is paired</p>
           <button type="button" class="button primary big" onClick={onClose}>
             Done
           </button>
         </div>
       ) : codes === null ? (
         <>
-          <p class="muted">What may it do?</p>
+          <p class="muted">Choose what the device can do.</p>
           <ChoiceList
-            label="What may it do?"
+            label="Scope"
             choices={SCOPES}
             value={scope}
             onChoose={(value) => setScope(value as Scope)}
           />
           <button type="button" class="button primary big" onClick={() => void make()}>
-            Show the code
+            Show code
           </button>
         </>
       ) : (
@@ -206,20 +208,20 @@ function Codes({ codes }: { codes: PairingCodes }): JSX.Element {
   return (
     <div class="codes">
       {left <= 0 ? (
-        <Banner tone="bad">The code has expired; close this and make another.</Banner>
+        <Banner tone="bad">This code has expired. Close this window and create a new one.</Banner>
       ) : null}
-      <p>Scan this with the camera of the other device, or open its link there.</p>
+      <p>Scan this code with the other device, or open the link there.</p>
       <QrCode text={codes.link} label="QR code of the pairing link" />
       <p class="link-line">
         <code>{codes.link}</code>
         <CopyButton text={codes.link} />
       </p>
-      <p class="muted">Or type this where the page asks for a code:</p>
+      <p class="muted">Or enter this pairing code on the other device:</p>
       <p class="pair-code">{codes.code}</p>
-      {left > 0 ? <p class="muted">Works once, for {countdown(left)}.</p> : null}
+      {left > 0 ? <p class="muted">Single use · expires in {countdown(left)}</p> : null}
       {isHere ? (
         <p class="note">
-          This link works on this computer only: the hub listens at no address others can reach.
+          This link works only on this computer: the hub does not listen on a network address.
         </p>
       ) : null}
     </div>

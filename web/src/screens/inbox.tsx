@@ -1,22 +1,21 @@
-// Everything that waits for an answer, over all sessions, and what was answered lately.
+// Pending requests of all sessions, and recent decisions.
 
 import type { JSX } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 import { data, type Decision } from '../data/index.ts'
-import { ApprovalCards } from '../ui/batch'
+import { ignoreNewer } from '../protocol/exhaustive.ts'
 import { slowNow } from '../ui/clock'
 import { age, timeOf } from '../ui/format'
 import { CheckIcon, CrossIcon, InboxIcon } from '../ui/icons'
 import { Empty } from '../ui/kit'
-import { To } from '../ui/link'
-import { QuestionCard } from '../ui/question'
+import { RouteLink } from '../ui/route_link'
+import { RequestCards } from '../ui/request_cards'
 import { Screen } from '../ui/screen'
-import { Visible } from '../ui/visible'
+import { Visible } from '../ui/visible_text'
 
 export function InboxScreen({ request }: { request: string | null }): JSX.Element {
-  const permissions = data.permissions.value
-  const questions = data.questions.value
-  const isEmpty = permissions.length + questions.length === 0
+  const requests = data.requests.value
+  const isEmpty = requests.length === 0
   useEffect(() => {
     if (request !== null)
       document.getElementById(`request-${request}`)?.scrollIntoView({ block: 'center' })
@@ -24,27 +23,19 @@ export function InboxScreen({ request }: { request: string | null }): JSX.Elemen
   return (
     <Screen title="Inbox">
       {isEmpty ? (
-        <Empty icon={<InboxIcon size={40} />} title="Nothing waits for you">
-          <p>
-            When an agent wants to do something that needs your word, or asks you something, it is
-            here.
-          </p>
+        <Empty icon={<InboxIcon size={40} />} title="You're all caught up">
+          <p>When an agent needs your approval or input, its request appears here.</p>
         </Empty>
       ) : (
-        <div class="cards">
-          <ApprovalCards items={permissions} />
-          {questions.map((item) => (
-            <QuestionCard key={item.requestId} item={item} />
-          ))}
-        </div>
+        <RequestCards requests={requests} />
       )}
-      <Decided waiting={[...permissions, ...questions].map((item) => item.requestId).join(' ')} />
+      <RecentDecisions waiting={requests.map((item) => item.requestId).join(' ')} />
     </Screen>
   )
 }
 
-/** `waiting`: what does; when that is something else, something was decided. */
-function Decided({ waiting }: { waiting: string }): JSX.Element | null {
+/** `waiting` identifies the pending requests: when it changes, there may be a new decision. */
+function RecentDecisions({ waiting }: { waiting: string }): JSX.Element | null {
   const [decisions, setDecisions] = useState<readonly Decision[]>([])
   useEffect(() => {
     let isHere = true
@@ -59,7 +50,7 @@ function Decided({ waiting }: { waiting: string }): JSX.Element | null {
   if (decisions.length === 0) return null
   return (
     <section class="decided">
-      <h2 class="group-name">Decided lately</h2>
+      <h2 class="group-name">Recent decisions</h2>
       <ul class="list">
         {decisions.map((decision) => (
           <DecisionLine key={decision.id} decision={decision} />
@@ -71,9 +62,9 @@ function Decided({ waiting }: { waiting: string }): JSX.Element | null {
 
 const KINDS: Record<string, string> = {
   allow_once: 'Allowed once',
-  allow_always: 'Allowed always',
+  allow_always: 'Always allowed',
   reject_once: 'Rejected',
-  reject_always: 'Rejected always',
+  reject_always: 'Always rejected',
 }
 
 function DecisionLine({ decision }: { decision: Decision }): JSX.Element {
@@ -92,9 +83,9 @@ function DecisionLine({ decision }: { decision: Decision }): JSX.Element {
           {decision.sessionId === null ? (
             <Visible text={text} />
           ) : (
-            <To to={{ name: 'session', id: decision.sessionId }}>
+            <RouteLink to={{ name: 'session', id: decision.sessionId }}>
               <Visible text={text} />
-            </To>
+            </RouteLink>
           )}
         </span>
         <span class="row-note">
@@ -115,24 +106,30 @@ function DecisionLine({ decision }: { decision: Decision }): JSX.Element {
 }
 
 function who(decision: Decision): string {
-  switch (decision.by?.kind) {
+  const { by } = decision
+  if (by === undefined) return ''
+  switch (by.kind) {
     case 'device':
-      return decision.by.deviceName === undefined ? '' : ` by ${decision.by.deviceName}`
+      return by.deviceName === undefined ? '' : ` by ${by.deviceName}`
     case 'policy':
-      return decision.by.rule === undefined ? ' by a rule' : ` by the rule ${decision.by.rule}`
+      return by.rule === undefined ? ' by a rule' : ` by rule ${by.rule}`
     case 'expiry':
-      return ': nobody answered in time'
-    default:
+      return ': timed out'
+    case 'client':
+    case 'restart':
+    case 'withdrawn':
       return ''
+    default:
+      return ignoreNewer(by.kind) ?? ''
   }
 }
 
 function titleOf(asked: unknown): string {
-  if (typeof asked !== 'object' || asked === null) return 'A request'
+  if (typeof asked !== 'object' || asked === null) return 'Request'
   const { title, message } = asked as { title?: unknown; message?: unknown }
   return typeof title === 'string' && title !== ''
     ? title
     : typeof message === 'string'
       ? message
-      : 'A request'
+      : 'Request'
 }

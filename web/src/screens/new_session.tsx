@@ -1,4 +1,4 @@
-// A new session: an agent, a folder, and what it should do. Both are filled in with the last ones.
+// A new session: an agent, a folder and the first prompt. Agent and folder start with the last used.
 
 import { signal } from '@preact/signals'
 import type { JSX } from 'preact'
@@ -6,16 +6,16 @@ import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { data, type ContentBlock, type FolderList } from '../data/index.ts'
 import { baseName, shortPath } from '../ui/format'
 import { BackIcon, ChevronIcon, FolderIcon } from '../ui/icons'
-import { IconButton, say, Sheet, Spinner } from '../ui/kit'
-import { AttachButton, Attachments, attachPasted } from '../ui/attaching'
-import { isTouch } from '../ui/media'
+import { IconButton, showToast, Sheet, Spinner } from '../ui/kit'
+import { AttachButton, Attachments, attachPasted } from '../ui/attachments'
+import { isTouch } from '../ui/media_queries'
 import { go } from '../ui/router'
 import { Screen } from '../ui/screen'
 import { AgentMark } from './agents'
-import { forgetShared, hasShared, shared, SharedSessions } from './shared'
+import { forgetShared, hasShared, shared, SharedSessions } from './shared_content'
 
 const LAST_AGENT = 'quarterdeck.agent'
-/** Also for who leaves this screen meanwhile and comes back: what is sent is sent once. */
+/** Outlives the screen: leaving it while a session starts and returning must not start another. */
 const starting = signal(false)
 
 export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Element {
@@ -34,7 +34,7 @@ export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Eleme
   useEffect(() => {
     if (folder !== '') return
     void data.folders().then((outcome) => {
-      // Whoever is in the field already writes a folder, and not the end of one.
+      // Not while the user types in the field: the path would be inserted into theirs.
       if (outcome.ok && document.activeElement?.id !== 'folder')
         setFolder((now) => (now === '' ? (outcome.value.recent[0] ?? outcome.value.path) : now))
     })
@@ -52,7 +52,7 @@ export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Eleme
       return
     }
     rememberAgent(selected)
-    // As they are by now: starting takes a while, and whoever writes goes on.
+    // Read now: starting takes a while, and the user may have typed more.
     const prompt: ContentBlock[] = draft.attachments.value.map((each) => each.block)
     const written = draft.text.value
     if (written.trim() !== '') prompt.push({ type: 'text', text: written })
@@ -88,18 +88,18 @@ export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Eleme
             </label>
           ))}
           {installed.length === 0 ? (
-            <p class="note">No agent was found on the computer of the hub.</p>
+            <p class="note">No agents are installed on the hub's computer.</p>
           ) : null}
         </fieldset>
         <FolderField folder={folder} recent={recent} onChoose={setFolder} />
         <div class="field">
-          <label for="first-prompt">What should it do?</label>
+          <label for="first-prompt">First prompt</label>
           <textarea
             id="first-prompt"
             class="input"
             rows={4}
             value={text}
-            placeholder="You can also say it later"
+            placeholder="Optional: describe the task"
             onInput={(event) => draft.setText(event.currentTarget.value)}
             onPaste={(event) => void attachPasted(draft, event)}
             onKeyDown={(event) => {
@@ -154,7 +154,7 @@ type FolderProps = { folder: string; recent: readonly string[]; onChoose: (folde
 function FolderField({ folder, recent, onChoose }: FolderProps): JSX.Element {
   const [isOpen, setOpen] = useState(false)
   const field = useRef<HTMLInputElement>(null)
-  // Of a long path the end says which project it is.
+  // Show the end of a long path: it names the project.
   useLayoutEffect(() => {
     const input = field.current
     if (input !== null && input !== document.activeElement) input.scrollLeft = input.scrollWidth
@@ -181,7 +181,7 @@ function FolderField({ folder, recent, onChoose }: FolderProps): JSX.Element {
         </button>
       </div>
       {others.length === 0 ? null : (
-        <div class="chips" role="group" aria-label="Folders of earlier sessions">
+        <div class="chips" role="group" aria-label="Recent folders">
           {others.map((each) => (
             <button
               key={each}
@@ -235,13 +235,13 @@ function FolderSheet({
       {problem === null ? null : <p class="note bad">{problem}</p>}
       {list === null ? (
         problem === null ? (
-          <Spinner label="Looking" />
+          <Spinner label="Loading folders" />
         ) : null
       ) : (
         <>
           <div class="folder-here">
             <IconButton
-              label="One folder up"
+              label="Parent folder"
               disabled={parent === null}
               onClick={() => void show(parent ?? undefined)}
             >
@@ -262,12 +262,12 @@ function FolderSheet({
                 </button>
               </li>
             ))}
-            {list.folders.length === 0 ? <li class="nothing">No folders in it.</li> : null}
+            {list.folders.length === 0 ? <li class="nothing">No subfolders</li> : null}
           </ul>
           <button
             type="button"
             class="button primary big"
-            onClick={() => (list === null ? say('Choose a folder first') : onChoose(list.path))}
+            onClick={() => (list === null ? showToast('Choose a folder first') : onChoose(list.path))}
           >
             Use {baseName(list.path)}
           </button>

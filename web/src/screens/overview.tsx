@@ -1,26 +1,25 @@
-// Beside the list on a wide screen, while no session is open: what waits, what runs, what is new.
+// Beside the list on a wide screen, while no session is open: pending requests, running and unread
+// sessions.
 
 import type { ComponentChildren, JSX } from 'preact'
 import { data, type SessionRow } from '../data/index.ts'
-import { ApprovalCards } from '../ui/batch'
 import { OfflineBanner } from '../ui/connection'
 import { PlusIcon, Wheel } from '../ui/icons'
 import { Empty } from '../ui/kit'
-import { To } from '../ui/link'
-import { isUnread } from '../ui/marks'
-import { QuestionCard } from '../ui/question'
-import { SessionLine } from './sessions'
+import { RouteLink } from '../ui/route_link'
+import { isUnread } from '../ui/session_marks'
+import { RequestCards } from '../ui/request_cards'
+import { SessionLine } from './session_list'
 
 const FEW = 5
 
 export function Overview(): JSX.Element {
   const rows = data.sessions.value
-  const permissions = data.permissions.value
-  const questions = data.questions.value
+  const requests = data.requests.value
   const running = rows.filter((row) => row.group === 'running')
   const settled = rows.filter((row) => row.group === 'idle' || row.group === 'done')
   const unread = settled.filter(isUnread)
-  const isCalm = permissions.length + questions.length + running.length === 0
+  const isCaughtUp = requests.length + running.length === 0
   const isOffline = data.connection.value.state === 'offline'
   return (
     <div class="screen overview">
@@ -29,21 +28,16 @@ export function Overview(): JSX.Element {
       {rows.length === 0 ? null : (
         <div class="scroll">
           <div class="column">
-            {isCalm && !isOffline ? <Calm /> : null}
-            {permissions.length + questions.length === 0 ? null : (
-              <Part name="Waits for you" count={permissions.length + questions.length}>
-                <div class="cards">
-                  <ApprovalCards items={permissions} />
-                  {questions.map((item) => (
-                    <QuestionCard key={item.requestId} item={item} />
-                  ))}
-                </div>
+            {isCaughtUp && !isOffline ? <CaughtUp /> : null}
+            {requests.length === 0 ? null : (
+              <Part name="Needs you" count={requests.length}>
+                <RequestCards requests={requests} />
               </Part>
             )}
-            <Rows name="At work" rows={running} />
-            <Rows name="New since you looked" rows={unread} most={FEW} />
-            {isCalm && unread.length === 0 ? (
-              <Rows name="Lately" rows={settled.slice(0, FEW)} />
+            <Rows name="Running" rows={running} />
+            <Rows name="Unread" rows={unread} most={FEW} />
+            {isCaughtUp && unread.length === 0 ? (
+              <Rows name="Recent" rows={settled.slice(0, FEW)} />
             ) : null}
           </div>
         </div>
@@ -52,14 +46,14 @@ export function Overview(): JSX.Element {
   )
 }
 
-function Calm(): JSX.Element {
+function CaughtUp(): JSX.Element {
   return (
-    <Empty icon={<Wheel size={40} />} title="All is calm">
-      <p>Nothing waits for you, and no agent is at work.</p>
+    <Empty icon={<Wheel size={40} />} title="You're all caught up">
+      <p>No pending requests and no running sessions.</p>
       {data.may('prompt') ? (
-        <To to={{ name: 'new', agent: null }} class="button plain">
-          <PlusIcon size={18} /> Begin something
-        </To>
+        <RouteLink to={{ name: 'new', agent: null }} class="button plain">
+          <PlusIcon size={18} /> New session
+        </RouteLink>
       ) : null}
     </Empty>
   )

@@ -1,4 +1,4 @@
-// The first thing a new device sees: it is not let in yet.
+// The pairing screen of a device that the hub does not know.
 
 import { signal } from '@preact/signals'
 import type { JSX } from 'preact'
@@ -9,7 +9,7 @@ import { go } from '../ui/router'
 
 const IN_LINK = /^#pair=([^&]+)/
 
-/** The code of a pairing link; taken out of the address at once, so that it stays nowhere. */
+/** The code of a pairing link, removed from the address bar and the history at once. */
 function codeFromLink(): string {
   const code = IN_LINK.exec(location.hash)?.[1]
   if (code === undefined) return ''
@@ -17,7 +17,7 @@ function codeFromLink(): string {
   return decodeURIComponent(code)
 }
 
-/** Of the link that was opened last, here or in this page while it was open. */
+/** The code of the pairing link that was opened last, also while the page was open. */
 const linkCode = signal(codeFromLink())
 addEventListener('hashchange', () => {
   const code = codeFromLink()
@@ -74,19 +74,17 @@ export function PairScreen(): JSX.Element {
         <h1>Quarterdeck</h1>
         {isFromLink ? (
           <p>
-            This device may come in. Give it a name, so that you know it again in the list of
-            devices.
+            Ready to pair. Name this device so that you can recognise it in the list of devices.
           </p>
         ) : (
           <p>
-            This device is not paired with the hub. On the hub's computer, run{' '}
-            <code>quarterdeck devices pair</code>, or use <em>Pair a device</em> on a device that is
-            in, and type the code here.
+            This device is not paired with the hub. Run <code>quarterdeck devices pair</code> on the
+            hub's computer, or choose <em>Pair a device</em> on a paired device, then enter the code.
           </p>
         )}
         {isFromLink ? null : (
           <div class="field">
-            <label for="pair-code">Code</label>
+            <label for="pair-code">Pairing code</label>
             <input
               id="pair-code"
               class="input pair-input"
@@ -101,7 +99,7 @@ export function PairScreen(): JSX.Element {
           </div>
         )}
         <div class="field">
-          <label for="pair-name">Name of this device</label>
+          <label for="pair-name">Device name</label>
           <input
             id="pair-name"
             class="input"

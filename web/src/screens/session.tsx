@@ -1,31 +1,32 @@
-// One session: what was said and done, what waits for an answer, and where to write.
+// One session: its transcript, its pending requests and the composer.
 
 import { useSignal, type Signal } from '@preact/signals'
 import type { JSX } from 'preact'
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
-import { data, type SessionView } from '../data/index.ts'
-import { ApprovalCard, headline } from '../ui/approval'
-import { BatchCard } from '../ui/batch'
-import { batches } from '../ui/batches'
+import { data, type SessionStatus, type SessionView } from '../data/index.ts'
+import { ignoreNewer } from '../protocol/exhaustive.ts'
+import { PermissionBatchCard } from '../ui/permission_batch'
+import { permissionGroups } from '../ui/permission_groups'
 import { Composer } from '../ui/composer'
 import { ConnectionPill, OfflineBanner } from '../ui/connection'
-import { Message, Status, Turn } from '../ui/entries'
+import { Message, Status, Turn } from '../ui/transcript_entries'
 import { clock, pathEnd, sentence } from '../ui/format'
 import { ArrowDownIcon, BackIcon, ClockIcon, MoreIcon, Wheel } from '../ui/icons'
 import { Banner, Empty, IconButton, Spinner } from '../ui/kit'
-import { markSeen } from '../ui/marks'
-import { isVeryWide, isWide } from '../ui/media'
+import { markSeen } from '../ui/session_marks'
+import { isVeryWide, isWide } from '../ui/media_queries'
 import { PlanStrip } from '../ui/plan'
-import { QuestionCard } from '../ui/question'
-import { QueuedPrompts } from '../ui/queue'
+import { isPermission, RequestCard, requestTitle } from '../ui/request_cards'
+import { PromptQueue } from '../ui/prompt_queue'
+import { RouteLink } from '../ui/route_link'
 import { goBack } from '../ui/router'
-import { TranscriptLines, type Line } from '../ui/rows'
+import { TranscriptLines, type Line } from '../ui/transcript_lines'
 import { SessionPanel, SessionSheet } from '../ui/session_panel'
-import { RunCard, ToolCard } from '../ui/tool'
-import { Visible } from '../ui/visible'
-import { VirtualList, type VirtualHandle } from '../ui/virtual'
-import { titleOf } from './sessions'
-import { takeFor } from './shared'
+import { RunCard, ToolCard } from '../ui/tool_call'
+import { Visible } from '../ui/visible_text'
+import { VirtualList, type VirtualHandle } from '../ui/virtual_list'
+import { titleOf } from './session_list'
+import { takeFor } from './shared_content'
 
 export function SessionScreen({ id }: { id: string }): JSX.Element {
   const [view, setView] = useState<SessionView | null>(null)
@@ -37,11 +38,11 @@ export function SessionScreen({ id }: { id: string }): JSX.Element {
       setView(null)
     }
   }, [id])
-  if (view === null || view.sessionId !== id) return <Spinner label="Opening" />
+  if (view === null || view.sessionId !== id) return <Spinner label="Opening session" />
   return <Opened key={id} view={view} />
 }
 
-/** Where in the transcript its reader is. */
+/** The reader's position in the transcript. */
 type Reading = {
   isAtEnd: Signal<boolean>
   isFar: Signal<boolean>
@@ -73,7 +74,7 @@ function Opened({ view }: { view: SessionView }): JSX.Element {
         <OfflineBanner />
         {isVeryWide.value ? null : <PlanStrip entries={view.state.value.plan?.entries ?? []} />}
         <Body view={view} reading={reading} />
-        <Dock view={view} reading={reading} />
+        {view.phase.value === 'gone' ? null : <Dock view={view} reading={reading} />}
       </div>
       {isVeryWide.value ? <SessionPanel view={view} /> : null}
       {isSheetOpen ? <SessionSheet view={view} onClose={() => setSheetOpen(false)} /> : null}
@@ -81,18 +82,18 @@ function Opened({ view }: { view: SessionView }): JSX.Element {
   )
 }
 
-const STATUSES: Record<string, string> = {
+const STATUSES: Record<SessionStatus | 'offline', string> = {
   creating: 'starting',
   active: 'ready',
   prompting: 'working',
   disconnected: 'not running',
-  resuming: 'coming back',
+  resuming: 'reconnecting',
   closed: 'closed',
   deleted: 'deleted',
-  kept: 'last seen',
+  offline: 'offline copy',
 }
 
-/** What was said first, if it is loaded: sessions of many agents have no title. */
+/** The first prompt, if it is loaded: sessions of many agents have no title. */
 function firstPrompt(view: SessionView): string | null {
   const [first] = view.entries.value
   if (view.hasOlder.value || first?.type !== 'message' || first.kind !== 'user') return null
@@ -106,10 +107,10 @@ function Head({ view, onMore }: { view: SessionView; onMore: () => void }): JSX.
     row?.title ??
     firstPrompt(view) ??
     (row === null ? 'Session' : titleOf(row))
-  // Until it is loaded its state is that of a session that begins.
+  // Until it is loaded, `state` is that of a new session.
   const isLoaded = view.phase.value === 'ready'
-  // What was last seen of it may be long over.
-  const before = view.asOf.value === null ? (row?.status ?? '') : 'kept'
+  // An offline copy's status may be outdated.
+  const before = view.asOf.value === null ? row?.status : 'offline'
   const status = isLoaded ? view.state.value.connection.status : before
   return (
     <header class="top">
@@ -123,12 +124,14 @@ function Head({ view, onMore }: { view: SessionView; onMore: () => void }): JSX.
           <Visible text={title} />
         </h1>
         <p class="top-facts">
-          <span class={`working ${status}`}>{STATUSES[status] ?? status}</span>
+          <span class={`working ${status ?? ''}`}>
+            {status === undefined ? '' : (STATUSES[status] ?? status)}
+          </span>
           {row === null ? '' : ` · ${row.agent ?? 'agent'} · ${pathEnd(row.cwd)}`}
         </p>
       </div>
       <ConnectionPill />
-      <IconButton label="About this session" onClick={onMore}>
+      <IconButton label="Session details" onClick={onMore}>
         <MoreIcon />
       </IconButton>
     </header>
@@ -141,21 +144,24 @@ function Body({ view, reading }: PartProps): JSX.Element {
   if (asOf !== null && phase !== 'gone' && phase !== 'ready')
     return (
       <>
-        <KeptBanner view={view} asOf={asOf} />
+        <OfflineCopyBanner view={view} asOf={asOf} />
         <Transcript view={view} reading={reading} />
       </>
     )
   if (phase === 'loading')
     return (
       <div class="virtual">
-        <Spinner label="Loading the session" />
+        <Spinner label="Loading session" />
       </div>
     )
   if (phase === 'gone') {
     return (
       <div class="virtual">
-        <Empty icon={<Wheel size={40} />} title="This session is gone">
-          <p>It was deleted, or it never was here.</p>
+        <Empty icon={<Wheel size={40} />} title="Session not found">
+          <p>This session does not exist or was deleted.</p>
+          <RouteLink to={{ name: 'sessions' }} class="button plain">
+            All sessions
+          </RouteLink>
         </Empty>
       </div>
     )
@@ -179,7 +185,7 @@ function Body({ view, reading }: PartProps): JSX.Element {
   return <Transcript view={view} reading={reading} />
 }
 
-function KeptBanner({ view, asOf }: { view: SessionView; asOf: number }): JSX.Element {
+function OfflineCopyBanner({ view, asOf }: { view: SessionView; asOf: number }): JSX.Element {
   const isReached = data.connection.value.state === 'live' && view.phase.value === 'failed'
   const why = view.problem.value?.message ?? 'the session could not be loaded'
   const again = (
@@ -189,8 +195,7 @@ function KeptBanner({ view, asOf }: { view: SessionView; asOf: number }): JSX.El
   )
   return (
     <Banner tone="plain" action={isReached ? again : undefined}>
-      As it was at {clock(asOf)}, kept on this device
-      {isReached ? `. ${sentence(why)}` : '; the rest is here when the hub is.'}
+      Offline copy from {clock(asOf)}. {isReached ? sentence(why) : 'Reconnect to see the rest.'}
     </Banner>
   )
 }
@@ -230,6 +235,8 @@ function Transcript({ view, reading }: PartProps): JSX.Element {
           return <Turn entry={entry} since={promptBefore(current.current, index)} />
         case 'status':
           return <Status entry={entry} />
+        default:
+          return ignoreNewer(entry) ?? <></>
       }
     }
   }, [folder, waiting, onWhole])
@@ -266,7 +273,7 @@ function Transcript({ view, reading }: PartProps): JSX.Element {
         <button
           type="button"
           class="to-end"
-          aria-label="To the end"
+          aria-label="Jump to latest"
           onClick={() => reading.handle.current?.toEnd()}
         >
           <ArrowDownIcon />
@@ -277,10 +284,22 @@ function Transcript({ view, reading }: PartProps): JSX.Element {
 }
 
 function guess(line: Line): number {
-  if (line.type === 'run' || line.entry.type === 'tool') return 52
-  if (line.entry.type !== 'message' || line.entry.kind === 'thought') return 40
-  const length = line.entry.content.reduce((total, block) => total + (block.text?.length ?? 200), 0)
-  return 40 + Math.min(4000, length * 0.6)
+  if (line.type === 'run') return 52
+  const { entry } = line
+  switch (entry.type) {
+    case 'tool':
+      return 52
+    case 'turn':
+    case 'status':
+      return 40
+    case 'message': {
+      if (entry.kind === 'thought') return 40
+      const length = entry.content.reduce((total, block) => total + (block.text?.length ?? 200), 0)
+      return 40 + Math.min(4000, length * 0.6)
+    }
+    default:
+      return ignoreNewer(entry) ?? 40
+  }
 }
 
 function promptBefore(lines: readonly Line[], index: number): number | null {
@@ -293,12 +312,12 @@ function promptBefore(lines: readonly Line[], index: number): number | null {
   return null
 }
 
-/** A line that says the agent works, when nothing else moves; in a room of its own, so it stays. */
+/** Shows that the agent works; in a space of its own, so that nothing moves when it appears. */
 function Working({ view }: { view: SessionView }): JSX.Element {
   const isWorking = view.state.value.connection.status === 'prompting'
   const isWaiting =
     view.state.value.pendingPermissionRequests.length > 0 ||
-    data.questions.value.some((item) => item.sessionId === view.sessionId)
+    data.elicitations.value.some((item) => item.sessionId === view.sessionId)
   const isStopping = data.actions.value.some(
     ({ kind, sessionId, state }) =>
       kind === 'cancel-turn' &&
@@ -310,7 +329,7 @@ function Working({ view }: { view: SessionView }): JSX.Element {
       {isWorking ? (
         <>
           <span class="pulse" aria-hidden="true" />
-          {isStopping ? 'Stopping' : isWaiting ? 'Waits for your answer' : 'Working'}
+          {isStopping ? 'Stopping' : isWaiting ? 'Waiting for your answer' : 'Working'}
         </>
       ) : null}
     </div>
@@ -323,9 +342,9 @@ function Fresh({ view }: { view: SessionView }): JSX.Element {
     <div class="virtual">
       <Empty
         icon={<Wheel size={40} />}
-        title={row === null ? 'A new session' : `${row.agent ?? 'The agent'} is ready`}
+        title={row === null ? 'New session' : `${row.agent ?? 'The agent'} is ready`}
       >
-        <p>Write below what it should do{row === null ? '' : ` in ${pathEnd(row.cwd)}`}.</p>
+        <p>Send a prompt to start{row === null ? '' : ` working in ${pathEnd(row.cwd)}`}.</p>
       </Empty>
     </div>
   )
@@ -333,21 +352,17 @@ function Fresh({ view }: { view: SessionView }): JSX.Element {
 
 function Dock({ view, reading }: PartProps): JSX.Element {
   const given = useState(() => takeFor(view.sessionId))[0]
-  const permissions = data.permissions.value.filter((item) => item.sessionId === view.sessionId)
-  const questions = data.questions.value.filter((item) => item.sessionId === view.sessionId)
-  const first = permissions[0]
-  const together = batches(permissions)[0]?.items ?? []
-  const question = questions[0]
-  const waiting = permissions.length + questions.length
-  const later = waiting - Math.max(1, together.length)
-  if (waiting > 0 && reading.isFar.value && !isWide.value) {
-    // Whoever reads far up needs the room on a small screen; the cards come back at the end.
-    const text = first === undefined ? 'A question' : headline(first)
+  const requests = data.requests.value.filter((item) => item.sessionId === view.sessionId)
+  const first = requests[0]
+  const together = permissionGroups(requests.filter(isPermission))[0]?.items ?? []
+  const later = requests.length - Math.max(1, together.length)
+  if (first !== undefined && reading.isFar.value && !isWide.value) {
+    // A reader far up needs the room on a small screen; the cards return at the end.
     return (
       <div class="dock">
         <button type="button" class="dock-bar" onClick={() => reading.handle.current?.toEnd()}>
           <ClockIcon size={18} />
-          <span>{text}</span>
+          <span>{requestTitle(first)}</span>
           <strong>Answer</strong>
         </button>
       </div>
@@ -355,20 +370,17 @@ function Dock({ view, reading }: PartProps): JSX.Element {
   }
   return (
     <div class="dock">
-      {first === undefined && question === undefined ? null : (
+      {first === undefined ? null : (
         <div class="dock-cards">
-          {first === undefined ? null : together.length > 1 ? (
-            <BatchCard items={together} isInSession />
+          {together.length > 1 ? (
+            <PermissionBatchCard items={together} isInSession />
           ) : (
-            <ApprovalCard key={first.requestId} item={first} isInSession />
+            <RequestCard key={first.requestId} request={first} isInSession />
           )}
-          {first === undefined && question !== undefined ? (
-            <QuestionCard key={question.requestId} item={question} isInSession />
-          ) : null}
-          {later > 0 ? <p class="note">{later} more after this.</p> : null}
+          {later > 0 ? <p class="note">{later} more pending</p> : null}
         </div>
       )}
-      <QueuedPrompts view={view} />
+      <PromptQueue view={view} />
       <Composer view={view} given={given} />
     </div>
   )

@@ -1,15 +1,15 @@
-// How this page looks and what it may tell you.
+// Appearance, notifications, rules, this device and the hub.
 
 import type { JSX } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 import { data, type Policy, type PolicyRule, type PushKind } from '../data/index.ts'
-import { WHAT } from '../ui/failures'
-import { clock, duration, shortPath, timeOf } from '../ui/format'
+import { ACTIONS } from '../ui/action_failures'
+import { clock, duration, sentenceCase, shortPath, timeOf } from '../ui/format'
 import { CheckIcon, ChevronIcon, CrossIcon, DevicesIcon, KeyboardIcon } from '../ui/icons'
-import { isHelpOpen } from '../ui/keys'
-import { say, Segmented, Switch } from '../ui/kit'
-import { To } from '../ui/link'
-import { isTouch } from '../ui/media'
+import { isHelpOpen } from '../ui/shortcuts'
+import { showToast, Segmented, Switch } from '../ui/kit'
+import { RouteLink } from '../ui/route_link'
+import { isTouch } from '../ui/media_queries'
 import { Screen } from '../ui/screen'
 import { setTheme, theme, type Theme } from '../ui/theme'
 import { scopeName } from './devices'
@@ -19,9 +19,9 @@ export function SettingsScreen(): JSX.Element {
     <Screen title="Settings">
       <Waiting />
       <section class="card">
-        <h2 class="group-name">Look</h2>
+        <h2 class="group-name">Appearance</h2>
         <Segmented
-          label="Colours"
+          label="Theme"
           choices={[
             { value: 'system', label: 'System' },
             { value: 'light', label: 'Light' },
@@ -34,8 +34,8 @@ export function SettingsScreen(): JSX.Element {
           <button type="button" class="list-row" onClick={() => (isHelpOpen.value = true)}>
             <KeyboardIcon />
             <span class="row-text">
-              <span class="row-title">Keyboard</span>
-              <span class="row-note">Also by the key ?</span>
+              <span class="row-title">Keyboard shortcuts</span>
+              <span class="row-note">Press ? anywhere</span>
             </span>
             <ChevronIcon size={18} />
           </button>
@@ -51,7 +51,7 @@ export function SettingsScreen(): JSX.Element {
 
 const KINDS: readonly { kind: PushKind; label: string }[] = [
   { kind: 'approvals', label: 'Approvals' },
-  { kind: 'questions', label: 'Questions' },
+  { kind: 'questions', label: 'Input requests' },
   { kind: 'finished', label: 'Finished turns' },
   { kind: 'failed', label: 'Failed turns' },
 ]
@@ -59,9 +59,9 @@ const KINDS: readonly { kind: PushKind; label: string }[] = [
 const TESTS = {
   none: '',
   sending: 'Sending…',
-  sent: 'Sent by the hub; waiting for it to arrive here…',
+  sent: 'Sent; waiting for delivery…',
   received: 'Received on this device.',
-  failed: 'It did not arrive.',
+  failed: 'Not delivered.',
 } as const
 
 function Notifications(): JSX.Element {
@@ -70,17 +70,17 @@ function Notifications(): JSX.Element {
     work: Promise<{ ok: boolean; refusal?: { message: string } }>,
   ): Promise<void> => {
     const outcome = await work
-    if (!outcome.ok && outcome.refusal !== undefined) say(outcome.refusal.message, 'bad')
+    if (!outcome.ok && outcome.refusal !== undefined) showToast(outcome.refusal.message, 'bad')
   }
   const isOn = push.state === 'on'
   const isPossible = push.state === 'on' || push.state === 'off' || push.state === 'working'
   return (
     <section class="card">
-      <h2 class="group-name">Notifications on this device</h2>
+      <h2 class="group-name">Notifications</h2>
       {isPossible ? (
         <Switch
           label="Notify me"
-          note="Also when this page is closed"
+          note="Even when this page is closed"
           checked={isOn}
           disabled={push.state === 'working'}
           onChange={(wanted) => void settle(wanted ? data.enablePush() : data.disablePush())}
@@ -88,8 +88,8 @@ function Notifications(): JSX.Element {
       ) : (
         <p class="note">
           {push.state === 'denied'
-            ? 'The browser blocks notifications of this page; allow them in its settings for this site.'
-            : 'This browser has none here. They need HTTPS or localhost; on an iPhone, add the page to the home screen first.'}
+            ? 'This browser blocks notifications from this page. Allow them in its site settings.'
+            : 'Notifications need HTTPS or localhost. On an iPhone, add this page to the home screen first.'}
         </p>
       )}
       {isOn
@@ -119,7 +119,7 @@ function Notifications(): JSX.Element {
 
 // ---- rules --------------------------------------------------------------------------------------
 
-/** What the hub answers by itself. Its configuration says so; nothing here can change it. */
+/** The hub's policy, read only: it is changed in the hub's configuration. */
 function Rules(): JSX.Element | null {
   const [policy, setPolicy] = useState<Policy | null>(null)
   useEffect(() => {
@@ -136,9 +136,9 @@ function Rules(): JSX.Element | null {
   const expiry = policy.expiry_seconds ?? null
   return (
     <section class="card">
-      <h2 class="group-name">Decided without asking</h2>
+      <h2 class="group-name">Automatic rules</h2>
       {rules.length === 0 ? (
-        <p class="note">Nothing: whatever agents ask comes to the inbox.</p>
+        <p class="note">No rules. Every request goes to the inbox.</p>
       ) : (
         <ul class="rules">
           {rules.map((rule, index) => (
@@ -155,11 +155,11 @@ function Rules(): JSX.Element | null {
         </ul>
       )}
       {expiry === null ? null : (
-        <p class="note">What nobody answers for {duration(expiry * 1000)} is rejected.</p>
+        <p class="note">Unanswered requests are rejected after {duration(expiry * 1000)}.</p>
       )}
       <p class="note">
-        Rules are in the hub's configuration file. What you allow “always” is not here: the agent
-        keeps that.
+        Rules are set in the hub's configuration file. Answers such as “Allow always” are not listed:
+        the agent stores them.
       </p>
     </section>
   )
@@ -186,23 +186,23 @@ function ThisDevice(): JSX.Element {
       return
     }
     const outcome = await data.logout()
-    if (!outcome.ok) say(outcome.refusal.message, 'bad')
+    if (!outcome.ok) showToast(outcome.refusal.message, 'bad')
   }
   return (
     <section class="card">
       <h2 class="group-name">Devices</h2>
-      <To to={{ name: 'devices' }} class="list-row">
+      <RouteLink to={{ name: 'devices' }} class="list-row">
         <DevicesIcon />
         <span class="row-text">
           <span class="row-title">{device?.name ?? 'This device'}</span>
           <span class="row-note">
-            {device === null ? '' : `May: ${scopeName(device.scope).toLowerCase()}`}
+            {device === null ? '' : `Scope: ${scopeName(device.scope).toLowerCase()}`}
           </span>
         </span>
         <ChevronIcon size={18} />
-      </To>
+      </RouteLink>
       <button type="button" class="text-button bad" onClick={() => void leave()}>
-        {isSure ? 'Tap again to sign out this device' : 'Sign out this device'}
+        {isSure ? 'Tap again to sign out' : 'Sign out this device'}
       </button>
     </section>
   )
@@ -218,11 +218,11 @@ function AboutHub(): JSX.Element | null {
       <dl class="pairs">
         <dt>Version</dt>
         <dd>{facts.version}</dd>
-        <dt>Running since</dt>
+        <dt>Started</dt>
         <dd>{started === null ? facts.startedAt : clock(started)}</dd>
         {facts.home === null ? null : (
           <>
-            <dt>Data</dt>
+            <dt>Data folder</dt>
             <dd class="path">{facts.home}</dd>
           </>
         )}
@@ -231,7 +231,7 @@ function AboutHub(): JSX.Element | null {
   )
 }
 
-/** What was done here and has not reached the hub. */
+/** Actions of this device that the hub has not applied. */
 function Waiting(): JSX.Element | null {
   const actions = data.actions.value.filter(
     (action) => action.state === 'queued' || action.state === 'failed',
@@ -239,15 +239,15 @@ function Waiting(): JSX.Element | null {
   if (actions.length === 0) return null
   return (
     <section class="card">
-      <h2 class="group-name">Not done yet</h2>
+      <h2 class="group-name">Pending actions</h2>
       <ul>
         {actions.map((action) => (
           <li key={action.key} class="list-row">
             <span class="row-text">
-              <span>{WHAT[action.kind]}</span>
+              <span>{sentenceCase(ACTIONS[action.kind])}</span>
               <span class="row-note">
                 {action.state === 'queued'
-                  ? 'Will be sent when the hub is reached'
+                  ? 'Will send when online'
                   : (action.refusal?.message ?? 'Failed')}
               </span>
             </span>
@@ -257,7 +257,7 @@ function Waiting(): JSX.Element | null {
                 class="text-button"
                 onClick={() => data.retryAction(action.key)}
               >
-                Again
+                Retry
               </button>
             ) : null}
             <button
@@ -265,7 +265,7 @@ function Waiting(): JSX.Element | null {
               class="text-button"
               onClick={() => data.dismissAction(action.key)}
             >
-              {action.state === 'queued' ? 'Take back' : 'Forget'}
+              {action.state === 'queued' ? 'Undo' : 'Dismiss'}
             </button>
           </li>
         ))}

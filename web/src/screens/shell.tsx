@@ -6,12 +6,12 @@ import { effect } from '@preact/signals'
 import { data } from '../data/index.ts'
 import { ConnectionPill, OfflineBanner } from '../ui/connection'
 import { DiffViewer } from '../ui/diff'
-import { moves } from '../ui/guard'
+import { requestChanges } from '../ui/press_guard'
 import { AgentsIcon, InboxIcon, SessionsIcon, SettingsIcon, Wheel } from '../ui/icons'
-import { followKeys, KeyHelp, type Key } from '../ui/keys'
+import { listenForShortcuts, ShortcutHelp, type Key } from '../ui/shortcuts'
 import { Banner, Toasts } from '../ui/kit'
-import { To } from '../ui/link'
-import { isWide } from '../ui/media'
+import { RouteLink } from '../ui/route_link'
+import { isWide } from '../ui/media_queries'
 import { go, hrefOf, route, type Route } from '../ui/router'
 import { AgentsScreen } from './agents'
 import { DevicesScreen } from './devices'
@@ -20,20 +20,20 @@ import { NewSessionScreen } from './new_session'
 import { Overview } from './overview'
 import { PairScreen } from './pair'
 import { SessionScreen } from './session'
-import { listed, NewButton, SessionList, titleOf } from './sessions'
+import { listed, NewButton, SessionList, titleOf } from './session_list'
 import { SettingsScreen } from './settings'
 
 const KEYS: readonly Key[] = [
-  { key: 's', says: 'Sessions', act: () => go({ name: 'sessions' }) },
-  { key: 'i', says: 'Inbox', act: () => go({ name: 'inbox', request: null }) },
-  { key: 'n', says: 'A new session', act: () => go({ name: 'new', agent: null }) },
-  { key: 'j', says: 'The next session', act: () => step(1) },
-  { key: 'k', says: 'The session before', act: () => step(-1) },
-  { key: 'p', says: 'Write a prompt', act: () => focus('.composer textarea') },
-  { key: '/', says: 'Search sessions', act: () => focus('.search input') },
+  { key: 's', label: 'Sessions', act: () => go({ name: 'sessions' }) },
+  { key: 'i', label: 'Inbox', act: () => go({ name: 'inbox', request: null }) },
+  { key: 'n', label: 'New session', act: () => go({ name: 'new', agent: null }) },
+  { key: 'j', label: 'Next session', act: () => step(1) },
+  { key: 'k', label: 'Previous session', act: () => step(-1) },
+  { key: 'p', label: 'Write a prompt', act: () => focus('.composer textarea') },
+  { key: '/', label: 'Search sessions', act: () => focus('.search input') },
 ]
 
-/** From the session that is shown to another, in the order of the list. */
+/** Go to the next or previous session, in the order of the list. */
 function step(by: 1 | -1): void {
   const rows = listed()
   const here = route.value
@@ -47,7 +47,7 @@ function focus(selector: string): void {
 }
 
 export function Shell(): JSX.Element {
-  useEffect(() => followKeys(KEYS), [])
+  useEffect(() => listenForShortcuts(KEYS), [])
   if (data.connection.value.state === 'unpaired') return <PairScreen />
   const here = route.value
   const isSession = here.name === 'session'
@@ -61,28 +61,28 @@ export function Shell(): JSX.Element {
           document.getElementById('main')?.focus()
         }}
       >
-        To the content
+        Skip to content
       </a>
       <Navigation here={here} />
       {isWide.value ? <ListPane /> : null}
       <main id="main" tabIndex={-1}>
-        <Here here={here} />
+        <CurrentScreen here={here} />
       </main>
       <DiffViewer />
-      <KeyHelp keys={KEYS} />
+      <ShortcutHelp keys={KEYS} />
       <Toasts />
       <Announcements />
     </div>
   )
 }
 
-function Here({ here }: { here: Route }): JSX.Element {
+function CurrentScreen({ here }: { here: Route }): JSX.Element {
   const place = hrefOf(here)
   const isFirst = useRef(true)
   useEffect(() => {
     document.title = `${nameOf(here)} · Quarterdeck`
   })
-  // What was followed is gone or behind: whoever cannot see it goes on in the new screen.
+  // The link that was followed is gone: keyboard and screen reader users continue in the new screen.
   useEffect(() => {
     if (!isFirst.current) document.getElementById('main')?.focus({ preventScroll: true })
     isFirst.current = false
@@ -168,14 +168,14 @@ function UpdateBanner(): JSX.Element | null {
         </button>
       }
     >
-      The hub has a newer page.
+      A new version is available.
     </Banner>
   )
 }
 
 // ---- navigation ---------------------------------------------------------------------------------
 
-const PLACES: readonly {
+const DESTINATIONS: readonly {
   to: Route
   name: string
   icon: (props: { size?: number }) => JSX.Element
@@ -198,32 +198,32 @@ const PLACES: readonly {
 ]
 
 function Navigation({ here }: { here: Route }): JSX.Element {
-  const waiting = data.permissions.value.length + data.questions.value.length
+  const waiting = data.requests.value.length
   return (
     <nav class="navigation" aria-label="Main">
-      {PLACES.map((place) => (
-        <To key={place.name} to={place.to} class="place" current={place.routes.includes(here.name)}>
+      {DESTINATIONS.map((item) => (
+        <RouteLink key={item.name} to={item.to} class="place" current={item.routes.includes(here.name)}>
           <span class="place-icon">
-            <place.icon size={22} />
-            {place.name === 'Inbox' && waiting > 0 ? <span class="badge">{waiting}</span> : null}
+            <item.icon size={22} />
+            {item.name === 'Inbox' && waiting > 0 ? <span class="badge">{waiting}</span> : null}
           </span>
-          <span>{place.name}</span>
-          {place.name === 'Inbox' && waiting > 0 ? (
-            <span class="aside">, {waiting} waiting</span>
+          <span>{item.name}</span>
+          {item.name === 'Inbox' && waiting > 0 ? (
+            <span class="aside">, {waiting} pending</span>
           ) : null}
-        </To>
+        </RouteLink>
       ))}
     </nav>
   )
 }
 
-/** For those who cannot see a card come in. */
+/** Announces a permission request to screen readers. */
 function Announcements(): JSX.Element {
   const [first] = data.permissions.value
   const text =
     first === undefined
       ? ''
-      : `${first.agent ?? 'An agent'} asks for permission: ${first.call.description}`
+      : `${first.agent ?? 'An agent'} requests permission: ${first.call.description}`
   return (
     <div class="aside" role="status" aria-live="assertive">
       {text}
@@ -231,15 +231,13 @@ function Announcements(): JSX.Element {
   )
 }
 
-/** Whenever what waits changes, buttons may have moved: see `guard`. */
+/** When the pending requests change, buttons may have moved: see `press_guard`. */
 export function watchMoves(): void {
   let before = ''
   effect(() => {
-    const all = [...data.permissions.value, ...data.questions.value]
-      .map((item) => item.requestId)
-      .join(' ')
+    const all = data.requests.value.map((item) => item.requestId).join(' ')
     if (all === before) return
     before = all
-    moves.value = moves.peek() + 1
+    requestChanges.value = requestChanges.peek() + 1
   })
 }

@@ -1,5 +1,5 @@
-// Output of terminals as runs of text with colours. Only SGR is understood; everything else that an
-// escape can say (titles, links, cursor moves, queries) is dropped.
+// Terminal output as runs of text with colours. Only SGR is interpreted; all other escape sequences
+// (titles, links, cursor moves, queries) are dropped.
 
 export type Run = { text: string; classes: string }
 
@@ -30,12 +30,12 @@ const ESCAPES =
 // eslint-disable-next-line no-control-regex
 const CONTROLS = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f]/g
 
-/** The text alone. */
+/** The text without escape sequences. */
 export function stripAnsi(text: string): string {
   return settleLines(text.replace(ESCAPES, '').replace(CONTROLS, ''))
 }
 
-/** The text in runs of one look each. */
+/** The text as runs of one style each. */
 export function ansiRuns(text: string): Run[] {
   const runs: Run[] = []
   let style = PLAIN
@@ -57,7 +57,7 @@ export function ansiRuns(text: string): Run[] {
   return runs
 }
 
-/** A carriage return writes over its line: of a progress bar the last state stays. */
+/** A carriage return overwrites its line: of a progress bar the last state remains. */
 function settleLines(text: string): string {
   if (!text.includes('\r')) return text
   return text
@@ -110,7 +110,7 @@ function nearestOf256(code: number): number {
   return nearest(Math.floor(cube / 36) * 51, (Math.floor(cube / 6) % 6) * 51, (cube % 6) * 51)
 }
 
-/** Of our eight colours, which can be read on both grounds, the one meant. */
+/** The nearest of our eight colours, which are readable on both themes. */
 function nearest(red: number, green: number, blue: number): number {
   const most = Math.max(red, green, blue)
   if (most - Math.min(red, green, blue) < 40) return 7

@@ -1,4 +1,4 @@
-// Cuts growing markdown into blocks, so that of a text that streams only the last block is read anew.
+// Splits streaming markdown into blocks, so that only the last block is parsed again.
 
 const FENCE = /^ {0,3}(`{3,}|~{3,})/
 const DEFINITION = /^ {0,3}\[[^\]]+\]:\s/m
@@ -7,13 +7,13 @@ const LIST = /^ {0,3}(?:[-*+]|\d{1,9}[.)])(?:\s|$)/
 
 type Cut = { text: string; start: number }
 
-/** The blocks of a text; each reads the same alone as in the whole. */
+/** The blocks of a text; each parses the same alone as within the text. */
 export function markdownBlocks(text: string): string[] {
   return cuts(text).map((cut) => cut.text)
 }
 
 function cuts(text: string): Cut[] {
-  // A link may be defined far from where it is used: then the whole belongs together.
+  // Link definitions may be far from their uses: then the text is one block.
   if (DEFINITION.test(text)) return [{ text, start: 0 }]
   const blocks: Cut[] = []
   let lines: string[] = []
@@ -46,7 +46,7 @@ function cuts(text: string): Cut[] {
   return blocks
 }
 
-/** After an empty line, what is indented or another point still belongs to a list. */
+/** After an empty line, an indented line or another item continues a list. */
 function belongs(lines: readonly string[], line: string): boolean {
   return CONTINUES.test(line) && (LIST.test(lines[0] ?? '') || /^\s/.test(line))
 }
@@ -65,13 +65,13 @@ function trimmed(lines: readonly string[]): string {
   return lines.join('\n').replace(/\n+$/, '')
 }
 
-/** Cuts a text that grows, each time only from its last blocks on. */
+/** Splits a growing text, each time only from its last blocks on. */
 export class GrowingBlocks {
   #text = ''
   #blocks: readonly Cut[] = []
 
   cut(text: string): string[] {
-    // The last line may turn out to go on with the block before, so that is open, too.
+    // The last line may turn out to continue the previous block, so that one stays open too.
     const settled = text.startsWith(this.#text) ? this.#blocks.slice(0, -2) : []
     const from = settled.length === 0 ? 0 : (this.#blocks[settled.length]?.start ?? 0)
     const tail = text.slice(from)
@@ -87,7 +87,7 @@ export class GrowingBlocks {
 
 const PART = 4000
 
-/** Code in parts of some lines each, which stay as they are while more is added. */
+/** Code in parts of some lines each, which do not change while more is added. */
 export function codeParts(text: string): string[] {
   const parts: string[] = []
   let from = 0

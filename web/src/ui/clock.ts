@@ -1,4 +1,4 @@
-// The time, told to whoever shows ages and countdowns.
+// The current time as signals, for ages and countdowns.
 
 import { signal } from '@preact/signals'
 

@@ -1,12 +1,12 @@
-// Code and output: as it is, never turned around by unseen characters, with a button to copy it.
+// Code and output with a copy button; invisible and text-reversing characters are made visible.
 
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
 import { ansiRuns } from './ansi'
 import { CheckIcon, CopyIcon } from './icons'
 import { plural } from './format'
-import { say } from './kit'
-import { Painted } from './painted'
+import { showToast } from './kit'
+import { HighlightedCode } from './highlighted_code'
 
 export function CodeBlock({
   text,
@@ -23,7 +23,7 @@ export function CodeBlock({
       </div>
       <pre tabIndex={0}>
         <code>
-          <Painted text={text} language={language} />
+          <HighlightedCode text={text} language={language} />
         </code>
       </pre>
     </div>
@@ -36,7 +36,7 @@ export function CopyButton({ text }: { text: string }): JSX.Element {
     try {
       await navigator.clipboard.writeText(text)
     } catch {
-      say('The browser does not let this page copy; select the text and copy it.', 'bad')
+      showToast('The browser blocked copying. Select the text and copy it yourself.', 'bad')
       return
     }
     setDone(true)
@@ -56,7 +56,7 @@ export function CopyButton({ text }: { text: string }): JSX.Element {
 
 const FEW_LINES = 24
 
-/** Output of a terminal: its end, the rest on demand. */
+/** The end of an output, the rest on demand. */
 export function TerminalOutput({
   text,
   truncated = false,
@@ -64,7 +64,7 @@ export function TerminalOutput({
 }: {
   text: string
   truncated?: boolean
-  /** Of what is in a file rather than of a terminal. */
+  /** Set for the content of a file. */
   language?: string
 }): JSX.Element {
   const [isWhole, setWhole] = useState(false)
@@ -73,7 +73,7 @@ export function TerminalOutput({
   const shown = hidden > 0 ? lines.slice(hidden).join('\n') : lines.join('\n')
   return (
     <div class="terminal">
-      {truncated && hidden === 0 ? <p class="note">The beginning is not kept.</p> : null}
+      {truncated && hidden === 0 ? <p class="note">Earlier output was dropped.</p> : null}
       {hidden > 0 ? (
         <button type="button" class="text-button" onClick={() => setWhole(true)}>
           Show {plural(hidden, 'earlier line')}
@@ -81,7 +81,7 @@ export function TerminalOutput({
       ) : null}
       <pre tabIndex={0} aria-label="Output">
         {language !== '' && !shown.includes('\u001b') ? (
-          <Painted text={shown} language={language} />
+          <HighlightedCode text={shown} language={language} />
         ) : (
           ansiRuns(shown).map((run, index) => (
             <span key={index} class={run.classes}>

@@ -1,12 +1,12 @@
-// Where prompts are written. The text is kept on the device until it is sent.
+// Where prompts are written. The draft is stored on the device until it is sent.
 
 import type { JSX, TargetedKeyboardEvent } from 'preact'
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { data, type ContentBlock, type SessionView } from '../data/index.ts'
-import { attach, AttachButton, attachPasted, Attachments } from './attaching'
+import { attach, AttachButton, attachPasted, Attachments } from './attachments'
 import { SendIcon, StopIcon } from './icons'
-import { isTouch } from './media'
-import { Pickers } from './pickers'
+import { isTouch } from './media_queries'
+import { OptionChips } from './session_options'
 import { SuggestionList, useSuggestions, type Suggestion } from './suggestions'
 
 type Props = { view: SessionView; given: { text: string; files: readonly File[] } | null }
@@ -84,7 +84,8 @@ export function Composer({ view, given }: Props): JSX.Element {
     void attach(view.draft, given.files)
   }, [given])
 
-  if (!data.may('prompt')) return <p class="composer-note">This device may look, and not write.</p>
+  if (!data.may('prompt'))
+    return <p class="composer-note">This device can view sessions but not send prompts.</p>
   return (
     <div class="composer-wrap">
       <SuggestionList suggestions={matches} chosen={at} onTake={complete} />
@@ -95,7 +96,7 @@ export function Composer({ view, given }: Props): JSX.Element {
           rows={1}
           value={text}
           aria-label="Prompt"
-          placeholder={isRunning ? 'Add something; it waits for this turn' : 'What should it do? @ names a file'}
+          placeholder={isRunning ? 'Queue a follow-up' : 'Message the agent; @ adds a file'}
           aria-autocomplete={matches.length > 0 ? 'list' : undefined}
           aria-controls={matches.length > 0 ? 'commands' : undefined}
           aria-activedescendant={matches.length > 0 ? `command-${at}` : undefined}
@@ -111,13 +112,13 @@ export function Composer({ view, given }: Props): JSX.Element {
         />
         <div class="composer-row">
           <AttachButton draft={view.draft} />
-          <Pickers view={view} />
+          <OptionChips view={view} />
           <span class="spring" />
           {isRunning && !isEmpty ? (
             <button
               type="button"
               class="chip"
-              title="Stop this turn and send at once"
+              title="Stop this turn and send now"
               onClick={() => send('interrupt')}
             >
               Interrupt

@@ -1,4 +1,4 @@
-// Whether what is seen is what is.
+// The state of the connection to the hub.
 
 import type { JSX } from 'preact'
 import { data } from '../data/index.ts'
@@ -24,7 +24,7 @@ export function ConnectionPill(): JSX.Element {
   )
 }
 
-/** Shown while the hub is out of reach: what waits, and when it is tried again. */
+/** While the hub cannot be reached: how many actions wait, and when the next attempt is made. */
 export function OfflineBanner(): JSX.Element | null {
   const { state, retryAt, reason } = data.connection.value
   if (state !== 'offline') return null
@@ -35,16 +35,16 @@ export function OfflineBanner(): JSX.Element | null {
       tone="warn"
       action={
         <button type="button" class="text-button" onClick={() => data.reconnect()}>
-          Try now
+          Retry now
         </button>
       }
     >
       <OfflineIcon size={18} />
       <span>
         {waiting > 0
-          ? `Offline: ${plural(waiting, 'action')} will be sent.`
+          ? `Offline. ${plural(waiting, 'action')} pending.`
           : sentence(reason ?? 'the hub cannot be reached')}
-        {left !== null && left > 0 ? ` Next try in ${left} s.` : ''}
+        {left !== null && left > 0 ? ` Retry in ${left} s.` : ''}
       </span>
     </Banner>
   )

@@ -6,10 +6,10 @@ import { stripAnsi } from './ansi'
 import { TerminalOutput } from './code'
 import { baseName, bytes } from './format'
 import { FileIcon, GlobeIcon } from './icons'
-import { target, tells } from './links'
-import { Markdown, Place } from './markdown'
-import { languageOf } from './painted'
-import { Visible } from './visible'
+import { target, namesHost } from './safe_links'
+import { Host, Markdown } from './markdown'
+import { languageOf } from './highlighted_code'
+import { Visible } from './visible_text'
 
 const PICTURES = /^image\/(?:png|jpeg|gif|webp)$/
 
@@ -54,7 +54,7 @@ export function Content({
         </>
       )
     default:
-      return <p class="note">[{block.type}: this page cannot show it]</p>
+      return <p class="note">[unsupported content: {block.type}]</p>
   }
 }
 
@@ -75,22 +75,22 @@ function Text({
         {text}
       </p>
     )
-  // Results of tools are mostly files and output; agents that mean markdown fence something.
+  // Tool results are mostly files and output; markdown is recognised by fences, headings and tables.
   const isMarkdown = !isOutput || /^\s*(?:```|#{1,4} |\|.*\|)/m.test(text)
   if (isMarkdown) return <Markdown text={stripAnsi(text)} />
   return <TerminalOutput text={text} language={language} />
 }
 
-/** Pictures in the log itself are shown, never drawings: those can carry programs. */
+/** Embedded bitmaps are shown; SVG never is, because it can carry scripts. */
 function Picture({ block }: { block: ContentBlock }): JSX.Element {
   const type = block.mimeType ?? ''
   if (!PICTURES.test(type) || block.data === undefined)
-    return <p class="note">[picture of the type {type}]</p>
+    return <p class="note">[unsupported image: {type}]</p>
   return (
     <img
       class="picture"
       src={`data:${type};base64,${block.data}`}
-      alt={block.uri == null ? 'Picture' : baseName(block.uri)}
+      alt={block.uri == null ? 'Image' : baseName(block.uri)}
     />
   )
 }
@@ -105,18 +105,18 @@ function Resource({
   size: number | null
 }): JSX.Element {
   const goal = target(address)
-  const says = name === '' ? baseName(address) : name
+  const label = name === '' ? baseName(address) : name
   return (
     <p class="resource">
       {goal === null ? <FileIcon size={16} /> : <GlobeIcon size={16} />}
       {goal === null ? (
         <span title={address}>
-          <Visible text={says} />
+          <Visible text={label} />
         </span>
       ) : (
         <a href={goal.href} target="_blank" rel="noopener noreferrer nofollow">
-          <Visible text={says} />
-          {tells(says, goal) ? null : <Place name={goal.place} />}
+          <Visible text={label} />
+          {namesHost(label, goal) ? null : <Host name={goal.host} />}
         </a>
       )}
       {size === null ? null : <span class="muted">{bytes(size)}</span>}

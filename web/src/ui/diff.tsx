@@ -1,5 +1,4 @@
-// A change of a file, line by line: in the transcript one below the other, in a window of its own
-// also side by side.
+// The diff of a file: unified in the transcript, also split in a window of its own.
 
 import { signal } from '@preact/signals'
 import type { JSX } from 'preact'
@@ -13,22 +12,22 @@ import {
   type Line,
   type LineDiff,
   type Span,
-} from './changes'
+} from './line_diff'
 import { baseName, shortPath } from './format'
 import { ExpandIcon } from './icons'
 import { IconButton, Segmented, Sheet } from './kit'
-import { isWide } from './media'
-import type { Painter, Run } from './paint'
-import { languageOf, paintLine, Runs, usePainter } from './painted'
-import { Visible } from './visible'
+import { isWide } from './media_queries'
+import type { Highlighter, Run } from './highlight'
+import { languageOf, highlightLine, Runs, useHighlighter } from './highlighted_code'
+import { Visible } from './visible_text'
 
 const FEW_LINES = 60
 const MARKS = { add: '+', del: '−', same: ' ', gap: '⋯' } as const
-const SAID = { add: 'added: ', del: 'removed: ', same: '', gap: '' } as const
+const SPOKEN = { add: 'added: ', del: 'removed: ', same: '', gap: '' } as const
 
 type DiffProps = { change: Change; folder?: string | undefined }
 
-/** `isNamed`: the name of the file stands above it already. */
+/** `isNamed`: the file is already named above. */
 export function Diff({ change, folder, isNamed }: DiffProps & { isNamed?: boolean }): JSX.Element {
   const diff = useMemo(() => lineDiff(change), [change.path, change.oldText, change.newText])
   const view = (): void => {
@@ -38,7 +37,7 @@ export function Diff({ change, folder, isNamed }: DiffProps & { isNamed?: boolea
     <figure class="diff">
       <figcaption>
         <DiffName change={change} folder={folder} diff={diff} isNamed={isNamed === true} />
-        <IconButton label="Open this change" class="small" onClick={view}>
+        <IconButton label="Open diff" class="small" onClick={view}>
           <ExpandIcon size={16} />
         </IconButton>
       </figcaption>
@@ -87,16 +86,16 @@ function setLayout(wanted: string): void {
   try {
     localStorage.setItem(KEY, layout.value)
   } catch {
-    // A browser that keeps nothing: it holds until the page is closed.
+    // No storage in this browser: the value lasts until the page is closed.
   }
 }
 
-/** What is looked at; not part of its line in the transcript, which may go while it is open. */
+/** The diffs in the window; not state of the transcript line, which may be unmounted meanwhile. */
 export const viewed = signal<{ changes: readonly Change[]; folder?: string | undefined } | null>(
   null,
 )
 
-/** One file's changes with all the room there is. */
+/** The diffs of one file in a window. */
 export function DiffViewer(): JSX.Element | null {
   if (viewed.value === null) return null
   const { changes, folder } = viewed.value
@@ -104,13 +103,13 @@ export function DiffViewer(): JSX.Element | null {
     viewed.value = null
   }
   return (
-    <Sheet title={`Change of ${baseName(changes[0]?.path ?? '')}`} class="diff-sheet" onClose={close}>
+    <Sheet title={`Diff of ${baseName(changes[0]?.path ?? '')}`} class="diff-sheet" onClose={close}>
       {isWide.value ? (
         <Segmented
           label="Layout"
           choices={[
-            { value: 'split', label: 'Side by side' },
-            { value: 'unified', label: 'One below the other' },
+            { value: 'split', label: 'Split' },
+            { value: 'unified', label: 'Unified' },
           ]}
           value={layout.value}
           onChoose={setLayout}
@@ -151,30 +150,30 @@ function Lines(props: {
   const { change, diff, isSplit } = props
   const [isWhole, setWhole] = useState(false)
   const { oldText, newText, path } = change
-  const painter = usePainter(languageOf(path), (oldText?.length ?? 0) + newText.length)
-  const paint = useMemo(() => painting(change, diff, painter), [diff, painter])
+  const highlighter = useHighlighter(languageOf(path), (oldText?.length ?? 0) + newText.length)
+  const runsOf = useMemo(() => lineRuns(change, diff, highlighter), [diff, highlighter])
   const shown = isWhole ? diff.lines : diff.lines.slice(0, props.few)
   const hidden = diff.lines.length - shown.length
   return (
     <>
-      <div class="diff-lines" tabIndex={0} role="group" aria-label={`Change of ${path}`}>
+      <div class="diff-lines" tabIndex={0} role="group" aria-label={`Diff of ${path}`}>
         <table class={isSplit ? 'split' : ''}>
           <tbody>
             {isSplit
               ? pairs(shown).map(({ left, right }, index) => (
                   <tr key={index} class={left?.kind === 'gap' ? 'diff-gap' : ''}>
-                    <Cells line={left} side="old" paint={paint} />
-                    <Cells line={right} side="new" paint={paint} />
+                    <Cells line={left} side="old" runsOf={runsOf} />
+                    <Cells line={right} side="new" runsOf={runsOf} />
                   </tr>
                 ))
               : shown.map((line, index) => (
                   <tr key={index} class={`diff-${line.kind}`}>
-                    <Cells line={line} side={line.kind === 'del' ? 'old' : 'new'} paint={paint} />
+                    <Cells line={line} side={line.kind === 'del' ? 'old' : 'new'} runsOf={runsOf} />
                   </tr>
                 ))}
           </tbody>
         </table>
-        {diff.lines.length === 0 ? <p class="note">Nothing changes.</p> : null}
+        {diff.lines.length === 0 ? <p class="note">No changes</p> : null}
       </div>
       {hidden > 0 ? (
         <button type="button" class="text-button" onClick={() => setWhole(true)}>
@@ -185,9 +184,9 @@ function Lines(props: {
   )
 }
 
-type Paint = (line: Line) => readonly Run[]
+type LineRuns = (line: Line) => readonly Run[]
 
-function Cells(props: { line: Line | null; side: 'old' | 'new'; paint: Paint }): JSX.Element {
+function Cells(props: { line: Line | null; side: 'old' | 'new'; runsOf: LineRuns }): JSX.Element {
   const { line, side } = props
   if (line === null) return <td class="diff-none" colSpan={3} />
   const own = `diff-${line.kind}`
@@ -200,24 +199,24 @@ function Cells(props: { line: Line | null; side: 'old' | 'new'; paint: Paint }):
         {MARKS[line.kind]}
       </td>
       <td class={`diff-text ${own}`}>
-        {SAID[line.kind] === '' ? null : <span class="aside">{SAID[line.kind]}</span>}
-        <Runs runs={props.paint(line)} />
+        {SPOKEN[line.kind] === '' ? null : <span class="aside">{SPOKEN[line.kind]}</span>}
+        <Runs runs={props.runsOf(line)} />
       </td>
     </>
   )
 }
 
-/** Draws lines of a change: colours of the language, and which words differ. */
-function painting(change: Change, diff: LineDiff, painter: Painter | null): Paint {
+/** The runs of each line: syntax colours, and which words differ. */
+function lineRuns(change: Change, diff: LineDiff, highlighter: Highlighter | null): LineRuns {
   const spans = wordSpans(diff.lines)
-  const old = painter === null ? [] : paintedLines(change.oldText ?? '', painter)
-  const fresh = painter === null ? [] : paintedLines(change.newText, painter)
+  const old = highlighter === null ? [] : highlightedLines(change.oldText ?? '', highlighter)
+  const fresh = highlighter === null ? [] : highlightedLines(change.newText, highlighter)
   const known = new Map<Line, readonly Run[]>()
   return (line) => {
     const before = known.get(line)
     if (before !== undefined) return before
     const found = line.new === null ? old[(line.old ?? 0) - 1] : fresh[line.new - 1]
-    // Never another text than that of the line, whatever its number.
+    // The text of the line wins if the numbers do not match.
     const runs = found?.text === line.text ? found.runs : [{ text: line.text, kind: '' as const }]
     const drawn = withWords(runs, spans.get(line) ?? [])
     known.set(line, drawn)
@@ -225,10 +224,10 @@ function painting(change: Change, diff: LineDiff, painter: Painter | null): Pain
   }
 }
 
-function paintedLines(text: string, painter: Painter): { text: string; runs: readonly Run[] }[] {
+function highlightedLines(text: string, highlighter: Highlighter): { text: string; runs: readonly Run[] }[] {
   let state = ''
   return text.split('\n').map((line) => {
-    const done = paintLine(painter, line, state)
+    const done = highlightLine(highlighter, line, state)
     state = done.state
     return { text: line, runs: done.runs }
   })

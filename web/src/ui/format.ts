@@ -60,10 +60,13 @@ export function money(amount: number, currency: string): string {
   }
 }
 
-/** What the hub says in words, as a sentence that stands alone. */
+export function sentenceCase(text: string): string {
+  return text.slice(0, 1).toUpperCase() + text.slice(1)
+}
+
+/** A message of the hub as a sentence. */
 export function sentence(text: string): string {
-  const end = /[.!?…]$/.test(text) ? '' : '.'
-  return text.slice(0, 1).toUpperCase() + text.slice(1) + end
+  return sentenceCase(text) + (/[.!?…]$/.test(text) ? '' : '.')
 }
 
 /** The last part of a path. */
@@ -79,8 +82,8 @@ export function baseName(path: string): string {
 const HOME = /^\/(?:(?:home|Users)\/[^/]+|root)(?=\/|$)/
 
 /**
- * A path as people say it: inside the folder of the session, or from home. Beside a folder, the
- * home is that of the folder: another's must not look like one's own.
+ * A short path: relative to the folder of the session, or to the home folder. With a folder, only
+ * that folder's home becomes `~`: the home of another user must not look like the owner's.
  */
 export function shortPath(path: string, folder?: string): string {
   if (folder === undefined || folder === '') return path.replace(HOME, '~')

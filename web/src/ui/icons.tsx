@@ -1,4 +1,4 @@
-// Icons, drawn on a 24 px grid with one stroke width. Decoration only: whoever uses one names the button.
+// Icons on a 24 px grid with one stroke width. Decorative: the button that uses one needs a label.
 
 import type { ComponentChildren, JSX } from 'preact'
 
@@ -129,7 +129,7 @@ export const OfflineIcon = drawn(
   'M4 4l16 16M8.5 16a5 5 0 0 1 7 0M5.5 12.500a9.3 9.3 0 0 1 4.8-2.600M18.5 12.500a9.4 9.4 0 0 0-3-2M12 19.500v.1',
 )
 
-/** The mark of the page: a ship's wheel. */
+/** The logo: a ship's wheel. */
 export function Wheel({ size = 24, ...rest }: IconProps): JSX.Element {
   const spokes = [0, 45, 90, 135, 180, 225, 270, 315].map((degrees) => (degrees * Math.PI) / 180)
   const at = (angle: number, radius: number): string =>

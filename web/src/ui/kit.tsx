@@ -1,4 +1,4 @@
-// Small parts that every screen is made of.
+// Basic components of all screens.
 
 import { signal } from '@preact/signals'
 import type { ComponentChildren, JSX, TargetedKeyboardEvent } from 'preact'
@@ -43,7 +43,7 @@ export function Sheet(props: {
     dialog?.showModal()
     return () => {
       dialog?.close()
-      // It is gone already then, and with it what gives the focus back.
+      // The dialog is unmounted by then, and cannot restore the focus itself.
       if (before instanceof HTMLElement && before.isConnected) before.focus({ preventScroll: true })
     }
   }, [])
@@ -80,10 +80,10 @@ export type Choice = {
   tone?: 'bad' | undefined
 }
 
-/** One of a few: for modes, models, scopes. */
+/** A choice of one, for modes, models and scopes. */
 const STEPS: Record<string, number> = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }
 
-/** Arrows go from choice to choice; choosing is another key, since it takes effect at once. */
+/** Arrow keys move the focus only: a choice takes effect at once, so it needs another key. */
 function moveBetween(event: TargetedKeyboardEvent<HTMLElement>): void {
   const step = STEPS[event.key]
   if (step === undefined) return
@@ -212,8 +212,8 @@ type Toast = { id: number; text: string; tone: 'plain' | 'bad' }
 const toasts = signal<readonly Toast[]>([])
 let lastToast = 0
 
-/** Say something for a few seconds. */
-export function say(text: string, tone: Toast['tone'] = 'plain'): void {
+/** Show a message for a few seconds. */
+export function showToast(text: string, tone: Toast['tone'] = 'plain'): void {
   lastToast += 1
   const id = lastToast
   toasts.value = [...toasts.value.slice(-2), { id, text, tone }]

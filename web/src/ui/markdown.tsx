@@ -1,5 +1,5 @@
-// Markdown of agents as elements. No string of theirs ever becomes HTML: tokens are turned into
-// elements one by one, and a token of an unknown kind into its text.
+// Agents' markdown as elements. No text becomes HTML: each token becomes an element, and one of an
+// unknown kind its text.
 
 import MarkdownIt, { type Token } from 'markdown-it'
 import { h, type ComponentChild, type ComponentChildren, type JSX } from 'preact'
@@ -7,12 +7,12 @@ import { memo } from 'preact/compat'
 import { useState } from 'preact/hooks'
 import { GrowingBlocks } from './blocks'
 import { CodeBlock } from './code'
-import { target, tells } from './links'
-import { Visible } from './visible'
+import { target, namesHost } from './safe_links'
+import { Visible } from './visible_text'
 
 const reader = new MarkdownIt({ html: false, linkify: true, breaks: false, typographer: false })
 reader.linkify.set({ fuzzyLink: false, fuzzyEmail: false, fuzzyIP: false })
-// We judge addresses ourselves, where they become links.
+// Addresses are checked where they become links.
 reader.validateLink = () => true
 
 const ELEMENTS: Record<string, string> = {
@@ -46,7 +46,7 @@ export const Markdown = memo(function Markdown({ text }: { text: string }): JSX.
   )
 })
 
-/** Some blocks together: of a long text that grows, all sections but the last are left alone. */
+/** Some blocks together: of a growing text, only the last section is rendered again. */
 const Section = memo(
   function Section({ blocks }: { blocks: readonly string[] }): JSX.Element {
     return (
@@ -81,7 +81,7 @@ function elements(tokens: readonly Token[]): ComponentChild[] {
       if (closed !== undefined) add(container(closed.token, closed.children))
     } else add(leaf(token))
   }
-  // Never so in what the reader gives; still, nothing is lost.
+  // The parser gives no such token; its text is shown nevertheless.
   for (const left of open) top.push(...left.children)
   return top
 }
@@ -148,7 +148,7 @@ function attribute(token: Token, name: string): string {
   return String(token.attrGet(name) ?? '')
 }
 
-export function Place({ name }: { name: string }): JSX.Element {
+export function Host({ name }: { name: string }): JSX.Element {
   return (
     <>
       {' '}
@@ -157,7 +157,7 @@ export function Place({ name }: { name: string }): JSX.Element {
   )
 }
 
-/** A link with its place beside it, unless its text says it. */
+/** A link followed by its host, unless its text names it. */
 function Link({
   address,
   children,
@@ -167,24 +167,24 @@ function Link({
 }): JSX.Element {
   const goal = target(address)
   if (goal === null) return <span class="md-dead">{children}</span>
-  const says = plainText(children)
+  const label = plainText(children)
   return (
     <a href={goal.href} target="_blank" rel="noopener noreferrer nofollow">
       {children}
-      {tells(says, goal) ? null : <Place name={goal.place} />}
+      {namesHost(label, goal) ? null : <Host name={goal.host} />}
     </a>
   )
 }
 
-/** Pictures are not loaded: that would tell their server who reads. */
+/** Images are links and are not loaded: loading one would reveal the reader to its server. */
 function Picture({ address, text }: { address: string; text: string }): JSX.Element {
   const goal = target(address)
-  const says = text === '' ? 'picture' : text
-  if (goal === null) return <span class="md-dead">[{says}]</span>
+  const label = text === '' ? 'image' : text
+  if (goal === null) return <span class="md-dead">[{label}]</span>
   return (
     <a class="md-picture" href={goal.href} target="_blank" rel="noopener noreferrer nofollow">
-      {says}
-      <Place name={goal.place} />
+      {label}
+      <Host name={goal.host} />
     </a>
   )
 }

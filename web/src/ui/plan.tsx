@@ -1,4 +1,4 @@
-// What the agent has planned: one line that opens to the list.
+// The agent's plan: one line that expands to the list.
 
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'

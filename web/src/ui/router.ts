@@ -1,4 +1,4 @@
-// Where the reader is: in the fragment of the address, so that the hub never sees it.
+// The current screen, in the fragment of the address, which browsers do not send to the hub.
 
 import { signal } from '@preact/signals'
 
@@ -46,7 +46,7 @@ function decoded(text: string): string {
   }
 }
 
-/** A link from elsewhere, such as a notification, may carry the place in its path. */
+/** A link from outside, such as a notification, may have the route in its path. */
 function fragmentOf(place: Location): string {
   if (place.hash !== '' && place.hash !== '#') return place.hash
   return place.pathname === '/' ? '' : `#${place.pathname}`
@@ -64,7 +64,7 @@ export function go(to: Route, how: 'push' | 'replace' = 'push'): void {
   route.value = to
 }
 
-/** To where the reader came from; to `otherwise` if they began here. */
+/** Back to the previous screen; to `otherwise` if there is none. */
 export function goBack(otherwise: Route): void {
   if (steps > 0) history.back()
   else go(otherwise, 'replace')

@@ -1,23 +1,24 @@
-// What is to be known about a session besides its transcript: beside it, or in a sheet.
+// Details of a session: plan, usage, options and changed files, beside the transcript or in a sheet.
 
 import type { ComponentChildren, JSX } from 'preact'
 import { useState } from 'preact/hooks'
-import { data, type SessionView } from '../data/index.ts'
-import { lineDiff } from './changes'
+import { data, type SessionStatus, type SessionView } from '../data/index.ts'
+import { ignoreNewer } from '../protocol/exhaustive.ts'
+import { lineDiff } from './line_diff'
 import { DiffTally, viewed } from './diff'
 import { count, money, shortPath } from './format'
 import { PinIcon } from './icons'
-import { say, Sheet } from './kit'
-import { isPinned, setPinned } from './marks'
-import { optionsOf, Picker } from './pickers'
+import { showToast, Sheet } from './kit'
+import { isPinned, setPinned } from './session_marks'
+import { optionsOf, OptionPicker } from './session_options'
 import { PlanList } from './plan'
 import { go } from './router'
-import { changeOf } from './tool'
-import { Visible } from './visible'
+import { changeOf } from './tool_call'
+import { Visible } from './visible_text'
 
 export function SessionPanel({ view }: { view: SessionView }): JSX.Element {
   return (
-    <aside class="panel" aria-label="About this session">
+    <aside class="panel" aria-label="Session details">
       <Facts view={view} />
     </aside>
   )
@@ -31,7 +32,7 @@ export function SessionSheet({
   onClose: () => void
 }): JSX.Element {
   return (
-    <Sheet title="About this session" onClose={onClose}>
+    <Sheet title="Session details" onClose={onClose}>
       <Facts view={view} />
       <Actions view={view} onClose={onClose} />
     </Sheet>
@@ -64,9 +65,9 @@ function Facts({ view }: { view: SessionView }): JSX.Element {
       )}
       <Usage view={view} />
       {options.length === 0 ? null : (
-        <Part title="Settings">
+        <Part title="Options">
           {options.map((option) => (
-            <Picker key={option.id} option={option} wide />
+            <OptionPicker key={option.id} option={option} wide />
           ))}
         </Part>
       )}
@@ -87,7 +88,7 @@ function Facts({ view }: { view: SessionView }): JSX.Element {
         </Part>
       )}
       {row === null ? null : (
-        <Part title="Where">
+        <Part title="Workspace">
           <dl class="pairs">
             <dt>Folder</dt>
             <dd class="path">{shortPath(row.cwd)}</dd>
@@ -113,7 +114,7 @@ function Usage({ view }: { view: SessionView }): JSX.Element | null {
           <div class="usage-line">
             <span>Context</span>
             <span>
-              {count(usage.used)} of {count(usage.size)} · {Math.round(share * 100)} %
+              {count(usage.used)} of {count(usage.size)} tokens · {Math.round(share * 100)}%
             </span>
           </div>
           <meter
@@ -175,13 +176,30 @@ function tallied(part: Part): { added: number; deleted: number } {
   return { added, deleted }
 }
 
+function endsOf(status: SessionStatus): { canClose: boolean; canReopen: boolean } {
+  switch (status) {
+    case 'closed':
+      return { canClose: false, canReopen: true }
+    case 'disconnected':
+      return { canClose: true, canReopen: true }
+    case 'creating':
+    case 'active':
+    case 'prompting':
+    case 'resuming':
+    case 'deleted':
+      return { canClose: true, canReopen: false }
+    default:
+      return ignoreNewer(status) ?? { canClose: true, canReopen: false }
+  }
+}
+
 function Actions({ view, onClose }: { view: SessionView; onClose: () => void }): JSX.Element {
   const [isSure, setSure] = useState(false)
   const status = view.state.value.connection.status
-  const isClosed = status === 'closed'
+  const { canClose, canReopen } = endsOf(status)
   const reopen = async (): Promise<void> => {
     const outcome = await data.reopenSession(view.sessionId)
-    if (!outcome.ok) say(outcome.refusal.message, 'bad')
+    if (!outcome.ok) showToast(outcome.refusal.message, 'bad')
     onClose()
   }
   return (
@@ -192,9 +210,9 @@ function Actions({ view, onClose }: { view: SessionView; onClose: () => void }):
         aria-pressed={isPinned(view.sessionId)}
         onClick={() => setPinned(view.sessionId, !isPinned(view.sessionId))}
       >
-        <PinIcon size={18} /> {isPinned(view.sessionId) ? 'Pinned on this device' : 'Pin in the list'}
+        <PinIcon size={18} /> {isPinned(view.sessionId) ? 'Unpin' : 'Pin'}
       </button>
-      {data.may('prompt') && !isClosed ? (
+      {data.may('prompt') && canClose ? (
         <button
           type="button"
           class="button plain"
@@ -206,9 +224,9 @@ function Actions({ view, onClose }: { view: SessionView; onClose: () => void }):
           Close session
         </button>
       ) : null}
-      {data.may('prompt') && (isClosed || status === 'disconnected') ? (
+      {data.may('prompt') && canReopen ? (
         <button type="button" class="button plain" onClick={() => void reopen()}>
-          Open again
+          Reopen session
         </button>
       ) : null}
       {data.may('admin') ? (
@@ -225,7 +243,7 @@ function Actions({ view, onClose }: { view: SessionView; onClose: () => void }):
             go({ name: 'sessions' }, 'replace')
           }}
         >
-          {isSure ? 'Delete for ever? Tap again' : 'Delete session'}
+          {isSure ? 'Tap again to delete' : 'Delete session'}
         </button>
       ) : null}
     </div>

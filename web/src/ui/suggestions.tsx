@@ -1,20 +1,19 @@
-// What the composer offers while somebody writes: commands of the agent after `/`, files after `@`.
+// Completions below the composer: commands of the agent after `/`, files after `@`.
 
 import type { JSX } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { data, type SessionFile, type SessionView } from '../data/index.ts'
-import { commandMatches } from './commands'
+import { commandMatches, mentionAt, withMention } from './completions'
 import { baseName } from './format'
 import { FileIcon } from './icons'
-import { mentionAt, withMention } from './mentions'
-import { Visible } from './visible'
+import { Visible } from './visible_text'
 
 export type Suggestion = {
   key: string
   name: string
   note: string
   isFile: boolean
-  /** What is written once it is taken, and where to write on. */
+  /** Return the completed text and the new caret. */
   take(): { text: string; caret: number }
 }
 
@@ -76,7 +75,7 @@ export function SuggestionList(props: {
       class="commands"
       id="commands"
       role="listbox"
-      aria-label={first.isFile ? 'Files' : 'Commands of the agent'}
+      aria-label={first.isFile ? 'Files' : 'Commands'}
     >
       {props.suggestions.map((each, index) => (
         <li
@@ -84,7 +83,7 @@ export function SuggestionList(props: {
           id={`command-${index}`}
           role="option"
           aria-selected={index === props.chosen}
-          // The field keeps the focus; only a click takes, so that a finger can scroll.
+          // The field keeps the focus; a click accepts, so that a touch can scroll.
           onPointerDown={(event) => event.preventDefault()}
           onClick={() => props.onTake(each)}
         >

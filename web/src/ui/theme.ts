@@ -1,4 +1,4 @@
-// Light or dark: as the system has it, or as its owner chose here.
+// The theme: that of the system, or the one chosen here.
 
 import { effect, signal } from '@preact/signals'
 
@@ -25,7 +25,7 @@ export function setTheme(wanted: Theme): void {
   try {
     localStorage.setItem(KEY, wanted)
   } catch {
-    // A browser that keeps nothing: it holds until the page is closed.
+    // No storage in this browser: the value lasts until the page is closed.
   }
 }
 

@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { Timeline, type WireEntry } from '../../src/data/timeline.ts'
 import type { Entry, SessionView } from '../../src/data/types.ts'
 import { Fold, initialState, toJson } from '../../src/protocol/reduce.ts'
-import type { LogEvent } from '../../src/protocol/types.ts'
+import type { SessionEvent } from '../../src/protocol/types.ts'
 import { until, withData } from '../environment.ts'
 
 const base = process.env['HUB_URL'] ?? ''
@@ -17,9 +17,9 @@ async function get<T>(path: string): Promise<T> {
   return (await fetch(base + path, { headers })).json() as Promise<T>
 }
 
-async function history(sessionId: string): Promise<LogEvent[]> {
+async function history(sessionId: string): Promise<SessionEvent[]> {
   const path = `/api/sessions/${sessionId}/history?limit=5000`
-  return (await get<{ events: LogEvent[] }>(path)).events
+  return (await get<{ events: SessionEvent[] }>(path)).events
 }
 
 function plain(entries: readonly Entry[]): unknown {
@@ -45,7 +45,7 @@ async function begun(data: Parameters<Parameters<typeof withData>[1]>[0], agent:
   return view
 }
 
-test('a turn that is watched live is what a page that opens later sees', async () => {
+test('a turn followed live equals what a page that opens later shows', async () => {
   await withData(hub, async (data) => {
     const view = await begun(data, 'talker')
     await until('the connection is live', () => data.connection.value.state === 'live')
@@ -89,7 +89,7 @@ function cutting(sizes: () => number): typeof fetch {
   }
 }
 
-test('however often the stream is cut, nothing is missed and nothing comes twice', async () => {
+test('however often the stream is cut, no event is missed or repeated', async () => {
   let size = 900
   const cuts: number[] = []
   const flaky = cutting(() => {
@@ -114,7 +114,7 @@ test('however often the stream is cut, nothing is missed and nothing comes twice
   })
 })
 
-test('older entries come page by page while the agent goes on, and all is as the hub has it', async () => {
+test('older entries load page by page during a turn, and equal those of the hub', async () => {
   await withData(hub, async (data) => {
     const first = await begun(data, 'long')
     data.sendPrompt(first.sessionId, 'go')
@@ -133,7 +133,7 @@ test('older entries come page by page while the agent goes on, and all is as the
   })
 })
 
-test('a permission request is seen, answered, applied and gone', async () => {
+test('a permission request is listed, answered, applied and removed', async () => {
   await withData(hub, async (data) => {
     const view = await begun(data, 'asker')
     data.sendPrompt(view.sessionId, 'go')
@@ -156,7 +156,7 @@ test('a permission request is seen, answered, applied and gone', async () => {
   })
 })
 
-test('a second answer is refused in a sentence', async () => {
+test('a second answer is refused with a sentence', async () => {
   await withData(hub, async (data) => {
     const view = await begun(data, 'asker')
     data.sendPrompt(view.sessionId, 'go')
@@ -175,7 +175,7 @@ test('a second answer is refused in a sentence', async () => {
   })
 })
 
-test('a prompt whose answer was lost is run once', async () => {
+test('a prompt whose response was lost runs once', async () => {
   let lost = 2
   const losing: typeof fetch = async (input, init) => {
     const response = await fetch(input, init)
@@ -201,7 +201,7 @@ test('a prompt whose answer was lost is run once', async () => {
   })
 })
 
-test('a device that is not known is told to pair, and comes in with a code', async () => {
+test('an unknown device must pair, and connects with a code', async () => {
   await withData({ base }, async (data) => {
     await until('it is unpaired', () => data.connection.value.state === 'unpaired')
     const wrong = await data.pair('WRONG-CODE', 'phone')

@@ -2,19 +2,19 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Entry, ToolEntry } from '../../src/data/types.ts'
 import type { ToolCall } from '../../src/protocol/types.ts'
-import { commandMatches } from '../../src/ui/commands.ts'
+import { commandMatches } from '../../src/ui/completions.ts'
 import { duration, sentence, shortPath } from '../../src/ui/format.ts'
-import { target, tells } from '../../src/ui/links.ts'
-import { parentOf, runSummary, TranscriptLines } from '../../src/ui/rows.ts'
-import { fieldsOf, readAnswers } from '../../src/ui/schema.ts'
-import { RowTops, rowAt, stepToward, visibleRange } from '../../src/ui/window.ts'
+import { target, namesHost } from '../../src/ui/safe_links.ts'
+import { parentOf, runSummary, TranscriptLines } from '../../src/ui/transcript_lines.ts'
+import { fieldsOf, readAnswers } from '../../src/ui/elicitation_form.ts'
+import { RowTops, rowAt, stepToward, visibleRange } from '../../src/ui/row_window.ts'
 
-test('only addresses of the web and of mail are followed, and no hidden names', () => {
+test('only web and mail addresses are followed, and none with credentials', () => {
   assert.deepEqual(target('https://example.com/a?b'), {
     href: 'https://example.com/a?b',
-    place: 'example.com',
+    host: 'example.com',
   })
-  assert.equal(target('https://аpple.com')?.place, 'xn--pple-43d.com')
+  assert.equal(target('https://аpple.com')?.host, 'xn--pple-43d.com')
   for (const address of [
     'javascript:alert(1)',
     ' JaVaScRiPt:alert(1)',
@@ -31,10 +31,10 @@ test('only addresses of the web and of mail are followed, and no hidden names', 
   }
 })
 
-test('a link tells its place only by that place or an address of it', () => {
-  const goal = { href: 'https://hub.com/x', place: 'hub.com' }
+test('a link names its host only by that host or an address of it', () => {
+  const goal = { href: 'https://hub.com/x', host: 'hub.com' }
   for (const text of ['hub.com', ' hub.com ', 'https://hub.com/', 'https://hub.com/a?b']) {
-    assert.equal(tells(text, goal), true, text)
+    assert.equal(namesHost(text, goal), true, text)
   }
   for (const text of [
     'github.com',
@@ -45,11 +45,11 @@ test('a link tells its place only by that place or an address of it', () => {
     'here (hub.com)',
     '',
   ]) {
-    assert.equal(tells(text, goal), false, text)
+    assert.equal(namesHost(text, goal), false, text)
   }
 })
 
-test('the rows around the screen are drawn, and their space is kept', () => {
+test('the rows around the view are rendered, and the others keep their space', () => {
   const keys = Array.from({ length: 1000 }, (_, index) => String(index))
   const heights = new RowTops()
   heights.setRows(keys, () => 50)
@@ -63,7 +63,7 @@ test('the rows around the screen are drawn, and their space is kept', () => {
   assert.deepEqual(visibleRange(new RowTops().tops(), 0, 800, 100), nothing)
 })
 
-test('what is wanted is drawn step by step, and what must be there at once', () => {
+test('wanted rows are rendered step by step, needed ones at once', () => {
   const heights = new RowTops()
   heights.setRows(
     Array.from({ length: 100 }, (_, index) => String(index)),
@@ -112,7 +112,7 @@ test('rows are where they would be if all heights were added up each time', () =
   }
 })
 
-test('lines are the same whether entries came one by one or all at once', () => {
+test('lines are the same whether entries arrive one by one or all at once', () => {
   const entries: Entry[] = []
   const growing = new TranscriptLines()
   let random = 11
@@ -154,7 +154,7 @@ test('steps of sub-agents are below the call that began them, also those of thei
   )
 })
 
-test('calls of odd kinds and names are steps like others', () => {
+test('calls of unknown kinds are steps like others', () => {
   const nameless = called(1, 0, 'completed') as ToolEntry
   const odd = called(2, 1, 'completed') as ToolEntry
   const entries: Entry[] = [
@@ -178,7 +178,7 @@ function called(seq: number, at: number, status: string, parent: string | null =
   return { type: 'tool', seq, at, endedAt: null, call, terminals: [], isClipped: false }
 }
 
-test('commands are found by their beginning, then by what is in them', () => {
+test('commands match by prefix, then by substring', () => {
   const commands = ['compact', 'plan', 'explain'].map((name) => ({ name, description: '' }))
   assert.deepEqual(
     commandMatches(commands, '/pla').map((each) => each.name),
@@ -188,7 +188,7 @@ test('commands are found by their beginning, then by what is in them', () => {
   assert.deepEqual(commandMatches(commands, 'a /plan'), [])
 })
 
-test('answers are read as the schema wants them', () => {
+test('form values are read and validated by the schema', () => {
   const fields = fieldsOf({
     required: ['name', 'age'],
     properties: {
@@ -201,7 +201,7 @@ test('answers are read as the schema wants them', () => {
   const form = new FormData()
   form.set('name', 'Ana')
   form.set('age', '41.5')
-  assert.deepEqual(readAnswers(fields, form).problems, { age: 'This has to be a whole number.' })
+  assert.deepEqual(readAnswers(fields, form).problems, { age: 'Enter a whole number.' })
   form.set('age', '41')
   form.append('tags', 'b')
   assert.deepEqual(readAnswers(fields, form), {
@@ -219,7 +219,7 @@ test('times and paths are short', () => {
   assert.equal(shortPath(`${home}/.profile`, `${home}/src`), '~/.profile')
 })
 
-test('the home of another does not look like your own', () => {
+test('the home folder of another user is not shortened to ~', () => {
   const [mine, other] = ['ana', 'anatol'].map((name) => ['', 'home', name].join('/'))
   const [key, root] = [`${other}/.ssh/key`, ['', 'root', 'x'].join('/')]
   assert.equal(shortPath(key, `${mine}/src`), key)
@@ -227,7 +227,7 @@ test('the home of another does not look like your own', () => {
   assert.equal(shortPath(key, '/tmp/x'), key)
 })
 
-test('what the hub says stands alone as a sentence', () => {
+test('messages of the hub become sentences', () => {
   assert.equal(sentence('the hub cannot be reached'), 'The hub cannot be reached.')
   assert.equal(sentence('It is gone.'), 'It is gone.')
 })

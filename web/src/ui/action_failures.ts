@@ -1,0 +1,30 @@
+// Shows a toast for every failed action; Settings lists them too.
+
+import { effect } from '@preact/signals'
+import { data, type Action } from '../data/index.ts'
+import { showToast } from './kit'
+
+export const ACTIONS: Record<Action['kind'], string> = {
+  prompt: 'send the prompt',
+  'edit-prompt': 'edit the prompt',
+  'cancel-prompt': 'cancel the prompt',
+  'cancel-turn': 'stop the turn',
+  'answer-permission': 'answer the approval',
+  'answer-elicitation': 'answer the input request',
+  'set-mode': 'change the mode',
+  'set-option': 'change the option',
+  'close-session': 'close the session',
+  'delete-session': 'delete the session',
+}
+
+export function watchFailures(): void {
+  let known = new Set<string>()
+  effect(() => {
+    const failed = data.actions.value.filter((each) => each.state === 'failed')
+    for (const { key, kind, refusal } of failed) {
+      if (known.has(key) || kind === 'prompt') continue // it stays in the prompt queue with its error
+      showToast(`Could not ${ACTIONS[kind]}: ${refusal?.message ?? 'unknown error'}`, 'bad')
+    }
+    known = new Set(failed.map((each) => each.key))
+  })
+}

@@ -1,0 +1,119 @@
+// Several low-risk permission requests of one kind as one card. Each is answered by its own digest, so
+// that only what is shown is decided.
+
+import type { JSX } from 'preact'
+import { useState } from 'preact/hooks'
+import { data, type PermissionRequest } from '../data/index.ts'
+import { AnswerButton, allowanceOf, rejectionOf } from './permission_answers'
+import { PermissionCard, headline } from './permission_card'
+import { pathEnd } from './format'
+import { useInert } from './press_guard'
+import { ShieldIcon } from './icons'
+import { RouteLink } from './route_link'
+import { KindIcon } from './tool_call'
+import { Visible } from './visible_text'
+
+const NAMES: ReadonlyMap<string | null, (count: number) => string> = new Map([
+  ['execute', (count) => `Run ${count} commands`],
+  ['read', (count) => `Read ${count} times`],
+  ['search', (count) => `Search ${count} times`],
+  ['fetch', (count) => `Fetch ${count} pages`],
+])
+
+function nameOf(kind: string | null, count: number): string {
+  return NAMES.get(kind)?.(count) ?? `${count} similar requests`
+}
+
+type BatchProps = { items: readonly PermissionRequest[]; isInSession: boolean }
+
+export function PermissionBatchCard({ items, isInSession }: BatchProps): JSX.Element | null {
+  const [isApart, setApart] = useState(false)
+  const isInert = useInert(items.map((item) => item.digest).join(' '))
+  const [first] = items
+  if (first === undefined) return null
+  if (isApart) {
+    return (
+      <>
+        {items.map((item) => (
+          <PermissionCard key={item.requestId} item={item} isInSession={isInSession} />
+        ))}
+      </>
+    )
+  }
+  const name = nameOf(first.call.kind, items.length)
+  const open = items.filter((item) => item.answer === null)
+  const answer = (pick: typeof allowanceOf): void => {
+    for (const item of open) data.answerPermission(item, pick(item)?.optionId ?? null)
+  }
+  return (
+    <section class="approval low" aria-label={`Approval: ${name}`}>
+      <header class="approval-head">
+        <span class="approval-icon">
+          <KindIcon kind={first.call.kind} size={20} />
+        </span>
+        <h2 class="approval-title">{name}</h2>
+      </header>
+      {isInSession ? null : (
+        <p class="approval-from">
+          <RouteLink to={{ name: 'session', id: first.sessionId }}>
+            <Visible text={first.title ?? pathEnd(first.cwd)} />
+          </RouteLink>
+          <span class="muted">
+            {' '}
+            · {first.agent ?? 'agent'} · {pathEnd(first.cwd)}
+          </span>
+        </p>
+      )}
+      <ol class="batch" tabIndex={0} aria-label="Requests">
+        {items.map((item) => (
+          <li key={item.requestId}>
+            {item.call.command === null ? (
+              <Visible text={headline(item)} />
+            ) : (
+              <code>
+                <Visible text={item.call.command} />
+              </code>
+            )}
+          </li>
+        ))}
+      </ol>
+      <p class="risk low">
+        <ShieldIcon size={16} />
+        <span>
+          <strong>Low risk</strong> · {first.call.riskReason}
+        </span>
+      </p>
+      {open.length === 0 ? (
+        <p class="answer-progress" role="status">
+          <span class="spinner" aria-hidden="true" /> Sending answers
+        </p>
+      ) : data.may('approve') ? (
+        <div class="answers">
+          <div class="answer-row">
+            <AnswerButton
+              label={`Reject all ${open.length}`}
+              kind="reject_once"
+              needsConfirmation={false}
+              isInert={isInert}
+              onAnswer={() => answer(rejectionOf)}
+            />
+            <AnswerButton
+              label={`Allow all ${open.length} once`}
+              kind="allow_once"
+              needsConfirmation={false}
+              isInert={isInert}
+              onAnswer={() => answer(allowanceOf)}
+            />
+          </div>
+          <div class="answer-ways">
+            <button type="button" class="text-button" onClick={() => setApart(true)}>
+              Review one by one
+            </button>
+          </div>
+        </div>
+      ) : (
+        <p class="note">This device can view requests but not answer them.</p>
+      )}
+    </section>
+  )
+}

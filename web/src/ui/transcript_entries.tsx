@@ -1,0 +1,125 @@
+// Entries of a transcript: messages, thoughts, ends of turns and changes of status.
+
+import type { JSX } from 'preact'
+import { memo } from 'preact/compat'
+import { useState } from 'preact/hooks'
+import type { MessageEntry, SessionStatus, StatusEntry, StopReason, TurnEntry } from '../data/index.ts'
+import { Content } from './content'
+import { count, duration } from './format'
+import { ChevronIcon, ThoughtIcon } from './icons'
+import { Markdown } from './markdown'
+
+type MessageProps = { entry: MessageEntry; next: number | null; onWhole: (seq: number) => void }
+
+export const Message = memo(function Message({ entry, next, onWhole }: MessageProps): JSX.Element {
+  if (entry.kind === 'thought') return <Thought entry={entry} next={next} />
+  const isUser = entry.kind === 'user'
+  return (
+    <article class={`message ${entry.kind}`} aria-label={isUser ? 'You' : 'Agent'}>
+      <div class="message-body">
+        {entry.content.map((block, index) => (
+          <Content key={index} block={block} isPlain={isUser} />
+        ))}
+        {entry.isClipped ? (
+          <button type="button" class="text-button" onClick={() => onWhole(entry.seq)}>
+            Show all
+          </button>
+        ) : null}
+      </div>
+    </article>
+  )
+})
+
+function Thought({ entry, next }: { entry: MessageEntry; next: number | null }): JSX.Element {
+  const [isOpen, setOpen] = useState(false)
+  const text = entry.content.map((block) => block.text ?? '').join('')
+  const passed = next === null ? 0 : next - entry.at
+  return (
+    <section class={`thought ${entry.isOpen ? 'open' : ''}`}>
+      <button
+        type="button"
+        class="thought-head"
+        aria-expanded={isOpen}
+        onClick={() => setOpen(!isOpen)}
+      >
+        <ThoughtIcon size={16} />
+        <span class="thought-name">
+          {entry.isOpen
+            ? 'Thinking'
+            : passed >= 1000
+              ? `Thought for ${duration(passed)}`
+              : 'Thought'}
+        </span>
+        {isOpen ? null : <span class="thought-peek">{peek(text)}</span>}
+        <ChevronIcon size={16} class="chevron" />
+      </button>
+      {isOpen ? (
+        <div class="thought-body">
+          <Markdown text={text} />
+        </div>
+      ) : null}
+    </section>
+  )
+}
+
+/** The newest line of a thought. */
+function peek(text: string): string {
+  const lines = text.trim().split('\n')
+  return (lines[lines.length - 1] ?? '').replace(/[*_`#>]/g, '').slice(0, 160)
+}
+
+const ENDS: Record<StopReason, string> = {
+  end_turn: 'Done',
+  max_tokens: 'Stopped: token limit reached',
+  max_turn_requests: 'Stopped: step limit reached',
+  refusal: 'The model refused',
+  cancelled: 'Stopped',
+}
+
+export const Turn = memo(function Turn({
+  entry,
+  since,
+}: {
+  entry: TurnEntry
+  since: number | null
+}): JSX.Element {
+  if (entry.error !== null) {
+    return (
+      <div class="turn failed" role="note">
+        <p class="turn-title">Turn failed</p>
+        <p class="turn-error">{entry.error.message}</p>
+      </div>
+    )
+  }
+  const facts = [ENDS[entry.stopReason ?? 'end_turn'] ?? entry.stopReason ?? 'Done']
+  if (since !== null && entry.at > since) facts.push(duration(entry.at - since))
+  const tokens = entry.usage?.totalTokens
+  if (tokens !== undefined && tokens > 0) facts.push(`${count(tokens)} tokens`)
+  const isOdd = entry.stopReason !== null && entry.stopReason !== 'end_turn'
+  return (
+    <p class={`turn ${isOdd ? 'odd' : ''}`}>
+      <span>{facts.join(' · ')}</span>
+    </p>
+  )
+})
+
+const STATUSES: Record<SessionStatus, string> = {
+  creating: 'Starting',
+  disconnected: 'Agent stopped; the next prompt restarts it',
+  resuming: 'Reconnecting',
+  closed: 'Session closed',
+  active: 'Ready',
+  prompting: 'Working',
+  deleted: 'Session deleted',
+}
+
+export const Status = memo(function Status({ entry }: { entry: StatusEntry }): JSX.Element {
+  const text = entry.resumed
+    ? 'Agent reconnected, context restored'
+    : (STATUSES[entry.status] ?? entry.status)
+  return (
+    <p class="turn">
+      <span>{text}</span>
+    </p>
+  )
+})

@@ -1,0 +1,158 @@
+// Responses that arrive late, and in another order than their requests.
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { signal } from '@preact/signals-core'
+import { prefetchTranscripts } from '../src/data/prefetch.ts'
+import { Api, ResponseOrder } from '../src/data/api.ts'
+import { Lists } from '../src/data/lists.ts'
+import { Push } from '../src/data/push.ts'
+import { Timeline } from '../src/data/timeline.ts'
+import { withActions } from '../src/data/session.ts'
+import type { Action, Prompt, SessionRow } from '../src/data/types.ts'
+import type { HostEvent, SessionEvent } from '../src/protocol/types.ts'
+import { environment, until } from './environment.ts'
+
+type Asked = { method: string; path: string; body: string; answer(value: unknown): void }
+
+/** A hub that answers when it is told to. */
+function slowHub(): { api: Api; asked: Asked[] } {
+  const asked: Asked[] = []
+  const fetch = ((path: string, options: RequestInit = {}) =>
+    new Promise<Response>((resolve) => {
+      const answer = (value: unknown): void => resolve(Response.json(value))
+      const [method, body] = [options.method ?? 'GET', String(options.body ?? '')]
+      asked.push({ method, path, body, answer })
+    })) as typeof globalThis.fetch
+  return { api: new Api({ base: '', fetch }), asked }
+}
+
+const row = (sessionId: string, status: string) => ({ sessionId, status, cwd: '/', lastSeq: 1 })
+
+function sessionEvent(seq: number, sessionId: string, status: string): HostEvent {
+  const payload = { sessionId, status, cwd: '/' }
+  return { type: 'session-updated', seq, ts: seq, payload } as unknown as HostEvent
+}
+
+test('a response to an earlier request is outdated', () => {
+  const order = new ResponseOrder()
+  const [first, second, third] = [order.request(), order.request(), order.request()]
+  assert.deepEqual([second(), first(), third()], [true, false, true])
+})
+
+test('a late list of sessions does not undo newer events', async () => {
+  const { api, asked } = slowHub()
+  const lists = new Lists(api, environment({ base: '' }).clock, signal([]))
+  lists.refresh()
+  const list = await until('the list is asked for', () => asked.find((each) => each.path === '/api/sessions'))
+  lists.onEvent(sessionEvent(1, 'one', 'prompting'))
+  lists.onEvent(sessionEvent(2, 'new', 'active'))
+  lists.onEvent(sessionEvent(3, 'gone', 'deleted'))
+  const told = ['one', 'two', 'gone'].map((id) => row(id, 'active'))
+  list.answer({ sessions: told })
+  await until('it is taken in', () => lists.isLoaded.value)
+  const seen = Object.fromEntries(lists.sessions.value.map((each) => [each.sessionId, each.status]))
+  assert.deepEqual(seen, { one: 'prompting', two: 'active', new: 'active' })
+})
+
+test('sessions are ordered by their last event, listed or live', async () => {
+  const { api, asked } = slowHub()
+  const lists = new Lists(api, environment({ base: '' }).clock, signal([]))
+  const order = () => lists.sessions.value.map((each) => each.sessionId)
+  lists.refresh()
+  const list = await until('the list is asked for', () => asked.find((each) => each.path === '/api/sessions'))
+  const told = (id: string, minute: number) => ({ ...row(id, 'active'), title: id, lastAt: `2026-01-01T00:0${minute}:00Z` })
+  const agentsWord = { ...told('b', 3), updatedAt: '2030-01-01T00:00:00Z' }
+  list.answer({ sessions: [told('a', 5), agentsWord, told('c', 4), { ...row('new', 'active'), title: 'new' }] })
+  await until('it is taken in', () => lists.isLoaded.value)
+  assert.deepEqual(order(), ['a', 'c', 'b', 'new'])
+  assert.deepEqual(lists.row('a')?.lastAt, Date.parse('2026-01-01T00:05:00Z'))
+  assert.equal(lists.row('new')?.lastAt, null)
+
+  const ts = Date.parse('2026-01-01T00:06:00Z')
+  lists.onEvent({ ...sessionEvent(1, 'b', 'active'), ts })
+  assert.deepEqual(order(), ['b', 'a', 'c', 'new'])
+  assert.deepEqual([lists.row('b')?.lastAt, lists.row('b')?.title], [ts, 'b'])
+})
+
+test('the list is read again when an untitled session changes', async () => {
+  const { api, asked } = slowHub()
+  const lists = new Lists(api, environment({ base: '' }).clock, signal([]))
+  const questions = () => asked.filter((each) => each.path === '/api/sessions')
+  lists.refresh()
+  ;(await until('the list is asked for', () => questions()[0])).answer({ sessions: [row('one', 'active')] })
+  await until('it is taken in', () => lists.isLoaded.value)
+  lists.onEvent(sessionEvent(1, 'one', 'prompting'))
+  const again = await until('it is asked for again', () => questions()[1])
+  const ended = sessionEvent(2, 'one', 'active')
+  lists.onEvent({ ...ended, payload: { ...ended.payload, title: null } } as HostEvent)
+  again.answer({ sessions: [{ ...row('one', 'prompting'), title: 'Mend the fence' }] })
+  await until('it has a title', () => lists.row('one')?.title === 'Mend the fence')
+  assert.equal(lists.row('one')?.status, 'active')
+})
+
+test('an earlier answer does not undo a change of notifications', async () => {
+  const { api, asked } = slowHub()
+  const subscription = { options: {}, toJSON: () => ({}) }
+  const pushManager = { getSubscription: async () => null, subscribe: async () => subscription }
+  const registration = async () => ({ pushManager }) as unknown as ServiceWorkerRegistration
+  const permission = (): NotificationPermission => 'granted'
+  const push = new Push(api, { registration, permission, askPermission: async () => 'granted' })
+  const looked = push.refresh()
+  const look = await until('it looks', () => asked[0])
+  const enabled = push.enable()
+  ;(await until('it asks for the key', () => asked[1])).answer({ publicKey: 'AAAA', subscription: null })
+  ;(await until('it subscribes', () => asked[2])).answer({})
+  await enabled
+  look.answer({ publicKey: 'AAAA', subscription: null })
+  await looked
+  assert.equal(push.status.value.state, 'on')
+
+  const both = [push.setKind('finished', false), push.setKind('failed', false)]
+  ;(await until('the first is sent', () => asked[3])).answer({})
+  ;(await until('the second is sent', () => asked[4])).answer({})
+  await Promise.all(both)
+  const { kinds } = JSON.parse(asked[4]?.body ?? '') as { kinds: Record<string, boolean> }
+  assert.deepEqual([kinds['finished'], kinds['failed'], kinds['approvals']], [false, false, true])
+})
+
+test('a clipped message is loaded whole when a chunk extends it', () => {
+  const timeline = new Timeline('s', 10, { connection: { status: 'prompting' } as never })
+  const cut = { type: 'message', seq: 3, at: 3, kind: 'agent', messageId: null } as const
+  const text = (all: string) => [{ type: 'text', text: all }]
+  timeline.prepend([{ ...cut, content: text('beg'), isClipped: true }])
+  const chunk = (seq: number): SessionEvent =>
+    ({ type: 'agent-message-chunk', seq, ts: seq, sessionId: 's', payload: { content: text('.')[0] } }) as SessionEvent
+  timeline.apply(chunk(11))
+  assert.equal(timeline.clippedSeq, 3)
+  timeline.replace({ ...cut, content: text('beginning.'), isClipped: false })
+  timeline.apply(chunk(12))
+  assert.equal(timeline.clippedSeq, null)
+  const [entry] = timeline.entries()
+  assert.deepEqual(entry?.type === 'message' && entry.content, text('beginning..'))
+})
+
+test('long sessions in the first rows are prefetched, once each', async () => {
+  const { api, asked } = slowHub()
+  const long = (id: string, lastSeq: number) => ({ sessionId: id, lastSeq }) as SessionRow
+  const rows = signal([long('a', 90_000), long('short', 10), long('b', 9000), long('far', 90_000)])
+  const stop = prefetchTranscripts(api, environment({ base: '' }).clock, rows)
+  const looks = (id: string) => until(`it looks at ${id}`, () => asked.find((each) => each.path.includes(`/${id}/`)))
+  ;(await looks('a')).answer({})
+  ;(await looks('b')).answer({})
+  rows.value = [long('c', 7000), ...rows.value]
+  ;(await looks('c')).answer({})
+  stop()
+  const paths = ['a', 'b', 'c'].map((id) => `/api/sessions/${id}/transcript?limit=1`)
+  assert.deepEqual(asked.map((each) => each.path), paths)
+})
+
+test('a started prompt is not shown as queued because of an older list', () => {
+  const queue = ['one', 'two'].map((key) => ({ key, state: 'queued' }) as unknown as Prompt)
+  const sending = [{ kind: 'prompt', sessionId: 's', state: 'sent', target: 'three', body: {}, at: 0 }]
+  const told = (begun: string | null) =>
+    withActions(queue, sending as unknown as Action[], 's', begun).map((each) => [each.key, each.state])
+  const waiting = ['two', 'queued']
+  assert.deepEqual(told(null), [['one', 'queued'], waiting, ['three', 'sending']])
+  assert.deepEqual(told('one'), [['one', 'running'], waiting, ['three', 'sending']])
+  assert.deepEqual(told('three'), [['one', 'queued'], waiting])
+})
