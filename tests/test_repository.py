@@ -192,7 +192,7 @@ def test_a_question_about_the_command_imports_no_dependency_and_no_verb(option: 
         "quarterdeck",
         "quarterdeck._version",
         "quarterdeck.cli",
-        "quarterdeck.cli.command",
+        "quarterdeck.cli.dispatch",
         "quarterdeck.cli.main",
         "quarterdeck.errors",
     }

@@ -281,7 +281,7 @@ def test_garbage_is_answered_and_survived(tmp_path: Path) -> None:
 def test_initialize_is_answered_without_importing_a_web_server(tmp_path: Path) -> None:
     code = """
         import sys
-        import quarterdeck.agent, quarterdeck.cli.acp
+        import quarterdeck.agent, quarterdeck.cli.agent_server
         heavy = {"uvicorn", "h11", "click", "pydantic", "httpx", "sqlite3"}
         sys.exit(sorted(heavy & set(sys.modules)) or 0)
         """

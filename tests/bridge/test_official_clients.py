@@ -17,7 +17,7 @@ from anyio import to_thread
 
 from tests.agent.official import check_all
 from tests.bridge.kit import hub_with
-from tests.cli.kit import ASK, COMMAND, Desk, agent_toml
+from tests.cli.kit import ASK, COMMAND, Console, agent_toml
 from tests.server.api.kit import ASK as EDIT
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -66,7 +66,7 @@ class Watching:
 
 
 @asynccontextmanager
-async def proxy(desk: Desk, client: Watching, agent: str) -> AsyncIterator[tuple[Any, Any]]:
+async def proxy(desk: Console, client: Watching, agent: str) -> AsyncIterator[tuple[Any, Any]]:
     async with acp.spawn_agent_process(
         cast("acp.Client", client),
         *COMMAND,
@@ -87,7 +87,7 @@ async def proxy(desk: Desk, client: Watching, agent: str) -> AsyncIterator[tuple
 async def test_a_session_begun_in_an_editor_is_approved_elsewhere_and_outlives_the_editor(
     tmp_path: Path,
 ) -> None:
-    desk = Desk(tmp_path, agent_toml("mine", {"say": "before"}, ASK, {"say": "after"}))
+    desk = Console(tmp_path, agent_toml("mine", {"say": "before"}, ASK, {"say": "after"}))
     first, second = Watching(), Watching()
     with anyio.fail_after(PATIENCE), desk.hub() as hub:
         async with proxy(desk, first, "mine") as (editor, process), anyio.create_task_group() as t:
@@ -126,7 +126,7 @@ async def _prompt_in_vain(editor: Any, session_id: str) -> None:
 
 
 async def test_without_a_hub_the_proxy_is_one_and_a_second_editor_joins_it(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, agent_toml("mine", {"say": "hello"}))
+    desk = Console(tmp_path, agent_toml("mine", {"say": "hello"}))
     first, second = Watching(), Watching()
     with anyio.fail_after(PATIENCE):
         async with proxy(desk, first, "mine") as (editor, process):

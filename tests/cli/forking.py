@@ -177,12 +177,11 @@ _kept: list[subprocess.Popen[bytes]] = []
 
 
 def _serve(address: str) -> None:
-    from quarterdeck.cli.main import VERBS  # noqa: PLC0415  # not in the tests' own process
+    from quarterdeck.cli.main import COMMANDS  # noqa: PLC0415  # not in the tests' own process
 
-    for module, _summary in VERBS.values():
-        importlib.import_module(module)
-    importlib.import_module("quarterdeck.cli.command")
-    importlib.import_module("quarterdeck.cli.parsers")
+    for name in COMMANDS:
+        importlib.import_module(f"quarterdeck.cli.commands.{name}").load()
+    importlib.import_module("quarterdeck.cli.dispatch")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that wait
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)

@@ -47,7 +47,7 @@ def agent_toml(name: str, *steps: Mapping[str, Any], **more: Any) -> str:
     return f"[agents.{name}]\ncommand = {json.dumps(program)}\nargs = {json.dumps(arguments)}\n"
 
 
-class Desk:
+class Console:
     """A user with a home and a configuration."""
 
     def __init__(self, folder: Path, config: str = "") -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from quarterdeck.cli.hub_link import HubLink, Place, open_hub, running_hub
+from quarterdeck.cli.hub_link import HubAddress, HubLink, open_hub, running_hub
 from quarterdeck.errors import HubRefused
 from quarterdeck.server import Hub, HubOptions, serving
 from quarterdeck.server.home import locked_home
@@ -50,7 +50,7 @@ async def test_a_hub_that_is_about_to_listen_is_waited_for(tmp_path: Path) -> No
     found: list[HubLink] = []
 
     async def command() -> None:
-        async with open_hub(Place(home=home, environ={})) as link:
+        async with open_hub(HubAddress(home=home, environ={})) as link:
             found.append(link)
 
     async with Hub(HubOptions(home=home, port=0)) as hub, anyio.create_task_group() as tasks:
@@ -66,5 +66,5 @@ async def test_a_hub_that_is_about_to_listen_is_waited_for(tmp_path: Path) -> No
 async def test_a_command_that_never_listens_is_not_waited_for_long(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with locked_home(home), pytest.raises(HubRefused, match="another command is using"):
-        async with open_hub(Place(home=home, environ={})):
+        async with open_hub(HubAddress(home=home, environ={})):
             raise AssertionError

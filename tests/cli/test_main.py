@@ -2,22 +2,32 @@ import os
 import signal
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from quarterdeck import __version__
-from quarterdeck.cli.main import VERBS, main
+from quarterdeck.cli.arguments import Parser
+from quarterdeck.cli.main import COMMANDS, main
 from quarterdeck.errors import QuarterdeckError
 
 
 @pytest.fixture
 def verb(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """A verb called `sail`, whose `run` each test fills in."""
-    module = ModuleType("quarterdeck_test_verb")
+    """A command called `sail`, whose `run` each test fills in."""
+    module = ModuleType("quarterdeck.cli.commands.sail")
+
+    def parser() -> Parser:
+        parser = Parser("sail", "")
+        parser.add_argument("words", nargs="*")
+        parser.add_argument("--fast", action="store_true")
+        return parser
+
+    vars(module).update(parser=parser, load=lambda: vars(module)["run"])
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(VERBS, "sail", (module.__name__, "go"))
+    monkeypatch.setitem(COMMANDS, "sail", "go")
     return module
 
 
@@ -29,7 +39,7 @@ def test_the_version_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_help_names_every_verb_with_its_summary(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    for name, (_module, summary) in VERBS.items():
+    for name, summary in COMMANDS.items():
         assert any(line.split() == [name, *summary.split()] for line in lines)
 
 
@@ -45,9 +55,9 @@ def test_no_verb_is_misuse_and_prints_the_help_on_stderr(
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
-        ("dmeo", "there is no verb 'dmeo'; did you mean demo?"),
-        ("--verison", "there is no option '--verison'; did you mean --version?"),
-        ("xyz", "there is no verb 'xyz'; quarterdeck --help lists what there is"),
+        ("dmeo", "unknown command 'dmeo'; did you mean demo?"),
+        ("--verison", "unknown option '--verison'; did you mean --version?"),
+        ("xyz", "unknown command 'xyz'; see quarterdeck --help"),
     ],
 )
 def test_an_unknown_word_is_misuse_and_the_nearest_is_suggested(
@@ -58,21 +68,21 @@ def test_an_unknown_word_is_misuse_and_the_nearest_is_suggested(
 
 
 def test_a_verb_gets_its_arguments_and_decides_the_status(verb: ModuleType) -> None:
-    seen: list[str] = []
+    seen: list[object] = []
 
-    def run(arguments: list[str]) -> int:
-        seen.extend(arguments)
+    def run(chosen: Namespace) -> int:
+        seen.extend((chosen.fast, chosen.words))
         return 7
 
     vars(verb)["run"] = run
     assert main(["sail", "--fast", "north"]) == 7
-    assert seen == ["--fast", "north"]
+    assert seen == [True, ["north"]]
 
 
 def test_an_error_of_ours_is_one_line_without_a_traceback(
     verb: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def run(_arguments: list[str]) -> int:
+    def run(_chosen: Namespace) -> int:
         raise QuarterdeckError("the mast broke; mend it")
 
     vars(verb)["run"] = run
@@ -81,7 +91,7 @@ def test_an_error_of_ours_is_one_line_without_a_traceback(
 
 
 def test_an_interrupt_exits_130(verb: ModuleType) -> None:
-    def run(_arguments: list[str]) -> int:
+    def run(_chosen: Namespace) -> int:
         raise KeyboardInterrupt
 
     vars(verb)["run"] = run
@@ -103,12 +113,15 @@ def test_ctrl_c_while_a_verb_is_imported_waits_for_the_import_and_exits_130(
         "import os, signal\n"
         "os.kill(os.getpid(), signal.SIGINT)\n"
         "print('imported', flush=True)\n"
-        "def run(arguments): print('run')\n",
+        "from quarterdeck.cli.arguments import Parser\n"
+        "def parser(): return Parser('slow', '')\n"
+        "def load(): return lambda chosen: print('run')\n",
         encoding="utf-8",
     )
     code = (
-        "import sys; from quarterdeck.cli.main import VERBS, main;"
-        f"sys.path.insert(0, {str(tmp_path)!r}); VERBS['slow'] = ('slow', '');"
+        "import sys; from quarterdeck.cli import commands;"
+        "from quarterdeck.cli.main import COMMANDS, main;"
+        f"commands.__path__.append({str(tmp_path)!r}); COMMANDS['slow'] = '';"
         "sys.exit(main(['slow']))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -129,8 +142,8 @@ def test_nothing_but_signals_is_imported_before_ctrl_c_is_held() -> None:
     assert set(done.stdout.split()) == ours
 
 
-FULL = "quarterdeck: No space left on device; mend that and run it again\n"
-CLOSED = "quarterdeck: standard output is closed; give it a place to go, such as /dev/null\n"
+FULL = "quarterdeck: No space left on device; fix that and try again\n"
+CLOSED = "quarterdeck: standard output is closed; redirect it, for example to /dev/null\n"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full")
@@ -180,7 +193,7 @@ def test_a_reader_who_left_is_not_worth_a_word() -> None:
 
 
 def test_every_verb_in_the_table_has_its_module_and_says_help() -> None:
-    for name in VERBS:
+    for name in COMMANDS:
         done = subprocess.run(
             [sys.executable, "-m", "quarterdeck", name, "--help"],
             capture_output=True,

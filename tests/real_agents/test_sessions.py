@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.kit import SECONDS, Desk
+from tests.cli.kit import SECONDS, Console
 from tests.real_agents.agents import AGENTS, VARIABLE, RealAgent, agents_folder
 from tests.real_agents.model_server import ENDED, FIRST_HALF, model_server
 
@@ -41,16 +41,16 @@ def agent(request: pytest.FixtureRequest) -> RealAgent:
 
 
 @pytest.fixture
-def desk(agent: RealAgent, tmp_path: Path) -> Iterator[Desk]:
+def desk(agent: RealAgent, tmp_path: Path) -> Iterator[Console]:
     with model_server() as url:
-        settled = Desk(tmp_path, agent.configuration(agents_folder(), url))
+        settled = Console(tmp_path, agent.configuration(agents_folder(), url))
         agent.settle(tmp_path, url)
         yield settled
         assert _left_behind(tmp_path) == []
 
 
 def test_it_is_known_by_its_name(agent: RealAgent, tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+    desk = Console(tmp_path)
     folder = agent.command(agents_folder()).parent
     path = os.pathsep.join([str(folder), desk.environ["PATH"]])
     with model_server() as url:
@@ -60,7 +60,7 @@ def test_it_is_known_by_its_name(agent: RealAgent, tmp_path: Path) -> None:
     assert (done.returncode, "The word is alpha." in done.stdout) == (0, True), done.stderr
 
 
-def test_a_session_alone(agent: RealAgent, desk: Desk) -> None:
+def test_a_session_alone(agent: RealAgent, desk: Console) -> None:
     first = desk.run("run", agent.name, "[say alpha]")
     assert first.returncode == 0, first.stderr
     assert "The word is alpha." in first.stdout
@@ -90,7 +90,7 @@ def test_a_session_alone(agent: RealAgent, desk: Desk) -> None:
         _check_shown(desk, session["sessionId"])
 
 
-def test_a_session_in_a_hub_that_is_restarted(agent: RealAgent, desk: Desk) -> None:
+def test_a_session_in_a_hub_that_is_restarted(agent: RealAgent, desk: Console) -> None:
     with desk.hub() as hub:
         first = desk.run("run", "--json", agent.name, "[say alpha]")
         assert first.returncode == 0, first.stderr
@@ -125,14 +125,14 @@ def test_a_session_in_a_hub_that_is_restarted(agent: RealAgent, desk: Desk) -> N
     assert hub.process.returncode == 0, hub.complaints
 
 
-def test_what_nobody_can_answer_is_rejected_and_not_done(agent: RealAgent, desk: Desk) -> None:
+def test_what_nobody_can_answer_is_rejected_and_not_done(agent: RealAgent, desk: Console) -> None:
     done = desk.run("run", agent.name, "[run touch made]")
     assert done.returncode in agent.after_rejection, done.stderr
     assert "so it is rejected" in done.stdout + done.stderr
     assert not (desk.work / "made").exists()
 
 
-def test_ctrl_c_ends_a_turn_that_waits_for_an_answer(agent: RealAgent, desk: Desk) -> None:
+def test_ctrl_c_ends_a_turn_that_waits_for_an_answer(agent: RealAgent, desk: Console) -> None:
     with desk.terminal("run", agent.name, "[run touch made]") as terminal:
         terminal.wait_for(CHOICES)
         terminal.interrupt()
@@ -140,7 +140,7 @@ def test_ctrl_c_ends_a_turn_that_waits_for_an_answer(agent: RealAgent, desk: Des
     assert not (desk.work / "made").exists()
 
 
-def test_ctrl_c_ends_a_command_that_is_running(agent: RealAgent, desk: Desk) -> None:
+def test_ctrl_c_ends_a_command_that_is_running(agent: RealAgent, desk: Console) -> None:
     with desk.terminal("run", agent.name, "[run touch begun; sleep 987]") as terminal:
         terminal.wait_for(CHOICES)
         terminal.type("y")
@@ -152,7 +152,7 @@ def test_ctrl_c_ends_a_command_that_is_running(agent: RealAgent, desk: Desk) -> 
 # ---- looking -------------------------------------------------------------------------------------
 
 
-def _session(desk: Desk) -> dict[str, Any]:
+def _session(desk: Console) -> dict[str, Any]:
     (session,) = desk.json("sessions")["sessions"]
     found: dict[str, Any] = session
     return found
@@ -164,7 +164,7 @@ def _said(events: list[dict[str, Any]]) -> str:
     return "".join(each["content"]["text"] for each in chunks)
 
 
-def _interrupted(desk: Desk, session_id: str) -> dict[str, Any]:
+def _interrupted(desk: Console, session_id: str) -> dict[str, Any]:
     """Let the agent wait for its model, press Ctrl-C, and return the result."""
     with desk.start("run", "--json", "--session", session_id, "[wait]") as process:
         assert process.stdout is not None
@@ -179,7 +179,7 @@ def _interrupted(desk: Desk, session_id: str) -> dict[str, Any]:
     return result
 
 
-def _check_shown(desk: Desk, session_id: str) -> None:
+def _check_shown(desk: Console, session_id: str) -> None:
     """The log has it all, without a gap, and each way to look at it works."""
     events = _lines(desk.run("show", session_id, "--as", "events", "--json"))
     assert [each["seq"] for each in events] == list(range(1, len(events) + 1))

@@ -1,45 +1,56 @@
-"""What `doctor` says of agents: which are there, of which version, and how to get one."""
+"""Which agents are installed, in which version, and how to get one."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from quarterdeck.cli.checkup import Check, Patient
 from quarterdeck.errors import JsonInvalid
 from quarterdeck.jsontext import decode_json, encode_json
-from quarterdeck.server.known_agents import DEMO, KnownAgents
+from quarterdeck.server.known_agents import DEMO, AgentSettings, KnownAgents
 
-_FOLDERS: Final = 4  # between a program from npm and what says its version
+_LEVELS: Final = 4  # of directories between a program from npm and its package.json
 _MOST_BYTES: Final = 1 << 20
 
 
-def check_agents(patient: Patient) -> Iterator[Check]:
-    """Look for agents where the hub does, or take its word for it."""
-    agents = _known(patient)
+@dataclass(frozen=True, kw_only=True)
+class AgentFinding:
+    """A result of the check: what was found, and what to do about it."""
+
+    is_problem: bool
+    found: str
+    remedy: str
+
+
+def check_agents(
+    configured: Mapping[str, AgentSettings], environ: Mapping[str, str], listed: object
+) -> Iterator[AgentFinding]:
+    """Check the agents that a hub `listed`; without such a list, look for them as a hub does."""
+    agents = listed if isinstance(listed, list) else _find_agents(configured, environ)
     yield from (_missing(each) for each in agents if _is_missing(each))
-    there = [each for each in agents if each["installed"] and each["name"] != DEMO]
-    others = [each["name"] for each in agents if each["source"] == "well-known"]
-    absent = [name for name in others if name not in {each["name"] for each in there}]
-    if there:
-        path = patient.environ.get("PATH")
-        found = ", ".join(_told(each, path) for each in there)
-        remedy = f'try one: quarterdeck run {there[0]["name"]} "hello"'
+    installed = [each for each in agents if each["installed"] and each["name"] != DEMO]
+    known = [each["name"] for each in agents if each["source"] == "well-known"]
+    absent = [name for name in known if name not in {each["name"] for each in installed}]
+    if installed:
+        path = environ.get("PATH")
+        found = ", ".join(_with_version(each, path) for each in installed)
+        remedy = f'try one: quarterdeck run {installed[0]["name"]} "hello"'
     else:
-        found = "none but the demo, which needs no key and no network"
-        remedy = "install one (docs/use/agents.md), or try quarterdeck run demo hello"
+        found = "only the demo agent, which needs no key and no network"
+        remedy = (
+            "to install one, see docs/use/agents.md; to try without: quarterdeck run demo hello"
+        )
     missing = f"; not found: {', '.join(absent)}" if absent else ""
-    yield Check(name="agents", status="ok", found=found + missing, remedy=remedy)
+    yield AgentFinding(is_problem=False, found=found + missing, remedy=remedy)
 
 
-def _known(patient: Patient) -> list[Mapping[str, Any]]:
-    told = None if patient.hub is None else patient.hub.get("agents")
-    if isinstance(told, list):
-        return told
-    configured = {} if patient.config is None else patient.config.agents
-    known = KnownAgents(configured, patient.environ).all()
+def _find_agents(
+    configured: Mapping[str, AgentSettings], environ: Mapping[str, str]
+) -> list[Mapping[str, Any]]:
+    known = KnownAgents(configured, environ).all()
     listed: list[Mapping[str, Any]] = decode_json(encode_json(known))
     return listed
 
@@ -48,26 +59,25 @@ def _is_missing(agent: Mapping[str, Any]) -> bool:
     return agent["source"] == "configured" and not agent["installed"]
 
 
-def _missing(agent: Mapping[str, Any]) -> Check:
+def _missing(agent: Mapping[str, Any]) -> AgentFinding:
     name, command = agent["name"], agent["command"]
-    return Check(
-        name="agents",
-        status="warn",
-        found=f"{name} is set up, but its program {command} was not found",
-        remedy=f"install it, or mend agents.{name}.command in hub.toml",
+    return AgentFinding(
+        is_problem=True,
+        found=f"{name} is configured, but its program {command} was not found",
+        remedy=f"install it, or fix agents.{name}.command in hub.toml",
     )
 
 
-def _told(agent: Mapping[str, Any], path: str | None) -> str:
+def _with_version(agent: Mapping[str, Any], path: str | None) -> str:
     version = _npm_version(shutil.which(agent["command"], path=path))
     return agent["name"] if version is None else f"{agent['name']} {version}"
 
 
 def _npm_version(program: str | None) -> str | None:
-    """Return what the package of a program says; nothing is run: a name proves no program."""
+    """Return the version in a program's package.json; the program itself is not run."""
     if program is None:
         return None
-    for folder in Path(program).resolve().parents[:_FOLDERS]:
+    for folder in Path(program).resolve().parents[:_LEVELS]:
         try:
             with (folder / "package.json").open("rb") as stream:
                 facts = decode_json(stream.read(_MOST_BYTES))

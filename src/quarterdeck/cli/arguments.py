@@ -1,77 +1,159 @@
-"""Command lines: what is common to all verbs. A misuse is a sentence with the way out of it."""
+"""Command lines: the parser of all commands, and the options they share.
+
+Standard library only, but for `override`: help and completion must not wait for the rest to be
+imported.
+"""
 
 from __future__ import annotations
 
 import argparse
 import difflib
+import os
+import re
 import shutil
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Final, Literal, NoReturn
 
-from quarterdeck.cli.overriding import override
+from typing_extensions import override
+
 from quarterdeck.errors import Misused
 
 DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
+SESSION: Final = "session id, or the start or end of one"
+WIDEST: Final = 98  # columns of help that are comfortable to read
+
+Names = Literal["agents", "sessions"]
+"""What a shell can complete besides fixed words and paths."""
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose help is for people, and whose complaints are sentences."""
+    """A parser that prints wrapped help with examples, and raises misuse as a sentence."""
 
     def __init__(
-        self, verb: str, about: str, examples: Sequence[tuple[str, str]] = (), notes: str = ""
+        self, command: str, about: str, examples: Sequence[tuple[str, str]] = (), notes: str = ""
     ) -> None:
         super().__init__(
-            prog=f"quarterdeck {verb}",
+            prog=f"quarterdeck {command}",
             description=about,
-            epilog=_epilog(examples, notes),
             add_help=False,
             allow_abbrev=False,
             formatter_class=_Formatter,
         )
-        self.verb = verb
-        self.examples = tuple(command for command, _ in examples)
-        self.add_argument("-h", "--help", action="store_true", help="show this and exit")
+        self.examples = tuple(examples)
+        self.notes = notes
+        self.subparsers: dict[str, Parser] = {}
+        """Parsers of the words that may follow the command, such as `serve`."""
+        self.takes_program = False
+        """Whether the words after `--` are a program to start (`chosen.program`)."""
+        self.completed: dict[str, Names] = {}
+        """Names to complete, by option or by the `dest` of a positional argument."""
+        self.add_argument("-h", "--help", action="store_true", help="show this help and exit")
+
+    def read(self, arguments: Sequence[str]) -> argparse.Namespace | None:
+        """Parse a command line; print the help and return None if that was asked for.
+
+        Raises:
+            Misused: if the command line is not valid.
+        """
+        if arguments and arguments[0] in self.subparsers:
+            return self.subparsers[arguments[0]].read(arguments[1:])
+        ours, program = self._split(arguments)
+        if {"-h", "--help"} & set(ours):
+            print(self.format_help().strip())
+            return None
+        chosen, unknown = self.parse_known_intermixed_args(ours)
+        if unknown:
+            raise Misused(self._unknown(unknown[0]))
+        if self.takes_program:
+            chosen.program = program
+        return chosen
+
+    def _split(self, arguments: Sequence[str]) -> tuple[list[str], list[str] | None]:
+        if not self.takes_program or "--" not in arguments:
+            return list(arguments), None
+        end = arguments.index("--")
+        return list(arguments[:end]), list(arguments[end + 1 :])
+
+    def _unknown(self, word: str) -> str:
+        words = [*self._option_string_actions, *self.subparsers]
+        near = difflib.get_close_matches(word, words, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"see {self.prog} --help"
+        return f"unknown argument {word!r}; {hint}"
 
     @override
     def error(self, message: str) -> NoReturn:
-        raise Misused(f"{message}; {self.prog} --help shows how")
+        raise Misused(f"{message}; see {self.prog} --help")
 
-    def option_words(self) -> list[str]:
-        return list(self._option_string_actions)
+    @override
+    def format_help(self) -> str:
+        width = help_width()
+        return "\n".join((super().format_help().rstrip("\n"), *self._ending(width), ""))
+
+    def _ending(self, width: int) -> Iterator[str]:
+        if self.examples:
+            yield from ("", "examples:")
+        for example, meaning in self.examples:
+            # A shell reads a command that is continued in the next line as one.
+            yield " \\\n".join(_wrapped(example, width - 2, "  ", "      "))
+            yield from _wrapped(meaning, width, "      ", "      ")
+        if self.notes:
+            yield ""
+        for line in self.notes.split("\n") if self.notes else ():
+            label = re.match(r"\s*(\S+\s{2,})?", line)  # "  130  cancelled": wrapped beside it
+            indent = " " * (len(label[0]) if label else 0)
+            yield from _wrapped(line, width, "", indent) if line.strip() else ("",)
 
 
-def read(parser: Parser, arguments: list[str]) -> argparse.Namespace | None:
-    """Read a command line; None if only the help was wanted, which is printed.
+class _Formatter(argparse.HelpFormatter):
+    """Options in one column; lines break between words, never inside one."""
 
-    Raises:
-        Misused: if it cannot be understood.
-    """
-    if {"-h", "--help"} & set(arguments):
-        print(parser.format_help().strip())
-        return None
-    chosen, unknown = parser.parse_known_intermixed_args(arguments)
-    if unknown:
-        raise Misused(_unknown(unknown[0], parser))
-    return chosen
+    def __init__(self, prog: str) -> None:
+        width = help_width()
+        super().__init__(prog, max_help_position=min(28, width // 3), width=width)
+
+    @override
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return _wrapped(" ".join(text.split()), width)
+
+    @override
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n".join(_wrapped(" ".join(text.split()), width, indent, indent))
+
+
+def help_width() -> int:
+    return min(shutil.get_terminal_size().columns - 2, WIDEST)
+
+
+def _wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def add_json(parser: Parser, what: str) -> None:
-    parser.add_argument("--json", action="store_true", help=f"for programs: {what}")
+    parser.add_argument("--json", action="store_true", help=f"print JSON: {what}")
 
 
 def add_home(parser: Parser) -> None:
     parser.add_argument(
         "--home",
         type=Path,
-        metavar="FOLDER",
-        help="where the hub keeps its data (default: $QUARTERDECK_HOME, or a folder of your data)",
+        metavar="DIR",
+        help="data directory (default: $QUARTERDECK_HOME or ~/.local/share/quarterdeck)",
     )
     parser.add_argument(
         "--config",
         type=Path,
         metavar="FILE",
-        help="the hub's configuration (default: $QUARTERDECK_HUB_CONFIG, or hub.toml of yours)",
+        help="hub configuration (default: $QUARTERDECK_HUB_CONFIG or"
+        " ~/.config/quarterdeck/hub.toml)",
     )
 
 
@@ -87,37 +169,11 @@ def whole_number(text: str) -> int:
     return int(text)
 
 
-class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Options in one column, at most as wide as people read."""
-
-    def __init__(self, prog: str) -> None:
-        width = min(shutil.get_terminal_size().columns, 100) - 2
-        super().__init__(prog, max_help_position=28, width=width)
-
-    @override
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        if "\n" in text:
-            return super()._fill_text(text, width, indent)
-        return argparse.HelpFormatter._fill_text(self, text, width, indent)  # noqa: SLF001
-
-
-def _epilog(examples: Sequence[tuple[str, str]], notes: str) -> str | None:
-    lines: list[str] = []
-    if examples:
-        lines.append("examples:")
-        for command, meaning in examples:
-            lines += (f"  {command}", f"      {meaning}")
-    if notes:
-        lines += (("",) if lines else ()) + (notes,)
-    return "\n".join((*lines, "")) if lines else None
-
-
-def _unknown(word: str, parser: Parser) -> str:
-    near = difflib.get_close_matches(word, parser.option_words(), n=1)
-    hint = f"did you mean {near[0]}?" if near else f"{parser.prog} --help lists what there is"
-    return f"{parser.verb} has no argument {word!r}; {hint}"
-
-
-def given(chosen: argparse.Namespace) -> dict[str, Any]:
-    """Return the options that were given."""
-    return {name: value for name, value in vars(chosen).items() if value is not None}
+def data_directory(environ: Mapping[str, str]) -> Path:
+    """Return the hub's `default_home`; repeated here because its package is slow to import."""
+    if environ.get("QUARTERDECK_HOME"):
+        return Path(environ["QUARTERDECK_HOME"]).absolute()
+    share = environ.get("XDG_DATA_HOME")
+    if share and Path(share).is_absolute():
+        return Path(share) / "quarterdeck"
+    return Path(environ.get("HOME") or os.curdir).absolute() / ".local" / "share" / "quarterdeck"

@@ -1,7 +1,7 @@
 """A session as a Markdown document. Pure.
 
-What agents and people said stands in fences: it is quoted, so nothing in it becomes a heading, a
-link, a picture or HTML of the document, and every character of it is there.
+Text of agents and people is quoted in fences: nothing in it becomes a heading, a link, a picture or
+HTML of the document, and no character is lost.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from quarterdeck.cli.text import one_line, plain
+from quarterdeck.dialects.text import one_line, plain
 from quarterdeck.protocol import SessionState, to_json
 
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>()#+!|~&-])")
@@ -35,9 +35,9 @@ def _lines(state: Mapping[str, Any], cwd: str, last_seq: int) -> Iterator[str]:
     yield f"- status: {_quoted(state['connection']['status'])}"
     if state.get("lastStopReason"):
         yield f"- last turn: {_quoted(state['lastStopReason'])}"
-    spoken = [(message["seq"], _message(message)) for message in state["messages"]]
-    done = [(call["seq"], _call(call)) for call in state["toolCalls"].values()]
-    for _, lines in sorted((*spoken, *done), key=lambda part: part[0]):
+    messages = [(message["seq"], _message(message)) for message in state["messages"]]
+    calls = [(call["seq"], _call(call)) for call in state["toolCalls"].values()]
+    for _, lines in sorted((*messages, *calls), key=lambda part: part[0]):
         yield ""
         yield from lines
     yield from _plan(state.get("plan"))
@@ -46,7 +46,7 @@ def _lines(state: Mapping[str, Any], cwd: str, last_seq: int) -> Iterator[str]:
 
 def _message(message: Mapping[str, Any]) -> list[str]:
     text = "".join(_block(block) for block in message["content"])
-    return [f"## {_SPEAKERS.get(message['kind'], 'Somebody')}", "", *_fence(plain(text))]
+    return [f"## {_SPEAKERS.get(message['kind'], 'Unknown')}", "", *_fence(plain(text))]
 
 
 def _block(block: Any) -> str:
@@ -108,11 +108,11 @@ def _decisions(state: Mapping[str, Any]) -> Iterator[str]:
         words = f"{request['requestId']} {title or ''}: {request['status']} {chosen or ''}"
         yield f"- {_quoted(words)}"
     for request in pending:
-        yield f"- {_quoted(request['requestId'])}: waits for an answer"
+        yield f"- {_quoted(request['requestId'])}: waiting for an answer"
 
 
 def _fence(text: str, language: str = "text") -> list[str]:
-    """Quote a text; the fence is longer than any in it."""
+    """Quote a text in a fence that is longer than any in it."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return [f"{fence}{language}", *text.split("\n"), fence]

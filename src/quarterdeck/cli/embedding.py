@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from quarterdeck.cli.hub_config import hub_options, load_config
+from quarterdeck.cli.config import hub_options, load_config
 from quarterdeck.client import InProcessTransport
 from quarterdeck.host import HostEndpoint
 from quarterdeck.http.asgi import Application

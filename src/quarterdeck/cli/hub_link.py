@@ -1,4 +1,4 @@
-"""The hub that a command talks to: the one that is running, or one of its own.
+"""The hub that a command uses: the one that is running, or one in this process.
 
 Which hub is running is told by `hub.json` in the data directory, and the owner's token is beside
 it. A hub that does not run is started in this process, on the same data, without a socket; the lock
@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import anyio
 
-from quarterdeck.cli.places import data_directory
+from quarterdeck.cli.arguments import data_directory
 from quarterdeck.client import WebSocketTransport
 from quarterdeck.errors import CommandFailed, HubDeclined, HubRefused, JsonInvalid
 from quarterdeck.http.certificates import trust
@@ -33,7 +33,7 @@ _LOOK_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class HubAddress:
     """Where a command's hub is, or would be."""
 
     home: Path
@@ -41,7 +41,7 @@ class Place:
     config_file: Path | None = None
 
     @classmethod
-    def of(cls, chosen: Namespace, environ: Mapping[str, str] = os.environ) -> Place:
+    def of(cls, chosen: Namespace, environ: Mapping[str, str] = os.environ) -> HubAddress:
         home = data_directory(environ) if chosen.home is None else chosen.home.absolute()
         return cls(home=home, environ=environ, config_file=chosen.config)
 
@@ -54,7 +54,7 @@ class HubLink:
     transport: Callable[[], Transport]
     """Makes a connection for a `Client`; a new one after one was lost."""
     url: str | None
-    """None for a hub in this process, which nobody else can reach."""
+    """None for a hub in this process, which no other process can reach."""
     token: str = field(default="", repr=False)
     ssl: SSLContext | None = None
     """How to trust it, if it has a certificate."""
@@ -65,32 +65,32 @@ class HubLink:
 
 
 @asynccontextmanager
-async def open_hub(place: Place) -> AsyncIterator[HubLink]:
-    """Talk to the hub that is running, or to one of our own until the block ends.
+async def open_hub(address: HubAddress) -> AsyncIterator[HubLink]:
+    """Use the hub that is running, or one of our own until the block ends.
 
     Raises:
         CommandFailed: if one is running and does not answer.
         HubRefused: if none is, and none can be started.
     """
-    found = await running_hub(place.home)
+    found = await running_hub(address.home)
     if found is not None:
         yield found
         return
-    # A hub of our own is a lot of code: whoever talks to a running one starts without it.
+    # A hub of our own is slow to import, and not needed if one is running.
     from quarterdeck.cli.embedding import open_embedded  # noqa: PLC0415
 
     async with AsyncExitStack() as stack:
-        ours = open_embedded(place.home, place.environ, place.config_file)
+        ours = open_embedded(address.home, address.environ, address.config_file)
         try:
             app, transport, authority = await stack.enter_async_context(ours)
         except HubRefused:
-            found = await _starting_hub(place.home)
+            found = await _starting_hub(address.home)
             if found is None:
                 raise
             yield found
             return
         yield HubLink(
-            api=HubApi(EmbeddedExchange(app, read_token(place.home), authority)),
+            api=HubApi(EmbeddedExchange(app, read_token(address.home), authority)),
             transport=transport,
             url=None,
         )
@@ -107,16 +107,16 @@ async def _starting_hub(home: Path) -> HubLink | None:
     return None
 
 
-async def require_hub(place: Place) -> HubLink:
+async def require_hub(address: HubAddress) -> HubLink:
     """Return the hub that is running.
 
     Raises:
         CommandFailed: if there is none.
     """
-    found = await running_hub(place.home)
+    found = await running_hub(address.home)
     if found is None:
         raise CommandFailed(
-            f"no hub is running in {place.home}; start one with quarterdeck up, in another terminal"
+            f"no hub is running in {address.home}; start one in another terminal: quarterdeck up"
         )
     return found
 
@@ -139,8 +139,8 @@ async def running_hub(home: Path) -> HubLink | None:
         await api.get("/api/device")
     except HubDeclined as error:
         if error.status == 401:
-            remedy = f"is {home} the data directory of that hub? quarterdeck doctor tells more"
-            raise CommandFailed(f"the hub at {url} does not know our token; {remedy}") from error
+            remedy = f"check that {home} is its data directory, or run quarterdeck doctor"
+            raise CommandFailed(f"the hub at {url} rejects our token; {remedy}") from error
         raise
     context = trust(certificate) if url.startswith("https:") else None
     return HubLink(
@@ -163,7 +163,7 @@ def _hub_facts(path: Path) -> dict[str, Any] | None:
         return None
     except OSError as error:
         raise CommandFailed(
-            f"{path} cannot be read: {error.strerror}; is this your data directory?"
+            f"cannot read {path}: {error.strerror}; check the data directory"
         ) from error
     except JsonInvalid:
         return None  # from a hub that was killed while it wrote it
@@ -181,13 +181,13 @@ def read_token(home: Path) -> str:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise CommandFailed(
-            f"the token {path} cannot be read: {error.strerror}; quarterdeck doctor tells more"
+            f"cannot read the token {path}: {error.strerror}; run quarterdeck doctor"
         ) from error
     with os.fdopen(file, encoding="ascii", errors="replace") as stream:
         mode = os.fstat(stream.fileno()).st_mode
         if not stat.S_ISREG(mode) or stat.S_IMODE(mode) & 0o077:
             raise CommandFailed(
-                f"others could read {path}; remove it and start the hub again, for a new token"
+                f"other users can read {path}; delete it and restart the hub to get a new token"
             )
         return stream.read(1000).strip()
 
@@ -195,7 +195,7 @@ def read_token(home: Path) -> str:
 def _is_running(home: Path, pid: Any) -> bool:
     """Whether the hub that wrote `hub.json` still has its data directory.
 
-    Asked before the token is sent anywhere: after a hub was killed, anybody may have its port.
+    Checked before the token is sent: after a hub was killed, any program may listen on its port.
     """
     return _owner(home) == str(pid)
 

@@ -1,45 +1,45 @@
-"""The `quarterdeck` command: which verbs there are, and what Ctrl-C does while one is imported.
+"""The `quarterdeck` command: its subcommands, and Ctrl-C while one is imported.
 
-What becomes of a command line is in `command`. Every import up here is a moment in which Ctrl-C
-still gives a traceback.
+`dispatch` runs a command line. Keep imports here to a minimum: until `main` has replaced the
+handler, Ctrl-C is a traceback.
 """
 
 import signal
 import sys
 
-VERBS: dict[str, tuple[str, str]] = {
-    "up": ("quarterdeck.cli.up", "start the hub: agents, the log, every surface"),
-    "demo": ("quarterdeck.cli.demo", "try it with an offline agent: no key, no network"),
-    "run": ("quarterdeck.cli.run", "give an agent a prompt and watch it work"),
-    "agents": ("quarterdeck.cli.agents", "list agents: known, installed, running"),
-    "sessions": ("quarterdeck.cli.sessions", "list sessions: which need you, run, are done"),
-    "show": ("quarterdeck.cli.show", "show a session as the log has it"),
-    "tail": ("quarterdeck.cli.tail", "watch sessions as they go on"),
-    "export": ("quarterdeck.cli.export", "write a session to a file"),
-    "devices": ("quarterdeck.cli.devices", "list, pair and revoke devices"),
-    "acp": ("quarterdeck.cli.acp", "be an agent: for an editor on stdio, or on HTTP"),
-    "proxy": ("quarterdeck.cli.proxy", "be an editor's agent that works in the hub"),
-    "doctor": ("quarterdeck.cli.doctor", "look for what could be wrong"),
-    "completion": ("quarterdeck.cli.completion", "print a script for bash, zsh or fish"),
+COMMANDS: dict[str, str] = {
+    "up": "start the hub",
+    "demo": "try it with an offline agent; no API key",
+    "run": "send a prompt to an agent and follow its turn",
+    "agents": "list agents: known, installed, running",
+    "sessions": "list sessions and which of them need you",
+    "show": "print a session from its log",
+    "tail": "follow sessions live",
+    "export": "write a session to a file",
+    "devices": "list, pair and revoke devices",
+    "acp": "serve an agent over ACP, on stdio or HTTP",
+    "proxy": "connect an editor to the hub",
+    "doctor": "check the installation for problems",
+    "completion": "print a script for bash, zsh or fish",
 }
-"""For each verb a module with `run(arguments: list[str]) -> int`, and its line in the help."""
+"""Each command with its line in the help; its module is `commands/<name>.py`."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit status.
 
-    Ctrl-C is only noted until everything is imported: in the middle of that a KeyboardInterrupt is
-    a traceback, and in a module written in C it has been a crash.
+    Ctrl-C is only recorded until everything is imported: a KeyboardInterrupt in the middle of an
+    import is a traceback, and inside an extension module it has been a crash.
     """
     pressed: list[int] = []
-    # Whoever has another handler, or ignores the signal (`nohup`, `&`), has a reason.
+    # Another handler, or an ignored signal (`nohup`, `&`), is there for a reason: leave it.
     is_ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
     def release() -> None:
         if is_ours:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    def act() -> None:
+    def on_ready() -> None:
         release()
         if pressed:
             raise KeyboardInterrupt
@@ -47,8 +47,8 @@ def main(arguments: list[str] | None = None) -> int:
     if is_ours:
         signal.signal(signal.SIGINT, lambda number, _frame: pressed.append(number))
     try:
-        from quarterdeck.cli import command  # noqa: PLC0415  # not before Ctrl-C is held
+        from quarterdeck.cli import dispatch  # noqa: PLC0415  # not before Ctrl-C is held
 
-        return command.run(sys.argv[1:] if arguments is None else arguments, VERBS, act)
+        return dispatch.run(sys.argv[1:] if arguments is None else arguments, COMMANDS, on_ready)
     finally:
         release()

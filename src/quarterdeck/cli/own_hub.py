@@ -1,4 +1,4 @@
-"""A hub of this process that others on this computer can reach, for an editor that found none."""
+"""A hub in this process that other programs on this computer can reach, for `proxy`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from quarterdeck.bridge import acp_endpoints
+from quarterdeck.cli.config import hub_options, load_config
 from quarterdeck.cli.embedding import listening_nowhere
-from quarterdeck.cli.hub_config import hub_options, load_config
 from quarterdeck.errors import HubRefused
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.running import Address, serving
@@ -19,11 +19,11 @@ from quarterdeck.server.running import Address, serving
 async def open_served(
     home: Path, environ: Mapping[str, str], config_file: Path | None
 ) -> AsyncIterator[Address]:
-    """Open a hub for this computer alone: at its usual port, or at any if that is taken.
+    """Open a hub for this computer only: on its usual port, or on any free one if that is taken.
 
     Raises:
-        HubRefused: if it cannot be opened.
-        SettingsInvalid: if its configuration cannot be used.
+        HubRefused: if it cannot start.
+        SettingsInvalid: if its configuration is invalid.
     """
     options = hub_options(load_config(environ, config_file), home=home, environ=environ)
     async with AsyncExitStack() as stack:

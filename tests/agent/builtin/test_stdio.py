@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -14,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from quarterdeck.cli.acp_agent import add_options, find_agent
+from quarterdeck.cli.agent_server import find_agent
+from quarterdeck.cli.commands import acp
 from quarterdeck.cli.main import main
 from tests.testing.driving import Driver, wait_until_gone
 
@@ -141,9 +141,7 @@ def test_the_model_is_chosen_by_option_environment_and_file(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     (tmp_path / "a.toml").write_text('model = "openai:from-file"')
-    parser = argparse.ArgumentParser()
-    add_options(parser)
-    chosen = find_agent(parser.parse_args(["--config", str(tmp_path / "a.toml"), *arguments]))
+    chosen = find_agent(acp.parser().parse_args(["--config", str(tmp_path / "a.toml"), *arguments]))
     (option,) = chosen.config_options(None)
     assert option["currentValue"] == model
 
@@ -153,7 +151,7 @@ def test_the_model_is_chosen_by_option_environment_and_file(
     [
         (["--model", "nonsense"], "name a model as provider:model"),
         (["--config", "/no/such/file"], "there is no such file"),
-        (["--model", "demo", "--agent", "a.py:b"], "leave out --agent"),
+        (["--model", "demo", "--agent", "a.py:b"], "drop them or --agent"),
     ],
 )
 def test_what_cannot_be_started_is_explained(

@@ -1,0 +1,51 @@
+"""`quarterdeck devices`: the devices that may use the hub."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+from typing import Final
+
+from quarterdeck.cli.arguments import Parser, add_home, add_json
+
+SCOPES: Final = ("view", "prompt", "approve", "admin")
+
+
+def parser() -> Parser:
+    parser = Parser(
+        "devices",
+        "List, pair, rename and revoke the devices of the hub, which must be running.",
+        (
+            ("quarterdeck devices", "list the paired devices"),
+            ("quarterdeck devices pair --scope approve", "print a pairing code and a QR code"),
+            ("quarterdeck devices revoke 7c", "disconnect a device at once and for good"),
+            ("quarterdeck devices rename 7c 'my phone'", "change the name in the list"),
+        ),
+        "Scopes, each including those before it: view, prompt, approve, admin.",
+    )
+    parser.add_argument(
+        "action",
+        nargs="?",
+        choices=("list", "pair", "revoke", "rename"),
+        default="list",
+        metavar="ACTION",
+        help="list (default), pair, revoke ID, or rename ID NAME",
+    )
+    parser.add_argument("words", nargs="*", metavar="ID", help="a device, and its new name")
+    parser.add_argument(
+        "--scope",
+        choices=SCOPES,
+        default="approve",
+        metavar="SCOPE",
+        help="scope of the new device (default: approve)",
+    )
+    parser.add_argument("--name", metavar="NAME", help="name of the new device")
+    add_home(parser)
+    add_json(parser, "the hub's response")
+    return parser
+
+
+def load() -> Callable[[Namespace], int]:
+    from quarterdeck.cli.listings import manage_devices
+
+    return manage_devices

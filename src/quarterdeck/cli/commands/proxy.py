@@ -1,0 +1,35 @@
+"""`quarterdeck proxy AGENT`: connect an editor to an agent in the hub."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+
+from quarterdeck.cli.arguments import Parser, add_home
+
+
+def parser() -> Parser:
+    parser = Parser(
+        "proxy",
+        "Connect an editor to the hub. The editor talks ACP to this command; the agent runs in the"
+        " hub, so you can follow the same session on your phone, in a browser or in a terminal.",
+        (
+            (
+                "quarterdeck proxy claude",
+                "the command to set in an editor: see docs/use/editors.md",
+            ),
+            ("quarterdeck proxy demo", "the built-in agent without a model"),
+        ),
+        "proxy uses the hub that is running; sessions then continue when the editor is closed."
+        " Otherwise it starts a hub for this computer only, which ends with the editor.",
+    )
+    parser.completed = {"agent": "agents"}
+    parser.add_argument("agent", metavar="AGENT", help="a name from quarterdeck agents")
+    add_home(parser)
+    return parser
+
+
+def load() -> Callable[[Namespace], int]:
+    from quarterdeck.cli.editor_relay import relay_editor
+
+    return relay_editor

@@ -1,0 +1,64 @@
+"""`quarterdeck run AGENT PROMPT`: one turn, followed and answered in the terminal."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from quarterdeck.cli.arguments import SESSION, Parser, add_home, add_json
+
+_NOTES: Final = """\
+run uses the hub that is running; otherwise it starts one that ends with the turn. \
+Ctrl-C cancels the turn. A second Ctrl-C exits; the session continues if a hub is running.
+
+exit status:
+  0    the agent ended its turn
+  1    an error; the message says what failed
+  2    invalid command line
+  3    the agent refused
+  4    the agent reached a limit (tokens, or requests per turn)
+  130  cancelled, here or on another device"""
+
+
+def parser() -> Parser:
+    parser = Parser(
+        "run",
+        "Send a prompt to an agent and follow its turn. Answer permission requests with a key.",
+        (
+            ("quarterdeck run demo 'hello'", "the built-in agent without a model; works offline"),
+            ("quarterdeck run claude 'fix the tests' --cwd ~/shop", "an installed agent"),
+            ("git diff | quarterdeck run demo -", "read the prompt from standard input"),
+            ("quarterdeck run 'hello' -- my-agent --acp", "any program that speaks ACP"),
+            ("quarterdeck run --session 3f 'and now?'", "continue a session"),
+        ),
+        _NOTES,
+    )
+    parser.takes_program = True
+    parser.completed = {"words": "agents", "--session": "sessions"}
+    parser.add_argument(
+        "words", nargs="*", metavar="AGENT PROMPT", help="the agent's name and the prompt"
+    )
+    parser.add_argument(
+        "--cwd", type=Path, metavar="DIR", help="working directory (default: the current one)"
+    )
+    parser.add_argument("--mode", metavar="ID", help="one of the agent's modes")
+    parser.add_argument("--session", metavar="ID", help=f"continue this session: {SESSION}")
+    parser.add_argument(
+        "--yes", action="store_true", help="allow every permission request, once each"
+    )
+    parser.add_argument(
+        "--no-wait",
+        action="store_true",
+        help="without a terminal: reject requests instead of waiting for another device",
+    )
+    add_home(parser)
+    add_json(parser, "one event per line, then the result")
+    return parser
+
+
+def load() -> Callable[[Namespace], int]:
+    from quarterdeck.cli.turns import run_prompt
+
+    return run_prompt

@@ -1,0 +1,38 @@
+"""`quarterdeck sessions`: a line per session, those that need the user first."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+
+from quarterdeck.cli.arguments import Parser, add_home, add_json, whole_number
+
+
+def parser() -> Parser:
+    parser = Parser(
+        "sessions",
+        "List the sessions: which need you, which are running, which are idle or done.",
+        (
+            ("quarterdeck sessions", "newest first"),
+            ("quarterdeck sessions --state needs-you", "those that wait for your answer"),
+        ),
+    )
+    parser.add_argument(
+        "--state",
+        choices=("needs-you", "running", "idle", "done"),
+        metavar="STATE",
+        help="only sessions that are needs-you, running, idle or done",
+    )
+    parser.add_argument("--all", action="store_true", help="include closed sessions")
+    parser.add_argument(
+        "--limit", type=whole_number, default=50, metavar="N", help="at most N (default: 50)"
+    )
+    add_home(parser)
+    add_json(parser, '{"sessions": [...]}')
+    return parser
+
+
+def load() -> Callable[[Namespace], int]:
+    from quarterdeck.cli.listings import list_sessions
+
+    return list_sessions

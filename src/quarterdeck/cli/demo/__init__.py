@@ -1,0 +1,3 @@
+"""`quarterdeck demo`: with a hub, or without."""
+
+__all__: list[str] = []

@@ -1,0 +1,220 @@
+"""What the hub lists: agents, sessions and devices; and what can be done with a device.
+
+Each public function is a command: it takes the parsed arguments and returns the exit status.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+import anyio
+
+from quarterdeck.cli.arguments import DONE
+from quarterdeck.cli.hub_link import HubAddress, open_hub, require_hub
+from quarterdeck.cli.sessions import STATES, match_id, short_ids, state_of, waiting_sessions
+from quarterdeck.cli.terminal.screen import Screen, print_json, print_note
+from quarterdeck.dialects.text import one_line
+from quarterdeck.errors import Misused
+from quarterdeck.http.client import HubApi
+from quarterdeck.server.invitation import qr_text
+
+# ---- agents ------------------------------------------------------------------------------------
+
+
+def list_agents(chosen: Namespace) -> int:
+    found = anyio.run(_fetch_agents, HubAddress.of(chosen))
+    if chosen.json:
+        print_json(found)
+    else:
+        _print_agents(Screen(sys.stdout), found["agents"], found["running"])
+    return DONE
+
+
+async def _fetch_agents(address: HubAddress) -> dict[str, Any]:
+    async with open_hub(address) as hub:
+        known = (await hub.api.get("/api/agents/known"))["agents"]
+        running = (await hub.api.get("/api/agents"))["agents"]
+    return {"agents": known, "running": running}
+
+
+def _print_agents(
+    screen: Screen, known: Sequence[Mapping[str, Any]], running: Sequence[Mapping[str, Any]]
+) -> None:
+    """Print a line per agent: running first, then installed, then missing."""
+    statuses = {each.get("name"): each["status"] for each in running}
+    rows = [
+        (
+            str(agent["name"]),
+            str(statuses.pop(agent["name"], "installed" if agent["installed"] else "not found")),
+            str(agent["source"]),
+            " ".join(map(str, (agent["command"], *agent["args"]))),
+        )
+        for agent in known
+    ]
+    rows += [
+        (one_line(name or "?"), str(status), "by command", "") for name, status in statuses.items()
+    ]
+    order = {"not found": 2, "installed": 1}
+    rows.sort(key=lambda row: order.get(row[1], 0))
+    screen.table(rows, ("strong", "", "dim", "dim"))
+
+
+# ---- sessions ----------------------------------------------------------------------------------
+
+
+def list_sessions(chosen: Namespace) -> int:
+    sessions = select_sessions(anyio.run(_fetch_sessions, HubAddress.of(chosen)), chosen)
+    if chosen.json:
+        print_json({"sessions": sessions[: chosen.limit]})
+        return DONE
+    _print_sessions(Screen(sys.stdout), sessions[: chosen.limit])
+    if not sessions:
+        print_note("no matching sessions; quarterdeck run AGENT PROMPT starts one")
+    elif len(sessions) > chosen.limit:
+        print_note(f"{len(sessions) - chosen.limit} more; raise --limit to see them")
+    return DONE
+
+
+async def _fetch_sessions(address: HubAddress) -> list[dict[str, Any]]:
+    async with open_hub(address) as hub:
+        listed = (await hub.api.get("/api/sessions"))["sessions"]
+        waiting = await waiting_sessions(hub.api)
+    return [{**session, "state": state_of(session, waiting)} for session in listed]
+
+
+def select_sessions(sessions: Sequence[dict[str, Any]], chosen: Namespace) -> list[dict[str, Any]]:
+    """Return the sessions in the wanted state, grouped by state, the newest first."""
+    short = short_ids([session["sessionId"] for session in sessions])
+    wanted = [
+        {**session, "shortId": short[session["sessionId"]]}
+        for session in reversed(sessions)
+        if (chosen.state is None or session["state"] == chosen.state)
+        and (chosen.all or chosen.state == "done" or session["state"] != "done")
+    ]
+    wanted.sort(key=lambda session: STATES.index(session["state"]))
+    return wanted
+
+
+def _print_sessions(screen: Screen, sessions: Sequence[dict[str, Any]]) -> None:
+    screen.table(
+        [
+            (
+                session["shortId"],
+                session["state"].replace("-", " "),
+                one_line(session.get("agent") or "-"),
+                f"{session['lastSeq']} events",
+                one_line(session.get("title") or session["cwd"]),
+            )
+            for session in sessions
+        ],
+        ("strong", "", "", "dim", ""),
+    )
+
+
+# ---- devices -----------------------------------------------------------------------------------
+
+_OPERANDS: Final = {
+    "list": "no ID",
+    "pair": "no ID",
+    "revoke": "one ID",
+    "rename": "an ID and a name",
+}
+_COUNTS: Final = {"list": 0, "pair": 0, "revoke": 1, "rename": 2}
+
+
+def manage_devices(chosen: Namespace) -> int:
+    if len(chosen.words) != _COUNTS[chosen.action]:
+        raise Misused(
+            f"devices {chosen.action} takes {_OPERANDS[chosen.action]}, not {len(chosen.words)}"
+            f" argument{'s' * (len(chosen.words) != 1)}; see quarterdeck devices --help"
+        )
+    return anyio.run(_manage_devices, chosen)
+
+
+async def _manage_devices(chosen: Namespace) -> int:
+    hub = await require_hub(HubAddress.of(chosen))
+    await _ACTIONS[chosen.action](hub.api, chosen)
+    return DONE
+
+
+async def _list_devices(api: HubApi, chosen: Namespace) -> None:
+    response = await api.get("/api/devices")
+    if chosen.json:
+        print_json(response)
+    else:
+        _print_devices(Screen(sys.stdout), response["devices"])
+
+
+async def _pair(api: HubApi, chosen: Namespace) -> None:
+    body = {"scope": chosen.scope, "name": chosen.name or ""}
+    response = await api.post("/api/pairings", body)
+    if chosen.json:
+        print_json(response)
+        return
+    _print_pairing(Screen(sys.stdout), response, with_qr=sys.stdout.isatty())
+
+
+async def _revoke(api: HubApi, chosen: Namespace) -> None:
+    device = await _find_device(api, chosen.words[0])
+    await api.call("DELETE", f"/api/devices/{quote(device['id'], safe='')}")
+    _report(chosen, {"revoked": device["id"]}, f"revoked {one_line(device['name'])}")
+
+
+async def _rename(api: HubApi, chosen: Namespace) -> None:
+    device = await _find_device(api, chosen.words[0])
+    path = f"/api/devices/{quote(device['id'], safe='')}"
+    changed = await api.call("PATCH", path, {"name": chosen.words[1]})
+    words = f"renamed {one_line(device['name'])} to {one_line(changed['name'])}"
+    _report(chosen, changed, words)
+
+
+async def _find_device(api: HubApi, given: str) -> Mapping[str, Any]:
+    listed = (await api.get("/api/devices"))["devices"]
+    found: Mapping[str, Any] = match_id(given, {each["id"]: each for each in listed}, "device")
+    return found
+
+
+def _report(chosen: Namespace, response: Any, words: str) -> None:
+    if chosen.json:
+        print_json(response)
+    else:
+        print_note(words)
+
+
+def _print_devices(screen: Screen, devices: Sequence[Mapping[str, Any]]) -> None:
+    short = short_ids([device["id"] for device in devices])
+    screen.table(
+        [(short[each["id"]], each["scope"], _last_seen(each), each["name"]) for each in devices],
+        ("strong", "", "dim", ""),
+    )
+
+
+def _last_seen(device: Mapping[str, Any]) -> str:
+    seen = f"seen {device.get('lastSeenAt') or 'never'}"
+    address = device.get("lastAddress")
+    return f"{seen} from {one_line(address)}" if address else seen
+
+
+def _print_pairing(screen: Screen, response: Mapping[str, Any], *, with_qr: bool) -> None:
+    """Print the link and the code that pair one device."""
+    link = str(response["link"])
+    if with_qr and screen.is_fancy:
+        screen.line(qr_text(link).rstrip("\n"))
+    screen.line(f"link  {link}")
+    screen.line(f"code  {response['code']}", "strong")
+    pairing = response["pairing"]
+    screen.line(
+        f"pairs one device with scope {pairing['scope']}; expires {pairing['expiresAt']}", "dim"
+    )
+
+
+_ACTIONS: Final[Mapping[str, Callable[[HubApi, Namespace], Awaitable[None]]]] = {
+    "list": _list_devices,
+    "pair": _pair,
+    "revoke": _revoke,
+    "rename": _rename,
+}

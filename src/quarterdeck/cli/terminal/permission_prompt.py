@@ -1,0 +1,171 @@
+"""A permission request as a terminal shows it. Pure: lines of styled text, and keys.
+
+What is shown comes from the call itself; the agent's title for it is marked as such. Keys are named
+by the kind of an option, never by the agent's text. Nothing of a call is hidden: a long one is cut
+with the number of lines that are missing, and it cannot be allowed before all of it was shown.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from quarterdeck.cli.terminal.event_text import Line
+from quarterdeck.dialects.text import visible, wrapped
+
+KEYS: Final[Mapping[str, tuple[str, str]]] = {
+    "y": ("allow_once", "allow once"),
+    "a": ("allow_always", "allow always"),
+    "n": ("reject_once", "reject"),
+    "r": ("reject_always", "reject always"),
+}
+_HEAD, _TAIL = 14, 6  # lines of a long call that are shown at first
+_INDENT: Final = "  "
+
+
+class PermissionPrompt(NamedTuple):
+    """A permission request, ready to be shown."""
+
+    lines: list[Line]
+    """The whole call."""
+    keys: dict[str, str]
+    """The option id for each key that is offered."""
+    unnamed: int
+    """The number of options without a key of their own."""
+
+    @property
+    def is_long(self) -> bool:
+        return len(self.lines) > _HEAD + _TAIL + 1
+
+    def opening(self) -> list[Line]:
+        """Return what is shown first: all lines, or the first and the last ones."""
+        if not self.is_long:
+            return self.lines
+        hidden = len(self.lines) - _HEAD - _TAIL
+        gap = Line(f"... {hidden} lines not shown; press d to see them ...", "warn")
+        return [*self.lines[:_HEAD], gap, *self.lines[-_TAIL:]]
+
+    def choices(self) -> str:
+        """Return the keys and what they do."""
+        named = [f"{key} {KEYS[key][1]}" for key in self.keys]
+        return ", ".join((*named, "d details"))
+
+
+def permission_prompt(
+    call: Mapping[str, Any], options: Sequence[Any], room: int
+) -> PermissionPrompt:
+    """Return what to show for a call and its options; an agent may have sent any JSON."""
+    keys, unnamed = _keys(options)
+    lines = [
+        Line(part, line.style)
+        for line in _lines(call)
+        for each in visible(line.text).split("\n")
+        for part in wrapped(each, room)
+    ]
+    return PermissionPrompt(lines=lines, keys=keys, unnamed=unnamed)
+
+
+def details(call: Mapping[str, Any], options: Sequence[Any], room: int) -> list[Line]:
+    """Return everything that the agent sent, as JSON."""
+    text = json.dumps({"toolCall": call, "options": list(options)}, indent=2, ensure_ascii=False)
+    return [Line(part) for line in visible(text).split("\n") for part in wrapped(line, room)]
+
+
+def _keys(options: Sequence[Any]) -> tuple[dict[str, str], int]:
+    by_kind: dict[str, str] = {}
+    unnamed = 0
+    known = {kind for kind, _ in KEYS.values()}
+    for option in options:
+        match option:
+            case {"optionId": str(option_id), "kind": str(kind)} if kind in known:
+                unnamed += kind in by_kind
+                by_kind.setdefault(kind, option_id)
+            case _:
+                unnamed += 1
+    return {key: by_kind[kind] for key, (kind, _) in KEYS.items() if kind in by_kind}, unnamed
+
+
+def _lines(call: Mapping[str, Any]) -> Iterator[Line]:
+    given = call.get("rawInput")
+    kind = call.get("kind")
+    yield Line(f"The agent asks to {_VERBS.get(str(kind), 'use a tool')}", "request")
+    for place in _tables(call.get("locations")):
+        where = "" if place.get("line") is None else f", line {place['line']}"
+        yield Line(f"{_INDENT}file: {place.get('path')}{where}")
+    command = _command(given)
+    if command is not None:
+        yield Line(f"{_INDENT}command: {command}", "strong")
+    contents = [line for part in _tables(call.get("content")) for line in _content(part)]
+    yield from contents
+    rest = _rest(given, has_command=command is not None, has_content=bool(contents))
+    if rest is not None:
+        yield Line(f"{_INDENT}input: {rest}")
+    if call.get("title"):
+        yield Line(f"{_INDENT}the agent says: {call['title']}", "dim")
+    if given is None and not contents:
+        yield Line(f"{_INDENT}the agent sent no details of this call", "warn")
+
+
+_VERBS: Final[Mapping[str, str]] = {
+    "read": "read",
+    "edit": "change a file",
+    "delete": "delete",
+    "move": "move",
+    "search": "search",
+    "execute": "run a command",
+    "think": "think",
+    "fetch": "fetch from the network",
+    "switch_mode": "change its mode",
+}
+
+
+def _command(given: Any) -> str | None:
+    if not isinstance(given, Mapping):
+        return None
+    command, arguments = given.get("command", given.get("cmd")), given.get("args")
+    if isinstance(command, list) and all(isinstance(word, str) for word in command):
+        return shlex.join(command)
+    if not isinstance(command, str):
+        return None
+    if isinstance(arguments, list) and arguments:
+        return f"{command} {shlex.join(map(str, arguments))}"
+    return command
+
+
+def _rest(given: Any, *, has_command: bool, has_content: bool) -> str | None:
+    """Return the input as JSON, without what the lines above show already."""
+    if given is None:
+        return None
+    if isinstance(given, Mapping):
+        shown = {"command", "cmd", "args"} if has_command else set()
+        rest = {key: value for key, value in given.items() if key not in shown}
+        if not rest and (has_command or has_content):
+            return None
+        given = rest
+    return json.dumps(given, ensure_ascii=False, indent=2)
+
+
+def _content(part: Mapping[str, Any]) -> Iterator[Line]:
+    match part:
+        case {"type": "diff", "newText": str(new), **rest}:
+            yield from _diff(str(rest.get("path")), rest.get("oldText"), new)
+        case {"type": "content", "content": {"type": "text", "text": str(text)}}:
+            yield from (Line(f"{_INDENT}| {line}", "dim") for line in text.splitlines())
+        case _:
+            yield Line(f"{_INDENT}{json.dumps(part, ensure_ascii=False)}", "dim")
+
+
+def _diff(path: str, old: Any, new: str) -> Iterator[Line]:
+    before = old.splitlines() if isinstance(old, str) else []
+    origin = "/dev/null" if old is None else path
+    for line in difflib.unified_diff(before, new.splitlines(), origin, path, lineterm="", n=2):
+        style = {"+": "added", "-": "removed", "@": "hunk"}.get(line[:1], "")
+        yield Line(_INDENT + line, "strong" if line.startswith(("---", "+++")) else style)
+
+
+def _tables(value: object) -> Iterator[Mapping[str, Any]]:
+    if isinstance(value, list | tuple):
+        yield from (each for each in value if isinstance(each, Mapping))

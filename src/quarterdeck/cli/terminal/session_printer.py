@@ -1,0 +1,314 @@
+"""Prints a session as it progresses: text for people, JSON lines for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol, TextIO
+
+from quarterdeck.cli.terminal.event_text import (
+    ASCII_MARKS,
+    UNICODE_MARKS,
+    Line,
+    body,
+    chunk_text,
+    summary,
+)
+from quarterdeck.cli.terminal.permission_prompt import KEYS, permission_prompt
+from quarterdeck.cli.terminal.screen import OutputGuard, Screen, print_note
+from quarterdeck.dialects.text import cells, one_line, plain, shortened, wrapped
+from quarterdeck.errors import RpcError
+from quarterdeck.jsontext import encode_json
+from quarterdeck.protocol import Event, SessionState, encode_event
+
+_INDENT: Final = "    "
+_WRITTEN_LINES: Final = 12  # of a terminal: the last ones
+_QUIET_STOPS: Final = frozenset(("end_turn",))
+
+
+class SessionPrinter(Protocol):
+    """Prints a session."""
+
+    def event(self, event: Event, state: SessionState) -> None:
+        """Print an event; `state` is the one after it."""
+        ...
+
+    def heading(self, text: str) -> None:
+        """Name the session of the events that follow."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Print a message that is not an event."""
+        ...
+
+    def end(self) -> None:
+        """End the line that is being written."""
+        ...
+
+    def form(self, form: Mapping[str, Any]) -> None:
+        """Print a form of the agent, for programs."""
+        ...
+
+    def result(self, result: Mapping[str, Any]) -> None:
+        """Print how a prompt ended."""
+        ...
+
+
+class GuardedPrinter:
+    """A printer behind an `OutputGuard`."""
+
+    def __init__(self, printer: SessionPrinter, on_failure: Callable[[], None]) -> None:
+        self._printer = printer
+        self._guard = OutputGuard(on_failure)
+
+    @property
+    def failure(self) -> OSError | None:
+        return self._guard.failure
+
+    def event(self, event: Event, state: SessionState) -> None:
+        self._guard.attempt(lambda: self._printer.event(event, state))
+
+    def heading(self, text: str) -> None:
+        self._guard.attempt(lambda: self._printer.heading(text))
+
+    def note(self, text: str) -> None:
+        self._guard.attempt(lambda: self._printer.note(text))
+
+    def end(self) -> None:
+        self._guard.attempt(self._printer.end)
+
+    def form(self, form: Mapping[str, Any]) -> None:
+        self._guard.attempt(lambda: self._printer.form(form))
+
+    def result(self, result: Mapping[str, Any]) -> None:
+        self._guard.attempt(lambda: self._printer.result(result))
+
+
+class JsonPrinter:
+    """One JSON object per line."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def event(self, event: Event, _state: SessionState) -> None:
+        self._stream.write(encode_event(event).decode() + "\n")
+        self._stream.flush()
+
+    def heading(self, text: str) -> None:
+        """Nothing: every event names its session."""
+
+    def form(self, form: Mapping[str, Any]) -> None:
+        self.result({"type": "question", **form})
+
+    def result(self, result: Mapping[str, Any]) -> None:
+        self._stream.write(encode_json(dict(result)).decode() + "\n")
+        self._stream.flush()
+
+    def note(self, text: str) -> None:
+        print_note(plain(text))
+
+    def end(self) -> None:
+        pass
+
+
+class TextPrinter:
+    """Text flows as it arrives; thoughts are dim; a tool call is a line when it starts and ends."""
+
+    def __init__(self, screen: Screen, *, cwd: str = "", shows_requests: bool = True) -> None:
+        """Leave out requests if a `TerminalResponder` shows them."""
+        self._screen = screen
+        self._shows_requests = shows_requests
+        self._cwd = cwd
+        self._marks = UNICODE_MARKS if screen.is_fancy else ASCII_MARKS
+        self._flowing: tuple[str, Any] | None = None
+        self._column = 0
+        self._blank_lines = 1  # at the end of what is written so far
+        self._printed: dict[str, tuple[Any, list[Line]]] = {}
+        self._options: dict[str, list[Any]] = {}  # of the pending requests
+
+    def event(self, event: Event, state: SessionState) -> None:
+        text = chunk_text(event)
+        if text is not None:
+            self._flow(event, text)
+            return
+        match event.type:
+            case "tool-call" | "tool-call-update":
+                self._call(event, state)
+            case "plan":
+                self._block(event, state, "plan: ")
+            case "prompt-finished":
+                self._finished(event.payload)
+            case "permission-request-created":
+                self._requested(event.payload)
+            case "permission-request-resolved":
+                self._resolved(event.payload)
+            case "session-status-change":
+                self._status(event.payload)
+            case "session-reset":
+                self._paragraph()
+                self._line("the agent replays the session from the start", "dim")
+            case _:
+                pass  # `show --as events` prints all of them
+
+    def note(self, text: str) -> None:
+        self.end()
+        self._screen.flush()
+        print_note(plain(text))
+
+    def result(self, result: Mapping[str, Any]) -> None:
+        """Print an error that no event reported."""
+        error = result.get("error")
+        if isinstance(error, Mapping):
+            self.note(one_line(error.get("message")))
+
+    def heading(self, text: str) -> None:
+        self.end()
+        rule = "─" if self._screen.is_fancy else "-"
+        words = f"{rule * 2} {shortened(text, self._screen.width - 6)} "
+        self._screen.line(words.ljust(self._screen.width, rule), "strong")
+        self._blank_lines = 1
+
+    def form(self, form: Mapping[str, Any]) -> None:
+        """Nothing: a `TerminalResponder` shows it."""
+
+    def end(self) -> None:
+        if self._column:
+            self._screen.line()
+            self._column = 0
+            self._blank_lines = 0
+        self._flowing = None
+
+    def _flow(self, event: Event, text: str) -> None:
+        key = (event.type, event.payload.get("messageId"))
+        style = {"agent-thought-chunk": "dim", "user-message-chunk": "strong"}.get(event.type, "")
+        if key != self._flowing:
+            self._paragraph()
+            self._flowing = key
+            if event.type == "user-message-chunk":
+                self._write("> ", style)
+        for number, line in enumerate(text.split("\n")):
+            if number:
+                self._screen.line()
+                self._blank_lines = 0 if self._column else min(self._blank_lines + 1, 2)
+                self._column = 0
+            self._words(line, style)
+        self._screen.flush()
+
+    def _words(self, line: str, style: str) -> None:
+        """Write as much of a line as fits, and the rest on the next."""
+        ready = ""
+        for word in line.replace(" ", " \0").split("\0"):
+            if self._column and self._column + cells(word.rstrip()) > self._screen.width:
+                self._screen.line(ready, style)
+                ready, self._column = "", 0
+            ready += word
+            self._column += cells(word)
+        self._screen.write(ready, style)
+
+    def _write(self, text: str, style: str) -> None:
+        self._screen.write(text, style)
+        self._column += cells(text)
+
+    def _call(self, event: Event, state: SessionState) -> None:
+        call_id = str(event.payload.get("toolCallId"))
+        call = state.tool_calls.get(call_id)
+        status = None if call is None else call.status
+        lines = [line for line in body(event, self._marks, self._cwd) if not _is_terminal(line)]
+        if call is not None and status in ("completed", "failed"):
+            lines += _written(call.content, state)
+        is_known = call_id in self._printed
+        printed_status, printed_lines = self._printed.get(call_id, (None, []))
+        if is_known and status == printed_status and lines in ([], printed_lines):
+            return
+        self._printed[call_id] = (status, lines or printed_lines)
+        self._paragraph()
+        style = {"failed": "bad", "completed": "good"}.get(str(status), "strong")
+        self._line(summary(event, state, self._marks), style)
+        if lines != printed_lines:
+            self._body(lines)
+
+    def _block(self, event: Event, state: SessionState, title: str) -> None:
+        self._paragraph()
+        self._line(title + summary(event, state, self._marks), "strong")
+        self._body(body(event, self._marks, self._cwd))
+
+    def _body(self, lines: list[Line]) -> None:
+        for line in lines:
+            room = self._screen.width - len(_INDENT)
+            self._line(_INDENT + shortened(line.text, room), line.style)
+
+    def _finished(self, payload: Mapping[str, Any]) -> None:
+        error = payload.get("error")
+        if isinstance(error, Mapping):
+            self._paragraph()
+            failure = RpcError(0, str(error.get("message")), error.get("data"))
+            self._line(f"the agent failed: {one_line(failure.explanation)}", "bad")
+        elif payload.get("stopReason") not in _QUIET_STOPS:
+            self._paragraph()
+            self._line(f"the turn ended: {one_line(payload.get('stopReason'))}", "warn")
+        self.end()
+
+    def _requested(self, payload: Mapping[str, Any]) -> None:
+        call, options = payload.get("toolCall"), payload.get("options")
+        listed = options if isinstance(options, list) else []
+        self._options[str(payload.get("requestId"))] = listed
+        self._paragraph()
+        if self._shows_requests:
+            given = call if isinstance(call, Mapping) else {}
+            for line in permission_prompt(given, listed, self._screen.width).opening():
+                self._screen.line(line.text, line.style)
+            self._blank_lines = 0
+
+    def _resolved(self, payload: Mapping[str, Any]) -> None:
+        options = self._options.pop(str(payload.get("requestId")), [])
+        self._paragraph()
+        self._line(f"-> {_outcome(payload, options)}", "dim")
+
+    def _status(self, payload: Mapping[str, Any]) -> None:
+        if payload.get("status") in ("disconnected", "closed", "deleted"):
+            self._paragraph()
+            self._line(f"the session is {payload['status']}", "dim")
+
+    def _paragraph(self) -> None:
+        """Begin a line, after a blank one if text was flowing."""
+        was_flowing = self._flowing is not None
+        self.end()
+        if was_flowing and not self._blank_lines:
+            self._screen.line()
+            self._blank_lines = 1
+
+    def _line(self, text: str, style: str) -> None:
+        for part in wrapped(text, self._screen.width):
+            self._screen.line(part, style)
+        self._blank_lines = 0
+
+
+def _outcome(payload: Mapping[str, Any], options: list[Any]) -> str:
+    """Return the decision, named by the option's kind."""
+    outcome = payload.get("outcome")
+    if payload.get("status") == "superseded" or not isinstance(outcome, Mapping):
+        return "withdrawn"
+    if outcome.get("outcome") != "selected":
+        return "cancelled"
+    kinds = {each.get("optionId"): each.get("kind") for each in options if isinstance(each, dict)}
+    words = dict(KEYS.values())
+    return words.get(str(kinds.get(outcome.get("optionId"))), "answered")
+
+
+def _is_terminal(line: Line) -> bool:
+    """Whether a line only names a terminal, which means nothing to people."""
+    return line.style == "dim" and line.text.startswith("terminal ")
+
+
+def _written(content: Sequence[Any], state: SessionState) -> list[Line]:
+    """Return the last output of the terminals of a call."""
+    lines: list[Line] = []
+    for part in content:
+        terminal_id = part.get("terminalId") if isinstance(part, Mapping) else None
+        terminal = state.terminals.get(str(terminal_id))
+        if terminal is not None:
+            written = plain(terminal.output).splitlines()
+            hidden = len(written) - _WRITTEN_LINES
+            if hidden > 0:
+                lines.append(Line(f"| ... {hidden} lines before", "dim"))
+            lines += (Line(f"| {line}", "dim") for line in written[-_WRITTEN_LINES:])
+    return lines

@@ -1,0 +1,125 @@
+"""Completion offers exactly what is understood, in the shells that are there."""
+
+import pkgutil
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from quarterdeck.cli import commands
+from quarterdeck.cli.commands import acp
+from quarterdeck.cli.commands.completion import SHELLS, script, session_ids, words_of
+from quarterdeck.cli.main import COMMANDS, main
+
+
+def bash(line: str) -> list[str]:
+    """Complete the last word of a line in a real bash."""
+    words = line.split(" ")
+    code = script("bash") + (
+        "quarterdeck() { echo $2-1 $2-2; }\n"  # in place of the command itself
+        f"COMP_WORDS=({' '.join(repr(word) for word in words)}); COMP_CWORD={len(words) - 1};"
+        "_quarterdeck; printf '%s\\n' \"${COMPREPLY[@]}\""
+    )
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_verbs_are_completed() -> None:
+    assert bash("quarterdeck s") == ["sessions", "show"]
+    assert set(bash("quarterdeck ")) == {*COMMANDS, "--help", "--version"}
+
+
+def test_options_and_their_values_are_completed() -> None:
+    assert bash("quarterdeck show 3f --a") == ["--as", "--at"]
+    assert bash("quarterdeck show 3f --as p") == ["packets"]
+    assert bash("quarterdeck devices r") == ["revoke", "rename"]
+    assert bash("quarterdeck completion z") == ["zsh"]
+
+
+def test_names_of_agents_and_sessions_are_asked_for_where_they_belong() -> None:
+    assert bash("quarterdeck run ag") == ["agents-1", "agents-2"]
+    assert bash("quarterdeck run demo ag") == []
+    assert bash("quarterdeck run --session sess") == ["sessions-1", "sessions-2"]
+    for verb in ("show", "tail", "export"):
+        assert bash(f"quarterdeck {verb} sess") == ["sessions-1", "sessions-2"]
+
+
+def test_only_what_is_a_word_to_every_shell_is_offered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("QUARTERDECK_HOME", str(tmp_path))
+    monkeypatch.setenv("QUARTERDECK_HUB_CONFIG", str(tmp_path / "hub.toml"))
+    (tmp_path / "hub.toml").write_text("[agents.mine]\ncommand = '/bin/sh'\n[agents.gone]\n")
+    assert session_ids(tmp_path) == []
+    ids = ("old", "$(rm -rf /)", "a b", "-x", "`id`", "", "s/../x", "0191:new@x")
+    with closing(sqlite3.connect(tmp_path / "log.db")) as log:
+        log.execute("CREATE TABLE sessions (id INTEGER PRIMARY KEY, session_id TEXT)")
+        log.executemany("INSERT INTO sessions (session_id) VALUES (?)", [(each,) for each in ids])
+        log.commit()
+    assert main(["completion", "sessions"]) == 0
+    assert capsys.readouterr().out.split() == ["0191:new@x", "old"]
+    assert main(["completion", "agents"]) == 0
+    assert "demo" in capsys.readouterr().out.split()  # the file is wrong, the rest is offered
+    (tmp_path / "hub.toml").write_text("[agents.mine]\ncommand = '/bin/sh'\n")
+    assert main(["completion", "agents"]) == 0
+    assert "mine" in capsys.readouterr().out.split()
+
+
+def test_files_are_completed_where_a_file_is_wanted() -> None:
+    assert bash("quarterdeck up --tls-cert /etc/host") == [
+        line for line in bash("quarterdeck up --home /etc/host") if line
+    ]
+    assert "/etc/hosts" in bash("quarterdeck up --tls-cert /etc/host")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_script_is_printed_for_each_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    printed = capsys.readouterr().out
+    for verb in COMMANDS:
+        assert verb in printed
+    program = shutil.which(shell)
+    if program is not None:  # its own parser is the judge where there is one
+        subprocess.run([program, "-n", "/dev/stdin"], input=printed, text=True, check=True)
+
+
+def test_another_shell_is_refused_with_those_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["completion", "tcsh"]) == 2
+    assert "'bash', 'zsh', 'fish'" in capsys.readouterr().err
+
+
+def test_what_is_offered_for_acp_is_what_acp_understands() -> None:
+    parser = acp.parser().subparsers["serve"]
+    words = parser.format_help().partition("examples:")[0].replace(",", " ").split()
+    understood = {word.rstrip(")]") for word in words if word.startswith("--")}
+    assert set(words_of("acp").options) == understood
+
+
+def test_every_verb_has_words() -> None:
+    for verb in COMMANDS:
+        assert "--help" in words_of(verb).options
+
+
+def test_completion_and_version_import_nothing_heavy() -> None:
+    for arguments in (["completion", "bash"], ["--version"]):
+        code = (
+            "import sys; from quarterdeck.cli.main import main;"
+            f"main({arguments!r});"
+            "heavy = {'anyio', 'msgspec', 'starlette', 'uvicorn', 'sqlite3', 'ssl', 'asyncio'};"
+            "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        assert done.stderr == "[]\n"
+
+
+def test_every_parser_is_a_verb() -> None:
+    modules = {each.name for each in pkgutil.iter_modules(commands.__path__)}
+    assert modules == set(COMMANDS)

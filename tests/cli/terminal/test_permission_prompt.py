@@ -1,0 +1,95 @@
+"""What a person sees before they allow something."""
+
+from typing import Any
+
+from hypothesis import given, strategies as st
+
+from quarterdeck.cli.terminal.permission_prompt import details, permission_prompt
+
+ALLOW = {"optionId": "one", "name": "Deny", "kind": "allow_once"}
+ALWAYS = {"optionId": "two", "name": "Deny", "kind": "allow_always"}
+REJECT = {"optionId": "three", "name": "Allow", "kind": "reject_once"}
+
+
+def shown(call: dict[str, Any], room: int = 70) -> str:
+    return "\n".join(line.text for line in permission_prompt(call, [ALLOW], room).lines)
+
+
+def test_keys_are_named_by_kind_never_by_the_agents_words() -> None:
+    asked = permission_prompt({"title": "x"}, [REJECT, ALWAYS, ALLOW], 70)
+    assert asked.choices() == "y allow once, a allow always, n reject, d details"
+    assert asked.keys == {"y": "one", "a": "two", "n": "three"}
+
+
+def test_only_what_is_offered_has_a_key() -> None:
+    asked = permission_prompt({}, [REJECT, {"optionId": "x", "kind": "allow_all"}, 3, None], 70)
+    assert asked.keys == {"n": "three"}
+    assert asked.unnamed == 3
+
+
+def test_the_command_stands_before_what_the_agent_says_about_it() -> None:
+    text = shown({"title": "list files", "kind": "execute", "rawInput": {"command": "rm -rf /"}})
+    assert text.splitlines() == [
+        "The agent asks to run a command",
+        "  command: rm -rf /",
+        "  the agent says: list files",
+    ]
+
+
+def test_a_command_may_be_a_list_or_have_arguments() -> None:
+    assert "command: git commit -m 'a b'" in shown(
+        {"rawInput": {"command": ["git", "commit", "-m", "a b"]}}
+    )
+    assert "command: git log 'a b'" in shown(
+        {"rawInput": {"command": "git", "args": ["log", "a b"]}}
+    )
+
+
+def test_other_input_is_shown_whole() -> None:
+    text = shown({"kind": "execute", "rawInput": {"command": "ls", "env": {"LD_PRELOAD": "x"}}})
+    assert "command: ls" in text
+    assert "LD_PRELOAD" in text
+
+
+def test_a_diff_is_shown_with_what_cannot_be_seen_spelled_out() -> None:
+    part = {"type": "diff", "path": "a.py", "oldText": "x\n", "newText": "x\u202e\n"}
+    text = shown({"kind": "edit", "content": [part]})
+    assert "-x" in text
+    assert "+x<U+202E>" in text
+
+
+def test_a_call_that_says_nothing_of_what_it_does_is_marked() -> None:
+    assert "the agent sent no details of this call" in shown({"title": "trust me"})
+
+
+def test_a_long_call_shows_its_beginning_its_end_and_how_much_is_between() -> None:
+    command = "\n".join(f"echo {number}" for number in range(500))
+    asked = permission_prompt({"kind": "execute", "rawInput": {"command": command}}, [ALLOW], 70)
+    opening = [line.text for line in asked.opening()]
+    assert asked.is_long
+    assert len(opening) < 25
+    assert "echo 0" in opening[1]
+    assert "echo 499" in opening[-1]
+    assert any("lines not shown; press d to see them" in line for line in opening)
+
+
+def test_padding_does_not_hide_the_end_of_a_command() -> None:
+    text = shown({"kind": "execute", "rawInput": {"command": "ls" + " " * 10_000 + "; rm -rf /"}})
+    assert "ls <10000 blanks> ; rm -rf /" in text
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+)
+CALLS = st.dictionaries(
+    st.sampled_from(["title", "kind", "rawInput", "content", "locations", "x"]), ANYTHING
+)
+
+
+@given(CALLS, st.lists(ANYTHING, max_size=4))
+def test_whatever_an_agent_sends_can_be_asked(call: dict[str, Any], options: list[Any]) -> None:
+    asked = permission_prompt(call, options, 60)
+    text = "".join(line.text for line in (*asked.lines, *details(call, options, 60)))
+    assert "\x1b" not in text
+    assert "\r" not in text

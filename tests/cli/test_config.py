@@ -1,0 +1,198 @@
+"""The hub's configuration: what is wrong in it is named with its place and what would be right."""
+
+import os
+import re
+import stat
+from pathlib import Path
+
+import pytest
+
+from quarterdeck.cli.commands import up
+from quarterdeck.cli.config import (
+    HubConfig,
+    hub_options,
+    load_config,
+    others_who_write,
+    parse_config,
+)
+from quarterdeck.errors import SettingsInvalid
+from quarterdeck.http.origins import DEFAULT_PORT
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "use" / "hub.example.toml"
+
+
+def test_the_documented_example_is_valid_and_shows_the_defaults() -> None:
+    config = parse_config(EXAMPLE.read_text(encoding="utf-8"), str(EXAMPLE))
+    default = HubConfig()
+    assert (config.server, config.approvals, config.log) == (
+        default.server,
+        default.approvals,
+        default.log,
+    )
+    assert config.agents["mine"].args == ("--acp",)
+    assert [rule.decision for rule in config.policy.rule] == ["allow", "deny"]
+
+
+def test_nothing_in_a_project_is_taken_for_a_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, home = tmp_path / "project", tmp_path / "home"
+    for name in ("hub.toml", ".hub.toml", "quarterdeck/hub.toml", ".config/quarterdeck/hub.toml"):
+        path = project / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("[agents.demo]\ncommand = 'evil'\n", encoding="utf-8")
+    monkeypatch.chdir(project)
+    for environ in ({}, {"HOME": str(home)}, {"XDG_CONFIG_HOME": str(home)}, {"HOME": ""}):
+        assert load_config(environ) == HubConfig()
+
+
+def test_what_is_said_of_notifications_and_the_environment_reaches_the_hub(tmp_path: Path) -> None:
+    text = (
+        "[push]\nservices = ['https://push.example']\n"
+        "[environment]\npass_env = ['GITHUB_TOKEN']\n[devices]\nunused_days = 7\n"
+        "[agents.x]\ncommand = 'x'\npass_env = ['AWS_*']\n"
+    )
+    options = hub_options(parse_config(text, "x"), home=tmp_path, environ={})
+    assert options.push_services == ("https://push.example",)
+    assert options.pass_env == ("GITHUB_TOKEN",)
+    assert options.device_unused_seconds == 7 * 86_400
+    assert options.agents["x"].pass_env == ("AWS_*",)
+
+
+def test_the_documented_example_shows_every_key() -> None:
+    text = EXAMPLE.read_text(encoding="utf-8")
+    shown = set(re.findall(r"^#? ?(\w+) =", text, re.MULTILINE))
+    config = parse_config(text, "x")
+    sections = (config.server, config.agents["mine"], config.policy.rule[0])
+    for section in (
+        *sections,
+        config.approvals,
+        config.log,
+        config.push,
+        config.sessions,
+        config.retention,
+        config.environment,
+        config.devices,
+    ):
+        assert set(section.__struct_fields__) <= shown | {"rule"}, section
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[server]\nport = 'x'", "line 2: server.port must be a whole number, not a text"),
+        ("[server]\n\nport = 70000", "line 3: server.port is 70000; use a number from 0"),
+        ("[servr]", "line 1: unknown key servr; did you mean server?"),
+        ("[server]\nprot = 1", "line 2: unknown key server.prot; did you mean port?"),
+        ("[server]\nzzz = 1", "line 2: unknown key server.zzz; known keys: host, port"),
+        ("[server]\ntls_cert = 'a'", "server.tls_cert and server.tls_key belong together"),
+        ("[agents.x]\nargs = []", "line 1: agents.x needs the key command"),
+        ("[agents.x]\ncommand = ' '", "line 2: agents.x.command is empty"),
+        ("[agents]\nx = 3", "line 2: agents.x must be a table: [agents.x]"),
+        ("[agents.x]\ncommand='a'\nenv={A=1}", "agents.x.env must be a text, not a whole number"),
+        ("server = 3", "line 1: server must be a table: [server]"),
+        ("[server", "is not TOML: "),
+        ("[log]\ndurability = 'no'", "line 2: log.durability cannot be 'no'; use one of normal"),
+        ("[approvals]\nexpire_seconds = -1", "line 2: approvals.expire_seconds is below 0"),
+        (
+            "[retention]\nprompts_days = -1",
+            "line 2: retention.prompts_days is -1.0; use a number",
+        ),
+        ("[sessions]\nidle_agent_minutes = nan", "line 2: sessions.idle_agent_minutes is nan"),
+        ("[devices]\nunused_days = -1", "line 2: devices.unused_days is below 0"),
+        ("[policy]\nrule = 3", "line 2: policy.rule must be tables: [[policy.rule]]"),
+        ("[policy]\nreads = true", "line 2: unknown key policy.reads; known keys: rule"),
+        (
+            "[[policy.rule]]\ndecision = 'deny'\n[[policy.rule]]\ndecision = 'maybe'",
+            "line 4: policy.rule.decision cannot be 'maybe'; use one of allow, deny",
+        ),
+        ("[[policy.rule]]\nreads = true", "line 1: policy.rule needs the key decision"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place_and_what_would_be_right(
+    text: str, message: str
+) -> None:
+    with pytest.raises(SettingsInvalid, match=r"hub\.toml") as refused:
+        parse_config(text, "hub.toml")
+    assert message in str(refused.value)
+
+
+def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(SettingsInvalid, match="does not exist"):
+        load_config({}, tmp_path / "none.toml")
+    with pytest.raises(SettingsInvalid, match="does not exist"):
+        load_config({"QUARTERDECK_HUB_CONFIG": str(tmp_path / "none.toml")})
+
+
+def test_one_that_nobody_named_may_be_missing(tmp_path: Path) -> None:
+    assert load_config({"HOME": str(tmp_path)}) == HubConfig()
+    assert load_config({}) == HubConfig()
+
+
+def test_it_is_found_in_the_folder_for_configuration(tmp_path: Path) -> None:
+    folder = tmp_path / "quarterdeck"
+    folder.mkdir()
+    (folder / "hub.toml").write_text("[server]\nport = 1", encoding="utf-8")
+    assert load_config({"XDG_CONFIG_HOME": str(tmp_path)}).server.port == 1
+    (folder / "hub.toml").unlink()
+    os.mkfifo(folder / "hub.toml")
+    with pytest.raises(SettingsInvalid, match="is not a regular file"):
+        load_config({"XDG_CONFIG_HOME": str(tmp_path)})
+    (folder / "hub.toml").unlink()
+    (folder / "hub.toml").symlink_to(folder / "gone.toml")
+    with pytest.raises(SettingsInvalid, match="is not a regular file"):
+        load_config({"XDG_CONFIG_HOME": str(tmp_path)})
+
+
+def test_one_that_is_not_text_is_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "hub.toml"
+    path.write_bytes(b"\xff")
+    with pytest.raises(SettingsInvalid, match="is not UTF-8"):
+        load_config({}, path)
+    with pytest.raises(SettingsInvalid, match="cannot be read"):
+        load_config({}, tmp_path)
+
+
+def test_one_that_others_can_change_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "hub.toml"
+    path.write_text("[server]\nport = 1", encoding="utf-8")
+    path.chmod(0o646)
+    with pytest.raises(SettingsInvalid, match="can be changed by other users"):
+        load_config({}, path)
+    path.chmod(0o664)
+    assert load_config({}, path).server.port == 1  # a group for each user is usual
+    tmp_path.chmod(0o707)
+    with pytest.raises(SettingsInvalid, match="where other users could replace it"):
+        load_config({}, path)
+    tmp_path.chmod(0o1707)  # as /tmp is
+    assert load_config({}, path).server.port == 1
+    tmp_path.chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    ("mode", "user", "group", "words"),
+    [
+        (0o644, 7, 7, None),
+        (0o664, 7, 7, None),
+        (0o664, 7, 8, "changed by other users"),
+        (0o646, 7, 7, "changed by other users"),
+        (0o600, 8, 7, "belongs to user 8"),
+        (0o644, 0, 0, None),
+    ],
+)
+def test_who_could_change_a_file_is_looked_at(
+    mode: int, user: int, group: int, words: str | None
+) -> None:
+    facts = os.stat_result((stat.S_IFREG | mode, 0, 0, 1, user, group, 0, 0, 0, 0))
+    told = others_who_write(facts, user=7, group=7)
+    assert (told is None) if words is None else (words in (told or ""))
+
+
+def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
+    config = parse_config("[server]\nport = 1\nhost = '::1'", "x")
+    options = hub_options(config, home=tmp_path, environ={}, port=0, host=None)
+    assert (options.port, options.host) == (0, "::1")
+
+
+def test_the_help_names_the_usual_port() -> None:
+    assert f"default: {DEFAULT_PORT};" in up.parser().format_help()
