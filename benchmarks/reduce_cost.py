@@ -4,7 +4,7 @@
 
 Prints JSON lines with microseconds of processor time per event, best of the repeats, with the
 garbage collector on. `ratio` is 100,000 against 1,000: the cost must not grow
-(docs/invariants.md, INV-3).
+(docs/understand/invariants.md, INV-3).
 """
 
 from __future__ import annotations

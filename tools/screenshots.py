@@ -157,8 +157,8 @@ PROMPTS: Final = {
 
 
 @contextmanager
-def told_hub(place: Path) -> Iterator[tuple[HubProcess, str]]:
-    """Start a hub in which a few things go on; yield it and the session that is shown."""
+def busy_hub(place: Path) -> Iterator[tuple[HubProcess, str]]:
+    """Start a hub with running sessions; yield it and the id of the session that is shown."""
     home = place / "home"
     home.mkdir(mode=0o700)
     hub = HubProcess(home, AGENTS)
@@ -264,7 +264,7 @@ def main() -> int:
         return 1
     with (
         tempfile.TemporaryDirectory(prefix="quarterdeck-") as place,
-        told_hub(Path(place)) as (hub, shown),
+        busy_hub(Path(place)) as (hub, shown),
         sync_playwright() as playwright,
     ):
         browser = playwright.chromium.launch(executable_path=program, args=list(FLAGS))

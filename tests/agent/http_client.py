@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio
-import uvicorn
 from anyio.abc import SocketStream
 
 from quarterdeck.agent import HttpOptions, http_app
-from quarterdeck.agent.http.serve import server_config
+from quarterdeck.agent.http.serve import agent_config
+from quarterdeck.http.server import BoundedServer
 from quarterdeck.wire import background_tasks
 from tests.agent.support import PATIENCE, Json
 
@@ -233,7 +233,7 @@ async def serving(
     """Serve an agent on a real port in this process."""
     options = options or HttpOptions(token=TOKEN)
     app = http_app(agent, options, **more)
-    server = uvicorn.Server(server_config(app))
+    server = BoundedServer(agent_config(app))
     with free_port() as listener:
         async with app.running(), background_tasks() as tasks:
             stopped = anyio.Event()

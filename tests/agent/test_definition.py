@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from quarterdeck.agent import AgentError, Info, Mode, Stop, Turn
-from quarterdeck.agent.definition import define
+from quarterdeck.agent import AgentError, AgentTurn, Info, Mode, Stop
+from quarterdeck.agent.definition import inspect_agent
 
 
 class Plain:
-    async def prompt(self, turn: Turn) -> None:
+    async def prompt(self, turn: AgentTurn) -> None:
         turn.say("hi")
 
 
@@ -18,7 +18,7 @@ def plain(**members: Any) -> Any:
 
 
 def test_a_bare_agent_offers_nothing_else() -> None:
-    found = define(Plain())
+    found = inspect_agent(Plain())
     assert found.info["name"] == "agent"
     assert found.modes == ()
     assert found.default_mode is None
@@ -28,30 +28,31 @@ def test_a_bare_agent_offers_nothing_else() -> None:
 
 
 def test_modes_may_be_objects_or_mappings_and_the_first_is_the_default() -> None:
-    found = define(plain(modes=[Mode("a", "A", "first"), {"id": "b", "name": "B"}]))
+    found = inspect_agent(plain(modes=[Mode("a", "A", "first"), {"id": "b", "name": "B"}]))
     assert found.modes == (
         {"id": "a", "name": "A", "description": "first"},
         {"id": "b", "name": "B"},
     )
     assert found.default_mode == "a"
     assert (
-        define(plain(modes=[Mode("a", "A"), Mode("b", "B")], default_mode="b")).default_mode == "b"
+        inspect_agent(plain(modes=[Mode("a", "A"), Mode("b", "B")], default_mode="b")).default_mode
+        == "b"
     )
     assert found.has_config_options
 
 
 def test_info_may_be_an_object_or_a_mapping() -> None:
-    assert define(plain(info=Info("x", "1"))).info == {"name": "x", "version": "1"}
+    assert inspect_agent(plain(info=Info("x", "1"))).info == {"name": "x", "version": "1"}
     mapping = {"name": "x", "version": "1", "title": "X", "_meta": {}}
-    assert define(plain(info=mapping)).info == mapping
+    assert inspect_agent(plain(info=mapping)).info == mapping
 
 
 @pytest.mark.parametrize(
     ("agent", "sentence"),
     [
-        (object(), "object is no agent; give a function of a turn or an object with prompt"),
-        (Plain, "Plain is no agent; give a function of a turn or an object with prompt"),
-        (plain(prompt=3), "Changed is no agent; give a function"),
+        (object(), "object is not an agent; pass a function of a turn or an object with prompt"),
+        (Plain, "Plain is not an agent; pass a function of a turn or an object with prompt"),
+        (plain(prompt=3), "Changed is not an agent; pass a function"),
         (plain(info={"name": "x"}), "the info of an agent needs a name and a version"),
         (plain(modes=[{"id": 1, "name": "x"}]), "a mode needs an id and a name"),
         (plain(modes=[Mode("a", "A")], default_mode="z"), "the default mode 'z' is not among"),
@@ -60,7 +61,7 @@ def test_info_may_be_an_object_or_a_mapping() -> None:
 )
 def test_what_is_no_agent_is_refused_with_a_sentence(agent: Any, sentence: str) -> None:
     with pytest.raises(AgentError) as caught:
-        define(agent)
+        inspect_agent(agent)
     assert str(caught.value).startswith(sentence)
 
 

@@ -1,4 +1,4 @@
-"""The commands that docs/agent.md shows for HTTP work, with another port."""
+"""The commands that docs/embed/agent.md shows for HTTP work, with another port."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-DOCUMENT = ROOT / "docs" / "agent.md"
+DOCUMENT = ROOT / "docs" / "embed" / "agent.md"
 
 # Stands in for curl, which not every computer has: the options that the document uses.
 CURL = f"""#!{sys.executable}
@@ -78,7 +78,7 @@ def test_the_commands_for_http_do_what_the_document_says(tmp_path: Path) -> None
 
 
 def test_the_limits_in_the_document_are_those_of_the_code() -> None:
-    from quarterdeck.agent import HttpOptions, running  # noqa: PLC0415
+    from quarterdeck.agent import HttpOptions, turn  # noqa: PLC0415
     from quarterdeck.agent.http.client import PATIENCE_SECONDS  # noqa: PLC0415
     from quarterdeck.agent.http.serve import MAX_CONNECTIONS  # noqa: PLC0415
 
@@ -86,8 +86,8 @@ def test_the_limits_in_the_document_are_those_of_the_code() -> None:
     options = HttpOptions()
     assert f"newest {options.limits.messages:,} messages" in text
     assert f"up to {options.limits.size // 1024 // 1024} MiB" in text
-    assert f"gets {running.CANCEL_SECONDS} seconds to end" in text
-    assert (running.LEFTOVER_SECONDS, PATIENCE_SECONDS) == (5, 5)
+    assert f"gets {turn.CANCEL_SECONDS} seconds to end" in text
+    assert (turn.LEFTOVER_SECONDS, PATIENCE_SECONDS) == (5, 5)
     assert "waits for it for five seconds at most" in text
     assert "for up to five seconds, once" in text
     room = f"{options.max_clients} clients, {options.max_sessions} open sessions for each"

@@ -8,9 +8,9 @@ from typing import Any
 import anyio
 import pytest
 
-from quarterdeck.agent import AgentSession, HttpOptions, SessionStore, Turn
-from quarterdeck.agent.http import Limits, client as http_client_module
-from quarterdeck.agent.http.stream import LOST
+from quarterdeck.agent import AgentSession, AgentTurn, HttpOptions, SessionStore
+from quarterdeck.agent.http import ReplayLimits, client as http_client_module
+from quarterdeck.agent.http.client import LOST
 from tests.agent.http_client import TOKEN, HttpHand, serving
 from tests.agent.official import check_all
 from tests.agent.support import PATIENCE, Json
@@ -18,11 +18,11 @@ from tests.agent.support import PATIENCE, Json
 TOOL = {"toolCallId": "t1", "title": "Write", "kind": "edit", "status": "pending"}
 
 
-async def echo(turn: Turn) -> AsyncIterator[str]:
+async def echo(turn: AgentTurn) -> AsyncIterator[str]:
     yield turn.text
 
 
-async def nine(_turn: Turn) -> AsyncIterator[str]:
+async def nine(_turn: AgentTurn) -> AsyncIterator[str]:
     for number in range(9):
         yield str(number)
 
@@ -35,7 +35,7 @@ class Waiting:
         self.closed: list[str] = []
         self.left = anyio.Event()
 
-    async def prompt(self, turn: Turn) -> AsyncIterator[str]:
+    async def prompt(self, turn: AgentTurn) -> AsyncIterator[str]:
         yield "begun"
         await self.release.wait()
         yield turn.text
@@ -69,7 +69,7 @@ async def test_what_is_posted_before_the_stream_opens_waits_for_it() -> None:
 
 
 async def test_an_answer_to_the_agent_is_a_204_also_for_an_unknown_id() -> None:
-    async def asking(turn: Turn) -> AsyncIterator[str]:
+    async def asking(turn: AgentTurn) -> AsyncIterator[str]:
         yield str(await turn.ask_permission(TOOL))
 
     async with serving(asking) as client, client.stream() as stream:
@@ -239,12 +239,12 @@ async def test_a_silent_stream_says_that_it_is_alive() -> None:
 async def test_a_reader_that_was_away_too_long_is_told_what_it_missed() -> None:
     finished = anyio.Event()
 
-    async def flood(_turn: Turn) -> AsyncIterator[str]:
+    async def flood(_turn: AgentTurn) -> AsyncIterator[str]:
         for number in range(100):
             yield str(number)
         finished.set()
 
-    options = HttpOptions(token=TOKEN, limits=Limits(messages=10, size=10_000_000))
+    options = HttpOptions(token=TOKEN, limits=ReplayLimits(messages=10, size=10_000_000))
     async with serving(flood, options) as client:
         async with client.stream() as stream:
             session_id = await client.begin(stream)
@@ -277,12 +277,12 @@ async def test_nobody_who_reads_does_not_hold_up_a_turn(monkeypatch: pytest.Monk
     monkeypatch.setattr(http_client_module, "PATIENCE_SECONDS", 0.05)
     finished = anyio.Event()
 
-    async def flood(_turn: Turn) -> AsyncIterator[str]:
+    async def flood(_turn: AgentTurn) -> AsyncIterator[str]:
         for _ in range(3000):
             yield "x" * 1000
         finished.set()
 
-    options = HttpOptions(token=TOKEN, limits=Limits(messages=100, size=100_000))
+    options = HttpOptions(token=TOKEN, limits=ReplayLimits(messages=100, size=100_000))
     async with serving(flood, options) as client:
         async with client.stream() as stream:
             session_id = await client.begin(stream)
@@ -298,12 +298,12 @@ async def test_nobody_who_reads_does_not_hold_up_a_turn(monkeypatch: pytest.Monk
 async def test_a_reader_that_reads_loses_nothing_however_much_comes() -> None:
     count = 5000
 
-    async def flood(_turn: Turn) -> AsyncIterator[str]:
+    async def flood(_turn: AgentTurn) -> AsyncIterator[str]:
         for number in range(count):
             yield str(number)
 
     # Far less is kept than is sent: the agent has to wait for the reader.
-    options = HttpOptions(token=TOKEN, limits=Limits(messages=200, size=1_000_000))
+    options = HttpOptions(token=TOKEN, limits=ReplayLimits(messages=200, size=1_000_000))
     async with serving(flood, options) as client, client.stream() as stream:
         session_id = await client.begin(stream)
         await client.prompt(3, session_id, "x")
@@ -496,12 +496,12 @@ async def test_a_reader_whose_socket_is_stuck_is_overtaken_and_the_turn_ends(
     monkeypatch.setattr(http_client_module, "PATIENCE_SECONDS", 0.05)
     finished = anyio.Event()
 
-    async def flood(_turn: Turn) -> AsyncIterator[str]:
+    async def flood(_turn: AgentTurn) -> AsyncIterator[str]:
         for _ in range(400):
             yield "x" * 100_000
         finished.set()
 
-    options = HttpOptions(token=TOKEN, limits=Limits(messages=50, size=1_000_000))
+    options = HttpOptions(token=TOKEN, limits=ReplayLimits(messages=50, size=1_000_000))
     async with serving(flood, options) as client, client.stream() as stream:
         session_id = await client.begin(stream)
         await client.prompt(3, session_id, "x")

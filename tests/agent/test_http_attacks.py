@@ -12,7 +12,7 @@ import anyio
 import pytest
 from anyio.abc import SocketStream
 
-from quarterdeck.agent import AgentSession, HttpOptions, Turn
+from quarterdeck.agent import AgentSession, AgentTurn, HttpOptions
 from quarterdeck.wire import background_tasks
 from tests.agent.http_client import JSON, TOKEN, HttpHand, serving
 from tests.agent.support import PATIENCE, Json
@@ -31,7 +31,7 @@ class Reached:
         self.sessions: list[str] = []
         self.turns = 0
 
-    async def prompt(self, _turn: Turn) -> AsyncIterator[str]:
+    async def prompt(self, _turn: AgentTurn) -> AsyncIterator[str]:
         self.turns += 1
         yield "done"
 
@@ -125,7 +125,7 @@ async def test_a_stranger_without_the_token_reaches_nothing(authorization: str |
 async def test_a_stranger_cannot_answer_a_permission_request() -> None:
     chosen: list[Any] = []
 
-    async def asking(turn: Turn) -> AsyncIterator[str]:
+    async def asking(turn: AgentTurn) -> AsyncIterator[str]:
         tool = {"toolCallId": "t", "title": "Delete all", "status": "pending"}
         chosen.append(await turn.ask_permission(tool))
         yield "asked"
@@ -224,7 +224,7 @@ async def test_a_session_id_cannot_leave_the_folder() -> None:
             assert error["data"] == "sessionId may have letters, digits, - and _ only"
 
 
-DESK = "https://desk.example"
+DESK = "https://driver.example"
 NAMED = HttpOptions(token=TOKEN, origins=(DESK,))
 
 

@@ -6,7 +6,7 @@ from types import TracebackType
 
 import pytest
 
-from quarterdeck.agent import AgentServer, Turn
+from quarterdeck.agent import AgentServer, AgentTurn
 from tests.agent.support import conversing
 
 
@@ -28,7 +28,7 @@ class Diary:
     ) -> None:
         self.notes.append("closed")
 
-    async def prompt(self, turn: Turn) -> None:
+    async def prompt(self, turn: AgentTurn) -> None:
         self.notes.append(turn.text)
 
 

@@ -9,7 +9,7 @@ import anyio
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from quarterdeck.agent import Mode, SessionStore, Turn
+from quarterdeck.agent import AgentTurn, Mode, SessionStore
 from tests.agent.support import Hand, Json, conversing
 
 INVALID_PARAMS, INVALID_REQUEST = -32602, -32600
@@ -29,7 +29,7 @@ STEPS = st.lists(
 class Modal:
     modes = (Mode("full", "Full"), Mode("safe", "Safe"))
 
-    async def prompt(self, turn: Turn) -> AsyncIterator[str]:
+    async def prompt(self, turn: AgentTurn) -> AsyncIterator[str]:
         yield f"{turn.text} {turn.session.mode}"
         if turn.text == "hang":
             await anyio.sleep_forever()

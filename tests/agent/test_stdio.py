@@ -68,10 +68,10 @@ def test_ten_lines_are_an_agent(tmp_path: Path) -> None:
     program.write_text(
         textwrap.dedent(
             """\
-            from quarterdeck.agent import Turn, serve_stdio
+            from quarterdeck.agent import AgentTurn, serve_stdio
 
 
-            async def echo(turn: Turn):
+            async def echo(turn: AgentTurn):
                 yield "You said: "
                 yield turn.text
 

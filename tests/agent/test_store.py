@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from quarterdeck.agent import AgentSession, Mode, SessionStore, Turn
-from quarterdeck.agent.stored import SessionRecord
+from quarterdeck.agent import AgentSession, AgentTurn, Mode, SessionStore
+from quarterdeck.agent.store import SessionRecord
 from quarterdeck.errors import StorageFailed, StorageRefused
 from tests.agent.support import Json, conversing
 from tests.taping.tapes import environment
@@ -27,7 +27,7 @@ class Keeper:
 
     modes = (Mode("full", "Full"), Mode("safe", "Safe"))
 
-    async def prompt(self, turn: Turn) -> AsyncIterator[Any]:
+    async def prompt(self, turn: AgentTurn) -> AsyncIterator[Any]:
         if turn.text == "recall":
             yield f"{turn.session.memory!r} {turn.session.mode} {turn.session.config['loud']}"
             return
@@ -145,7 +145,7 @@ async def test_a_loaded_session_works_where_the_client_says(
 async def test_sessions_are_listed_newest_first_by_pages_and_by_directory(
     store: SessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quarterdeck.agent.conversation.PAGE", 5)
+    monkeypatch.setattr("quarterdeck.agent.server.PAGE", 5)
     async with conversing(Keeper(), store=store) as client:
         ids = [await client.open_session() for _ in range(12)]
         other = await client.open_session(cwd=str(tmp_path))
@@ -308,7 +308,7 @@ def test_long_histories_are_read_in_pieces(store: SessionStore) -> None:
 KILLED = """
 import os, signal, sys
 from quarterdeck.agent import SessionStore
-from quarterdeck.agent.stored import SessionRecord
+from quarterdeck.agent.store import SessionRecord
 session = SessionStore(sys.argv[1]).create("session-a", SessionRecord(cwd="/", created_at=""))
 for number in range(200):
     session.append(b'{"sessionUpdate":"x","n":%d}' % number)
@@ -319,7 +319,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 FULL = """
 import resource, signal, sys
 from quarterdeck.agent import SessionStore
-from quarterdeck.agent.stored import SessionRecord
+from quarterdeck.agent.store import SessionRecord
 from quarterdeck.errors import StorageFailed
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 session = SessionStore(sys.argv[1]).create("session-a", SessionRecord(cwd="/", created_at=""))

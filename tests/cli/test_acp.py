@@ -154,7 +154,7 @@ def test_something_that_is_no_agent_is_a_sentence(
     answers, messages = capsys.readouterr()
     assert answers == ""
     assert messages.splitlines()[-1] == (
-        "quarterdeck: str is no agent; give a function of a turn or an object with prompt"
+        "quarterdeck: str is not an agent; pass a function of a turn or an object with prompt"
     )
 
 

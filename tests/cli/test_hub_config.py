@@ -16,9 +16,9 @@ from quarterdeck.cli.hub_config import (
 )
 from quarterdeck.cli.parsers import up_parser
 from quarterdeck.errors import SettingsInvalid
-from quarterdeck.server.listening import DEFAULT_PORT
+from quarterdeck.http.origins import DEFAULT_PORT
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "hub.example.toml"
+EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "use" / "hub.example.toml"
 
 
 def test_the_documented_example_is_valid_and_shows_the_defaults() -> None:

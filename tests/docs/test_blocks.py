@@ -1,10 +1,10 @@
-"""Every fenced block in the documents holds: Python runs, commands succeed, JSON parses.
+"""Check every fenced block in the documents: Python runs, commands succeed, JSON parses.
 
 - `python`: the blocks of a document run in order, in one namespace, in an empty folder.
 - `sh`: every line is a command; `console`: every line after `$ ` is one, the rest is its output.
   A block is one script, run from the root of the repository; it must exit with 0.
 - `json`, `jsonc`: must parse.
-- Whatever else is only shown has to be a language of `SHOWN_ONLY`.
+- Blocks in the languages of `SHOWN_ONLY` are not checked; any other language fails.
 """
 
 import json
@@ -28,11 +28,11 @@ DOCUMENTS = sorted(
 SHOWN_ONLY = frozenset({"text", "mermaid", "toml"})
 
 # Commands that this test must not run, each with what covers it instead. An entry that no document
-# uses any more fails the test.
+# uses fails the test.
 NOT_RUN_HERE = {
     "python3 dev.py test": "would run itself; `dev.py ci` runs it, see test_commands.py",
     "python3 dev.py test tests/wire -k framing": "the same with arguments for pytest",
-    "python3 dev.py test -m real_agents -k goose": "needs an agent that somebody else wrote",
+    "python3 dev.py test -m real_agents -k goose": "needs an installed third-party agent",
     "python3 dev.py check": "`dev.py ci` does the same, see test_commands.py",
     "python3 dev.py ci": ".ci/run is this command, see test_commands.py",
     "python3 dev.py setup": "every other command begins with it",
@@ -42,7 +42,7 @@ NOT_RUN_HERE = {
 }
 
 SECONDS_FOR_ONE_BLOCK = (
-    200  # for those that hang: twenty commands take a minute where others work, too
+    200  # only for blocks that hang: twenty commands take a minute on a busy machine
 )
 
 

@@ -1,4 +1,4 @@
-"""The README, `dev.py` and `.ci/run` speak of the same commands."""
+"""The README, `dev.py` and `.ci/run` name the same commands."""
 
 import ast
 import importlib.util

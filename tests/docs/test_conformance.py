@@ -1,4 +1,4 @@
-"""The chapters that go sentence by sentence name tests and vectors that exist, and miss nothing."""
+"""The conformance pages name tests and vectors that exist, and cover every type."""
 
 from __future__ import annotations
 
@@ -14,43 +14,41 @@ from quarterdeck.dialects.packets import PACKET_TYPES, TOOL_INPUTS, TOOL_OUTPUTS
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = ("context", "packets")
-ROW = re.compile(r"^\| (?!---|what is described)(.+?) \| (.+) \|$", re.MULTILINE)
+ROW = re.compile(r"^\| (?!---|description)(.+?) \| (.+) \|$", re.MULTILINE)
 
 
 def rows(chapter: str) -> list[tuple[str, list[str]]]:
-    text = (ROOT / f"docs/conformance-{chapter}.md").read_text(encoding="utf-8")
-    return [(said, re.findall(r"`([^`]+)`", proof)) for said, proof in ROW.findall(text)]
+    text = (ROOT / f"docs/understand/conformance-{chapter}.md").read_text(encoding="utf-8")
+    return [(sentence, re.findall(r"`([^`]+)`", proof)) for sentence, proof in ROW.findall(text)]
 
 
-def written_tests(chapter: str) -> set[str]:
-    folders = [ROOT / "tests/dialects" / chapter, ROOT / "tests/adapters", ROOT / "tests/dialects"]
-    paths = {path for folder in folders for path in folder.glob("test_*.py")}
+def written_tests() -> set[str]:
     found = [
         re.findall(r"^(?:async )?def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
-        for path in paths
+        for path in (ROOT / "tests").rglob("test_*.py")
     ]
     return {name for names in found for name in names}
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_every_sentence_has_a_test_or_a_vector_that_exists(chapter: str) -> None:
-    tests = written_tests(chapter)
+    tests = written_tests()
     assert len(rows(chapter)) > 50
-    for said, proofs in rows(chapter):
-        assert proofs, f"nothing shows: {said}"
+    for sentence, proofs in rows(chapter):
+        assert proofs, f"nothing shows: {sentence}"
         for proof in proofs:
             exists = proof in tests if proof.startswith("test_") else (ROOT / proof).is_file()
-            assert exists, f"{said}: there is no {proof}"
+            assert exists, f"{sentence}: there is no {proof}"
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_every_test_that_the_text_names_exists(chapter: str) -> None:
-    text = (ROOT / f"docs/conformance-{chapter}.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"`(test_\w+)`", text)) <= written_tests(chapter)
+    text = (ROOT / f"docs/understand/conformance-{chapter}.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"`(test_\w+)`", text)) <= written_tests()
 
 
-def told(proof: str) -> set[str]:
-    """Return the types of all that a golden projection tells."""
+def types_in(proof: str) -> set[str]:
+    """Return all event and packet types in a golden file."""
     sessions: list[dict[str, Any]] = json.loads((ROOT / proof).read_text(encoding="utf-8"))
     return {event["type"] for session in sessions for event in session.get("context", ())} | {
         packet_type(packet) for session in sessions for packet in session.get("packets", ())
@@ -60,8 +58,8 @@ def told(proof: str) -> set[str]:
 def subjects(chapter: str) -> dict[str, list[str]]:
     """Return the proofs of the rows that begin with a name."""
     found: dict[str, list[str]] = {}
-    for said, proofs in rows(chapter):
-        if name := re.match(r"`([\w:]+)`", said):
+    for sentence, proofs in rows(chapter):
+        if name := re.match(r"`([\w:]+)`", sentence):
             found.setdefault(name[1], []).extend(proofs)
     return found
 
@@ -75,7 +73,7 @@ def test_every_type_has_a_golden_projection_in_which_it_occurs(chapter: str, nam
     for name in names:
         golden = [each for each in subjects(chapter)[name] if each.endswith(".json")]
         assert golden, f"no golden projection is named for {name}"
-        assert all(name in told(each) for each in golden), name
+        assert all(name in types_in(each) for each in golden), name
 
 
 def test_every_command_has_its_row() -> None:
@@ -83,6 +81,6 @@ def test_every_command_has_its_row() -> None:
 
 
 def test_every_tool_has_its_rows() -> None:
-    text = "\n".join(said for said, _ in rows("packets"))
+    text = "\n".join(sentence for sentence, _ in rows("packets"))
     assert all(re.search(rf"Input of .*\b{name}\b", text) for name in TOOL_INPUTS)
     assert all(re.search(rf"Output of .*\b{name}\b", text) for name in TOOL_OUTPUTS)

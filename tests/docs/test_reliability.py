@@ -1,4 +1,4 @@
-"""The chapter on reliability names tests that exist, and every promise has one."""
+"""The page on reliability names tests that exist, and every guarantee has one."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ PROMISES = 16
 
 
 def rows() -> dict[str, str]:
-    chapter = (ROOT / "docs/reliability.md").read_text()
+    chapter = (ROOT / "docs/understand/reliability.md").read_text()
     return dict(re.findall(r"^\| (P\d+) [^|]+\|(.+)\|$", chapter, re.MULTILINE))
 
 
@@ -29,7 +29,7 @@ def test_every_promise_has_its_row_and_a_test_that_bears_its_name() -> None:
 
 
 def test_every_test_that_the_chapter_names_is_there() -> None:
-    chapter = (ROOT / "docs/reliability.md").read_text()
+    chapter = (ROOT / "docs/understand/reliability.md").read_text()
     assert set(re.findall(r"`(test_\w+)`", chapter)) <= written_tests()
 
 

@@ -1,4 +1,4 @@
-"""The promises of `docs/reliability.md` that need a host in a process of its own."""
+"""The promises of `docs/understand/reliability.md` that need a host in a process of its own."""
 
 from __future__ import annotations
 

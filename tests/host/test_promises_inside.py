@@ -1,4 +1,4 @@
-"""The promises of `docs/reliability.md` that show in one process."""
+"""The promises of `docs/understand/reliability.md` that show in one process."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ FLAGS: Final = (
 )
 MISSING: Final = "Chromium is needed: install it (Debian: sudo apt-get install chromium)"
 
-# Waits until the device keeps something with this text in it.
-KEPT: Final = """text => new Promise(done => {
+# Waits until the storage of the page contains this text.
+STORED: Final = """text => new Promise(done => {
     const opening = indexedDB.open('quarterdeck')
     opening.onsuccess = () => {
         const look = () => {

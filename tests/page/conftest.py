@@ -1,4 +1,4 @@
-"""The page in a real browser, of a real hub."""
+"""Fixtures: the page of a real hub in a real browser."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def folder(tmp_path: Path) -> Path:
 def open_device(browser: Browser) -> Iterator[OpenDevice]:
     """Open a browser of its own on a hub, paired if a scope is given; complaints fail the test.
 
-    With a worker it can be opened without the hub, and told what another app or the hub sends.
+    With a service worker it opens offline, and receives pushes and shared content.
     """
     contexts: list[BrowserContext] = []
     complaints: list[str] = []

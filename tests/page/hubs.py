@@ -1,4 +1,4 @@
-"""A real hub, and what tests do to it from outside."""
+"""A real hub in a process, and calls that tests make to it."""
 
 from __future__ import annotations
 

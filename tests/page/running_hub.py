@@ -1,8 +1,8 @@
-"""Hubs in processes of their own, which need not import all that a hub is made of each time.
+"""Hubs in forked processes, which do not import the hub's modules each time.
 
 One request as JSON in a line, one answer in a line: `{"start": [HOME, PORT, SETTINGS], "environ"}`
 gives the process and the address of a hub, `{"end": PROCESS, "signal"}` its exit status when it is
-gone. When nobody can ask any more, all hubs end.
+gone. When the input ends, all hubs are stopped.
 """
 
 from __future__ import annotations

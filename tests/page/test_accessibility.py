@@ -76,7 +76,7 @@ def _busy(start_hub: StartHub, folder: Path) -> tuple[HubProcess, str]:
 
 
 @pytest.mark.parametrize("desktop", [False, True], ids=["phone", "desktop"])
-def test_no_screen_has_what_axe_finds_in_light_and_dark(
+def test_axe_finds_no_violations_on_any_screen_in_light_and_dark(
     start_hub: StartHub, open_device: OpenDevice, folder: Path, desktop: bool
 ) -> None:
     hub, session = _busy(start_hub, folder)
@@ -109,7 +109,7 @@ def _screens(page: Page, session: str) -> list[tuple[str, Locator]]:
     ]
 
 
-def test_a_session_is_run_with_the_keyboard_alone(
+def test_a_session_can_be_operated_with_the_keyboard_alone(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub, _ = _busy(start_hub, folder)
@@ -141,7 +141,7 @@ def test_a_session_is_run_with_the_keyboard_alone(
     assert hub.call("GET", "/api/decisions")["decisions"][0]["optionKind"] == "reject_once"
 
 
-def test_nothing_is_wider_than_a_small_phone(
+def test_no_screen_is_wider_than_a_small_phone(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub, session = _busy(start_hub, folder)

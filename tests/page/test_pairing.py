@@ -1,4 +1,4 @@
-"""The first run: a browser that the hub does not know, until its owner revokes it."""
+"""Pairing a browser that the hub does not know, and revoking it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from playwright.sync_api import Route, expect
 from tests.page.browsing import OpenDevice, StartHub
 
 
-def test_a_link_lets_a_device_in_and_its_code_leaves_the_address(
+def test_a_link_pairs_a_device_and_its_code_leaves_the_address(
     start_hub: StartHub, open_device: OpenDevice
 ) -> None:
     hub = start_hub()
@@ -74,7 +74,7 @@ def test_a_device_is_paired_from_another_and_revoked_again(
     expect(second.get_by_role("button", name="Pair this device")).to_be_visible()
 
 
-def test_devices_that_are_told_late_are_not_taken_for_the_new_one(
+def test_devices_listed_late_are_not_taken_for_the_new_one(
     start_hub: StartHub, open_device: OpenDevice
 ) -> None:
     hub = start_hub()

@@ -122,7 +122,7 @@ QUESTION = {
     [(APPROVAL, "approvals", "Approval"), (QUESTION, "questions", "Input request")],
     ids=["approval", "question"],
 )
-def test_what_waits_is_pushed_to_whoever_does_not_look_and_a_click_opens_its_card(
+def test_a_pending_request_is_pushed_while_the_page_is_hidden_and_a_click_opens_its_card(
     start_hub: StartHub,
     open_device: OpenDevice,
     service: PushService,
@@ -134,12 +134,12 @@ def test_what_waits_is_pushed_to_whoever_does_not_look_and_a_click_opens_its_car
     hub = start_hub(push_services=[service.origin], asking=playing(step))
     page = open_device(hub, "approve", place="/#/settings", worker=True)
     browser, worker = _subscribed(page, service)
-    away = page.context.new_page()  # the worker lives as long as somebody holds on to it
+    away = page.context.new_page()  # keeps the service worker alive
     page.goto("about:blank")
     hub.prompt(hub.session("asking", folder), "go")
     _, note = service.next(browser)
     assert note["kind"] == kind
-    assert SECRET not in json.dumps(note), "what is asked is told by the hub alone"
+    assert SECRET not in json.dumps(note), "a push must not contain the request"
     worker.deliver(note)
     shown = worker.program.evaluate(SHOWN)
     assert shown == [{"title": note["title"], "body": note["body"], "tag": note["tag"]}]
@@ -152,7 +152,7 @@ def test_what_waits_is_pushed_to_whoever_does_not_look_and_a_click_opens_its_car
     away.close()
 
 
-def test_a_subscription_that_the_browser_changes_goes_on_with_the_same_wishes(
+def test_a_subscription_that_the_browser_replaces_keeps_its_kinds(
     start_hub: StartHub, open_device: OpenDevice, service: PushService, folder: Path
 ) -> None:
     hub = start_hub(push_services=[service.origin], quick=playing({"say": "Done."}))

@@ -1,4 +1,4 @@
-"""Changes and code as they are read, and which sessions were."""
+"""Reading: diffs, code, earlier entries, pins and unread marks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _inner(call: str, status: str) -> dict[str, Any]:
     return {"sessionUpdate": "tool_call", **facts, **parent}
 
 
-def test_what_is_earlier_is_there_although_what_is_loaded_fills_no_screen(
+def test_earlier_entries_are_loaded_when_the_newest_do_not_fill_the_screen(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     steps = [{"update": _inner(f"i{number}", "completed")} for number in range(56)]
@@ -41,7 +41,7 @@ def test_what_is_earlier_is_there_although_what_is_loaded_fills_no_screen(
     expect(log.get_by_text("Prompt one")).to_be_attached()
 
 
-def test_a_change_has_colours_and_marked_words_and_opens_side_by_side(
+def test_a_diff_is_highlighted_with_marked_words_and_opens_side_by_side(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     change = {"path": "{cwd}/client.py", "old": OLD, "new": NEW}
@@ -84,7 +84,7 @@ def test_a_change_has_colours_and_marked_words_and_opens_side_by_side(
     expect(opened).to_have_count(0)
 
 
-def test_sessions_are_pinned_and_marked_unread_and_gone_through_by_keys(
+def test_sessions_are_pinned_marked_unread_and_navigated_by_keys(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub = start_hub(quick=playing({"title": "{prompt}"}, {"say": "Done that."}))

@@ -1,4 +1,4 @@
-"""A session from its beginning to its end, on a phone and on a desktop."""
+"""A session from start to end, on a phone and on a desktop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from tests.page.browsing import KEPT, OpenDevice, StartHub
+from tests.page.browsing import STORED, OpenDevice, StartHub
 from tests.page.hubs import playing
 
 AT_END = """async log => {
@@ -80,7 +80,7 @@ def test_the_first_answer_needs_three_taps(
     expect(page.get_by_text("I am the demo model")).to_be_visible()
 
 
-def test_what_is_written_for_a_new_session_is_kept_and_a_key_pressed_twice_starts_one(
+def test_the_draft_of_a_new_session_is_stored_and_enter_pressed_twice_starts_one(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub = start_hub()
@@ -91,7 +91,7 @@ def test_what_is_written_for_a_new_session_is_kept_and_a_key_pressed_twice_start
         page.get_by_role("button", name="Attach a file").click()
     chooser.value.set_files(folder / "README.md")
     expect(page.get_by_role("list", name="Attachments")).to_contain_text("README.md")
-    page.evaluate(KEPT, "README.md")
+    page.evaluate(STORED, "README.md")
     page.reload()
     expect(page.get_by_role("list", name="Attachments")).to_contain_text("README.md")
     page.get_by_label("Folder").fill(str(folder))
@@ -106,7 +106,7 @@ def test_what_is_written_for_a_new_session_is_kept_and_a_key_pressed_twice_start
     expect(prompt).to_have_value("")
 
 
-def test_a_turn_is_stopped_and_what_waits_is_edited_and_cancelled(
+def test_a_turn_is_stopped_and_queued_prompts_are_edited_and_cancelled(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub = start_hub(slow=playing({"say": "I begin."}, {"stall": True}))
@@ -163,7 +163,7 @@ def test_modes_and_commands_of_the_agent_are_offered(
     assert wanted != before
 
 
-def test_a_change_that_is_refused_is_told_in_the_session(
+def test_a_refused_change_of_an_option_is_reported_in_the_session(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub = start_hub()
@@ -178,7 +178,7 @@ def test_a_change_that_is_refused_is_told_in_the_session(
     ).to_be_visible()
 
 
-def test_a_prompt_that_is_refused_is_kept_until_it_is_changed_and_sent_or_dropped(
+def test_a_refused_prompt_stays_until_it_is_edited_and_sent_or_dismissed(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub = start_hub(quick=playing({"say": "Heard."}))
@@ -190,7 +190,7 @@ def test_a_prompt_that_is_refused_is_kept_until_it_is_changed_and_sent_or_droppe
     page.get_by_role("button", name="Send").tap()
     waiting = page.get_by_role("list", name="Prompt queue")
     expect(waiting).to_contain_text("Not sent: that is too much at once")
-    page.evaluate(KEPT, "that is too much at once")
+    page.evaluate(STORED, "that is too much at once")
     page.reload()
     expect(waiting).to_contain_text("Not sent: that is too much at once")
     waiting.get_by_role("button", name="Edit prompt").tap()
@@ -211,12 +211,14 @@ def test_a_draft_survives_a_reload(
     session = hub.session("demo", folder)
     page = open_device(hub, place=f"/#/s/{session}")
     page.get_by_label("Prompt", exact=True).fill("half a thought")
-    page.evaluate(KEPT, "half a thought")
+    page.evaluate(STORED, "half a thought")
     page.reload()
     expect(page.get_by_label("Prompt", exact=True)).to_have_value("half a thought")
 
 
-def test_a_failed_turn_says_why(start_hub: StartHub, open_device: OpenDevice, folder: Path) -> None:
+def test_a_failed_turn_shows_its_error(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
     hub = start_hub(broken=playing({"say": "I try."}, {"fail": "the model is out of tea"}))
     session = hub.session("broken", folder)
     hub.prompt(session, "go")

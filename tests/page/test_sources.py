@@ -1,4 +1,4 @@
-"""What the page's sources must not have."""
+"""Patterns that the page's sources must not contain."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SOURCES = Path(__file__).parents[2] / "web" / "src"
     "forbidden",
     ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"],
 )
-def test_no_text_ever_becomes_html_or_program(forbidden: str) -> None:
+def test_no_text_ever_becomes_html_or_code(forbidden: str) -> None:
     files = [*SOURCES.rglob("*.ts"), *SOURCES.rglob("*.tsx")]
     assert files
     assert [file.name for file in files if forbidden in file.read_text(encoding="utf-8")] == []

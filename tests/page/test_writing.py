@@ -1,4 +1,4 @@
-"""What goes into a prompt besides words: files of the session, and what other apps share."""
+"""Attachments of prompts: files of the session, chosen files, and content shared by other apps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHARING = """([url, name]) => {
 }"""
 
 
-def test_a_file_is_named_by_letters_and_reaches_the_agent_as_a_link(
+def test_a_file_is_found_by_letters_and_reaches_the_agent_as_a_link(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     (folder / "src").mkdir()
@@ -62,7 +62,7 @@ def test_a_file_is_named_by_letters_and_reaches_the_agent_as_a_link(
     ]
 
 
-def test_all_files_that_are_chosen_are_attached(
+def test_all_chosen_files_are_attached(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub = start_hub(quick=playing({"say": "Seen."}))
@@ -82,7 +82,7 @@ def test_all_files_that_are_chosen_are_attached(
     assert [each["resource"]["text"] for each in sent] == names
 
 
-def test_a_finger_can_scroll_what_is_offered_and_takes_it_by_a_tap(
+def test_completions_scroll_by_touch_and_are_accepted_by_a_tap(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     for number in range(8):
@@ -100,7 +100,7 @@ def test_a_finger_can_scroll_what_is_offered_and_takes_it_by_a_tap(
     expect(prompt).to_be_focused()
 
 
-def test_what_another_app_shares_is_put_into_a_session_and_sent_by_nobody_else(
+def test_shared_content_is_added_to_a_session_and_sent_only_by_the_user(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub = start_hub(quick=playing({"say": "Seen."}))

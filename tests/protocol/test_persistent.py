@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 from msgspec.structs import astuple
+from typing_extensions import override
 
 from quarterdeck.protocol.persistent import (
     WIDTH,
     Blocks,
     KeyedSequence,
     OrderedMap,
-    override,
 )
 
 # (which version to go on from, which key to set): enough keys to leave the tail and to branch.

@@ -5,9 +5,9 @@ from typing import Any, Self
 
 from hypothesis import example, given, strategies as st
 from msgspec.structs import astuple
+from typing_extensions import override
 
 from quarterdeck.protocol import truncate_utf8_tail
-from quarterdeck.protocol.persistent import override
 from quarterdeck.protocol.terminal import TailBuffer
 
 HIGH, LOW, BOM = "\ud83d", "\ude00", "\ufeff"

@@ -1,7 +1,7 @@
 """Agents that people use, run as people run them; the model behind them is ours.
 
-`python3 dev.py test -m real_agents` runs these, `-k goose` those of one agent; docs/agents.md tells
-what they found out.
+`python3 dev.py test -m real_agents` runs these, `-k goose` those of one agent; docs/use/agents.md
+has the results.
 """
 
 from __future__ import annotations

@@ -6,16 +6,15 @@ import json
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 import anyio
-import uvicorn
 from anyio.abc import SocketStream
 
-from quarterdeck.server.bounded import BoundedServer, uvicorn_settings
-from quarterdeck.server.doorway import Room
-from quarterdeck.server.listening import Listening
+from quarterdeck.http.limits import Capacity
+from quarterdeck.http.origins import Listening
+from quarterdeck.http.server import BoundedServer, ServerOptions, server_config
 from quarterdeck.server.routes import Asgi
 
 Parser: TypeAlias = Literal["h11", "httptools"]
@@ -186,7 +185,7 @@ async def serving(
     parser: Parser,
     listening: Listening = LOOPBACK,
     *,
-    room: Room | None = None,
+    capacity: Capacity | None = None,
     tls: dict[str, Any] | None = None,
 ) -> AsyncIterator[Served]:
     """Serve what `make_app` makes for a port, in this process."""
@@ -195,10 +194,12 @@ async def serving(
         listener.bind(("127.0.0.1", 0))
         listener.listen(256)
         port = listener.getsockname()[1]
-        settings = uvicorn_settings(replace(listening, port=port), parser, room=room)
-        config = uvicorn.Config(
-            make_app(port), **settings, **(tls or {}), timeout_graceful_shutdown=2
+        options = ServerOptions(
+            parser=parser,
+            capacity=capacity or Capacity(),
+            trusted_proxies=listening.proxies,
         )
+        config = server_config(make_app(port), options, end_seconds=2, **(tls or {}))
         config.load()
         server = BoundedServer(config)
         server.lifespan = config.lifespan_class(config)

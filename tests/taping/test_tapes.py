@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from quarterdeck.agent import Turn
+from quarterdeck.agent import AgentTurn
 from tests.agent.http_client import serving
 from tests.agent.support import conversing
 from tests.server.api.kit import options, running
@@ -31,7 +31,7 @@ serve_stdio(wrong)
 """
 
 
-async def wrong(_turn: Turn) -> AsyncIterator[Any]:
+async def wrong(_turn: AgentTurn) -> AsyncIterator[Any]:
     yield WRONG
 
 
@@ -85,7 +85,7 @@ async def test_an_agent_that_a_hub_starts_is_looked_at_as_well(
     assert taping.count - before >= 2
 
 
-async def _silent(_turn: Turn) -> str:
+async def _silent(_turn: AgentTurn) -> str:
     return "end_turn"
 
 

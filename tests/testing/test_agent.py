@@ -51,8 +51,8 @@ def test_a_scenario_comes_by_name_as_text_or_from_the_environment(
             for pace in ("x", "nan", "-1", "inf", "1e300")
         ),
         (["\udcff.toml"], "quarterdeck: cannot play \\udcff.toml: there is no such file"),
-        (["/dev/zero"], "quarterdeck: cannot play /dev/zero: it is no regular file; copy it"),
-        (["/dev/stdin"], "quarterdeck: cannot play /dev/stdin: it is no regular file; copy it"),
+        (["/dev/zero"], "quarterdeck: cannot play /dev/zero: it is not a regular file; copy it"),
+        (["/dev/stdin"], "quarterdeck: cannot play /dev/stdin: it is not a regular file; copy it"),
         (["--json", "{"], "quarterdeck: cannot play --json: "),
         (["nowhere.toml"], "quarterdeck: cannot play nowhere.toml: there is no such file"),
     ],

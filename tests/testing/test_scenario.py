@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from quarterdeck.errors import ScenarioInvalid
-from quarterdeck.testing.scenario import Step, Turn, parse_scenario, read_scenario
+from quarterdeck.testing.scenario import ScriptedTurn, Step, parse_scenario, read_scenario
 
 TOML = """
 name = "small"
@@ -56,7 +56,7 @@ def test_a_scenario_is_read_into_frozen_values() -> None:
     assert scenario.ignore == {"eof", "TERM"}
     assert scenario.load == (Step("say", "old", {}),)
     assert scenario.turns == (
-        Turn(
+        ScriptedTurn(
             "hello",
             (
                 Step("tool", "t", {"title": "T"}),
@@ -148,7 +148,7 @@ def test_one_list_of_steps_is_for_every_call_of_a_method() -> None:
         (
             steps({"garbage": "xyz", "encoding": "hex"}),
             "turn 1, step 1: garbage is not hex: non-hexadecimal number found in"
-            " fromhex() arg at position 0; mend it",
+            " fromhex() arg at position 0; fix it",
         ),
         (
             steps({"ask": "t", "allowed": [{"say": 1}]}),
@@ -168,7 +168,7 @@ def test_one_list_of_steps_is_for_every_call_of_a_method() -> None:
         ({"sessions": {"mode": []}}, "sessions: there is no key 'mode'; did you mean modes?"),
         ({"framing": "morse"}, 'framing is \'morse\'; write "lines" or "headers"'),
         ({"ignore": ["LOUD"]}, "ignore is ['LOUD']; write a list of \"eof\" and names of signals"),
-        ("name = ", "Invalid value (at end of document); mend the text"),
+        ("name = ", "Invalid value (at end of document); fix the text"),
         (
             "initialize = {since = 2020-01-01}",
             "Object of type date is not JSON serializable; write dates as texts",

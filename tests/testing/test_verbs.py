@@ -34,7 +34,7 @@ def test_a_word_that_is_no_signal_has_no_number() -> None:
 
 
 def test_every_verb_and_option_is_documented() -> None:
-    document = Path(__file__).parents[2] / "docs" / "scripted-agent.md"
+    document = Path(__file__).parents[2] / "docs" / "embed" / "scripted-agent.md"
     text = document.read_text(encoding="utf-8")
     for name, verb in VERBS.items():
         for word in (name, *verb.options):

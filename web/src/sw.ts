@@ -6,7 +6,7 @@ import { isFile, storeShared, SHARE_PATH, SHARED, shellOf, type Note } from './w
 declare const self: ServiceWorkerGlobalScope
 
 const SHELL = 'shell-__BUILD__' // filled in by the build
-const PATIENCE_MS = 4000
+const TIMEOUT_MS = 4000
 
 self.addEventListener('install', (event) => {
   event.waitUntil(cacheShell())
@@ -71,7 +71,7 @@ async function begin(): Promise<void> {
 async function page(): Promise<Response> {
   const cache = await caches.open(SHELL)
   try {
-    const fresh = await fetch('/', { signal: AbortSignal.timeout(PATIENCE_MS) })
+    const fresh = await fetch('/', { signal: AbortSignal.timeout(TIMEOUT_MS) })
     if (!fresh.ok) throw new Error('not ours')
     await cache.put('/', fresh.clone())
     return fresh

@@ -28,8 +28,8 @@ export function shellOf(html: string): string[] {
 
 export const SHARED = 'shared'
 export const SHARE_PATH = '/share'
-const MOST_FILES = 10
-const MOST_BYTES = 11 << 20 // what fits into one prompt
+const MAX_FILES = 10
+const MAX_BYTES = 11 << 20 // what fits into one prompt
 
 /** Store shared content until the page takes it; replaces what was stored before. */
 export async function storeShared(form: FormData, caches: CacheStorage): Promise<void> {
@@ -40,7 +40,7 @@ export async function storeShared(form: FormData, caches: CacheStorage): Promise
   let size = 0
   for (const file of form.getAll('files')) {
     if (typeof file === 'string') continue
-    if (names.length === MOST_FILES || size + file.size > MOST_BYTES) {
+    if (names.length === MAX_FILES || size + file.size > MAX_BYTES) {
       left.push(file.name)
       continue
     }

@@ -123,10 +123,10 @@ test('a clipped message is loaded whole when a chunk extends it', () => {
   const chunk = (seq: number): SessionEvent =>
     ({ type: 'agent-message-chunk', seq, ts: seq, sessionId: 's', payload: { content: text('.')[0] } }) as SessionEvent
   timeline.apply(chunk(11))
-  assert.equal(timeline.wanted, 3)
+  assert.equal(timeline.clippedSeq, 3)
   timeline.replace({ ...cut, content: text('beginning.'), isClipped: false })
   timeline.apply(chunk(12))
-  assert.equal(timeline.wanted, null)
+  assert.equal(timeline.clippedSeq, null)
   const [entry] = timeline.entries()
   assert.deepEqual(entry?.type === 'message' && entry.content, text('beginning..'))
 })

@@ -15,20 +15,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from msgspec import Struct
+from typing_extensions import override
 
 Variants = TypeVar("Variants")
 
 
 if TYPE_CHECKING:
-    from typing_extensions import override  # in `typing` from Python 3.12 on
-
     # `Unknown` is defined below; only a type checker reads these two lines.
     Tagged: TypeAlias = "Variants | Unknown"
     Hooked: TypeAlias = "Variants | Unknown"
 else:
-
-    def override(method: Variants) -> Variants:
-        return method
 
     class Tagged:
         """At run time: the plain union."""

@@ -1,4 +1,6 @@
-"""The agent side: serve any agent on stdio and HTTP.
+"""The agent side of ACP: serve any agent on stdio and HTTP.
+
+An agent is an async function of a turn, or an object with a `prompt` method:
 
 async def echo(turn):
     yield "You said: "
@@ -10,14 +12,14 @@ serve_stdio(echo)
 from typing import TYPE_CHECKING, Any
 
 from quarterdeck.agent.checks import McpServer
-from quarterdeck.agent.client import Client, Terminal
+from quarterdeck.agent.client import ClientProxy, Terminal
 from quarterdeck.agent.definition import Agent, Info, Mode, Stop
 from quarterdeck.agent.http import HttpApp, HttpOptions, http_app, serve_http
-from quarterdeck.agent.serving import AgentServer
+from quarterdeck.agent.server import AgentServer
 from quarterdeck.agent.session import AgentSession
 from quarterdeck.agent.stdio import serve_stdio, serve_stdio_async
 from quarterdeck.agent.store import SessionStore
-from quarterdeck.agent.turn import Turn
+from quarterdeck.agent.turn import AgentTurn
 from quarterdeck.errors import AgentError, RpcError
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Import the built-in agent when it is first asked for: other agents do not need it."""
+    """Import the built-in agent on first use: other agents do not need it."""
     if name == "BuiltinAgent":
         from quarterdeck.agent.builtin import BuiltinAgent  # noqa: PLC0415
 
@@ -38,8 +40,9 @@ __all__ = [
     "AgentError",
     "AgentServer",
     "AgentSession",
+    "AgentTurn",
     "BuiltinAgent",
-    "Client",
+    "ClientProxy",
     "HttpApp",
     "HttpOptions",
     "Info",
@@ -49,7 +52,6 @@ __all__ = [
     "SessionStore",
     "Stop",
     "Terminal",
-    "Turn",
     "http_app",
     "serve_http",
     "serve_stdio",

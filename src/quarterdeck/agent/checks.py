@@ -1,6 +1,7 @@
-"""What a client sends, checked: every refusal is a sentence that says what would be right.
+"""Validation of the params that clients send.
 
-The code is -32602 (Invalid params) and the sentence is the error's `data`.
+Every violation is an `RpcError` with code -32602 (Invalid params) whose `data` is a sentence that
+names the field and what it must be.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from quarterdeck.acp import decode, schema, to_dict
-from quarterdeck.agent.definition import Json
 from quarterdeck.errors import JsonInvalid, RpcError, SchemaMismatch
 from quarterdeck.wire import INVALID_PARAMS, rpc_error
+
+Json: TypeAlias = Mapping[str, Any]
 
 SESSION_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
@@ -31,13 +33,13 @@ def invalid(reason: str) -> RpcError:
 
 @dataclass(frozen=True, slots=True)
 class McpServer:
-    """A program that speaks MCP on its standard input and output; start it in the session's cwd."""
+    """A stdio MCP server of a session; start it in the session's cwd."""
 
     name: str
     command: str
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """What to add to the environment; never stored, never shown."""
+    """Added to the environment; never stored, never shown."""
 
 
 def required_string(params: Json, name: str) -> str:
@@ -86,7 +88,7 @@ def session_id(params: Json) -> str:
 
 
 def directory(path: Any, name: str) -> Path:
-    """Check one directory; it looks at the disk."""
+    """Check one directory; reads the disk, so call it in a thread."""
     if path is None or (isinstance(path, str) and not path.strip()):
         raise invalid(f"{name} is required")
     if not isinstance(path, str):
@@ -109,7 +111,7 @@ def additional_directories(params: Json) -> tuple[Path, ...]:
     if not isinstance(given, list):
         raise invalid("additionalDirectories must be an array")
     return tuple(
-        directory(path, f"additionalDirectories[{place}]") for place, path in enumerate(given)
+        directory(path, f"additionalDirectories[{index}]") for index, path in enumerate(given)
     )
 
 
@@ -127,9 +129,9 @@ def mcp_servers(params: Json) -> tuple[McpServer, ...]:
     return servers
 
 
-def _mcp_server(entry: Any, place: str) -> McpServer:
+def _mcp_server(entry: Any, where: str) -> McpServer:
     if not isinstance(entry, dict):
-        raise invalid(f"{place} must be an object")
+        raise invalid(f"{where} must be an object")
     kind = entry.get("type", "stdio")
     if kind in ("http", "sse", "acp"):
         raise invalid(f"mcp server type {kind} not supported")
@@ -139,33 +141,33 @@ def _mcp_server(entry: Any, place: str) -> McpServer:
     for name in ("name", "command"):
         value = entry.get(name)
         if not isinstance(value, str) or not value.strip():
-            raise invalid(f"{place}.{name} is required")
+            raise invalid(f"{where}.{name} is required")
         strings[name] = value
-    return McpServer(**strings, args=_args(entry, place), env=_env(entry, place))
+    return McpServer(**strings, args=_args(entry, where), env=_env(entry, where))
 
 
-def _args(entry: Json, place: str) -> tuple[str, ...]:
+def _args(entry: Json, where: str) -> tuple[str, ...]:
     args = entry.get("args")
     if args is None:
-        raise invalid(f"{place}.args is required")
+        raise invalid(f"{where}.args is required")
     if not isinstance(args, list) or not all(isinstance(each, str) for each in args):
-        raise invalid(f"{place}.args must be an array of strings")
+        raise invalid(f"{where}.args must be an array of strings")
     return tuple(args)
 
 
-def _env(entry: Json, place: str) -> dict[str, str]:
+def _env(entry: Json, where: str) -> dict[str, str]:
     env = entry.get("env")
     if env is None:
-        raise invalid(f"{place}.env is required")
+        raise invalid(f"{where}.env is required")
     is_list = isinstance(env, list) and all(isinstance(each, dict) for each in env)
     if not is_list:
-        raise invalid(f"{place}.env must be an array of objects with name and value")
+        raise invalid(f"{where}.env must be an array of objects with name and value")
     variables = {}
     for each in env:
         name, value = each.get("name"), each.get("value")
         if not isinstance(name, str) or not isinstance(value, str) or not name:
-            # Not which: the value may be a secret.
-            raise invalid(f"{place}.env must be an array of objects with name and value")
+            # The entry is not quoted: its value may be a secret.
+            raise invalid(f"{where}.env must be an array of objects with name and value")
         variables[name] = value
     return variables
 
@@ -178,69 +180,69 @@ def prompt_blocks(params: Json, capabilities: Mapping[str, bool]) -> tuple[dict[
         raise invalid("prompt must be an array")
     if not blocks:
         raise invalid("prompt must have at least one content block")
-    for place, block in enumerate(blocks):
-        _check_block(block, f"prompt[{place}]", capabilities)
+    for where, block in enumerate(blocks):
+        _check_block(block, f"prompt[{where}]", capabilities)
     return tuple(blocks)
 
 
-def _check_block(block: Any, place: str, capabilities: Mapping[str, bool]) -> None:
+def _check_block(block: Any, where: str, capabilities: Mapping[str, bool]) -> None:
     if not isinstance(block, dict):
-        raise invalid(f"{place} must be an object")
+        raise invalid(f"{where} must be an object")
     kind = block.get("type")
     if not isinstance(kind, str):
-        raise invalid(f"{place}.type is required")
+        raise invalid(f"{where}.type is required")
     needs = _NEEDS.get(kind)
     if needs is not None and not capabilities.get(needs):
-        raise invalid(f"{place}: this agent takes no {kind} content")
+        raise invalid(f"{where}: this agent takes no {kind} content")
     match kind:
         case "text":
-            _need_string(block, "text", place)
+            _need_string(block, "text", where)
         case "resource_link":
-            _need_string(block, "uri", place)
+            _need_string(block, "uri", where)
         case "image" | "audio":
-            _need_string(block, "data", place)
+            _need_string(block, "data", where)
         case "resource":
-            _check_resource(block.get("resource"), f"{place}.resource")
+            _check_resource(block.get("resource"), f"{where}.resource")
         case _:
-            raise invalid(f"{place}: unknown content type {kind!r}")
-    _need_strings_if_there(block, place)
+            raise invalid(f"{where}: unknown content type {kind!r}")
+    _need_strings_if_present(block, where)
 
 
-def _check_resource(resource: Any, place: str) -> None:
+def _check_resource(resource: Any, where: str) -> None:
     if not isinstance(resource, dict):
-        raise invalid(f"{place} must be an object")
-    _need_string(resource, "uri", place)
+        raise invalid(f"{where} must be an object")
+    _need_string(resource, "uri", where)
     content = [resource.get("text"), resource.get("blob")]
     if not any(isinstance(each, str) for each in content):
-        raise invalid(f"{place} needs text or blob")
-    _need_strings_if_there(resource, place)
+        raise invalid(f"{where} needs text or blob")
+    _need_strings_if_present(resource, where)
 
 
-def _need_string(block: Json, name: str, place: str) -> None:
+def _need_string(block: Json, name: str, where: str) -> None:
     if not isinstance(block.get(name), str):
-        raise invalid(f"{place}.{name} must be a string")
+        raise invalid(f"{where}.{name} must be a string")
 
 
-def _need_strings_if_there(block: Json, place: str) -> None:
+def _need_strings_if_present(block: Json, where: str) -> None:
     for name in _OPTIONAL_STRINGS:
         if block.get(name) is not None:
-            _need_string(block, name, place)
+            _need_string(block, name, where)
 
 
-def as_said(block: Json) -> Json:
-    """Return a block of a prompt as it is recorded: with what ACP's schema wants of it.
+def as_recorded(block: Json) -> Json:
+    """Return a block of a prompt as it is recorded: completed to match ACP's schema.
 
-    We take a link without a name, an image without a type and hints of any shape; whoever loads the
-    session may not.
+    We accept a link without a name, an image without a type and hints of any shape; a client that
+    loads the session later may not.
     """
-    said = _completed(block)
-    if not any(name in said for name in _HINTS):
-        return said
+    recorded = _completed(block)
+    if not any(name in recorded for name in _HINTS):
+        return recorded
     try:
-        known = to_dict(decode(schema.ContentBlock, said))
-    except (SchemaMismatch, JsonInvalid):  # of the block itself; what we take is not refused here
+        known = to_dict(decode(schema.ContentBlock, recorded))
+    except (SchemaMismatch, JsonInvalid):  # the block itself; we accepted it above
         known = {}
-    kept = {name: value for name, value in said.items() if name not in _HINTS}
+    kept = {name: value for name, value in recorded.items() if name not in _HINTS}
     return {**kept, **{name: known[name] for name in _HINTS if name in known}}
 
 
@@ -251,7 +253,7 @@ def _completed(block: Json) -> Json:
         case {"type": "image" | "audio" as kind} if not isinstance(block.get("mimeType"), str):
             return {**block, "mimeType": _TYPES[kind]}
         case {"type": "resource", "resource": {"uri": str()} as resource}:
-            # Of text and blob, whoever writes all fields of a class writes one as null.
+            # Clients that serialise all fields of a class send text or blob as null.
             there = {name: value for name, value in resource.items() if value is not None}
             return {**block, "resource": there}
         case _:
@@ -259,7 +261,7 @@ def _completed(block: Json) -> Json:
 
 
 def prompt_text(blocks: Sequence[Json]) -> str:
-    """Return what a model that reads text gets: texts whole, embedded texts, links by name."""
+    """Return a prompt as text: text blocks, embedded texts, and links by name."""
     return "\n".join(part for part in map(_text, blocks) if part is not None)
 
 

@@ -1,4 +1,8 @@
-"""The client, as an agent's code sees it: what it can do, and typed calls into it."""
+"""`ClientProxy`: the client as an agent's code sees it: its capabilities, and typed calls to it.
+
+A call that needs a capability which the client did not declare raises `AgentError` at once instead
+of sending a request that the client would reject.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,13 @@ from types import TracebackType
 from typing import Any
 
 from quarterdeck.acp import Method, methods, schema, to_dict
-from quarterdeck.agent.definition import Json
+from quarterdeck.agent.checks import Json
 from quarterdeck.errors import AgentError
 from quarterdeck.wire import Connection
 
 
 class ClientFacts:
-    """What a client said of itself by `initialize`."""
+    """Name and capabilities that a client declared with `initialize`."""
 
     def __init__(self, info: Json | None = None, capabilities: Json | None = None) -> None:
         self.info = info or {}
@@ -40,7 +44,7 @@ class ClientFacts:
 
     @property
     def can_elicit(self) -> bool:
-        """Whether it can put a form before its user."""
+        """Whether it can show a form to its user."""
         return self._can("elicitation", "form")
 
     @property
@@ -48,11 +52,11 @@ class ClientFacts:
         return self._can("elicitation", "url")
 
 
-class Client(ClientFacts):
+class ClientProxy(ClientFacts):
     """The client of one session.
 
-    Every call raises `RpcError` if the client answers by an error, `ConnectionFailed` if it does
-    not answer, and `AgentError` if it said that it cannot do what is asked.
+    Every call raises `RpcError` if the client responds with an error, `ConnectionFailed` if it does
+    not respond, and `AgentError` if it did not declare the capability.
     """
 
     def __init__(self, connection: Connection, session_id: str, facts: ClientFacts) -> None:
@@ -63,8 +67,8 @@ class Client(ClientFacts):
     async def read_text_file(
         self, path: Path | str, *, line: int | None = None, limit: int | None = None
     ) -> str:
-        """Read a file as the client's editor has it, unsaved changes included."""
-        self._need("reading files", can=self.can_read_files)
+        """Read a file as the client's editor has it, including unsaved changes."""
+        self._require("reading files", can=self.can_read_files)
         window = {"line": line, "limit": limit}
         given = {name: value for name, value in window.items() if value is not None}
         response = await self._call(methods.FS_READ_TEXT_FILE, path=str(path), **given)
@@ -72,7 +76,7 @@ class Client(ClientFacts):
         return content
 
     async def write_text_file(self, path: Path | str, content: str) -> None:
-        self._need("writing files", can=self.can_write_files)
+        self._require("writing files", can=self.can_write_files)
         await self._call(methods.FS_WRITE_TEXT_FILE, path=str(path), content=content)
 
     async def create_terminal(
@@ -84,8 +88,8 @@ class Client(ClientFacts):
         env: Mapping[str, str] | None = None,
         output_byte_limit: int | None = None,
     ) -> Terminal:
-        """Start a command where the client shows it; leaving `async with` releases it."""
-        self._need("terminals", can=self.has_terminals)
+        """Start a command in a terminal of the client; leaving `async with` releases it."""
+        self._require("terminals", can=self.has_terminals)
         given: dict[str, Any] = {"command": command, "args": list(args)}
         if cwd is not None:
             given["cwd"] = str(cwd)
@@ -103,7 +107,7 @@ class Client(ClientFacts):
 
         Returns the answer: `{"action": "accept", "content": {…}}`, or "decline" or "cancel".
         """
-        self._need("forms", can=self.can_elicit)
+        self._require("forms", can=self.can_elicit)
         tool_call = {} if tool_call_id is None else {"toolCallId": tool_call_id}
         response = await self._call(
             methods.ELICITATION_CREATE,
@@ -118,12 +122,12 @@ class Client(ClientFacts):
     async def elicit_by_url(
         self, message: str, url: str, elicitation_id: str, *, tool_call_id: str | None = None
     ) -> dict[str, Any]:
-        """Ask the user to do something at an address, such as to log in; return as `elicit` does.
+        """Ask the user to open a URL, for example to log in; returns what `elicit` returns.
 
-        "accept" means that the user goes there. What came of it is for the agent to learn, and for
-        `complete_elicitation` to tell.
+        "accept" means that the user opens it. When the agent learns that the user has finished
+        there, it calls `complete_elicitation`.
         """
-        self._need("opening addresses", can=self.can_elicit_by_url)
+        self._require("opening addresses", can=self.can_elicit_by_url)
         tool_call = {} if tool_call_id is None else {"toolCallId": tool_call_id}
         response = await self._call(
             methods.ELICITATION_CREATE,
@@ -137,29 +141,29 @@ class Client(ClientFacts):
         return answer
 
     async def complete_elicitation(self, elicitation_id: str) -> None:
-        """Tell the client that what the user was sent to an address for is done."""
-        self._need("opening addresses", can=self.can_elicit_by_url)
+        """Notify the client that the user has finished at the URL."""
+        self._require("opening addresses", can=self.can_elicit_by_url)
         named = {"elicitationId": elicitation_id}
         await self._connection.notify(methods.ELICITATION_COMPLETE.name, named)
 
     async def call(self, method: str, params: Json) -> Any:
-        """Call a method that ACP does not know, such as `_example/open`."""
+        """Call an extension method, such as `_example/open`."""
         return await self._connection.call(method, params)
 
     async def _call(self, method: Method[Any, Any], /, **params: Any) -> Any:
         named = {"sessionId": self._session_id, **params}
         return await self._connection.call(method.name, named, read=method.read_response)
 
-    def _need(self, what: str, *, can: bool) -> None:
+    def _require(self, what: str, *, can: bool) -> None:
         if not can:
             name = self.info.get("name") or "this client"
             raise AgentError(f"{name} does not offer {what}")
 
 
 class Terminal:
-    """A command that the client runs."""
+    """A command that runs in a terminal of the client."""
 
-    def __init__(self, client: Client, terminal_id: str) -> None:
+    def __init__(self, client: ClientProxy, terminal_id: str) -> None:
         self._client = client
         self.id = terminal_id
 
@@ -175,7 +179,7 @@ class Terminal:
         await self.release()
 
     async def output(self) -> schema.TerminalOutputResponse:
-        """Return what was written so far, and how it ended if it has."""
+        """Return the output so far, and the exit status if the command has ended."""
         response: schema.TerminalOutputResponse = await self._call(methods.TERMINAL_OUTPUT)
         return response
 
@@ -186,11 +190,11 @@ class Terminal:
         return response
 
     async def kill(self) -> None:
-        """End the command; its output can still be read."""
+        """Kill the command; its output can still be read."""
         await self._call(methods.TERMINAL_KILL)
 
     async def release(self) -> None:
-        """End the command and let the client forget it."""
+        """Kill the command and free the terminal."""
         await self._call(methods.TERMINAL_RELEASE)
 
     async def _call(self, method: Method[Any, Any]) -> Any:

@@ -1,22 +1,26 @@
-"""What an agent is: an object with `prompt`, or just that function; the rest is optional.
+"""The `Agent` interface, and the modes and config options that an agent's sessions have. Pure.
 
-What an agent does not have is not offered: its capabilities are read off its members, once.
+An agent is an object with `prompt`, or just that function; every other member is optional.
+`inspect_agent` reads the members once, and the server offers clients only what it found.
+
+An agent with modes also gets a config option `mode` with the same value: newer clients show
+options, older ones modes. An agent that defines its own option `mode` keeps it.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from quarterdeck._version import __version__
+from quarterdeck.agent.checks import Json, invalid
 from quarterdeck.errors import AgentError
 
 if TYPE_CHECKING:
     from quarterdeck.agent.session import AgentSession
-    from quarterdeck.agent.turn import Turn
+    from quarterdeck.agent.turn import AgentTurn
 
-Json: TypeAlias = Mapping[str, Any]
 
 STOP_REASONS = ("end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled")
 
@@ -48,7 +52,7 @@ class Mode:
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """Who an agent is."""
+    """An agent's name and version, as clients show them."""
 
     name: str
     version: str
@@ -60,22 +64,22 @@ class Info:
 
 
 Yielded: TypeAlias = "str | Json | Stop"
-"""Text of the answer, a whole update, or the end."""
+"""Text of the answer, a complete ACP update, or the end of the turn."""
 
-Prompt: TypeAlias = "Callable[[Turn], AsyncIterator[Yielded] | Awaitable[str | Stop | None]]"
+Prompt: TypeAlias = "Callable[[AgentTurn], AsyncIterator[Yielded] | Awaitable[str | Stop | None]]"
 
 
 class Agent(Protocol):
     """The one member an agent must have.
 
-    These it may have as well, each is offered to clients only if it is there:
+    Optional members; clients are offered those that exist:
 
         info                                       Info, or a mapping: name, version, title
         prompt_capabilities                        {"image": True, "audio": True, "embeddedContext": True}
         modes, default_mode                        a sequence of Mode or mappings; an id
-        async open_session(session)                after new, load and resume; raise to refuse
+        async open_session(session)                after new, load and resume; raise to reject
         async close_session(session)
-        async set_mode(session, mode_id)           raise to refuse
+        async set_mode(session, mode_id)           raise to reject
         config_options(session)                    a sequence of ACP's config options
         async set_config_option(session, config_id, value)
         commands(session)                          a sequence of ACP's available commands
@@ -84,7 +88,7 @@ class Agent(Protocol):
         async with agent                           entered for as long as it is served
     """  # noqa: E501 - a table
 
-    def prompt(self, turn: Turn) -> AsyncIterator[Yielded] | Awaitable[str | Stop | None]:
+    def prompt(self, turn: AgentTurn) -> AsyncIterator[Yielded] | Awaitable[str | Stop | None]:
         """Answer one prompt: an async generator, or a coroutine that returns a stop reason."""
         ...
 
@@ -94,8 +98,8 @@ SessionFacts: TypeAlias = "Callable[[AgentSession], Sequence[Json]]"
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
-    """An agent as it was found: what it lacks is None or empty."""
+class ServedAgent:
+    """The members of an agent; missing ones are None or empty."""
 
     prompt: Prompt
     info: dict[str, Any]
@@ -117,18 +121,19 @@ class Definition:
         return bool(self.modes) or self.config_options is not None
 
 
-def define(agent: Agent | Prompt) -> Definition:
-    """Find out what an agent has.
+def inspect_agent(agent: Agent | Prompt) -> ServedAgent:
+    """Read the members of an agent.
 
     Raises:
-        AgentError: if it is none, or one of its members is not what it should be.
+        AgentError: if the object is not an agent, or a member has the wrong shape.
     """
     prompt = getattr(agent, "prompt", None) or agent
     if isinstance(agent, type) or not callable(prompt):
         what = getattr(agent, "__name__", type(agent).__name__)
-        raise AgentError(f"{what} is no agent; give a function of a turn or an object with prompt")
+        advice = "pass a function of a turn or an object with prompt"
+        raise AgentError(f"{what} is not an agent; {advice}")
     modes = tuple(_mode(each) for each in getattr(agent, "modes", ()))
-    return Definition(
+    return ServedAgent(
         prompt=prompt,
         info=_info(getattr(agent, "info", None), prompt),
         prompt_capabilities=_prompt_capabilities(getattr(agent, "prompt_capabilities", {})),
@@ -181,3 +186,83 @@ def _default_mode(named: str | None, modes: Sequence[Json]) -> str | None:
     if named not in ids:
         raise AgentError(f"the default mode {named!r} is not among the modes")
     return named
+
+
+MODE_OPTION: Final = "mode"
+
+
+def mode_state(modes: Sequence[Json], current: str | None) -> dict[str, Any] | None:
+    """Return the `modes` field of a response; None if the agent has no modes."""
+    if not modes or current is None:
+        return None
+    return {"currentModeId": current, "availableModes": [dict(mode) for mode in modes]}
+
+
+def check_mode(modes: Sequence[Json], mode_id: str) -> None:
+    """Raise `RpcError` for an unknown mode."""
+    ids = [mode["id"] for mode in modes]
+    if mode_id not in ids:
+        raise invalid(f"unsupported mode {mode_id!r}; there are {', '.join(ids)}")
+
+
+def option_state(
+    modes: Sequence[Json], current: str | None, own: Sequence[Json], values: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return all config options with their current values; `own` are those the agent defines."""
+    options = [{**each, "currentValue": _current(each, values)} for each in own]
+    if modes and current is not None and all(each.get("id") != MODE_OPTION for each in options):
+        options.insert(0, _mode_option(modes, current))
+    return options
+
+
+def _current(option: Json, values: Mapping[str, Any]) -> Any:
+    """Return the value that was set, or the default if the option no longer accepts it."""
+    if not isinstance(option.get("id"), str) or "currentValue" not in option:
+        raise AgentError("a config option needs an id, a name, a type and a currentValue")
+    chosen = values.get(option["id"])
+    is_accepted = chosen is not None and option_problem(option, chosen) is None
+    return chosen if is_accepted else option["currentValue"]
+
+
+def _mode_option(modes: Sequence[Json], current: str) -> dict[str, Any]:
+    known = ("description",)
+    options = [
+        {"value": mode["id"], "name": mode["name"], **{k: mode[k] for k in known if k in mode}}
+        for mode in modes
+    ]
+    return {
+        "id": MODE_OPTION,
+        "name": "Mode",
+        "category": MODE_OPTION,
+        "type": "select",
+        "currentValue": current,
+        "options": options,
+    }
+
+
+def find_option(options: Sequence[Json], config_id: str) -> Json:
+    for option in options:
+        if option["id"] == config_id:
+            return option
+    ids = ", ".join(str(option["id"]) for option in options)
+    raise invalid(f"there is no config option {config_id!r}; there are {ids}")
+
+
+def option_problem(option: Json, value: Any) -> str | None:
+    """Return why an option rejects a value; None if it accepts it."""
+    if option.get("type") == "boolean":
+        return None if isinstance(value, bool) else f"{option['id']} must be true or false"
+    if not isinstance(value, str):
+        return f"{option['id']} must be a string"
+    values = list(_values(option.get("options", ())))
+    if value in values:
+        return None
+    return f"{option['id']} cannot be {value!r}; there are {', '.join(values)}"
+
+
+def _values(options: Sequence[Json]) -> Iterator[str]:
+    for each in options:
+        if "value" in each:
+            yield each["value"]
+        else:
+            yield from _values(each.get("options", ()))

@@ -1,8 +1,21 @@
-"""A session that is open here: where it works, what it is set to, and what is said in it."""
+"""`AgentSession`: one open session, its settings, and the updates it records and sends.
+
+Order: an update is recorded first and sent second, so a client never sees what a later load would
+not replay. `send` never waits; agents that send a lot await `room`.
+
+Growing tool output. ACP's updates of a tool call replace what was shown before, so a command that
+prints 64 KiB in small pieces sends thousands of times that. `GrowingOutput` keeps the recording
+small: a text that begins like the previous one of its call is recorded without that beginning, and
+
+    "_grown": [characters kept of the previous text, checksum of the previous text]
+
+takes its place. Writer and reader keep the same texts by the same rules.
+"""
 
 from __future__ import annotations
 
 import logging
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,38 +27,40 @@ from anyio import to_thread
 from msgspec import Raw
 from msgspec.structs import replace
 
-from quarterdeck.agent import settings
-from quarterdeck.agent.checks import McpServer
-from quarterdeck.agent.client import Client, ClientFacts
-from quarterdeck.agent.definition import Definition, Json
-from quarterdeck.agent.growing import Growth
-from quarterdeck.agent.stored import SessionRecord, StoredSession
+from quarterdeck.agent import definition
+from quarterdeck.agent.checks import Json, McpServer
+from quarterdeck.agent.client import ClientFacts, ClientProxy
+from quarterdeck.agent.definition import ServedAgent
+from quarterdeck.agent.store import SessionRecord, StoredSession
 from quarterdeck.errors import AgentError, ConnectionClosed, JsonInvalid, StorageFailed
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.wire import Connection
 
 if TYPE_CHECKING:
-    from quarterdeck.agent.running import RunningTurn
+    from quarterdeck.agent.turn import RunningTurn
+
 
 SESSION_UPDATE: Final = "session/update"
 UNSENT_LIMIT: Final = 64 * 1024 * 1024
-"""Bytes of updates that may wait for a client that does not read; more are refused."""
+"""Bytes of updates that may wait for a client that does not read; more are rejected."""
 
-_NOT_RECORDED: Final = frozenset({"available_commands_update"})  # told anew by every load
+_NOT_RECORDED: Final = frozenset({"available_commands_update"})  # sent again by every load
+_GROWN: Final = "_grown"
+_MIN_SHARED_CHARACTERS: Final = 512  # a shorter common beginning is not worth the bookkeeping
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
-class Link:
-    """The conversation a session belongs to; two links are never the same."""
+class ClientLink:
+    """The connection a session belongs to; compared by identity."""
 
     connection: Connection
     facts: ClientFacts
     max_sessions: int | None = None
-    """How many sessions may belong to it."""
+    """How many sessions it may have open; None is unlimited."""
     opening: int = 0
-    """Sessions that are about to."""
+    """Sessions being opened; they count against `max_sessions`."""
 
 
 class AgentSession:
@@ -54,33 +69,33 @@ class AgentSession:
     def __init__(
         self,
         session_id: str,
-        definition: Definition,
-        link: Link,
+        agent: ServedAgent,
+        link: ClientLink,
         record: SessionRecord,
         *,
         mcp_servers: Sequence[McpServer] = (),
         stored: StoredSession | None = None,
     ) -> None:
-        """Only the server makes sessions."""
+        """Created by `AgentSessions` only."""
         self.id = session_id
         self.mcp_servers = tuple(mcp_servers)
         self.data: Any = None
-        """The agent's own: whatever it needs while the session is open."""
-        self.client = Client(link.connection, session_id, link.facts)
+        """For the agent's own use while the session is open."""
+        self.client = ClientProxy(link.connection, session_id, link.facts)
         self.link = link
         self.turn: RunningTurn | None = None
         self.leftover: RunningTurn | None = None
-        """A cancelled turn whose code has not ended yet."""
+        """A cancelled turn whose code is still running."""
         self.settling = anyio.Lock()
-        """Held while mode or options change: a prompt that comes behind waits for it."""
+        """Held while mode or options change: a prompt received meanwhile waits for it."""
         self.stored = stored
         self.is_open = True
-        self._definition = definition
+        self._agent = agent
         self._record = record
         self._memory = None if stored is None else stored.memory
         self._thread = get_ident()
         self._idle = anyio.Event()
-        self._growth = Growth()
+        self._growing = GrowingOutput()
 
     @property
     def cwd(self) -> Path:
@@ -103,7 +118,7 @@ class AgentSession:
 
     @property
     def initial_message(self) -> str | None:
-        """What the person who started the server wants every session to begin with."""
+        """Text from the server's operator that every session begins with."""
         return self._record.initial_message
 
     @property
@@ -112,13 +127,13 @@ class AgentSession:
 
     @title.setter
     def title(self, title: str | None) -> None:
-        """Tell the client and keep it."""
+        """Store the title and send it to the client."""
         self.change(title=title)
         self.send({"sessionUpdate": "session_info_update", "title": title})
 
     @property
     def memory(self) -> bytes | None:
-        """What the agent remembered, in this process or an earlier one."""
+        """What the agent stored with `remember`, in this process or an earlier one."""
         return self._memory
 
     @memory.setter
@@ -126,10 +141,10 @@ class AgentSession:
         self.remember(memory)
 
     def remember(self, memory: bytes) -> None:
-        """Keep what the agent needs to go on after a restart; all of it, or what was kept before.
+        """Store what the agent needs to continue after a restart; replaces what was stored.
 
         Raises:
-            StorageFailed: if it cannot be written.
+            StorageFailed: if it cannot be written; the previous content is still stored.
         """
         if self.stored is not None:
             self.stored.remember(memory)
@@ -139,21 +154,21 @@ class AgentSession:
         """Record an update and send it to the client, in order, without waiting.
 
         Raises:
-            AgentError: if it is no update, the session is closed, or the client does not read.
-            StorageFailed: if it cannot be recorded; it is not sent then.
+            AgentError: if it is not an update, the session is closed, or the client does not read.
+            StorageFailed: if it cannot be recorded; then it is not sent.
         """
         self._check_sending(update)
         text = _encode(update)
         if self.stored is not None and update["sessionUpdate"] not in _NOT_RECORDED:
-            shorter = self._growth.shortened(update)
+            shorter = self._growing.shortened(update)
             self.stored.append(text if shorter is None else _encode(shorter))
-            self._growth.follow(update)
+            self._growing.follow(update)
         self.post(text)
 
     def send_ending(self, update: Json) -> None:
-        """Send how a call ended, even if that cannot be recorded: the client must not wait for it.
+        """Send the end of a tool call even if it cannot be recorded: the client waits for it.
 
-        Whoever loads the session is told of a call without an end that it failed.
+        A load of the session reports calls without a recorded end as failed.
         """
         try:
             self.send(update)
@@ -161,7 +176,7 @@ class AgentSession:
             self.post(_encode(update))
 
     def record(self, update: Json) -> None:
-        """Record an update that the client knows already: what its user said."""
+        """Record an update without sending it, such as the user's own prompt."""
         if self.stored is not None:
             self.stored.append(_encode(update))
 
@@ -170,64 +185,64 @@ class AgentSession:
         try:
             self.link.connection.post(SESSION_UPDATE, params)
         except ConnectionClosed as error:
-            raise AgentError(f"the client of {self.id} is gone") from error
+            raise AgentError(f"the client of {self.id} has disconnected") from error
 
     async def room(self) -> None:
         """Wait while the client is far behind with reading; for agents that send a lot."""
         await self.link.connection.room()
 
     def change_mode(self, mode_id: str) -> None:
-        """Put the session into another mode of the agent and tell the client.
+        """Change the session's mode and notify the client.
 
         Raises:
             AgentError: if the agent has no such mode.
         """
-        if all(mode["id"] != mode_id for mode in self._definition.modes):
+        if all(mode["id"] != mode_id for mode in self._agent.modes):
             raise AgentError(f"there is no mode {mode_id!r}")
         self.change(mode=mode_id)
         self.send({"sessionUpdate": "current_mode_update", "currentModeId": mode_id})
         self.announce_config_options()
 
     def change_config(self, config_id: str, value: Any) -> None:
-        """Give one of the agent's config options another value and tell the client."""
+        """Change the value of a config option and notify the client."""
         self.change(config={**self._record.config, config_id: value})
         self.announce_config_options()
 
     def announce_config_options(self) -> None:
-        """Tell the client which config options there are now."""
+        """Send the current config options to the client."""
         options = self.config_options()
         self.send({"sessionUpdate": "config_option_update", "configOptions": options})
 
     def announce_commands(self) -> None:
-        """Tell the client which commands there are now."""
-        if self._definition.commands is not None:
-            commands = [dict(each) for each in self._definition.commands(self)]
+        """Send the available commands to the client."""
+        if self._agent.commands is not None:
+            commands = [dict(each) for each in self._agent.commands(self)]
             self.send({"sessionUpdate": "available_commands_update", "availableCommands": commands})
 
     def config_options(self) -> list[dict[str, Any]]:
         """Return all config options, with their current values."""
-        asked = self._definition.config_options
+        asked = self._agent.config_options
         own = () if asked is None else asked(self)
-        return settings.option_state(self._definition.modes, self.mode, own, self.config)
+        return definition.option_state(self._agent.modes, self.mode, own, self.config)
 
     def state(self) -> dict[str, Any]:
-        """Return what the answer to new, load and resume tells of it."""
-        modes = settings.mode_state(self._definition.modes, self.mode)
+        """Return modes and config options for the response to new, load and resume."""
+        modes = definition.mode_state(self._agent.modes, self.mode)
         state: dict[str, Any] = {} if modes is None else {"modes": modes}
-        if self._definition.has_config_options:
+        if self._agent.has_config_options:
             state["configOptions"] = self.config_options()
         return state
 
     def fill_config(self) -> None:
-        """Let `config` have a value for every option, once the agent knows the session."""
+        """Give `config` a value for every option, after the agent has opened the session."""
         own = {each["id"]: each["currentValue"] for each in self.config_options()}
-        if self._definition.modes:
-            own.pop(settings.MODE, None)
+        if self._agent.modes:
+            own.pop(definition.MODE_OPTION, None)
         if own != self._record.config:
             self.change(config=own)
 
     def change(self, **facts: Any) -> None:
-        """Change what is known of the session, on disk first."""
+        """Change fields of the session record, on disk first."""
         record = replace(self._record, **facts)
         if self.stored is not None:
             self.stored.save(record)
@@ -247,7 +262,7 @@ class AgentSession:
             await self._idle.wait()
 
     async def sync(self) -> None:
-        """Wait until the disk has everything."""
+        """Wait until everything written is on disk."""
         if self.stored is not None:
             await to_thread.run_sync(self.stored.sync)
 
@@ -255,7 +270,7 @@ class AgentSession:
         if not is_update(update):
             raise AgentError("an update is a mapping with a sessionUpdate")
         if not self.is_open:
-            raise AgentError(f"{self.id} is closed; nothing can be sent in it")
+            raise AgentError(f"{self.id} is closed; nothing can be sent")
         if get_ident() != self._thread:
             hint = "use anyio.from_thread.run_sync(turn.send, update)"
             raise AgentError(f"an update was sent from another thread; {hint}")
@@ -275,7 +290,7 @@ def is_update(update: Any) -> bool:
 
 
 def follow_call(update: Json, unfinished: dict[str, None]) -> None:
-    """Keep in `unfinished` the tool calls that have no end yet."""
+    """Maintain `unfinished`, the tool calls without an end, by one more update."""
     match update:
         case {"toolCallId": str(call_id), "status": "completed" | "failed"}:
             unfinished.pop(call_id, None)
@@ -286,13 +301,13 @@ def follow_call(update: Json, unfinished: dict[str, None]) -> None:
 
 
 def call_failed(call_id: str, **more: Any) -> Json:
-    """Return what tells the client that a call has ended; what it has shown so far stays."""
+    """Return the update that fails a tool call; content shown so far stays."""
     ended = {"sessionUpdate": "tool_call_update", "toolCallId": call_id, "status": "failed"}
     return {**ended, **more}
 
 
 def recorded_update(line: bytes) -> Json | None:
-    """Read a recorded line; None if it cannot be sent: a disk may have damaged it."""
+    """Decode a recorded line; None if it is damaged."""
     try:
         update = decode_json(line)
     except JsonInvalid:
@@ -301,3 +316,78 @@ def recorded_update(line: bytes) -> Json | None:
         return None
     known: Json = update
     return known
+
+
+class GrowingOutput:
+    """The latest text of each running tool call. Pure."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    def shortened(self, update: Json) -> Json | None:
+        """Return what to record instead of `update`; None to record it unchanged."""
+        call_id, text = _shown(update)
+        before = self._texts.get(call_id)
+        if before is None or text is None:
+            return None
+        kept = _common(before, text)
+        if kept < _MIN_SHARED_CHARACTERS:
+            return None
+        return {**_with_text(update, text[kept:]), _GROWN: [kept, _checksum(before)]}
+
+    def follow(self, update: Json) -> None:
+        """Remember the text of a complete update, after it was recorded or read."""
+        call_id, text = _shown(update)
+        if update.get("status") in ("completed", "failed"):
+            self._texts.pop(call_id, None)
+        elif text is not None and len(text) >= _MIN_SHARED_CHARACTERS:
+            self._texts[call_id] = text
+
+    def restored(self, recorded: Json) -> Json | None:
+        """Return the original of a recorded update; None if the text it continues is missing."""
+        if _GROWN not in recorded:
+            return recorded
+        call_id, text = _shown(recorded)
+        before = self._texts.get(call_id)
+        match recorded[_GROWN]:
+            case [int(kept), int(checksum)] if text is not None and before is not None:
+                if checksum == _checksum(before):
+                    whole = {key: value for key, value in recorded.items() if key != _GROWN}
+                    return _with_text(whole, before[:kept] + text)
+        return None
+
+
+def _shown(update: Json) -> tuple[str, str | None]:
+    """Return an update's call id, and its text if its content is exactly one text."""
+    match update:
+        case {
+            "sessionUpdate": "tool_call_update",
+            "toolCallId": str(call_id),
+            "content": [{"type": "content", "content": {"type": "text", "text": str(text)}}],
+        }:
+            return call_id, text
+        case {"toolCallId": str(call_id)}:
+            return call_id, None
+        case _:
+            return "", None
+
+
+def _with_text(update: Json, text: str) -> dict[str, Any]:
+    shown = update["content"][0]
+    return {**update, "content": [{**shown, "content": {**shown["content"], "text": text}}]}
+
+
+def _common(before: str, text: str) -> int:
+    """Return the length of the common prefix; bisection beats comparing character by character."""
+    low, high = 0, min(len(before), len(text))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if before.startswith(text[low:middle], low):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _checksum(text: str) -> int:
+    return zlib.crc32(text.encode("utf-8", "surrogatepass"))

@@ -1,4 +1,9 @@
-"""Serving an agent on standard input and output, as editors start it."""
+"""Serve an agent on standard input and output, the way editors start agents.
+
+What the agent prints goes to standard error, because standard output carries the protocol. When
+the input ends, running turns have `GRACE_SECONDS` to finish, so that a script which pipes in one
+prompt gets its answer.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +15,13 @@ from typing import Final
 import anyio
 
 from quarterdeck.agent.definition import Agent, Prompt
-from quarterdeck.agent.running import leave_leftovers
-from quarterdeck.agent.serving import AgentServer
+from quarterdeck.agent.server import AgentServer
 from quarterdeck.agent.store import SessionStore
+from quarterdeck.agent.turn import exit_if_abandoned
 from quarterdeck.wire import ConnectionOptions, background_tasks, stdio_transport
 
 GRACE_SECONDS: Final = 2.0
-"""How long turns go on when the input has ended: a script that pipes a prompt gets an answer."""
+"""How long turns may run after the end of the input."""
 
 INTERRUPTED: Final = 130
 
@@ -27,10 +32,9 @@ def serve_stdio(
     store: SessionStore | None = None,
     initial_message: str | None = None,
 ) -> None:
-    """Serve `agent` until the client closes our input or our output; the last line of a script.
+    """Serve `agent` until the client closes our input or output, or SIGTERM or Ctrl-C arrives.
 
-    What the agent prints goes to standard error. SIGTERM ends it as well, and so does Ctrl-C, which
-    leaves by `SystemExit(130)`.
+    Meant as the last line of a script: Ctrl-C raises `SystemExit(130)`.
     """
     status = anyio.run(_serve, agent, store, initial_message)
     if status:
@@ -43,9 +47,9 @@ async def serve_stdio_async(
     store: SessionStore | None = None,
     initial_message: str | None = None,
 ) -> None:
-    """Do the same inside a running event loop; signals are the caller's business."""
+    """Serve inside a running event loop; the caller handles signals."""
     server = AgentServer(agent, store=store, initial_message=initial_message)
-    await _converse(server, anyio.Event())
+    await _serve_client(server, anyio.Event())
 
 
 async def _serve(
@@ -57,23 +61,23 @@ async def _serve(
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with background_tasks() as tasks:
 
-            async def heed_signals() -> None:
+            async def watch_signals() -> None:
                 nonlocal status
                 async for number in signals:
                     status = INTERRUPTED if number == signal.SIGINT else 0
                     stop.set()
 
-            tasks.start_soon(heed_signals)
-            await _converse(server, stop)
-    leave_leftovers(status)
+            tasks.start_soon(watch_signals)
+            await _serve_client(server, stop)
+    exit_if_abandoned(status)
     return status
 
 
-async def _converse(server: AgentServer, stop: anyio.Event) -> None:
-    """Serve until the client is gone or we are to stop, and then let running turns answer."""
+async def _serve_client(server: AgentServer, stop: anyio.Event) -> None:
+    """Serve until the client disconnects or `stop` is set, then let running turns finish."""
     transport = stdio_transport()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # what is printed belongs beside the log
+        sys.stdout.reconfigure(line_buffering=True)  # so that prints and log lines keep their order
     options = ConnectionOptions(grace_seconds=GRACE_SECONDS)
     async with (
         server.running(),
@@ -81,14 +85,14 @@ async def _converse(server: AgentServer, stop: anyio.Event) -> None:
         background_tasks() as tasks,
     ):
 
-        async def await_the_end() -> None:
+        async def stop_when_closed() -> None:
             await connection.wait_closed()
             stop.set()
 
-        async def await_the_last_reader() -> None:
+        async def stop_when_unread() -> None:
             await transport.wait_unread()
             stop.set()
 
-        tasks.start_soon(await_the_end)
-        tasks.start_soon(await_the_last_reader)
+        tasks.start_soon(stop_when_closed)
+        tasks.start_soon(stop_when_unread)
         await stop.wait()

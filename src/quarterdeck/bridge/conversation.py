@@ -18,8 +18,8 @@ from msgspec import UNSET
 from quarterdeck._version import __version__
 from quarterdeck.acp import PROTOCOL_VERSION
 from quarterdeck.agent import checks
+from quarterdeck.agent.checks import Json
 from quarterdeck.agent.client import ClientFacts
-from quarterdeck.agent.definition import Json
 from quarterdeck.bridge.attached import Attached
 from quarterdeck.bridge.editor import Editor
 from quarterdeck.bridge.listing import listed

@@ -16,10 +16,10 @@ from msgspec import Meta, Struct
 from starlette.types import Receive, Scope as AsgiScope, Send
 
 from quarterdeck.agent import HttpApp, HttpOptions
-from quarterdeck.agent.http.guard import Refusal
 from quarterdeck.bridge.serving import BridgeServer
-from quarterdeck.bridge.socket import GOING_AWAY, SocketTransport
 from quarterdeck.errors import RequestRejected
+from quarterdeck.http.origins import RejectedRequest
+from quarterdeck.http.websocket import GOING_AWAY, AcpWebSocketTransport, accept_websocket
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.refusals import error_response, invalid, not_found, refusal_of
 from quarterdeck.server.routes import Asgi, Endpoint, device_of, send_refusal
@@ -128,16 +128,11 @@ class _Remote:
         except RequestRejected as error:
             await send_refusal(refusal_of(error), scope, receive, send)
             return
-        if (await receive())["type"] != "websocket.connect":
-            return
         named = (b"acp-connection-id", secrets.token_hex(16).encode())
-        try:
-            await send({"type": "websocket.accept", "headers": [named]})
-        except OSError:
-            return  # it has gone already
-        await self._converse(server, SocketTransport(receive, send))
+        if await accept_websocket(receive, send, [named]):
+            await self._converse(server, AcpWebSocketTransport(receive, send))
 
-    async def _converse(self, server: BridgeServer, transport: SocketTransport) -> None:
+    async def _converse(self, server: BridgeServer, transport: AcpWebSocketTransport) -> None:
         over = anyio.Event()
 
         async def heed_end() -> None:
@@ -156,7 +151,7 @@ class _Remote:
             try:
                 await over.wait()
             except anyio.get_cancelled_exc_class():
-                transport.leave()  # the guard cuts it off, and says why
+                transport.detach()  # the guard closes it with the reason
                 raise
 
     async def http(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
@@ -173,7 +168,7 @@ class _Remote:
         if key not in self._apps:
             server = BridgeServer(self._hub, agent, device)
             options = HttpOptions(max_clients=MOST_CLIENTS)
-            made = HttpApp(server, None, options, refuse=_refuse), anyio.Event()
+            made = HttpApp(server, None, options, reject=_refuse), anyio.Event()
             self._apps[key] = made
             self._hub.host.start_soon(lambda: _keep(*made))
         app, is_running = self._apps[key]
@@ -208,7 +203,7 @@ async def _keep(app: HttpApp, is_running: anyio.Event) -> None:
         await anyio.sleep_forever()
 
 
-async def _refuse(send: Send, refusal: Refusal) -> None:
+async def _refuse(send: Send, refusal: RejectedRequest) -> None:
     code = _CODES.get(refusal.status, "invalid")
     response = error_response(
         refusal.status, f"quarterdeck/{code}", refusal.reason, retryable=refusal.status == 503

@@ -29,7 +29,7 @@ def check_agents(patient: Patient) -> Iterator[Check]:
         remedy = f'try one: quarterdeck run {there[0]["name"]} "hello"'
     else:
         found = "none but the demo, which needs no key and no network"
-        remedy = "docs/agents.md tells how to get one; quarterdeck run demo hello works without"
+        remedy = "install one (docs/use/agents.md), or try quarterdeck run demo hello"
     missing = f"; not found: {', '.join(absent)}" if absent else ""
     yield Check(name="agents", status="ok", found=found + missing, remedy=remedy)
 

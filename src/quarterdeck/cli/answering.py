@@ -17,8 +17,8 @@ from quarterdeck.cli.live import Connection
 from quarterdeck.cli.screen import Screen
 from quarterdeck.cli.story import SessionView
 from quarterdeck.cli.text import visible
-from quarterdeck.client import path_segment
 from quarterdeck.errors import CommandFailed, HubDeclined
+from quarterdeck.http.headers import path_segment
 from quarterdeck.protocol import Event
 
 How = Literal["ask", "allow", "reject", "wait"]

@@ -7,7 +7,6 @@ import os
 import shutil
 import socket
 import sqlite3
-import ssl
 import stat
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from urllib.parse import quote
 from quarterdeck._version import __version__
 from quarterdeck.cli.hub_config import HubConfig, config_path, load_config
 from quarterdeck.errors import SettingsInvalid
+from quarterdeck.http.certificates import CertificateUnusable, check_certificate
 from quarterdeck.protocol import AgentDefinition
 from quarterdeck.server.environment import Environment
 
@@ -85,7 +85,7 @@ def check_config(patient: Patient) -> Iterator[Check]:
     try:
         config = load_config(patient.environ, patient.config_file)
     except SettingsInvalid as error:
-        remedy = "mend that line; docs/hub.example.toml shows every key"
+        remedy = "mend that line; docs/use/hub.example.toml shows every key"
         yield Check(name="configuration", status="fail", found=str(error), remedy=remedy)
         return
     if path is None or (not path.exists() and not is_named):
@@ -222,17 +222,14 @@ def _check_port(patient: Patient) -> Iterator[Check]:
             yield Check(name="port", status="ok", found=f"{host}:{port} is free")
 
 
-def check_certificate(patient: Patient) -> Iterator[Check]:
+def check_tls(patient: Patient) -> Iterator[Check]:
     server = None if patient.config is None else patient.config.server
     if server is None or server.tls_cert is None or server.tls_key is None:
         return
     path = server.tls_cert
     try:
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(path, server.tls_key)
-        # The only reader of certificates in the standard library.
-        facts = ssl._ssl._test_decode_cert(path)  # type: ignore[attr-defined]  # noqa: SLF001
-        left = ssl.cert_time_to_seconds(facts["notAfter"]) - time.time()
-    except (OSError, ValueError, KeyError) as error:
+        left = check_certificate(Path(path), Path(server.tls_key))
+    except CertificateUnusable as error:
         remedy = "check that both are PEM files, readable, and belong together"
         found = f"{path} with {server.tls_key}: {error}"
         yield Check(name="certificate", status="fail", found=found, remedy=remedy)
@@ -299,7 +296,7 @@ CHECKS: Final[tuple[Callable[[Patient], Iterator[Check]], ...]] = (
     check_disk,
     check_hub,
     check_databases,
-    check_certificate,
+    check_tls,
     check_clock,
     check_node,
     check_environment,

@@ -11,7 +11,6 @@ from urllib.parse import quote
 import anyio
 
 from quarterdeck.cli.arguments import DONE, read
-from quarterdeck.cli.hub_http import HubApi
 from quarterdeck.cli.hub_link import Place, require_hub
 from quarterdeck.cli.hub_sessions import match_id, short_ids
 from quarterdeck.cli.parsers import devices_parser
@@ -19,6 +18,7 @@ from quarterdeck.cli.printing import print_json
 from quarterdeck.cli.screen import Screen, say
 from quarterdeck.cli.text import one_line
 from quarterdeck.errors import Misused
+from quarterdeck.http.client import HubApi
 from quarterdeck.server.invitation import qr_text
 
 _WORDS: Final = {"list": 0, "pair": 0, "revoke": 1, "rename": 2}

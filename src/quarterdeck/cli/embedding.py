@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from quarterdeck.cli.hub_config import hub_options, load_config
-from quarterdeck.cli.hub_http import Application
 from quarterdeck.client import InProcessTransport
 from quarterdeck.host import HostEndpoint
+from quarterdeck.http.asgi import Application
 from quarterdeck.protocol import Transport
 from quarterdeck.server.app import hub_app
 from quarterdeck.server.hub import Hub

@@ -12,11 +12,11 @@ import anyio
 from quarterdeck.cli.arguments import DONE, read
 from quarterdeck.cli.document import document
 from quarterdeck.cli.files import whole_file
-from quarterdeck.cli.hub_http import HubApi
 from quarterdeck.cli.hub_link import Place, open_hub
 from quarterdeck.cli.hub_sessions import find_session, read_events, stored_events
 from quarterdeck.cli.parsers import export_parser
 from quarterdeck.cli.screen import say
+from quarterdeck.http.client import HubApi
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import SessionState, initial_state, reduce, to_json
 

@@ -2,7 +2,7 @@
 
 It is the one named by `--config` or `QUARTERDECK_HUB_CONFIG`, else `quarterdeck/hub.toml` in the
 user's folder for configuration, where it may be missing. It is never looked for in a project: what
-is in it starts programs. `docs/hub.example.toml` shows every key.
+is in it starts programs. `docs/use/hub.example.toml` shows every key.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import msgspec
 from msgspec import Struct
 
 from quarterdeck.errors import SettingsInvalid
+from quarterdeck.http.origins import DEFAULT_PORT
 from quarterdeck.server.device import UNUSED_SECONDS
 from quarterdeck.server.known_agents import AgentSettings
-from quarterdeck.server.listening import DEFAULT_PORT
 from quarterdeck.server.options import HubOptions, Policy, PolicyRule
 from quarterdeck.server.retention import Retention
 
 VARIABLE: Final = "QUARTERDECK_HUB_CONFIG"
-_EXAMPLE: Final = "docs/hub.example.toml shows every key"
+_EXAMPLE: Final = "docs/use/hub.example.toml shows every key"
 _LONGEST: Final = 1e6  # of days or minutes: what is longer is a mistake
 _T = TypeVar("_T", bound=Struct)
 

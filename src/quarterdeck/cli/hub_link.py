@@ -20,10 +20,11 @@ from typing import Any, Final
 
 import anyio
 
-from quarterdeck.cli.hub_http import EmbeddedExchange, HttpExchange, HubApi, trust
 from quarterdeck.cli.places import data_directory
 from quarterdeck.client import WebSocketTransport
 from quarterdeck.errors import CommandFailed, HubDeclined, HubRefused, JsonInvalid
+from quarterdeck.http.certificates import trust
+from quarterdeck.http.client import EmbeddedExchange, HttpExchange, HubApi
 from quarterdeck.jsontext import decode_json
 from quarterdeck.protocol import Transport
 

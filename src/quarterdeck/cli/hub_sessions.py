@@ -9,10 +9,10 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from quarterdeck.cli.hub_http import HubApi
 from quarterdeck.cli.text import one_line
-from quarterdeck.client import path_segment
 from quarterdeck.errors import CommandFailed, EventInvalid
+from quarterdeck.http.client import HubApi
+from quarterdeck.http.headers import path_segment
 from quarterdeck.protocol import Event, decode_event
 
 _PAGE: Final = 1000

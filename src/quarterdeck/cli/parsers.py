@@ -37,7 +37,7 @@ def up_parser() -> Parser:
                 "for the phone in the same network",
             ),
         ),
-        "Beyond this computer it needs a certificate, or a proxy that has one: docs/security.md.",
+        "Any other address needs a certificate or a proxy that has one: docs/use/security.md.",
     )
     parser.add_argument("--host", metavar="ADDRESS", help="where to listen (default: 127.0.0.1)")
     parser.add_argument("--port", type=port, help="where to listen (default: 7272; 0: any free)")
@@ -88,7 +88,7 @@ def demo_parser() -> Parser:
         "--scenario",
         default="fix-a-bug",
         metavar="NAME|FILE",
-        help="what the agent does: a name that --list shows, or a file (docs/scripted-agent.md)",
+        help="the scenario: a name from --list, or a file (docs/embed/scripted-agent.md)",
     )
     parser.add_argument("--list", action="store_true", help="list the scenarios and exit")
     parser.add_argument("--fast", action="store_true", help="leave out the pauses")
@@ -284,7 +284,7 @@ def proxy_parser() -> Parser:
         "Be an agent for an editor: it speaks ACP on standard input and output, and the agent works"
         " in the hub, where phone, browser and terminal see the same session.",
         (
-            ("quarterdeck proxy claude", "what an editor is told to start: docs/editors.md"),
+            ("quarterdeck proxy claude", "set this as the agent in an editor: docs/use/editors.md"),
             ("quarterdeck proxy demo", "the built-in agent without a model"),
         ),
         "It uses the hub that is running: then sessions go on when the editor is closed. Without\n"

@@ -12,7 +12,6 @@ import anyio
 from anyio import from_thread, to_thread
 
 from quarterdeck.cli.arguments import DONE, read
-from quarterdeck.cli.hub_http import HubApi
 from quarterdeck.cli.hub_link import Place, open_hub
 from quarterdeck.cli.hub_sessions import event_pages, find_session, read_events, stored_events
 from quarterdeck.cli.parsers import show_parser
@@ -22,6 +21,7 @@ from quarterdeck.cli.story import StoryView
 from quarterdeck.dialects.context import ContextProjector, encode_context_event
 from quarterdeck.dialects.packets import PacketProjector
 from quarterdeck.errors import CommandFailed
+from quarterdeck.http.client import HubApi
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import Event, initial_state, reduce, to_json
 

@@ -17,7 +17,6 @@ from anyio.abc import TaskGroup
 
 from quarterdeck.cli.answering import Desk, How
 from quarterdeck.cli.arguments import DONE, FAILED, INTERRUPTED
-from quarterdeck.cli.hub_http import HubApi
 from quarterdeck.cli.hub_link import HubLink, Place, open_hub
 from quarterdeck.cli.hub_sessions import find_session, path_of
 from quarterdeck.cli.live import Connection
@@ -25,6 +24,7 @@ from quarterdeck.cli.story import SessionView, WatchedView
 from quarterdeck.cli.text import one_line
 from quarterdeck.client import Client
 from quarterdeck.errors import CommandFailed, HubDeclined
+from quarterdeck.http.client import HubApi
 from quarterdeck.protocol import Event, initial_state, reduce
 from quarterdeck.wire import background_tasks
 

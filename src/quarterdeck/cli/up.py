@@ -6,7 +6,6 @@ import gc
 import logging
 import os
 import signal
-import ssl
 import sys
 import webbrowser
 from argparse import Namespace
@@ -31,9 +30,10 @@ from quarterdeck.cli.printing import print_json
 from quarterdeck.cli.rereading import has_terminal, reread
 from quarterdeck.cli.screen import Screen, say
 from quarterdeck.errors import CommandFailed
+from quarterdeck.http.certificates import CertificateUnusable, check_certificate
+from quarterdeck.http.origins import is_loopback
 from quarterdeck.server.hub import Hub
 from quarterdeck.server.invitation import pairing_link, qr_text
-from quarterdeck.server.listening import is_loopback
 from quarterdeck.server.options import HubOptions
 from quarterdeck.server.running import serving
 
@@ -66,14 +66,14 @@ def run(arguments: list[str]) -> int:
         behind_proxy=chosen.behind_proxy,
         allowed_hosts=None if chosen.allow_host is None else tuple(chosen.allow_host),
     )
-    check_certificate(options)
+    _check_certificate(options)
     with hub_logging(chosen.log_file):
         again = partial(reread, place=place, began_with=config)
         fast = {"use_uvloop": find_spec("uvloop") is not None}
         return anyio.run(_up, options, chosen, again, backend_options=fast)
 
 
-def check_certificate(options: HubOptions) -> None:
+def _check_certificate(options: HubOptions) -> None:
     """Refuse a certificate that cannot be used, before anything is started.
 
     Raises:
@@ -85,8 +85,8 @@ def check_certificate(options: HubOptions) -> None:
     if certificate is None or key is None:
         raise CommandFailed("a certificate and its key belong together; give both or none")
     try:
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key)
-    except (OSError, ValueError) as error:
+        check_certificate(certificate, key)
+    except CertificateUnusable as error:
         raise CommandFailed(
             f"the certificate {certificate} with the key {key} cannot be used: {error};"
             " check that both are PEM files, readable, and belong together"
@@ -160,7 +160,7 @@ def show(
     screen.line(f"  data   {home}")
     if is_local:
         screen.line(
-            "  Only this computer can reach it; docs/security.md tells how to let a phone in.",
+            "  Only this computer can reach it; to pair a phone, see docs/use/security.md.",
             "dim",
         )
     screen.line("  quarterdeck run demo hello   in another terminal tries it", "dim")

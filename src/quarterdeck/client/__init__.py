@@ -1,6 +1,5 @@
 """A typed client and a live store per session, over any transport that carries envelopes."""
 
-from quarterdeck.client.addresses import id_of_segment, path_segment
 from quarterdeck.client.agents import Agents
 from quarterdeck.client.client import Client, Diagnostics
 from quarterdeck.client.elicitations import Elicitations
@@ -24,6 +23,4 @@ __all__ = [
     "SessionStore",
     "Sessions",
     "WebSocketTransport",
-    "id_of_segment",
-    "path_segment",
 ]

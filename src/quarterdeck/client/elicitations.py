@@ -20,10 +20,10 @@ class Elicitations(Questions[HostElicitationSnapshot]):
     """
 
     def __init__(self, link: Link) -> None:
-        super().__init__(link, _snapshot)
+        super().__init__(link, _elicitation_snapshot)
 
 
-def _snapshot(request_id: str, payload: Mapping[str, Any]) -> HostElicitationSnapshot:
+def _elicitation_snapshot(request_id: str, payload: Mapping[str, Any]) -> HostElicitationSnapshot:
     """Read without checking: an odd question must still reach a person."""
     request = payload.get("request")
     return HostElicitationSnapshot(

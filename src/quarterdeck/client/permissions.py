@@ -19,10 +19,10 @@ class Permissions(Questions[HostPermissionSnapshot]):
     """
 
     def __init__(self, link: Link) -> None:
-        super().__init__(link, _snapshot)
+        super().__init__(link, _permission_snapshot)
 
 
-def _snapshot(request_id: str, payload: Mapping[str, Any]) -> HostPermissionSnapshot:
+def _permission_snapshot(request_id: str, payload: Mapping[str, Any]) -> HostPermissionSnapshot:
     """Read without checking: an odd question must still reach a person."""
     tool_call: Any = payload.get("toolCall") or {"toolCallId": request_id}
     return HostPermissionSnapshot(

@@ -91,7 +91,7 @@ class Turns:
         connection = agent.connection()
         self._emitter.journal.check()
         turn = _Turn(session.generation, key)
-        # What a turn that is over has left open (docs/adr/0026).
+        # What a turn that is over has left open (docs/adr/0025).
         self._asked.supersede(lambda each: each.session is session and each.is_of_turn)
         session.status = "prompting"  # at once, so that no second prompt comes in between
         # In a task of the host: a caller that goes away does not take the turn along unfinished.

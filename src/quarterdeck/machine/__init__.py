@@ -1,4 +1,4 @@
-"""The machine we run on: files beneath a session's roots, and processes that end with their owner.
+"""The machine we run on: confined files, processes that end with their owner, and sandboxes.
 
 Used by both sides: the host serves an agent with it, our own agent works with it.
 """
@@ -14,6 +14,7 @@ from quarterdeck.machine.confine import (
 from quarterdeck.machine.files import DefaultFsHandler
 from quarterdeck.machine.guard import guarded_command, kill_tree
 from quarterdeck.machine.guard_program import living_descendants, send_signal
+from quarterdeck.machine.sandbox import SandboxFolder, sandboxed_command
 from quarterdeck.machine.terminals import DefaultTerminalHandler
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "DefaultTerminalHandler",
     "Locate",
     "Place",
+    "SandboxFolder",
     "guarded_command",
     "kill_tree",
     "living_descendants",
@@ -28,5 +30,6 @@ __all__ = [
     "open_folder",
     "outside_roots",
     "resolve_roots",
+    "sandboxed_command",
     "send_signal",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Final
 
-from quarterdeck.protocol.persistent import override
+from typing_extensions import override
 
 
 class AcpErrorCode(StrEnum):

@@ -37,20 +37,13 @@ from __future__ import annotations
 from abc import ABCMeta
 from collections.abc import ItemsView, Iterator, Mapping, Sequence, ValuesView
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, SupportsIndex, TypeVar, overload
+from typing import Any, Final, Generic, Self, SupportsIndex, TypeVar, overload
 
 from msgspec import Struct, StructMeta
+from typing_extensions import override
 
 T = TypeVar("T")
 V = TypeVar("V")
-
-if TYPE_CHECKING:
-    from typing_extensions import override as override  # in `typing` from Python 3.12 on
-else:
-
-    def override(method: T) -> T:
-        return method
-
 
 _BITS: Final = 5
 WIDTH: Final = 1 << _BITS

@@ -20,8 +20,7 @@ import re
 from typing import Final, Self
 
 from msgspec import Struct
-
-from quarterdeck.protocol.persistent import override
+from typing_extensions import override
 
 _BOM: Final = b"\xef\xbb\xbf"
 _REPLACEMENT: Final = b"\xef\xbf\xbd"

@@ -26,7 +26,7 @@ import anyio
 from anyio import to_thread
 
 from quarterdeck.errors import HubDatabaseFailed, HubRefused
-from quarterdeck.server.secrets import open_private
+from quarterdeck.server.private_files import open_private
 
 APPLICATION_ID: Final = 0x51646862  # "Qdhb"
 

@@ -8,11 +8,11 @@ from typing import Final
 
 import anyio
 
+from quarterdeck.http.origins import check_listening, public_origin
 from quarterdeck.protocol.timestamps import Now
 from quarterdeck.server.devices import Devices
 from quarterdeck.server.guard import GateOptions, Guard
 from quarterdeck.server.hub_store import HubStore
-from quarterdeck.server.listening import check_listening, public_origin
 from quarterdeck.server.pairing import Pairings
 from quarterdeck.server.routes import Asgi
 

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope as AsgiScope, Send
 
 from quarterdeck.errors import HubDatabaseFailed
+from quarterdeck.http.origins import Site
 from quarterdeck.jsontext import encode_json
 from quarterdeck.server.device import OWNER, SCOPE_KEY, Device, Scope
 from quarterdeck.server.device_log import DeviceEvent
@@ -23,7 +24,6 @@ from quarterdeck.server.gate import Gate
 from quarterdeck.server.guard import SITE_KEY, connection_of
 from quarterdeck.server.handling import Body
 from quarterdeck.server.invitation import pairing_link
-from quarterdeck.server.listening import Site
 from quarterdeck.server.pairing import LIFETIME_SECONDS, LONGEST_SECONDS, TooMany
 from quarterdeck.server.pairing_store import Pairing
 from quarterdeck.server.routes import Asgi, Endpoint, device_of, refusal

@@ -15,20 +15,19 @@ from typing import Any, Final
 import anyio
 from starlette.types import Message, Receive, Scope as AsgiScope, Send
 
-from quarterdeck.server.device import SCOPE_KEY, UNUSED_SECONDS, Device
-from quarterdeck.server.devices import Connection, Devices, sighting_of
-from quarterdeck.server.listening import Listening, Site, sites
-from quarterdeck.server.request_body import (
-    AFTER_ANSWER,
-    BEFORE_ANSWER,
-    OF_STRANGERS,
-    TOO_SLOW,
+from quarterdeck.http.body import (
+    BodyCutOff,
     BodyLimits,
+    BodyRejected,
+    DrainLimits,
     drain,
     read_body,
     replayed,
 )
-from quarterdeck.server.response_headers import secured
+from quarterdeck.http.headers import secured
+from quarterdeck.http.origins import Listening, Site, sites
+from quarterdeck.server.device import SCOPE_KEY, UNUSED_SECONDS, Device
+from quarterdeck.server.devices import Connection, Devices, sighting_of
 from quarterdeck.server.routes import Asgi, refusal, send_refusal
 from quarterdeck.server.rules import (
     SUBPROTOCOL,
@@ -71,6 +70,13 @@ _CROWDED: Final = Refused(
     "too many ask at once without a token; try again in a few seconds, or send a token",
     _RETRY_SECONDS,
 )
+TOO_SLOW: Final = Refused(408, "quarterdeck/invalid", "the body took too long; send it again")
+
+_BEFORE_RESPONSE: Final = DrainLimits(size=1 << 20, seconds=2.0)
+"""Then the connection can be used again."""
+_AFTER_RESPONSE: Final = DrainLimits(size=256 << 20, seconds=60.0)
+"""Many clients send everything before they read anything."""
+_DRAINED_OF_STRANGERS: Final = DrainLimits(size=64 << 20, seconds=5.0)
 # Waiting for the rest of a body is over.
 _AT_ONCE: Final = (TOO_SLOW, _REVOKED, _FAILED, _CROWDED)
 _OFTEN: Final = frozenset({"http.response.body", "websocket.send"})  # passed on as they are
@@ -200,11 +206,14 @@ class Guard:
         if not admitted.has_body:
             await self._app(scope, answer.receive, answer.send)
             return
-        body = await read_body(answer.receive, limits, admitted.length)
-        if isinstance(body, Refused):
-            await answer.refuse(body)
-        elif body is not None:  # else it went away before it had said all
-            await self._app(scope, replayed(body, answer.receive), answer.send)
+        try:
+            body = await read_body(answer.receive, limits, admitted.length)
+        except BodyCutOff:
+            return  # the client has left
+        except BodyRejected as error:
+            await answer.refuse(_refused_body(error))
+            return
+        await self._app(scope, replayed(body, answer.receive), answer.send)
 
 
 class _Answer:
@@ -259,7 +268,7 @@ class _Answer:
         if refused.status == 401:
             response.headers["www-authenticate"] = "Bearer"
         send = self.send
-        if self._is_sending(refused) and not await drain(self.receive, BEFORE_ANSWER):
+        if self._is_sending(refused) and not await drain(self.receive, _BEFORE_RESPONSE):
             send = self._send_and_linger
         if self._scope["type"] == "http" and not self._has_heard_all:
             response.headers["connection"] = "close"
@@ -271,7 +280,7 @@ class _Answer:
             await self.send(message)
             return
         await self.send({**message, "more_body": True})
-        await drain(self.receive, AFTER_ANSWER if self.is_known else OF_STRANGERS)
+        await drain(self.receive, _AFTER_RESPONSE if self.is_known else _DRAINED_OF_STRANGERS)
         await self.send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def fail(self) -> None:
@@ -332,6 +341,12 @@ class _Answer:
         ):
             return {**message, "subprotocol": SUBPROTOCOL}
         return message
+
+
+def _refused_body(error: BodyRejected) -> Refused:
+    if error.status == TOO_SLOW.status:
+        return TOO_SLOW
+    return Refused(error.status, "quarterdeck/too-large", f"{error.reason}; send less at once")
 
 
 def _inner_scope(scope: AsgiScope, head: Head, site: Site, device: Device | None) -> dict[str, Any]:

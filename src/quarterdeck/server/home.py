@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from quarterdeck.errors import HubRefused
-from quarterdeck.server.secrets import PRIVATE_FILE, private_folder
+from quarterdeck.server.private_files import PRIVATE_FILE, private_folder
 
 _ATTEMPTS: Final = 5
 _PAUSE_SECONDS: Final = 0.02

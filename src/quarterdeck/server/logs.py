@@ -10,17 +10,11 @@ import json
 import logging
 import sys
 import time
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, Any, Final
+
+from typing_extensions import override
 
 from quarterdeck.server.secrets import redacted
-
-if TYPE_CHECKING:
-    from typing_extensions import override  # in `typing` from Python 3.12 on
-else:
-
-    def override(method: object) -> object:
-        return method
-
 
 _OURS: Final = frozenset(
     {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "color_message"}

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from quarterdeck.http.origins import DEFAULT_PORT, LOOPBACK, Listening
 from quarterdeck.server.device import UNUSED_SECONDS
 from quarterdeck.server.known_agents import AgentSettings
-from quarterdeck.server.listening import DEFAULT_PORT, LOOPBACK, Listening
 from quarterdeck.server.policy_rules import Policy, PolicyRule
 from quarterdeck.server.retention import Retention
 

@@ -181,7 +181,8 @@ class Pushes:
             await anyio.sleep(min(max(pause, delivery.retry_after or 0), LONGEST_WAIT))
 
     async def _send(self, to: Subscription, note: Note) -> Delivery:
-        delivery = await anyio.to_thread.run_sync(self._deliver, to, note, limiter=self._limiter)
+        async with self._limiter:
+            delivery = await self._deliver(to, note)
         if delivery.is_gone:
             await self._forget(to)
             return delivery
@@ -194,7 +195,15 @@ class Pushes:
             logger.warning("a problem could not be noted", extra={"reason": str(error)})
         return delivery
 
-    def _deliver(self, to: Subscription, note: Note) -> Delivery:
+    async def _deliver(self, to: Subscription, note: Note) -> Delivery:
+        prepared = await anyio.to_thread.run_sync(self._prepare, to, note)
+        if isinstance(prepared, Delivery):
+            return prepared
+        headers, body = prepared
+        return await deliver(to.endpoint, headers, body, self.options.trusted)
+
+    def _prepare(self, to: Subscription, note: Note) -> tuple[dict[str, str], bytes] | Delivery:
+        """Return the headers and the encrypted body of a message, or why there is none."""
         try:
             origin = origin_of(to.endpoint, self.options.trusted)
             message = encode_json(note)
@@ -214,7 +223,7 @@ class Pushes:
             "topic": topic,
             "urgency": "high" if note.kind in ("approvals", "questions", "test") else "normal",
         }
-        return deliver(to.endpoint, headers, body, self.options.trusted)
+        return headers, body
 
     async def _forget(self, gone: Subscription) -> None:
         await self._store.remove(gone.device_id, gone.endpoint)

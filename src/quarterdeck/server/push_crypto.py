@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from quarterdeck.errors import HubRefused
-from quarterdeck.server.secrets import PRIVATE_FILE, open_private
+from quarterdeck.server.private_files import PRIVATE_FILE, open_private
 
 RECORD_SIZE: Final = 4096
 LONGEST: Final = 3000

@@ -1,29 +1,30 @@
-"""Handing a message to a push service, on a thread; and which addresses may be one.
+"""Sends messages to push services, and checks which addresses may be one.
 
-The address comes from a browser, so it could be anything that this computer can reach: only public
-ones are asked, except for those that the hub was set up with.
+A browser supplies the address, so it could be anything that this computer can reach: only public
+addresses are used (`http.public_addresses`), except for the origins that the hub was configured
+with. An address written as one is rejected when the browser subscribes, a name when it is resolved.
 """
 
 from __future__ import annotations
 
-import http.client
-import ipaddress
-import socket
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
-if TYPE_CHECKING:
-    from typing_extensions import override  # in `typing` from Python 3.12 on
-else:
+import anyio
 
-    def override(method: object) -> object:
-        return method
-
+from quarterdeck.http.client import DEFAULT_PORTS, OutgoingRequest, RequestFailed, send_request
+from quarterdeck.http.public_addresses import (
+    AddressNotPublic,
+    is_public,
+    literal_address,
+    resolve_in_thread,
+    resolve_public,
+)
 
 SECONDS: Final = 15.0
+_MOST_BYTES: Final = 2000  # of a push service's explanation
 _GONE: Final = frozenset({404, 410})
 _LATER: Final = frozenset({408, 425, 429})
 
@@ -67,11 +68,8 @@ def origin_of(endpoint: str, trusted: frozenset[str]) -> str:
         return origin
     if parts.scheme != "https":
         raise AddressRefused("the address of the subscription is not https")
-    try:
-        address = ipaddress.ip_address(parts.hostname or "")
-    except ValueError:
-        return origin
-    if not address.is_global:
+    host = parts.hostname or ""
+    if literal_address(host) is not None and not is_public(host):
         raise AddressRefused("the address of the subscription is not public")
     return origin
 
@@ -88,54 +86,38 @@ def _split(endpoint: str) -> SplitResult:
     return parts
 
 
-def deliver(
+async def deliver(
     endpoint: str, headers: Mapping[str, str], body: bytes, trusted: frozenset[str]
 ) -> Delivery:
-    """Send a message; blocks for a while, raises nothing."""
+    """Send a message; takes up to `SECONDS`, raises nothing."""
+    request = OutgoingRequest(method="POST", url=endpoint, headers=headers, body=body)
     try:
-        origin = origin_of(endpoint, trusted)
-        parts = urlsplit(endpoint)
-        connection = _connection(parts, is_trusted=origin in trusted)
+        with anyio.fail_after(SECONDS):
+            addresses = await _addresses(endpoint, trusted)
+            response = await send_request(
+                request, addresses, max_bytes=_MOST_BYTES, seconds=SECONDS
+            )
     except AddressRefused as error:
         return Delivery(400, str(error))
-    path = parts.path or "/"
-    target = f"{path}?{parts.query}" if parts.query else path
-    try:
-        connection.request("POST", target, body, dict(headers))
-        response = connection.getresponse()
-        said = response.read(2000).decode("utf-8", "replace").strip()
-        return Delivery(
-            response.status, said or response.reason, _seconds(response.getheader("retry-after"))
-        )
-    except AddressRefused as error:
-        return Delivery(400, str(error))
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, RequestFailed) as error:
         return Delivery(0, str(error) or type(error).__name__)
-    finally:
-        connection.close()
+    explanation = response.body.decode("utf-8", "replace").strip()
+    retry_after = _seconds(response.headers.get("retry-after"))
+    return Delivery(response.status, explanation or response.reason, retry_after)
 
 
-def _connection(parts: SplitResult, *, is_trusted: bool) -> http.client.HTTPConnection:
-    host, port = str(parts.hostname), parts.port
-    if parts.scheme == "http":
-        return http.client.HTTPConnection(host, port, timeout=SECONDS)
-    if is_trusted:
-        return http.client.HTTPSConnection(host, port, timeout=SECONDS)
-    return _PublicConnection(host, port, timeout=SECONDS)
-
-
-class _PublicConnection(http.client.HTTPSConnection):
-    """Connects to the very address that was looked at: a name may mean another a moment later."""
-
-    @override
-    def connect(self) -> None:
-        found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-        addresses = [str(each[4][0]) for each in found]
-        if not all(ipaddress.ip_address(address).is_global for address in addresses):
-            raise AddressRefused("the push service is not at a public address")
-        plain = socket.create_connection((addresses[0], self.port), self.timeout)
-        context = ssl.create_default_context()
-        self.sock = context.wrap_socket(plain, server_hostname=self.host)
+async def _addresses(endpoint: str, trusted: frozenset[str]) -> list[str]:
+    """Resolve a push service; the addresses are those that were checked."""
+    origin = origin_of(endpoint, trusted)
+    parts = urlsplit(endpoint)
+    port = parts.port or DEFAULT_PORTS[parts.scheme]
+    host = parts.hostname or ""
+    if origin in trusted:
+        return await resolve_in_thread(host, port)
+    try:
+        return await resolve_public(host, port)
+    except AddressNotPublic as error:
+        raise AddressRefused("the push service is not at a public address") from error
 
 
 def _seconds(text: str | None) -> float | None:

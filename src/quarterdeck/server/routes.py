@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router, WebSocketRoute
 from starlette.types import Receive, Scope as AsgiScope, Send
 
-from quarterdeck.client import id_of_segment
+from quarterdeck.http.headers import id_of_segment
 from quarterdeck.jsontext import encode_json
 from quarterdeck.server.device import SCOPE_KEY, Device, Scope
 

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from quarterdeck.server.listening import Site
+from quarterdeck.http.origins import OWN_FETCHES, Site, bearer_token
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
@@ -51,7 +51,6 @@ _ONCE: Final = frozenset(
 )
 _VERSIONS: Final = frozenset({"1.0", "1.1", "2"})
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-_OWN_FETCHES: Final = frozenset({"same-origin", "none"})
 _PAGE_FILES: Final = frozenset(
     {"/", "/manifest.webmanifest", "/sw.js", "/favicon.ico", "/favicon.svg"}
 )
@@ -156,7 +155,7 @@ def _foreign(head: Head, found: Mapping[bytes, str], site: Site) -> Refused | No
     origin = found.get(b"origin")
     if origin is not None and origin != site.origin:
         return _forbidden(f"pages of {_shown(origin)} may not use this hub")
-    if found.get(b"sec-fetch-site", "none") in _OWN_FETCHES:
+    if found.get(b"sec-fetch-site", "none") in OWN_FETCHES:
         return None
     # Following a link from another site is fine: it shows our page, which then asks for itself.
     is_followed_link = (
@@ -215,8 +214,7 @@ def _explicit_token(head: Head, found: Mapping[bytes, str]) -> str | None:
     """Return a token that no browser adds by itself."""
     authorization = found.get(b"authorization")
     if authorization is not None:
-        scheme, _, token = authorization.partition(" ")
-        return token.strip() if scheme.lower() == "bearer" else ""
+        return bearer_token(authorization)
     if head.kind == "websocket":
         for offered in subprotocols(head.headers):
             if offered.startswith(TOKEN_SUBPROTOCOL):

@@ -1,4 +1,4 @@
-"""Running a hub on a port, by uvicorn, until a signal comes or somebody says so."""
+"""Serves a hub on a port until a signal, or until its caller ends it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import logging
 import os
 import signal
 import socket
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,23 +16,20 @@ import anyio
 import uvicorn
 
 from quarterdeck.errors import HubRefused
+from quarterdeck.http.limits import capacity_for, raise_file_limit
+from quarterdeck.http.origins import LOOPBACK, is_wildcard
+from quarterdeck.http.server import ServerOptions, listening, running_server, server_config
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.server.app import hub_app
-from quarterdeck.server.bounded import QUEUE, BoundedServer, uvicorn_settings
-from quarterdeck.server.doorway import raise_file_limit, room_for
 from quarterdeck.server.hub import Hub
-from quarterdeck.server.listening import LOOPBACK, is_wildcard
-from quarterdeck.server.secrets import PRIVATE_FILE
-from quarterdeck.wire import background_tasks
+from quarterdeck.server.private_files import PRIVATE_FILE
 
 logger = logging.getLogger(__name__)
 
 FILE: Final = "hub.json"
 END_SECONDS: Final = 1
-"""For requests that are being answered when the hub ends; streams are cut then."""
-GOODBYE_SECONDS: Final = 1
-"""For streams to say that the hub ends."""
+"""For requests that are being answered when the hub ends; streams are closed then."""
 INTERRUPTED: Final = 130
 
 
@@ -73,30 +69,14 @@ async def serving(hub: Hub) -> AsyncIterator[Address]:
     with _listener(hub) as listener:
         port = listener.getsockname()[1]
         hub.gate.listens_at(port)
-        server = BoundedServer(_config(hub))
-        ended = anyio.Event()
+        address = Address(url=_url(hub, port), port=port)
 
-        async def serve() -> None:
-            try:
-                await server.serve(sockets=[listener])
-            finally:
-                ended.set()
+        async def say_goodbye() -> None:
+            hub.say_goodbye()
 
-        async with background_tasks() as tasks:
-            tasks.start_soon(serve)
-            address = Address(url=_url(hub, port), port=port)
-            try:
-                with _announced(hub, address):
-                    yield address
-            finally:
-                hub.say_goodbye()
-                with anyio.move_on_after(GOODBYE_SECONDS, shield=True):
-                    # What uvicorn still finds open it closes by itself, without our reason.
-                    while server.server_state.tasks:  # noqa: ASYNC110 - nothing tells us
-                        await anyio.sleep(0.01)
-                server.should_exit = True
-                with anyio.move_on_after(END_SECONDS + 1, shield=True):
-                    await ended.wait()
+        async with running_server(_config(hub), listener, before_end=say_goodbye):
+            with _announced(hub, address):
+                yield address
 
 
 def _url(hub: Hub, port: int) -> str:
@@ -111,34 +91,22 @@ def _config(hub: Hub) -> uvicorn.Config:
     tls: dict[str, Any] = {}
     if options.certificate is not None:
         tls = {"ssl_certfile": options.certificate, "ssl_keyfile": options.private_key}
-    return uvicorn.Config(
-        hub_app(hub),
-        loop="none",
-        timeout_graceful_shutdown=END_SECONDS,
-        **uvicorn_settings(options.listening, room=room_for(raise_file_limit())),
-        **tls,
+    accepted = ServerOptions(
+        capacity=capacity_for(raise_file_limit()), trusted_proxies=options.listening.proxies
     )
+    return server_config(hub_app(hub), accepted, end_seconds=END_SECONDS, **tls)
 
 
 @contextmanager
 def _listener(hub: Hub) -> Iterator[socket.socket]:
     options = hub.options
-    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-    # The protocol is said for asyncio, which else leaves Nagle's algorithm on: 40 ms an answer.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        if sys.platform != "win32":
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((options.host, options.port))
-        listener.listen(QUEUE)
-    except OSError as error:
-        listener.close()
-        reason = f"cannot listen at {options.host}:{options.port} ({error.strerror})"
-        raise HubRefused(reason, "choose another port with --port, or 0 for any") from error
-    try:
+    with ExitStack() as stack:
+        try:
+            listener = stack.enter_context(listening(options.host, options.port))
+        except OSError as error:
+            reason = f"cannot listen at {options.host}:{options.port} ({error.strerror})"
+            raise HubRefused(reason, "choose another port with --port, or 0 for any") from error
         yield listener
-    finally:
-        listener.close()
 
 
 @contextmanager

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from msgspec import UNSET, UnsetType, structs
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from quarterdeck.protocol import TerminalOutputState, ToolCallState, to_json
-from quarterdeck.server.handling import Answer
 
 LONGEST_TEXT: Final = 32 << 10
 """Characters of one text of a call; a page asks for the whole when somebody wants to see it."""
@@ -20,7 +19,9 @@ MOST_ELEMENTS: Final = 500
 _DATA: Final = frozenset({"data", "blob"})
 
 
-class MessageEntry(Answer, frozen=True, kw_only=True, tag_field="type", tag="message"):
+class MessageEntry(
+    Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="message"
+):
     seq: int
     at: float
     kind: str
@@ -32,7 +33,7 @@ class MessageEntry(Answer, frozen=True, kw_only=True, tag_field="type", tag="mes
     is_clipped: bool = False
 
 
-class ToolEntry(Answer, frozen=True, kw_only=True, tag_field="type", tag="tool"):
+class ToolEntry(Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="tool"):
     seq: int
     at: float
     ended_at: float | None
@@ -42,7 +43,7 @@ class ToolEntry(Answer, frozen=True, kw_only=True, tag_field="type", tag="tool")
     is_clipped: bool = False
 
 
-class TurnEntry(Answer, frozen=True, kw_only=True, tag_field="type", tag="turn"):
+class TurnEntry(Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="turn"):
     """A turn has ended."""
 
     seq: int
@@ -52,7 +53,9 @@ class TurnEntry(Answer, frozen=True, kw_only=True, tag_field="type", tag="turn")
     error: Any
 
 
-class StatusEntry(Answer, frozen=True, kw_only=True, tag_field="type", tag="status"):
+class StatusEntry(
+    Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="status"
+):
     """A session was closed, lost its agent, or came back."""
 
     seq: int

@@ -1,26 +1,19 @@
-"""The transcript of a session: what was said and done, in order, with its times.
+"""The transcript of a session: messages, tool calls and turns in order, with their times. Pure.
 
-The state of a session says what there is, but neither when nor in which order: a message that goes
-on after a tool call is one message there. In a transcript it is two entries with the call between
-them, as it happened. It is folded from the log when somebody first looks, then from where it was.
+`SessionState` has neither times nor order: a message that continues after a tool call is one
+message there. In a transcript it is two entries with the call between them, as it happened.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any, Final
 
-import anyio
 import msgspec
-from anyio import lowlevel
 
-from quarterdeck.errors import EventInvalid
-from quarterdeck.host.paging import FIRST_LIMIT, next_limit
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import Event, SessionState, decode_event, initial_state, reduce
-from quarterdeck.server.library import Library
 from quarterdeck.server.transcript_views import (
     Entry,
     Message,
@@ -29,9 +22,6 @@ from quarterdeck.server.transcript_views import (
     message_entry,
     tool_entry,
 )
-
-PAGE: Final = 1000  # events that are folded before others get their turn: a few milliseconds
-SESSIONS: Final = 32  # whose transcripts are kept: those looked at last
 
 _KINDS: Final = {
     "agent-message-chunk": "agent",
@@ -70,7 +60,6 @@ class Transcript:
 
     def __init__(self, session_id: str) -> None:
         self.seq = 0
-        self.lock = anyio.Lock()  # one reads the log, others find it read
         self._begin(session_id)
 
     def _begin(self, session_id: str) -> None:
@@ -211,43 +200,3 @@ def _shown(event: Event, before: SessionState) -> Entry | None:
         if (status in _NOTABLE and status != was) or (resumed and was != "creating"):
             return StatusEntry(seq=event.seq, at=event.ts, status=status, resumed=resumed)
     return None
-
-
-class Transcripts:
-    """The transcripts of a hub's sessions."""
-
-    def __init__(self, library: Library) -> None:
-        self._library = library
-        self._kept: OrderedDict[str, Transcript] = OrderedDict()
-
-    async def get(self, session_id: str) -> Transcript:
-        """Return a session's transcript up to its newest event.
-
-        Raises:
-            RequestRefused: if there is no such session.
-        """
-        head = self._library.get(session_id).last_seq
-        kept = self._kept.get(session_id)
-        if kept is None or kept.seq > head:  # a session that was deleted may come again
-            kept = self._kept[session_id] = Transcript(session_id)
-            if len(self._kept) > SESSIONS:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(session_id)
-        async with kept.lock:
-            limit = FIRST_LIMIT
-            while page := await self._library.page(session_id, kept.seq, limit):
-                limit = next_limit(page)
-                for start in range(0, len(page), PAGE):
-                    _fold(kept, page[start : start + PAGE])
-                    await lowlevel.checkpoint()
-        return kept
-
-
-def _fold(transcript: Transcript, page: list[bytes]) -> None:
-    after = transcript.seq
-    for data in page:
-        try:
-            transcript.apply_stored(data)
-        except EventInvalid:
-            continue  # damaged; it does not hide the others
-    transcript.seq = max(transcript.seq, after + len(page))

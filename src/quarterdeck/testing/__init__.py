@@ -1,9 +1,8 @@
-"""For tests of programs that talk to agents: a scripted ACP agent and scenarios for it.
+"""Test your ACP client against a scripted agent and its scenarios.
 
-Standard library only, and quick to import: the agent itself starts through this package.
+Standard library only and quick to import, because the agent process imports this package, too.
 """
 
-from quarterdeck.testing.launch import load_scenario, scenario_names, scripted_agent
-from quarterdeck.testing.scenario import Scenario
+from quarterdeck.testing.scenario import Scenario, load_scenario, scenario_names, scripted_agent
 
 __all__ = ["Scenario", "load_scenario", "scenario_names", "scripted_agent"]

@@ -1,6 +1,6 @@
 """A scripted ACP agent on stdio: `python -m quarterdeck.testing.agent SCENARIO`.
 
-This is its command line; what it does is in `player`.
+This is its command line; `player` plays the scenario.
 """
 
 from __future__ import annotations
@@ -10,28 +10,33 @@ import signal
 import sys
 
 from quarterdeck.errors import ScenarioInvalid
-from quarterdeck.testing.launch import ENVIRONMENT_VARIABLE, load_scenario
 from quarterdeck.testing.pipes import STDERR, STDIN, STDOUT, Pipes, write_all
 from quarterdeck.testing.player import Player
-from quarterdeck.testing.scenario import Scenario, as_bytes, parse_scenario
+from quarterdeck.testing.scenario import (
+    ENVIRONMENT_VARIABLE,
+    Scenario,
+    as_bytes,
+    load_scenario,
+    parse_scenario,
+)
 from quarterdeck.testing.verbs import LARGEST, signal_number
 
 MISUSED, INTERRUPTED = 2, 130
 
 
 class _Misuse(Exception):
-    """The command line cannot be understood."""
+    """The command line is invalid."""
 
 
 def _read_command_line(arguments: list[str]) -> tuple[Scenario, float]:
-    """Return the scenario and the pace that a command line asks for."""
+    """Return the scenario and the pace that a command line names."""
     pace, rest = 1.0, list(arguments)
     if rest[:1] == ["--pace"]:
         try:
             pace = float(rest[1])
         except (IndexError, ValueError):
             pace = -1
-        if not 0 <= pace <= LARGEST:  # nor is this true of nan
+        if not 0 <= pace <= LARGEST:  # false for nan, too
             raise _Misuse(f"--pace takes a number from 0 to {LARGEST}; with 0 there are no pauses")
         del rest[:2]
     match rest:
@@ -58,7 +63,7 @@ def main(arguments: list[str]) -> int:
     try:
         scenario, pace = _read_command_line(arguments)
         for name in scenario.ignore - {"eof"}:
-            # A handler, not SIG_IGN: that one would be inherited by what we spawn.
+            # A handler, because child processes would inherit SIG_IGN.
             signal.signal(signal_number(name) or 0, lambda *_: None)
         Player(scenario, _open_pipes(scenario), pace=pace).run()
     except (ScenarioInvalid, _Misuse) as error:

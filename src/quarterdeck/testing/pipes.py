@@ -1,8 +1,8 @@
-"""The agent's standard input and output: messages in either framing, and a bounded wait for both.
+"""The agent's standard input and output: messages in either framing, with a bounded wait for both.
 
-Nothing here blocks on a client that reads slowly: what it has not taken waits in `unsent`, and a
-write is only made when `poll` says there is room, never for more than a pipe is sure to take. So
-the descriptors stay in the mode they came in; it would be shared with whoever else has them.
+Nothing here blocks on a client that reads slowly: bytes it has not read wait in `unsent`, and a
+write happens only when `poll` reports space, and never for more than a pipe is sure to accept. So
+the descriptors need not become non-blocking, which would affect every process that shares them.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ STDIN, STDOUT, STDERR = 0, 1, 2
 _READ_SIZE: Final = 65536
 _LONGEST_WAIT: Final = 3_600_000  # milliseconds; poll takes no more than a C int
 
-# No line of JSON begins like this, and no other line shall make us wait for an empty one.
+# No line of JSON begins like this, and no other line may make us wait for an empty one.
 _HEADERS_BEGIN: Final = re.compile(rb"content-(?:length|type)[ \t]*:", re.IGNORECASE)
 _HEADERS: Final = re.compile(rb"(?:[\w-]+[ \t]*:[^\n]*\n)+")
 _EMPTY_LINE: Final = re.compile(rb"\r?\n")
-_LENGTH: Final = re.compile(  # up to a gigabyte: no client waits for us to read more than that
+_LENGTH: Final = re.compile(  # at most a gigabyte
     rb"^content-length[ \t]*:[ \t]*([0-9]{1,9})[ \t]*\r?$", re.IGNORECASE | re.MULTILINE
 )
 
 
 class NotJson(NamedTuple):
-    """What came instead of a message."""
+    """Input that is not a message."""
 
     reason: str
 
 
 class Pipes:
-    """Reads descriptor `reads`, writes descriptor `writes`; -1 stands for one that is closed."""
+    """Reads from descriptor `reads` and writes to `writes`; -1 is a closed one."""
 
     def __init__(self, reads: int, writes: int, *, with_headers: bool) -> None:
         self._reads = reads
@@ -45,12 +45,12 @@ class Pipes:
 
     @property
     def unsent(self) -> int:
-        """How many bytes wait for the client to read."""
+        """Bytes that the client has not read yet."""
         return len(self._unsent)
 
     def send(self, message: Any) -> None:
         text = json.dumps(message, separators=(",", ":"), ensure_ascii=False)
-        # Half of a surrogate pair cannot be UTF-8; its backslash form is also its form in JSON.
+        # A lone surrogate is not valid UTF-8; its backslash escape is also valid JSON.
         payload = text.encode("utf-8", "backslashreplace")
         if self._with_headers:
             self.write(b"Content-Length: %d\r\n\r\n%s" % (len(payload), payload))
@@ -62,7 +62,7 @@ class Pipes:
             self._unsent += content
 
     def wait(self, seconds: float | None) -> bool:
-        """Write what can be written until there is something to read; tell whether there is."""
+        """Write what the client accepts until there is input; return whether there is."""
         poll = select.poll()
         if self._reads >= 0:
             poll.register(self._reads, select.POLLIN)
@@ -79,8 +79,8 @@ class Pipes:
         try:
             received = os.read(self._reads, _READ_SIZE)
         except BlockingIOError:
-            return []  # somebody else made it non-blocking and was faster
-        except OSError:  # a terminal that is gone, or nothing one can read
+            return []  # another process made it non-blocking and read first
+        except OSError:  # a closed terminal, or not readable
             received = b""
         self._received += received
         if not received:
@@ -89,7 +89,7 @@ class Pipes:
         return list(self._messages())
 
     def flush(self, seconds: float) -> None:
-        """Write what waits, as far as the client takes it in time."""
+        """Write unsent bytes, waiting at most `seconds` for the client each time."""
         poll = select.poll()
         while self._unsent:
             poll.register(self._writes, select.POLLOUT)
@@ -112,8 +112,8 @@ class Pipes:
         try:
             del self._unsent[: os.write(self._writes, self._unsent[: select.PIPE_BUF])]
         except BlockingIOError:
-            return  # somebody else made it non-blocking and filled it first
-        except OSError:  # the client is gone; the end of our input will tell
+            return  # another process made it non-blocking and filled it first
+        except OSError:  # the client has disconnected; our input will end
             self.close_output()
 
     def _messages(self) -> Iterator[Any]:
@@ -125,7 +125,7 @@ class Pipes:
                     yield NotJson(str(error))
 
     def _next_payload(self) -> bytes | None:
-        """Take one message off what was received, by headers before it or the newline after."""
+        """Remove one message from the buffer, delimited by headers or by a newline."""
         line_end = self._received.find(b"\n") + 1
         headers = _HEADERS.match(self._received)
         if headers is None or not _HEADERS_BEGIN.match(self._received):
@@ -137,7 +137,7 @@ class Pipes:
             return self._take(0, line_end)
         length = _LENGTH.search(headers[0])
         if length is None:
-            return self._take(0, empty.end())  # refused like any other text that is no message
+            return self._take(0, empty.end())  # rejected like any other text that is not a message
         end = empty.end() + int(length[1])
         return self._take(empty.end(), end) if len(self._received) >= end else None
 
@@ -148,9 +148,9 @@ class Pipes:
 
 
 def write_all(descriptor: int, content: bytes) -> None:
-    """Write and wait: an agent whose standard error nobody reads stands still, as real ones do.
+    """Write, blocking: an agent whose standard error is not read stalls, as real ones do.
 
-    One that has none, or whose reader has left, says nothing.
+    Errors are ignored, for example of a closed descriptor.
     """
     view = memoryview(content)
     try:

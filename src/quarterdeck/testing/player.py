@@ -1,10 +1,10 @@
-"""The scripted agent at work: plays a scenario to one client.
+"""`Player`: plays a scenario to one client.
 
-One loop and no threads. Every request that is being played is a generator (`turns`) that waits for
-a time, an answer or room to write; the loop resumes whichever may go on. So sessions run side by
-side, and a cancel is heard while a turn pauses, stalls or asks.
+One loop, no threads. Every request being played is a generator (`turns`) that waits for a time, a
+response or space in the output buffer; the loop resumes those that are ready. So sessions run
+concurrently, and a cancel takes effect while a turn pauses, stalls or waits for a response.
 
-Standard library only: tests start hundreds of these, and each has to be up in a blink.
+Standard library only: tests start hundreds of agents, and each must start quickly.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from quarterdeck.testing.pipes import STDERR, STDIN, STDOUT, NotJson, Pipes, wri
 from quarterdeck.testing.scenario import Scenario, Step, Steps
 from quarterdeck.testing.sessions import (
     INVALID_PARAMS,
-    Session,
-    Sessions,
+    ScriptedSession,
+    ScriptedSessions,
     failure,
     initialize_result,
 )
 from quarterdeck.testing.turns import (
     FOREVER,
     Action,
-    Answer,
     Ask,
     Cancelled,
     Close,
@@ -35,9 +34,10 @@ from quarterdeck.testing.turns import (
     Crash,
     Pause,
     Performance,
-    Scene,
+    ScriptedReply,
     Send,
     Spawn,
+    TurnContext,
     Write,
     perform,
     turn_steps,
@@ -48,23 +48,23 @@ PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, REQUEST_CANCELLED = -32700, -326
 
 _HIGH_WATER: Final = 64 * 1024  # unread bytes beyond which turns wait for the client
 _FLUSH_SECONDS: Final = 2.0  # how long the end of the process waits for a client that reads slowly
-_FIRST_ID: Final = 101  # of our own requests: easy to tell from the client's in a log
+_FIRST_ID: Final = 101  # of our own requests: easy to distinguish from the client's in a log
 _WAITS: Final = object()
-_CANCELLED: Final = Answer({"result": {"stopReason": "cancelled"}})
+_CANCELLED: Final = ScriptedReply({"result": {"stopReason": "cancelled"}})
 
 
 class _Script(NamedTuple):
     """How one request is played."""
 
     session_id: str
-    session: Session
-    answer: Answer
+    session: ScriptedSession
+    answer: ScriptedReply
     before: Steps = ()
     after: Steps = ()
 
 
 class _Activity:
-    """A performance that has not ended, and what it waits for."""
+    """A request being played, and what it waits for."""
 
     def __init__(self, request: Json, script: _Script, performance: Performance) -> None:
         self.request_id = request["id"]
@@ -72,8 +72,8 @@ class _Activity:
         self.script = script
         self.performance = performance
         self.is_answered = False
-        self.cancel: Answer | None = None
-        """What to answer to a cancel that has come and was not heard yet."""
+        self.cancel: ScriptedReply | None = None
+        """The reply to a cancel that was received but has not taken effect yet."""
         self.is_deaf = False
         self.until = FOREVER
         self.asked: int | None = None
@@ -93,7 +93,7 @@ class Player:
         self._scenario = scenario
         self._pipes = pipes
         self._pace = pace
-        self._sessions = Sessions(scenario.sessions)
+        self._sessions = ScriptedSessions(scenario.sessions)
         self._activities: list[_Activity] = []
         self._asked: dict[int, _Activity] = {}
         self._next_id = _FIRST_ID
@@ -122,7 +122,7 @@ class Player:
                 self._on_message(message)
 
     def _advance(self) -> None:
-        """Resume every performance that may go on."""
+        """Resume every activity that is ready."""
         now = time.monotonic()
         for activity in list(self._activities):
             if activity.cancel is not None and not activity.is_deaf:
@@ -136,7 +136,7 @@ class Player:
         soonest = min(timed, default=FOREVER)
         return None if soonest == FOREVER else soonest - time.monotonic()
 
-    # What arrives
+    # Incoming messages
 
     def _on_message(self, message: Any) -> None:
         match message:
@@ -149,7 +149,7 @@ class Player:
             case {"id": int(answered)} if "result" in message or "error" in message:
                 self._on_answer(answered, message)
             case {"id": _} if "result" in message or "error" in message:
-                pass  # an answer to nothing we asked
+                pass  # a response to no request of ours
             case _:
                 self._refuse(None, failure(INVALID_REQUEST, "Invalid request: no message"))
 
@@ -164,8 +164,8 @@ class Player:
             self._refuse(request["id"], error)
             return
         known = {"id": request["id"], "cwd": script.session.cwd, "prompt": _prompt_text(params)}
-        scene = Scene(script.session_id, **known)
-        performance = perform(script.before, script.answer, script.after, scene)
+        context = TurnContext(script.session_id, **known)
+        performance = perform(script.before, script.answer, script.after, context)
         activity = _Activity(request, script, performance)
         self._activities.append(activity)
         self._resume(activity, None)
@@ -193,10 +193,10 @@ class Player:
         if activity is not None and activity.asked == answered:
             self._resume(activity, message)
 
-    # What the agent answers by itself
+    # Methods the agent handles without a script
 
     def _initialize(self, params: Json) -> _Script:
-        answer = Answer({"result": initialize_result(self._scenario)})
+        answer = ScriptedReply({"result": initialize_result(self._scenario)})
         return self._plain(params)._replace(answer=answer)
 
     def _authenticate(self, params: Json) -> _Script:
@@ -205,11 +205,11 @@ class Player:
     def _plain(self, params: Json) -> _Script:
         session_id = params.get("sessionId", "")
         session = self._sessions.get(session_id) or self._sessions.make(params)
-        return _Script(session_id, session, Answer({"result": {}}))
+        return _Script(session_id, session, ScriptedReply({"result": {}}))
 
     def _new(self, params: Json) -> _Script:
         session_id, session = self._sessions.new_id(), self._sessions.make(params)
-        answer = Answer({"result": {"sessionId": session_id, **session.settings}})
+        answer = ScriptedReply({"result": {"sessionId": session_id, **session.settings}})
         before, after = self._scenario.before_new, self._scenario.new
         return _Script(session_id, session, answer, before, after)
 
@@ -217,7 +217,7 @@ class Player:
         if self._scenario.load is None:
             return None
         session = self._sessions.make(params)
-        answer = Answer({"result": session.settings})
+        answer = ScriptedReply({"result": session.settings})
         return _Script(str(params.get("sessionId")), session, answer, self._scenario.load)
 
     def _prompt(self, params: Json) -> _Script:
@@ -230,9 +230,11 @@ class Player:
             return script._replace(answer=failure(INVALID_REQUEST, text))
         steps = turn_steps(self._scenario, _prompt_text(params), session.prompts)
         session.prompts += 1
-        return script._replace(before=steps, answer=Answer({"result": {"stopReason": "end_turn"}}))
+        return script._replace(
+            before=steps, answer=ScriptedReply({"result": {"stopReason": "end_turn"}})
+        )
 
-    def _is_prompting(self, session: Session) -> bool:
+    def _is_prompting(self, session: ScriptedSession) -> bool:
         return any(
             each.method == "session/prompt" and each.script.session is session
             for each in self._activities
@@ -242,8 +244,8 @@ class Player:
     def _set_mode(self, params: Json) -> _Script:
         script, mode_id = self._plain(params), params.get("modeId")
         answer = script.session.set_mode(mode_id)
-        told = (Step("mode", mode_id, {}),) if "result" in answer.fields else ()
-        return script._replace(answer=answer, after=told)
+        announcement = (Step("mode", mode_id, {}),) if "result" in answer.fields else ()
+        return script._replace(answer=answer, after=announcement)
 
     def _set_config_option(self, params: Json) -> _Script:
         script = self._plain(params)
@@ -254,10 +256,10 @@ class Player:
         text = f"Invalid params: there is no session {params.get('sessionId')!r}"
         return self._plain(params)._replace(answer=failure(INVALID_PARAMS, text))
 
-    # What the agent does
+    # Actions
 
     def _resume(self, activity: _Activity, sent: Any) -> None:
-        """Go on with a performance until it waits or ends; a `Cancelled` is thrown into it."""
+        """Resume a generator until it waits or ends; a `Cancelled` is thrown into it."""
         activity.wait(deaf=False)
         activity.needs_room = False
         try:
@@ -269,7 +271,7 @@ class Player:
             self._activities.remove(activity)
 
     def _do(self, activity: _Activity, action: Action) -> Any:
-        """Do one thing; return what the performance goes on with, or `_WAITS` if it has to wait."""
+        """Perform one action; return what the generator gets, or `_WAITS` if it must wait."""
         match action:
             case Send(message):
                 self._pipes.send(message)
@@ -281,7 +283,7 @@ class Player:
                 return self._pause(activity, action)
             case Ask():
                 return self._ask(activity, action)
-            case Answer():
+            case ScriptedReply():
                 self._answer(activity, action)
             case Crash(status):
                 self._crash(status)
@@ -295,7 +297,7 @@ class Player:
         return _WAITS if activity.needs_room else None
 
     def _pause(self, activity: _Activity, pause: Pause) -> Any:
-        # Without the condition, no pace at all (0) would make nonsense of for ever.
+        # Without the condition, a pace of 0 would make NaN of infinity.
         seconds = FOREVER if pause.seconds == FOREVER else pause.seconds * self._pace
         activity.wait(until=time.monotonic() + seconds, deaf=pause.deaf)
         return _WAITS
@@ -311,7 +313,7 @@ class Player:
         activity.wait(asked=request_id, deaf=question.deaf)
         return _WAITS
 
-    def _answer(self, activity: _Activity, answer: Answer) -> None:
+    def _answer(self, activity: _Activity, answer: ScriptedReply) -> None:
         activity.is_answered = True
         script = activity.script
         self._sessions.note_answer(
@@ -319,16 +321,16 @@ class Player:
         )
         self._refuse(activity.request_id, answer)
 
-    def _refuse(self, request_id: Any, answer: Answer) -> None:
+    def _refuse(self, request_id: Any, answer: ScriptedReply) -> None:
         self._pipes.send({"jsonrpc": "2.0", "id": request_id, **answer.fields})
 
     def _crash(self, status: int) -> None:
         self._pipes.flush(_FLUSH_SECONDS)
         if status >= 0:
             os._exit(status)
-        if -status not in (signal.SIGKILL, signal.SIGSTOP):  # these two cannot be caught anyway
+        if -status not in (signal.SIGKILL, signal.SIGSTOP):  # these two cannot be caught
             signal.signal(-status, signal.SIG_DFL)
-        os.kill(os.getpid(), -status)  # a signal that does not end us, such as STOP, comes back
+        os.kill(os.getpid(), -status)  # returns after a signal that does not end us, such as STOP
 
     def _close(self, stream: int) -> None:
         if stream == STDIN:
@@ -352,7 +354,7 @@ def _prompt_text(params: Json) -> str:
 
 
 def _spawn(spawn: Spawn) -> int:
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody here waits for it to end
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the child is not waited for
     null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (STDIN, STDOUT, STDERR)]
     return os.posix_spawnp(
         "sleep",

@@ -1,16 +1,24 @@
-"""A scenario as frozen values: all is checked here, so that playing it cannot go wrong. Pure.
+"""Scenarios: found, read and checked completely, so that playing one cannot fail.
 
-Named tuples, because dataclasses cost the agent a third more time to start.
+`parse_scenario` and `read_scenario` are pure; `load_scenario` reads files; `scripted_agent` returns
+the command that plays a scenario.
+
+The agent process imports this module, so it is written for a quick start: with named tuples, as
+dataclasses make the agent start a third slower, and with paths as strings, as importing pathlib
+takes a quarter of the start-up time.
 """
 
 from __future__ import annotations
 
 import binascii
 import json
+import os
+import stat
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from quarterdeck.errors import ScenarioInvalid
 from quarterdeck.testing.verbs import (
@@ -26,9 +34,17 @@ from quarterdeck.testing.verbs import (
     Verb,
 )
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ENVIRONMENT_VARIABLE: Final = "QUARTERDECK_SCENARIO"
+"""Holds the scenario, as JSON, if the agent's command line names none."""
+
+_SHIPPED: Final = f"{__file__.rpartition('/')[0]}/scenarios"
+
 
 class Step(NamedTuple):
-    """One thing to do. Steps inside it (of `repeat`, `ask`, `late`) are tuples of steps."""
+    """One thing to do. Nested steps (of `repeat`, `ask`, `late`) are tuples of steps."""
 
     verb: str
     value: Any
@@ -38,36 +54,36 @@ class Step(NamedTuple):
 Steps = tuple[Step, ...]
 
 
-class Turn(NamedTuple):
-    """What happens at a prompt; `when` is a part of the prompts that it is meant for."""
+class ScriptedTurn(NamedTuple):
+    """The steps for a prompt; `when` is a text that the prompt must contain."""
 
     when: str | None
     steps: Steps
 
 
 class Scenario(NamedTuple):
-    """Everything the scripted agent knows."""
+    """Everything that determines what the scripted agent does."""
 
     name: str = "scripted-agent"
     about: str = ""
     prompt: str = "Hello"
-    """What the demo says to this agent."""
+    """The prompt that the demo sends to this agent."""
     framing: str = "lines"
     ignore: frozenset[str] = frozenset()
-    """What does not end it: `eof`, or names of signals without SIG."""
+    """What does not end the agent: `eof`, or names of signals without SIG."""
     initialize: Mapping[str, Any] = {}
     capabilities: Mapping[str, Any] | None = None
     sessions: Mapping[str, Any] = {}
     before_new: Steps = ()
     new: Steps = ()
     load: Steps | None = None
-    """Played before `session/load` is answered; None if the agent cannot load."""
-    turns: tuple[Turn, ...] = ()
+    """Played before the response to `session/load`; None if the agent cannot load."""
+    turns: tuple[ScriptedTurn, ...] = ()
     methods: Mapping[str, tuple[Steps, ...]] = {}
-    """Steps for each call of a method, the last for all further calls."""
+    """Steps for each call of a method; the last are used for all further calls."""
 
 
-_DEEPEST: Final = 100  # more than anyone writes, less than Python's recursion can bear
+_DEEPEST: Final = 100  # far more than needed, and below Python's recursion limit
 _STEPS_KEYS: Final = ("before_new", "new", "load")
 _KEYS: Final[Mapping[str, Kind]] = {
     "name": TEXT,
@@ -96,23 +112,23 @@ _TURN_KEYS: Final[Mapping[str, Kind]] = {"when": TEXT, "steps": STEPS}
 
 
 def parse_scenario(text: str, source: str) -> Scenario:
-    """Read a scenario from TOML or, if it begins with a brace, from JSON; `source` names it.
+    """Read a scenario from TOML or, if it begins with a brace, from JSON; errors name `source`.
 
     Raises:
-        ScenarioInvalid: if it cannot be played; the message says where and why.
+        ScenarioInvalid: if it is invalid; the message says where and why.
     """
-    text = text.removeprefix("\ufeff")  # what some editors begin every file with
-    if _is_json_list(text):  # some of them would be TOML too, and refused for a strange reason
+    text = text.removeprefix("\ufeff")  # the byte order mark of some editors
+    if _is_json_list(text):  # some are also TOML, and would get a misleading error
         raise ScenarioInvalid(source, "it is a list; write a table")
     try:
         table = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # both decoders' errors are ValueErrors
-        raise ScenarioInvalid(source, f"{error}; mend the text") from error
+        raise ScenarioInvalid(source, f"{error}; fix the text") from error
     return read_scenario(table, source)
 
 
 def read_scenario(table: Mapping[str, Any], source: str) -> Scenario:
-    """Check a scenario that is a table already.
+    """Check a scenario that is already a table.
 
     Raises:
         ScenarioInvalid: as `parse_scenario`.
@@ -135,61 +151,61 @@ def read_scenario(table: Mapping[str, Any], source: str) -> Scenario:
     methods = {
         method: reader.calls(calls, method) for method, calls in table.get("methods", {}).items()
     }
-    # A turn is what a scenario has to say about this method; both ways of saying it are one.
+    # Steps for the method `session/prompt` are turns, too.
     prompts = methods.pop("session/prompt", ())
     turns = reader.turns(table.get("turns", []))
-    fields["turns"] = (*turns, *(Turn(None, steps) for steps in prompts))
+    fields["turns"] = (*turns, *(ScriptedTurn(None, steps) for steps in prompts))
     fields["methods"] = methods
     return Scenario(**fields)
 
 
 class _Reader:
-    """Reads the parts of one scenario; every complaint names the file and the place in it."""
+    """Reads the parts of one scenario; every error names the file and the position in it."""
 
     def __init__(self, source: str) -> None:
         self._source = source
 
-    def turns(self, tables: list[Any]) -> tuple[Turn, ...]:
+    def turns(self, tables: list[Any]) -> tuple[ScriptedTurn, ...]:
         turns = []
         for number, table in enumerate(tables, 1):
-            place = f"turn {number}"
-            self.check_keys(table, _TURN_KEYS, place)
-            turns.append(Turn(table.get("when"), self.steps(table.get("steps", []), place)))
+            where = f"turn {number}"
+            self.check_keys(table, _TURN_KEYS, where)
+            turns.append(ScriptedTurn(table.get("when"), self.steps(table.get("steps", []), where)))
         return tuple(turns)
 
     def calls(self, lists: list[Any], method: str) -> tuple[Steps, ...]:
         """Read the steps of a method: one list for all calls, or a list of lists, one for each."""
         if not any(isinstance(each, list) for each in lists):
             return (self.steps(lists, method),)
-        places = ((steps, f"{method}, call {number}") for number, steps in enumerate(lists, 1))
-        return tuple(self.steps(steps, place) for steps, place in places)
+        labelled = ((steps, f"{method}, call {number}") for number, steps in enumerate(lists, 1))
+        return tuple(self.steps(steps, where) for steps, where in labelled)
 
-    def steps(self, tables: Any, place: str) -> Steps:
+    def steps(self, tables: Any, where: str) -> Steps:
         if not isinstance(tables, list):
-            self._refuse(place, "steps are a list; write [[...]] or [{...}, {...}]")
+            self._refuse(where, "steps are a list; write [[...]] or [{...}, {...}]")
         numbered = enumerate(tables, 1)
-        return tuple(self._step(table, f"{place}, step {number}") for number, table in numbered)
+        return tuple(self._step(table, f"{where}, step {number}") for number, table in numbered)
 
-    def _step(self, table: Any, place: str) -> Step:
+    def _step(self, table: Any, where: str) -> Step:
         if not isinstance(table, dict):
-            self._refuse(place, 'a step is a table; write {say = "..."}')
-        name = self._verb(table, place)
+            self._refuse(where, 'a step is a table; write {say = "..."}')
+        name = self._verb(table, where)
         verb = VERBS[name]
-        self.check_keys(table, {name: verb.takes, **verb.options}, place, of=name)
+        self.check_keys(table, {name: verb.takes, **verb.options}, where, of=name)
         for option in verb.required:
             if option not in table:
-                self._refuse(place, f"{name} needs {option}; add it")
-        self._check_bytes(name, table, place)
-        read = {key: self._value(verb, name, key, table[key], place) for key in table}
+                self._refuse(where, f"{name} needs {option}; add it")
+        self._check_bytes(name, table, where)
+        read = {key: self._value(verb, name, key, table[key], where) for key in table}
         value = read.pop(name)
         return Step(name, value, read)
 
-    def _value(self, verb: Verb, name: str, key: str, value: Any, place: str) -> Any:
+    def _value(self, verb: Verb, name: str, key: str, value: Any, where: str) -> Any:
         kind = verb.takes if key == name else verb.options[key]
-        return self.steps(value, f"{place}, {key}") if kind is STEPS else value
+        return self.steps(value, f"{where}, {key}") if kind is STEPS else value
 
-    def _verb(self, table: Mapping[str, Any], place: str) -> str:
-        """Find the one key that is a verb and no option of another (as `title` is of `tool`)."""
+    def _verb(self, table: Mapping[str, Any], where: str) -> str:
+        """Return the key that is a verb and not an option of another (as `title` of `tool`)."""
         named = [key for key in table if key in VERBS]
         verbs = [
             key
@@ -197,46 +213,46 @@ class _Reader:
             if not any(key in VERBS[other].options for other in named if other != key)
         ]
         if len(verbs) > 1:
-            self._refuse(place, f"{' and '.join(verbs)} are both verbs; make two steps of them")
+            self._refuse(where, f"{' and '.join(verbs)} are both verbs; make two steps of them")
         if not verbs:
             hints = [_suggestion(key, VERBS) for key in table]
             hint = next(filter(None, hints), f"the verbs are {', '.join(VERBS)}")
-            self._refuse(place, f"no verb among {', '.join(table) or 'no keys'}; {hint}")
+            self._refuse(where, f"no verb among {', '.join(table) or 'no keys'}; {hint}")
         return verbs[0]
 
     def check_keys(
-        self, table: Mapping[str, Any], kinds: Mapping[str, Kind], place: str, *, of: str = ""
+        self, table: Mapping[str, Any], kinds: Mapping[str, Kind], where: str, *, of: str = ""
     ) -> None:
         for key, value in table.items():
             if key not in kinds:
                 owner = f" of {of}" if of else ""
                 allowed = f"there are {', '.join(each for each in kinds if each != of)}"
                 hint = _suggestion(key, kinds) or allowed
-                self._refuse(place, f"there is no key {key!r}{owner}; {hint}")
+                self._refuse(where, f"there is no key {key!r}{owner}; {hint}")
             if not kinds[key].accepts(value) and kinds[key] is not ANY:
-                self._refuse(place, f"{key} is {value!r}; write {kinds[key].name}")
+                self._refuse(where, f"{key} is {value!r}; write {kinds[key].name}")
 
-    def _check_bytes(self, name: str, table: Mapping[str, Any], place: str) -> None:
+    def _check_bytes(self, name: str, table: Mapping[str, Any], where: str) -> None:
         if name == "garbage":
             try:
                 garbage_bytes(table["garbage"], table.get("encoding", "text"))
             except ValueError as error:
-                self._refuse(place, f"garbage is not {table['encoding']}: {error}; mend it")
+                self._refuse(where, f"garbage is not {table['encoding']}: {error}; fix it")
 
-    def _refuse(self, place: str, reason: str) -> NoReturn:
-        raise ScenarioInvalid(self._source, f"{place}: {reason}" if place else reason)
+    def _refuse(self, where: str, reason: str) -> NoReturn:
+        raise ScenarioInvalid(self._source, f"{where}: {reason}" if where else reason)
 
 
 def as_bytes(text: str) -> bytes:
-    """Return a text as UTF-8; half of a surrogate pair, which has none, with a backslash."""
+    """Return a text as UTF-8; a lone surrogate becomes a backslash escape."""
     return text.encode("utf-8", "backslashreplace")
 
 
 def garbage_bytes(text: str, encoding: str) -> bytes:
-    """Return the bytes that a `garbage` step stands for.
+    """Return the bytes that a `garbage` step writes.
 
     Raises:
-        ValueError: if the text is not what its encoding says.
+        ValueError: if the text is not valid in its encoding.
     """
     if encoding == "hex":
         return bytes.fromhex(text)
@@ -263,3 +279,60 @@ def _is_deeper_than(limit: int, value: Any) -> bool:
 def _suggestion(word: str, known: Iterable[str]) -> str | None:
     near = get_close_matches(word, list(known), n=1)
     return f"did you mean {near[0]}?" if near else None
+
+
+def scenario_names() -> list[str]:
+    """Return the names of the scenarios that are shipped."""
+    with os.scandir(_SHIPPED) as entries:
+        return sorted(entry.name.removesuffix(".toml") for entry in entries)
+
+
+def load_scenario(scenario: str | Path | Mapping[str, Any]) -> Scenario:
+    """Read and check a scenario: a name of `scenario_names()`, a file, or a table like one.
+
+    Raises:
+        ScenarioInvalid: if there is no such scenario, or it is invalid.
+    """
+    if isinstance(scenario, Mapping):
+        return read_scenario(scenario, "the scenario")
+    try:
+        path = _path(scenario)
+        # The agent process reads it again, which a pipe or a device would not allow.
+        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116  # see the docstring of the module
+            raise ScenarioInvalid(str(scenario), "it is not a regular file; copy it into one")
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123  # see the docstring of the module
+            text = file.read()
+    except FileNotFoundError as error:
+        names = ", ".join(scenario_names())
+        raise ScenarioInvalid(
+            str(scenario), f"there is no such file; shipped are {names}"
+        ) from error
+    except (OSError, ValueError) as error:  # a text that is not UTF-8, a name with a NUL
+        raise ScenarioInvalid(str(scenario), f"{error}; is it a text file?") from error
+    return parse_scenario(text, str(scenario))
+
+
+def scripted_agent(
+    scenario: str | Path | Mapping[str, Any], *, pace: float = 1.0
+) -> tuple[str, ...]:
+    """Return the command that plays a scenario as an ACP agent on stdin and stdout.
+
+    Pauses take `pace` times as long; 0 skips them.
+
+    Raises:
+        ScenarioInvalid: if there is no such scenario, or it cannot be played.
+    """
+    load_scenario(scenario)
+    # -P: agents are started in any folder, whose modules must not shadow those of Python.
+    command = (sys.executable, "-P", "-m", "quarterdeck.testing.agent", "--pace", f"{pace:g}")
+    if isinstance(scenario, Mapping):
+        return (*command, "--json", json.dumps(scenario))
+    return (*command, _path(scenario))
+
+
+def _path(scenario: str | Path) -> str:
+    """Return the absolute path of a scenario, because agents are started in other folders."""
+    if scenario in scenario_names():
+        return f"{_SHIPPED}/{scenario}.toml"
+    path = os.fspath(scenario)
+    return path if path.startswith("/") else f"{os.getcwd()}/{path}"  # noqa: PTH109  # see the docstring of the module

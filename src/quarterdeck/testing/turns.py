@@ -1,9 +1,9 @@
-"""What the agent does while a request is played: steps in, actions out. Pure: no pipe, no clock.
+"""Steps to actions: what the agent does while a request is played. Pure: no pipe, no clock.
 
-A performance is a generator that yields one action at a time; `agent` does it and goes on with the
-generator when it may: after a `Pause` at its time, after an `Ask` when the client has answered, and
-after a write when the client has read enough. A cancel is thrown into it at a pause or a question,
-unless that one is deaf.
+A performance is a generator that yields one action at a time. `Player` performs the action and
+resumes the generator: after a `Pause` when its time is over, after an `Ask` when the client has
+responded, and after a write when the client has read enough. A cancel is thrown into it at a
+`Pause` or an `Ask`, unless that one is `deaf`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from quarterdeck.testing.verbs import signal_number
 
 INTERNAL_ERROR: Final = -32603
 FOREVER: Final = float("inf")
-_COMPLAINT_SIZE: Final = 64 * 1024  # bytes of repeated lines that are written at once
+_COMPLAINT_SIZE: Final = 64 * 1024  # bytes of repeated lines in one write
 
 
 class Send(NamedTuple):
@@ -37,7 +37,7 @@ class Send(NamedTuple):
 
 
 class Write(NamedTuple):
-    """Bytes to standard output, as they are."""
+    """Bytes to standard output, unchanged."""
 
     content: bytes
 
@@ -54,7 +54,7 @@ class Pause(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """A request to the client. Its answer, a `result` or an `error`, is sent into the generator."""
+    """A request to the client. The response is sent into the generator."""
 
     method: str
     params: Json
@@ -62,8 +62,8 @@ class Ask(NamedTuple):
     deaf: bool = False
 
 
-class Answer(NamedTuple):
-    """The answer to the request that is played: a table with `result` or `error`."""
+class ScriptedReply(NamedTuple):
+    """The response to the request being played: a table with `result` or `error`."""
 
     fields: Json
 
@@ -81,29 +81,29 @@ class Close(NamedTuple):
 
 
 class Spawn(NamedTuple):
-    """Start a process that sleeps; its number is sent into the generator."""
+    """Start a process that sleeps; its pid is sent into the generator."""
 
     seconds: float
     own_session: bool
     inherit: bool
 
 
-Action: TypeAlias = Send | Write | Complain | Pause | Ask | Answer | Crash | Close | Spawn
+Action: TypeAlias = Send | Write | Complain | Pause | Ask | ScriptedReply | Crash | Close | Spawn
 Performance: TypeAlias = Generator[Action, Any, None]
-_Playing: TypeAlias = Generator[Action, Any, Answer | None]
-"""Returns an answer if the steps ended the turn."""
+_Playing: TypeAlias = Generator[Action, Any, ScriptedReply | None]
+"""Returns a reply if the steps ended the turn."""
 
 
 class Cancelled(Exception):
-    """The client wants the request to end; `answer` is what it gets unless a step catches this."""
+    """The client cancelled the request; `answer` is its reply unless a step catches this."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: ScriptedReply) -> None:
         super().__init__()
         self.answer = answer
 
 
-class Scene:
-    """What the steps of one request share: whose they are, and what placeholders stand for."""
+class TurnContext:
+    """What the steps of one request share: the session, and the values of placeholders."""
 
     def __init__(self, session_id: str, **known: Any) -> None:
         self.session_id = session_id
@@ -111,19 +111,21 @@ class Scene:
         self.late: list[Steps] = []
 
 
-def perform(before: Steps, answer: Answer, after: Steps, scene: Scene) -> Performance:
-    """Play steps, give their answer (or `answer`, if they have none), play what comes late."""
+def perform(
+    before: Steps, answer: ScriptedReply, after: Steps, context: TurnContext
+) -> Performance:
+    """Play steps, give their reply (`answer` if they have none), then play late steps."""
     try:
-        given = yield from _play(before, scene)
+        given = yield from _play(before, context)
     except Cancelled as cancelled:
         given = cancelled.answer
     yield given or answer
-    for steps in (*scene.late, after):
-        yield from _play(steps, scene)
+    for steps in (*context.late, after):
+        yield from _play(steps, context)
 
 
 def turn_steps(scenario: Scenario, text: str, count: int) -> Steps:
-    """Choose what to do about a prompt: the first turn meant for it, or the next in order."""
+    """Return the steps for a prompt: of the first turn whose `when` matches, or the next."""
     for turn in scenario.turns:
         if turn.when is not None and turn.when in text:
             return turn.steps
@@ -131,63 +133,65 @@ def turn_steps(scenario: Scenario, text: str, count: int) -> Steps:
     return in_order[min(count, len(in_order) - 1)].steps if in_order else ()
 
 
-def _play(steps: Steps, scene: Scene) -> _Playing:
+def _play(steps: Steps, context: TurnContext) -> _Playing:
     for step in steps:
-        answer = yield from _PLAYERS[step.verb](_filled(step, scene), scene)
+        answer = yield from _PLAYERS[step.verb](_filled(step, context), context)
         if answer is not None:
             return answer
     return None
 
 
-def _filled(step: Step, scene: Scene) -> Step:
-    """Put values in the place of placeholders; steps inside this one are filled at their time."""
-    return Step(step.verb, fill(step.value, scene.known), fill(step.options, scene.known))
+def _filled(step: Step, context: TurnContext) -> Step:
+    """Replace placeholders by values; nested steps are filled when they are played."""
+    return Step(step.verb, fill(step.value, context.known), fill(step.options, context.known))
 
 
-def _at_once(decide: Callable[[Step, Scene], Answer | None]) -> Callable[[Step, Scene], _Playing]:
-    """Make a step that needs no action playable like the others."""
+def _at_once(
+    decide: Callable[[Step, TurnContext], ScriptedReply | None],
+) -> Callable[[Step, TurnContext], _Playing]:
+    """Adapt a step without actions to the others' signature."""
 
-    def play(step: Step, scene: Scene) -> _Playing:
+    def play(step: Step, context: TurnContext) -> _Playing:
         yield from ()
-        return decide(step, scene)
+        return decide(step, context)
 
     return play
 
 
-def _update(step: Step, scene: Scene) -> _Playing:
-    yield _notification(scene, update_of(step))
+def _update(step: Step, context: TurnContext) -> _Playing:
+    yield _notification(context, update_of(step))
     return None
 
 
-def _message(step: Step, scene: Scene) -> _Playing:
+def _message(step: Step, context: TurnContext) -> _Playing:
     for number, update in enumerate(chunks(step)):
         if number and "pause" in step.options:
             yield Pause(step.options["pause"])
-        yield _notification(scene, update)
+        yield _notification(context, update)
     return None
 
 
-def _notification(scene: Scene, update: Json) -> Send:
-    params = {"sessionId": scene.session_id, "update": update}
+def _notification(context: TurnContext, update: Json) -> Send:
+    params = {"sessionId": context.session_id, "update": update}
     return Send({"jsonrpc": "2.0", "method": "session/update", "params": params})
 
 
-def _ask(step: Step, scene: Scene) -> _Playing:
-    params = {"sessionId": scene.session_id, **permission_of(step)}
+def _ask(step: Step, context: TurnContext) -> _Playing:
+    params = {"sessionId": context.session_id, **permission_of(step)}
     deaf = step.options.get("deaf", False)
     answer = yield Ask("session/request_permission", params, deaf=deaf)
-    scene.known["last"] = answer.get("result", answer.get("error"))
+    context.known["last"] = answer.get("result", answer.get("error"))
     chosen = _chosen_kind(answer, params["options"])
     if chosen is None:
-        return Answer({"result": {"stopReason": "cancelled"}})
+        return ScriptedReply({"result": {"stopReason": "cancelled"}})
     next_steps: Steps = step.options.get(
         "allowed" if chosen.startswith("allow") else "rejected", ()
     )
-    return (yield from _play(next_steps, scene))
+    return (yield from _play(next_steps, context))
 
 
 def _chosen_kind(answer: Json, options: list[Json]) -> str | None:
-    """Return the kind of the option that was selected; None for any other answer."""
+    """Return the kind of the selected option; None for any other response."""
     result = answer.get("result")
     outcome = result.get("outcome") if isinstance(result, dict) else None
     if not isinstance(outcome, dict) or outcome.get("outcome") != "selected":
@@ -197,34 +201,34 @@ def _chosen_kind(answer: Json, options: list[Json]) -> str | None:
     return next(kinds, "reject_once")
 
 
-def _request(step: Step, scene: Scene) -> _Playing:
-    params = {"sessionId": scene.session_id, **step.options.get("params", {})}
+def _request(step: Step, context: TurnContext) -> _Playing:
+    params = {"sessionId": context.session_id, **step.options.get("params", {})}
     nowait, deaf = step.options.get("nowait", False), step.options.get("deaf", False)
     answer = yield Ask(step.value, params, nowait=nowait, deaf=deaf)
     if not nowait:
-        scene.known["last"] = answer.get("result", answer.get("error"))
+        context.known["last"] = answer.get("result", answer.get("error"))
     return None
 
 
-def _notify(step: Step, _scene: Scene) -> _Playing:
+def _notify(step: Step, _context: TurnContext) -> _Playing:
     params = step.options.get("params", {})
     yield Send({"jsonrpc": "2.0", "method": step.value, "params": params})
     return None
 
 
-def _raw(step: Step, _scene: Scene) -> _Playing:
+def _raw(step: Step, _context: TurnContext) -> _Playing:
     yield Send(step.value)
     return None
 
 
-def _garbage(step: Step, _scene: Scene) -> _Playing:
+def _garbage(step: Step, _context: TurnContext) -> _Playing:
     newline = b"\n" if step.options.get("newline", True) else b""
     encoding = step.options.get("encoding", "text")
     yield Write(garbage_bytes(as_text(step.value), encoding) + newline)
     return None
 
 
-def _stderr(step: Step, _scene: Scene) -> _Playing:
+def _stderr(step: Step, _context: TurnContext) -> _Playing:
     line, times = as_bytes(f"{as_text(step.value)}\n"), step.options.get("times", 1)
     at_once = _COMPLAINT_SIZE // len(line) + 1
     for done in range(0, times, at_once):
@@ -232,55 +236,55 @@ def _stderr(step: Step, _scene: Scene) -> _Playing:
     return None
 
 
-def _pause(step: Step, _scene: Scene) -> _Playing:
+def _pause(step: Step, _context: TurnContext) -> _Playing:
     yield Pause(step.value, deaf=step.options.get("deaf", False))
     return None
 
 
-def _stall(step: Step, _scene: Scene) -> _Playing:
+def _stall(step: Step, _context: TurnContext) -> _Playing:
     yield Pause(FOREVER, deaf=step.options.get("deaf", False))
     return None
 
 
-def _wait_cancel(_step: Step, _scene: Scene) -> _Playing:
-    with suppress(Cancelled):  # what was waited for; the script goes on and decides the answer
+def _wait_cancel(_step: Step, _context: TurnContext) -> _Playing:
+    with suppress(Cancelled):  # expected; the script continues and decides the reply
         yield Pause(FOREVER)
     return None
 
 
-def _repeat(step: Step, scene: Scene) -> _Playing:
+def _repeat(step: Step, context: TurnContext) -> _Playing:
     for number in range(1, step.value + 1):
-        scene.known["n"] = number
-        answer = yield from _play(step.options["steps"], scene)
+        context.known["n"] = number
+        answer = yield from _play(step.options["steps"], context)
         if answer is not None:
             return answer
     return None
 
 
 @_at_once
-def _late(step: Step, scene: Scene) -> Answer | None:
-    scene.late.append(step.value)
+def _late(step: Step, context: TurnContext) -> ScriptedReply | None:
+    context.late.append(step.value)
     return None
 
 
 @_at_once
-def _stop(step: Step, _scene: Scene) -> Answer | None:
-    return Answer({"result": {"stopReason": step.value, **step.options}})
+def _stop(step: Step, _context: TurnContext) -> ScriptedReply | None:
+    return ScriptedReply({"result": {"stopReason": step.value, **step.options}})
 
 
 @_at_once
-def _fail(step: Step, _scene: Scene) -> Answer | None:
+def _fail(step: Step, _context: TurnContext) -> ScriptedReply | None:
     code = step.options.get("code", INTERNAL_ERROR)
     details = {"data": step.options["data"]} if "data" in step.options else {}
-    return Answer({"error": {"code": code, "message": step.value, **details}})
+    return ScriptedReply({"error": {"code": code, "message": step.value, **details}})
 
 
 @_at_once
-def _result(step: Step, _scene: Scene) -> Answer | None:
-    return Answer({"result": step.value})
+def _result(step: Step, _context: TurnContext) -> ScriptedReply | None:
+    return ScriptedReply({"result": step.value})
 
 
-def _crash(step: Step, _scene: Scene) -> _Playing:
+def _crash(step: Step, _context: TurnContext) -> _Playing:
     if "partial" in step.options:
         yield Write(as_bytes(as_text(step.options["partial"])))
     number = signal_number(step.value) if isinstance(step.value, str) else None
@@ -288,23 +292,23 @@ def _crash(step: Step, _scene: Scene) -> _Playing:
     return None
 
 
-def _close_stdin(_step: Step, _scene: Scene) -> _Playing:
+def _close_stdin(_step: Step, _context: TurnContext) -> _Playing:
     yield Close(0)
     return None
 
 
-def _close_stdout(_step: Step, _scene: Scene) -> _Playing:
+def _close_stdout(_step: Step, _context: TurnContext) -> _Playing:
     yield Close(1)
     return None
 
 
-def _spawn(step: Step, scene: Scene) -> _Playing:
+def _spawn(step: Step, context: TurnContext) -> _Playing:
     own_session = step.options.get("own_session", False)
-    scene.known["last"] = yield Spawn(step.value, own_session, step.options.get("inherit", False))
+    context.known["last"] = yield Spawn(step.value, own_session, step.options.get("inherit", False))
     return None
 
 
-_PLAYERS: Final[Mapping[str, Callable[[Step, Scene], _Playing]]] = {
+_PLAYERS: Final[Mapping[str, Callable[[Step, TurnContext], _Playing]]] = {
     **dict.fromkeys(UPDATE_VERBS, _update),
     **dict.fromkeys(MESSAGE_VERBS, _message),
     "ask": _ask,

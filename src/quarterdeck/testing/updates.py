@@ -1,9 +1,9 @@
-"""From a step to what it makes the agent send: ACP objects. Pure.
+"""Steps to the ACP objects that the agent sends. Pure.
 
-Texts of a step may hold placeholders: `{n}` (the round of a `repeat`), `{last}` (the last answer of
-the client, or the process of the last `spawn`), `{last.content}` (a part of it), `{prompt}`,
-`{session}`, `{cwd}`, `{id}` (of the request that is being played). A text that is nothing but a
-placeholder becomes the value itself, not its text. All other braces are left alone.
+Texts of a step may contain placeholders: `{n}` (the round of a `repeat`), `{last}` (the client's
+last response, or the pid of the last `spawn`), `{last.content}` (a part of it), `{prompt}`,
+`{session}`, `{cwd}`, `{id}` (of the request being played). A text that is exactly one placeholder
+becomes the value itself, not its text. Other braces are unchanged.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _lookup(path: str, known: Mapping[str, Any]) -> Any:
 
 
 def chunks(step: Step) -> Iterator[Json]:
-    """Give the pieces of a message, one update each."""
+    """Yield the pieces of a message, one update each."""
     message_id = {"messageId": step.options["id"]} if "id" in step.options else {}
     for piece in cut(as_text(step.value), step.options.get("pieces", 1)):
         content = {"type": "text", "text": piece}
@@ -66,7 +66,7 @@ def chunks(step: Step) -> Iterator[Json]:
 
 
 def cut(text: str, count: int) -> list[str]:
-    """Cut a text into `count` pieces, after a space where there is one near."""
+    """Split a text into `count` pieces, after a nearby space if there is one."""
     pieces, start = [], 0
     for number in range(1, count):
         end = max(start, len(text) * number // count)
@@ -78,12 +78,12 @@ def cut(text: str, count: int) -> list[str]:
 
 
 def update_of(step: Step) -> Json:
-    """Return the one update that a step makes the agent send."""
+    """Return the update that a step sends."""
     return _UPDATES[step.verb](step)
 
 
 def permission_of(step: Step) -> Json:
-    """Return the params of `session/request_permission`, apart from the session."""
+    """Return the params of `session/request_permission` without the session."""
     options = step.options.get("options", _DEFAULT_OPTIONS)
     return {
         "toolCall": {"toolCallId": step.value, **_call_fields(step)},
@@ -94,7 +94,7 @@ def permission_of(step: Step) -> Json:
 def _permission_option(option: Any) -> Json:
     if isinstance(option, dict):
         return option
-    kind = as_text(option)  # a placeholder may have become any value
+    kind = as_text(option)  # a placeholder may have been replaced by any value
     return {"optionId": kind, "name": _OPTION_NAMES.get(kind, kind), "kind": kind}
 
 

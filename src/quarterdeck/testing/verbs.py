@@ -1,7 +1,7 @@
-"""The words of a scenario: which verbs there are, and what each takes. Pure.
+"""The verbs of a scenario and what each takes. Pure.
 
 A step is a table with one verb and its options: `{say = "Hello", pieces = 3}`. To add a verb, add
-its line here and what it does in `updates` (if it only reports something) or in `turns`.
+its line here and its effect in `updates` (if it only sends an update) or in `turns`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ Accepts = Callable[[Any], bool]
 
 
 class Kind(NamedTuple):
-    """What a value has to be, in words for people and as a test."""
+    """What a value must be: a description for errors, and a predicate."""
 
     name: str
     accepts: Accepts
 
 
 class Verb(NamedTuple):
-    """What the verb's own key takes, and the options that may stand beside it."""
+    """What the verb's own key takes, and its options."""
 
     takes: Kind
     options: Mapping[str, Kind] = {}
@@ -29,11 +29,11 @@ class Verb(NamedTuple):
 
 
 LARGEST: Final = 1_000_000
-"""Of what is counted: more would fill the memory or take longer than anyone waits."""
+"""Limit for counts: more would fill the memory or take too long."""
 
 
 def _is_number(value: Any) -> bool:
-    # A float may be of any size; Python cannot make one of every int.
+    # Any float is accepted, but not every int can be converted to one.
     is_number = isinstance(value, float) or (_is_whole(value) and value < 10**15)
     return is_number and value >= 0
 
@@ -105,7 +105,7 @@ MODES = Kind(
     lambda value: _is_list_of(_text_or_table_with("id"))(value) or _is_mode_state(value),
 )
 STEPS = Kind("a list of steps", lambda value: isinstance(value, list))
-"""Steps inside steps: the parser reads them as it reads those of a turn."""
+"""Nested steps: read like those of a turn."""
 
 _STATUS = _one_of("pending", "in_progress", "completed", "failed")
 _TOOL_KIND = _one_of(
@@ -144,7 +144,7 @@ _CALL: Final[Mapping[str, Kind]] = {
 }
 
 VERBS: Final[Mapping[str, Verb]] = {
-    # what the agent reports
+    # updates
     "say": _MESSAGE,
     "think": _MESSAGE,
     "user": _MESSAGE,
@@ -157,23 +157,23 @@ VERBS: Final[Mapping[str, Verb]] = {
     "usage": Verb(WHOLE, {"size": WHOLE, "cost": NUMBER}, ("size",)),
     "title": Verb(TEXT),
     "update": Verb(TABLE),
-    # what it asks of the client
+    # requests to the client
     "ask": Verb(
         TEXT, {**_CALL, "options": _CHOICES, "allowed": STEPS, "rejected": STEPS, "deaf": FLAG}
     ),
     "request": Verb(TEXT, {"params": TABLE, "nowait": FLAG, "deaf": FLAG}),
-    # what it sends as it is
+    # raw output
     "notify": Verb(TEXT, {"params": TABLE}),
     "raw": Verb(ANY),
     "garbage": Verb(TEXT, {"encoding": _one_of("text", "hex", "base64"), "newline": FLAG}),
     "stderr": Verb(TEXT, {"times": COUNT}),
-    # time, and the order of things
+    # timing and order
     "pause": Verb(NUMBER, {"deaf": FLAG}),
     "stall": Verb(TRUE, {"deaf": FLAG}),
     "wait_cancel": Verb(TRUE),
     "repeat": Verb(COUNT, {"steps": STEPS}, ("steps",)),
     "late": Verb(STEPS),
-    # how it ends
+    # ends of a turn or of the process
     "stop": Verb(_STOP, {"usage": TABLE}),
     "fail": Verb(TEXT, {"code": WHOLE, "data": ANY}),
     "result": Verb(ANY),

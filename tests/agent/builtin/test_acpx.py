@@ -1,4 +1,4 @@
-"""acpx, a client that others wrote, runs the commands that docs/builtin-agent.md shows for it."""
+"""acpx, a third-party client, runs the commands that docs/embed/builtin-agent.md shows for it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]  # many processes of n
 Json = dict[str, Any]
 
 ROOT = Path(__file__).resolve().parents[3]
-DOCUMENT = ROOT / "docs" / "builtin-agent.md"
+DOCUMENT = ROOT / "docs" / "embed" / "builtin-agent.md"
 ACPX = ROOT / ".peers" / "node_modules" / ".bin"
 PATIENCE = 30.0  # seconds; every wait ends far earlier unless something hangs
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import msgspec
 
-from quarterdeck.agent.builtin import demo_script
+from quarterdeck.agent.builtin import demo_model
 from quarterdeck.agent.builtin.agent import COMMANDS
 from quarterdeck.agent.builtin.modes import MODES
-from quarterdeck.agent.builtin.settings import PROVIDERS, Settings
+from quarterdeck.agent.builtin.settings import PROVIDERS, BuiltinSettings
 from quarterdeck.agent.builtin.tools import TOOLS
 
-CHAPTER = Path(__file__).resolve().parents[3] / "docs" / "builtin-agent.md"
+CHAPTER = Path(__file__).resolve().parents[3] / "docs" / "embed" / "builtin-agent.md"
 TEXT = CHAPTER.read_text(encoding="utf-8")
 
 
@@ -26,7 +26,7 @@ def rows(heading: str) -> list[list[str]]:
 
 def test_every_setting_is_explained_with_its_default() -> None:
     told = {cells[0].strip("`"): cells[1].strip("`") for cells in rows("Settings")}
-    for field in msgspec.structs.fields(Settings):
+    for field in msgspec.structs.fields(BuiltinSettings):
         assert field.name in told
         default = field.default
         if field.name in ("models", "providers") or default is None:
@@ -41,7 +41,7 @@ def test_every_tool_is_named_with_its_kind_and_whether_it_asks() -> None:
         if len(cells) == 4
     }
     for tool in TOOLS:
-        if tool.place != "sandbox":
+        if tool.location != "sandbox":
             assert told[tool.name] == [tool.kind, "yes" if tool.asks else ""]
         assert f"`{tool.name}`" in TEXT
 
@@ -57,5 +57,5 @@ def test_every_mode_command_and_provider_is_named() -> None:
 
 def test_the_language_of_the_demo_model_is_told_whole() -> None:
     told = " ".join(cells[0] for cells in rows("The demo model"))
-    for verb in demo_script.VERBS:
+    for verb in demo_model.VERBS:
         assert f"`{verb}" in told

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.agent.builtin.desk import ALLOW, REJECT, at_work, texts_of
+from tests.agent.builtin.driver import ALLOW, REJECT, at_work, texts_of
 
 pytestmark = pytest.mark.anyio
 
@@ -17,12 +17,12 @@ async def test_a_file_is_read_with_numbers_for_the_model_and_as_it_is_for_people
     tmp_path: Path,
 ) -> None:
     (tmp_path / "a.txt").write_text("one\ntwo\nthree\n")
-    async with at_work(tmp_path) as desk:
-        done = await desk.use("read", '{"path": "a.txt", "line": 2, "limit": 1}')
+    async with at_work(tmp_path) as driver:
+        done = await driver.use("read", '{"path": "a.txt", "line": 2, "limit": 1}')
     assert done["status"] == "completed"
     assert texts_of(done) == "two"
     assert done["rawOutput"] == "2\ttwo\n[more follows; read on with line 3]"
-    started = next(e for e in desk.hand.updates("tool_call_update") if "locations" in e)
+    started = next(e for e in driver.hand.updates("tool_call_update") if "locations" in e)
     assert started["locations"] == [{"path": f"{tmp_path}/a.txt", "line": 2}]
     assert started["kind"] == "read"
 
@@ -30,8 +30,8 @@ async def test_a_file_is_read_with_numbers_for_the_model_and_as_it_is_for_people
 async def test_a_folder_is_listed(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "b.txt").touch()
-    async with at_work(tmp_path) as desk:
-        assert texts_of(await desk.use("list")) == "b.txt\nsrc/"
+    async with at_work(tmp_path) as driver:
+        assert texts_of(await driver.use("list")) == "b.txt\nsrc/"
 
 
 def _names(folder: Path) -> list[str]:
@@ -63,8 +63,8 @@ async def test_nothing_outside_the_roots_is_read_or_changed(
     outside.write_text("secret")
     (project / "link.txt").symlink_to(outside)
     (project / "folder").symlink_to(tmp_path)
-    async with at_work(project) as desk:
-        done = await desk.use(tool, json.dumps(arguments))
+    async with at_work(project) as driver:
+        done = await driver.use(tool, json.dumps(arguments))
     assert done["status"] == "failed"
     assert "outside the session's folders" in texts_of(done)
     assert "secret" not in texts_of(done)
@@ -76,9 +76,9 @@ async def test_another_root_may_be_worked_in(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     second.mkdir()
-    async with at_work(first, additionalDirectories=[str(second)]) as desk:
+    async with at_work(first, additionalDirectories=[str(second)]) as driver:
         arguments = {"path": str(second / "a.txt"), "content": "hello\n"}
-        done = await desk.use("write", json.dumps(arguments))
+        done = await driver.use("write", json.dumps(arguments))
     assert done["status"] == "completed"
     assert (second / "a.txt").read_text() == "hello\n"
 
@@ -86,9 +86,9 @@ async def test_another_root_may_be_worked_in(tmp_path: Path) -> None:
 async def test_a_new_file_and_its_folders_are_made_and_the_diff_is_shown_before(
     tmp_path: Path,
 ) -> None:
-    async with at_work(tmp_path) as desk:
-        asked = desk.answer_permissions(ALLOW)
-        done = await desk.use("write", '{"path": "a/b/c.txt", "content": "new\\n"}')
+    async with at_work(tmp_path) as driver:
+        asked = driver.answer_permissions(ALLOW)
+        done = await driver.use("write", '{"path": "a/b/c.txt", "content": "new\\n"}')
     path = tmp_path / "a/b/c.txt"
     diff = {"type": "diff", "path": str(path), "oldText": None, "newText": "new\n"}
     assert asked[0]["toolCall"]["content"] == [diff]
@@ -100,9 +100,9 @@ async def test_a_new_file_and_its_folders_are_made_and_the_diff_is_shown_before(
 async def test_a_passage_is_replaced_and_its_line_is_told(tmp_path: Path) -> None:
     path = tmp_path / "a.py"
     path.write_text("one\ntwo\nthree\n")
-    async with at_work(tmp_path) as desk:
-        asked = desk.answer_permissions(ALLOW)
-        await desk.use("edit", '{"path": "a.py", "old": "two", "new": "2"}')
+    async with at_work(tmp_path) as driver:
+        asked = driver.answer_permissions(ALLOW)
+        await driver.use("edit", '{"path": "a.py", "old": "two", "new": "2"}')
     assert path.read_text() == "one\n2\nthree\n"
     assert asked[0]["toolCall"]["locations"] == [{"path": str(path), "line": 2}]
 
@@ -120,9 +120,9 @@ async def test_an_edit_that_is_not_exact_is_refused_before_anyone_is_asked(
     tmp_path: Path, arguments: dict[str, str], reason: str
 ) -> None:
     (tmp_path / "a.txt").write_text("one\nthe\n")
-    async with at_work(tmp_path) as desk:
-        asked = desk.answer_permissions(ALLOW)
-        done = await desk.use("edit", json.dumps({"path": "a.txt", **arguments}))
+    async with at_work(tmp_path) as driver:
+        asked = driver.answer_permissions(ALLOW)
+        done = await driver.use("edit", json.dumps({"path": "a.txt", **arguments}))
     assert reason in texts_of(done)
     assert asked == []
     assert (tmp_path / "a.txt").read_text() == "one\nthe\n"
@@ -130,22 +130,22 @@ async def test_an_edit_that_is_not_exact_is_refused_before_anyone_is_asked(
 
 async def test_every_occurrence_is_replaced_if_that_is_asked_for(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("e e")
-    async with at_work(tmp_path) as desk:
-        await desk.use("edit", '{"path": "a.txt", "old": "e", "new": "x", "all": true}')
+    async with at_work(tmp_path) as driver:
+        await driver.use("edit", '{"path": "a.txt", "old": "e", "new": "x", "all": true}')
     assert (tmp_path / "a.txt").read_text() == "x x"
 
 
 async def test_lines_that_end_with_carriage_returns_can_be_edited(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"one\r\ntwo\r\n")
-    async with at_work(tmp_path) as desk:
-        await desk.use("edit", '{"path": "a.txt", "old": "one\\ntwo", "new": "1\\n2"}')
+    async with at_work(tmp_path) as driver:
+        await driver.use("edit", '{"path": "a.txt", "old": "one\\ntwo", "new": "1\\n2"}')
     assert (tmp_path / "a.txt").read_bytes() == b"1\r\n2\r\n"
 
 
 async def test_a_refused_change_is_not_made_and_the_model_is_told(tmp_path: Path) -> None:
-    async with at_work(tmp_path) as desk:
-        desk.answer_permissions(REJECT)
-        done = await desk.use("write", '{"path": "a.txt", "content": "x"}')
+    async with at_work(tmp_path) as driver:
+        driver.answer_permissions(REJECT)
+        done = await driver.use("write", '{"path": "a.txt", "content": "x"}')
         assert done["status"] == "failed"
         assert "the user refused" in texts_of(done)
     assert not (tmp_path / "a.txt").exists()
@@ -154,31 +154,31 @@ async def test_a_refused_change_is_not_made_and_the_model_is_told(tmp_path: Path
 async def test_a_file_that_changes_while_the_user_decides_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("one")
-    async with at_work(tmp_path) as desk:
+    async with at_work(tmp_path) as driver:
 
         def decide(_params: object) -> object:
             path.write_text("somebody else's")
             return ALLOW
 
-        desk.hand.answers["session/request_permission"] = decide
-        done = await desk.use("edit", '{"path": "a.txt", "old": "one", "new": "two"}')
-    assert "changed by somebody else" in texts_of(done)
+        driver.hand.answers["session/request_permission"] = decide
+        done = await driver.use("edit", '{"path": "a.txt", "old": "one", "new": "two"}')
+    assert "changed meanwhile" in texts_of(done)
     assert path.read_text() == "somebody else's"
 
 
 async def test_a_client_that_offers_its_files_is_asked_for_them(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("on disk")
     offers = {"fs": {"readTextFile": True, "writeTextFile": True}}
-    async with at_work(tmp_path, capabilities=offers) as desk:
+    async with at_work(tmp_path, capabilities=offers) as driver:
         written: list[dict[str, str]] = []
 
         def write(params: dict[str, str]) -> dict[str, str]:
             written.append(params)
             return {}
 
-        desk.hand.answers["fs/read_text_file"] = lambda _params: {"content": "unsaved"}
-        desk.hand.answers["fs/write_text_file"] = write
-        await desk.use("edit", '{"path": "a.txt", "old": "unsaved", "new": "saved"}')
+        driver.hand.answers["fs/read_text_file"] = lambda _params: {"content": "unsaved"}
+        driver.hand.answers["fs/write_text_file"] = write
+        await driver.use("edit", '{"path": "a.txt", "old": "unsaved", "new": "saved"}')
     assert [(each["path"], each["content"]) for each in written] == [(f"{tmp_path}/a.txt", "saved")]
     assert (tmp_path / "a.txt").read_text() == "on disk"
 
@@ -196,13 +196,13 @@ async def test_a_client_that_offers_its_files_is_asked_for_them(tmp_path: Path) 
 async def test_why_a_client_does_not_hand_over_a_file_is_told(
     tmp_path: Path, data: Any, words: str
 ) -> None:
-    async with at_work(tmp_path, capabilities={"fs": {"readTextFile": True}}) as desk:
-        prompt = await desk.hand.ask_prompt(desk.session_id, '/tool read {"path": "a.txt"}')
-        question = await desk.hand.requested("fs/read_text_file")
+    async with at_work(tmp_path, capabilities={"fs": {"readTextFile": True}}) as driver:
+        prompt = await driver.hand.ask_prompt(driver.session_id, '/tool read {"path": "a.txt"}')
+        question = await driver.hand.requested("fs/read_text_file")
         error = {"code": -32603, "message": "Internal error", "data": data}
-        await desk.hand.send({"id": question["id"], "error": error})
-        await desk.hand.answered(prompt)
-        done = desk.hand.updates("tool_call_update")[-1]
+        await driver.hand.send({"id": question["id"], "error": error})
+        await driver.hand.answered(prompt)
+        done = driver.hand.updates("tool_call_update")[-1]
     assert texts_of(done) == f"Error: {tmp_path}/a.txt: {words}"
 
 
@@ -213,20 +213,20 @@ async def test_a_client_is_not_asked_for_a_file_behind_a_link_that_leads_out(
     project.mkdir()
     (tmp_path / "secret.txt").write_text("secret")
     (project / "link.txt").symlink_to(tmp_path / "secret.txt")
-    async with at_work(project, capabilities={"fs": {"readTextFile": True}}) as desk:
-        desk.hand.answers["fs/read_text_file"] = lambda _params: {"content": "secret"}
-        done = await desk.use("read", '{"path": "link.txt"}')
+    async with at_work(project, capabilities={"fs": {"readTextFile": True}}) as driver:
+        driver.hand.answers["fs/read_text_file"] = lambda _params: {"content": "secret"}
+        done = await driver.use("read", '{"path": "link.txt"}')
     assert "outside the session's folders" in texts_of(done)
 
 
 async def test_a_session_whose_folder_is_gone_says_so(tmp_path: Path) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()
-    async with at_work(folder) as desk:
+    async with at_work(folder) as driver:
         folder.rmdir()
         for tool, arguments in (("list", "{}"), ("read", '{"path": "a"}')):
             assert "none of the session's folders exists" in texts_of(
-                await desk.use(tool, arguments)
+                await driver.use(tool, arguments)
             )
 
 
@@ -237,15 +237,15 @@ async def test_files_are_found_by_name_and_by_what_is_in_them(tmp_path: Path) ->
     (tmp_path / "src/deep/b.py").write_text("x = 1\nimport sys\n")
     (tmp_path / "node_modules/c.py").write_text("import no\n")
     (tmp_path / "src/picture.py").write_bytes(b"import\0")
-    async with at_work(tmp_path) as desk:
-        names = await desk.use("glob", '{"pattern": "**/*.py"}')
+    async with at_work(tmp_path) as driver:
+        names = await driver.use("glob", '{"pattern": "**/*.py"}')
         assert texts_of(names) == "src/a.py\nsrc/picture.py\nsrc/deep/b.py"
-        absolute = await desk.use("glob", json.dumps({"pattern": f"{tmp_path}/src/*.py"}))
+        absolute = await driver.use("glob", json.dumps({"pattern": f"{tmp_path}/src/*.py"}))
         assert texts_of(absolute) == "src/a.py\nsrc/picture.py"
-        lines = await desk.use("grep", '{"pattern": "^import", "glob": "*.py"}')
+        lines = await driver.use("grep", '{"pattern": "^import", "glob": "*.py"}')
         assert texts_of(lines) == "src/a.py:1: import os\nsrc/deep/b.py:2: import sys"
         assert lines["locations"][1] == {"path": f"{tmp_path}/src/deep/b.py", "line": 2}
-        nothing = await desk.use("grep", '{"pattern": "IMPORT"}')
+        nothing = await driver.use("grep", '{"pattern": "IMPORT"}')
         assert texts_of(nothing) == "[nothing found]"
-        wrong = await desk.use("grep", '{"pattern": "("}')
-        assert "no regular expression" in texts_of(wrong)
+        wrong = await driver.use("grep", '{"pattern": "("}')
+        assert "not a regular expression" in texts_of(wrong)

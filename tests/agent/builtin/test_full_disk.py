@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from quarterdeck.agent import SessionStore
-from tests.agent.builtin.desk import Desk, at_work
+from tests.agent.builtin.driver import SessionDriver, at_work
 
 pytestmark = pytest.mark.anyio
 
@@ -40,75 +40,75 @@ def is_whole(lines: bytes) -> bool:
 async def test_a_turn_that_cannot_be_kept_is_an_error_and_what_was_kept_stays(
     tmp_path: Path,
 ) -> None:
-    async with at_work(tmp_path, store=SessionStore(tmp_path / "sessions")) as desk:
-        await desk.say("/say one")
-        folder = tmp_path / "sessions" / desk.session_id
+    async with at_work(tmp_path, store=SessionStore(tmp_path / "sessions")) as driver:
+        await driver.say("/say one")
+        folder = tmp_path / "sessions" / driver.session_id
         before = files(folder)
         with full_disk(len(before["updates.jsonl"]) + 100):
-            error = (await desk.say("/say " + "two " * 1000))["error"]
+            error = (await driver.say("/say " + "two " * 1000))["error"]
         assert error["code"] == -32603
-        assert "make room" in error["message"]
+        assert "free some space" in error["message"]
         after = files(folder)
         assert after.keys() == before.keys()
         assert after["updates.jsonl"].startswith(before["updates.jsonl"])
         assert is_whole(after["updates.jsonl"])
-        assert (await desk.say("/say three"))["result"] == {"stopReason": "end_turn"}
+        assert (await driver.say("/say three"))["result"] == {"stopReason": "end_turn"}
         assert is_whole(files(folder)["updates.jsonl"])
 
 
 async def test_what_the_client_saw_of_a_turn_is_what_a_load_shows(tmp_path: Path) -> None:
-    async with at_work(tmp_path, store=SessionStore(tmp_path / "sessions")) as desk:
-        await desk.say("/say one")
-        log = tmp_path / "sessions" / desk.session_id / "updates.jsonl"
+    async with at_work(tmp_path, store=SessionStore(tmp_path / "sessions")) as driver:
+        await driver.say("/say one")
+        log = tmp_path / "sessions" / driver.session_id / "updates.jsonl"
         with full_disk(log.stat().st_size + 1000):
-            await desk.say("/say " + "two " * 1000)
-        shown = desk.hand.texts()
-        await replay(desk)
-        assert desk.hand.texts()[len(shown) :] == shown
+            await driver.say("/say " + "two " * 1000)
+        shown = driver.hand.texts()
+        await replay(driver)
+        assert driver.hand.texts()[len(shown) :] == shown
 
 
 async def test_a_call_that_runs_when_the_disk_is_full_has_an_end_for_the_client(
     tmp_path: Path,
 ) -> None:
-    async with at_work(tmp_path, store=SessionStore(tmp_path / "sessions")) as desk:
-        del desk.hand.answers["session/request_permission"]
+    async with at_work(tmp_path, store=SessionStore(tmp_path / "sessions")) as driver:
+        del driver.hand.answers["session/request_permission"]
         script = '/tool shell {"command": "touch begun; echo x; sleep 1000"}'
-        prompt = await desk.hand.ask_prompt(desk.session_id, script)
-        question = await desk.hand.requested("session/request_permission")
-        log = tmp_path / "sessions" / desk.session_id / "updates.jsonl"
+        prompt = await driver.hand.ask_prompt(driver.session_id, script)
+        question = await driver.hand.requested("session/request_permission")
+        log = tmp_path / "sessions" / driver.session_id / "updates.jsonl"
         with full_disk(log.stat().st_size + 160):  # for its beginning, not for what it says
-            await desk.hand.select(question, "allow_once")
-            assert "make room" in (await desk.hand.answered(prompt))["error"]["message"]
-        ended = desk.hand.updates("tool_call_update")[-1]
+            await driver.hand.select(question, "allow_once")
+            assert "free some space" in (await driver.hand.answered(prompt))["error"]["message"]
+        ended = driver.hand.updates("tool_call_update")[-1]
         assert ended["status"] == "failed"
         assert is_whole(log.read_bytes())
-        await replay(desk)
-        assert desk.hand.updates("tool_call_update")[-1]["status"] == "failed"
+        await replay(driver)
+        assert driver.hand.updates("tool_call_update")[-1]["status"] == "failed"
 
 
 async def test_modes_and_sessions_that_cannot_be_kept_are_refused(tmp_path: Path) -> None:
     store = tmp_path / "sessions"
-    async with at_work(tmp_path, store=SessionStore(store)) as desk:
-        kept = files(store / desk.session_id)
+    async with at_work(tmp_path, store=SessionStore(store)) as driver:
+        kept = files(store / driver.session_id)
         with full_disk(0):
-            named = {"sessionId": desk.session_id, "modeId": "safe"}
+            named = {"sessionId": driver.session_id, "modeId": "safe"}
             refused = [
-                await desk.hand.error("session/set_mode", **named),
-                await desk.hand.error("session/new", cwd=str(tmp_path), mcpServers=[]),
+                await driver.hand.error("session/set_mode", **named),
+                await driver.hand.error("session/new", cwd=str(tmp_path), mcpServers=[]),
             ]
-            assert all("make room" in each["message"] for each in refused)
-            await desk.hand.result("session/list")
-            await replay(desk)
-        assert files(store / desk.session_id) == kept
-        assert [each.name for each in store.iterdir()] == [desk.session_id]
-        options = await desk.hand.result("session/set_mode", **named)
+            assert all("free some space" in each["message"] for each in refused)
+            await driver.hand.result("session/list")
+            await replay(driver)
+        assert files(store / driver.session_id) == kept
+        assert [each.name for each in store.iterdir()] == [driver.session_id]
+        options = await driver.hand.result("session/set_mode", **named)
         assert options == {}
 
 
-async def replay(desk: Desk) -> None:
+async def replay(driver: SessionDriver) -> None:
     """Close the session and load it again."""
-    listed = (await desk.hand.result("session/list"))["sessions"]
-    await desk.hand.result("session/close", sessionId=desk.session_id)
-    cwd = next(each["cwd"] for each in listed if each["sessionId"] == desk.session_id)
-    named = {"sessionId": desk.session_id, "cwd": cwd, "mcpServers": []}
-    await desk.hand.result("session/load", **named)
+    listed = (await driver.hand.result("session/list"))["sessions"]
+    await driver.hand.result("session/close", sessionId=driver.session_id)
+    cwd = next(each["cwd"] for each in listed if each["sessionId"] == driver.session_id)
+    named = {"sessionId": driver.session_id, "cwd": cwd, "mcpServers": []}
+    await driver.hand.result("session/load", **named)

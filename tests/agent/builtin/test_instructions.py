@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from quarterdeck.agent.builtin.instructions import instructions
+from quarterdeck.agent.builtin.instructions import system_prompt
 from quarterdeck.machine import DefaultFsHandler
 
 pytestmark = pytest.mark.anyio
 
 
 async def told(folder: Path, mode: str = "full", *roots: str) -> str:
-    return await instructions(
+    return await system_prompt(
         cwd=str(folder),
         roots=(str(folder), *roots),
         mode=mode,

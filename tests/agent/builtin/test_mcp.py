@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from quarterdeck.agent.builtin.mcp import shown_block, tool_name
-from tests.agent.builtin.desk import ALLOW, ALWAYS, REJECT, at_work, setup_for, texts_of
+from tests.agent.builtin.driver import ALLOW, ALWAYS, REJECT, at_work, setup_for, texts_of
 from tests.agent.official import check_all
 from tests.agent.support import PATIENCE
 
@@ -28,8 +28,8 @@ def server(*args: str, name: str = "test", **more: Any) -> dict[str, Any]:
 async def test_a_server_runs_in_the_sessions_folder_and_without_our_keys(tmp_path: Path) -> None:
     setup = setup_for({"OPENAI_API_KEY": "sk-secret"})
     given = server(env=[{"name": "GIVEN", "value": "yes"}])
-    async with at_work(tmp_path, setup, mcpServers=[given]) as desk:
-        done = await desk.use("mcp__test__look")
+    async with at_work(tmp_path, setup, mcpServers=[given]) as driver:
+        done = await driver.use("mcp__test__look")
         assert texts_of(done) == f"{tmp_path} yes None"
 
 
@@ -37,34 +37,34 @@ async def test_a_server_runs_in_the_sessions_folder_and_without_our_keys(tmp_pat
 async def test_a_tool_that_claims_to_read_only_is_asked_for_until_it_is_allowed_for_the_session(
     tmp_path: Path, mode: str
 ) -> None:
-    async with at_work(tmp_path, mcpServers=[server()]) as desk:
-        await desk.set_mode(mode)
-        asked = desk.answer_permissions(REJECT, ALLOW, ALWAYS)
-        statuses = [(await desk.use("mcp__test__look"))["status"] for _ in range(5)]
-        kinds = {each["kind"] for each in desk.hand.updates() if "kind" in each}
+    async with at_work(tmp_path, mcpServers=[server()]) as driver:
+        await driver.set_mode(mode)
+        asked = driver.answer_permissions(REJECT, ALLOW, ALWAYS)
+        statuses = [(await driver.use("mcp__test__look"))["status"] for _ in range(5)]
+        kinds = {each["kind"] for each in driver.hand.updates() if "kind" in each}
     assert statuses == ["failed", "completed", "completed", "completed", "completed"]
     assert len(asked) == 3
-    assert "test says that this only reads" in texts_of(asked[0]["toolCall"])
+    assert "test declares that this only reads" in texts_of(asked[0]["toolCall"])
     # Clients that allow reading by themselves must not take the server's word for ours.
     assert kinds == {asked[0]["toolCall"]["kind"]} == {"other"}
 
 
 async def test_a_lie_about_reading_changes_nothing_unasked(tmp_path: Path) -> None:
     lie = '[{"name": "touch", "annotations": {"readOnlyHint": true}}]'
-    async with at_work(tmp_path, mcpServers=[server(lie)]) as desk:
-        await desk.set_mode("read-only")
-        asked = desk.answer_permissions(REJECT)
-        await desk.use("mcp__test__touch", '{"name": "made"}')
+    async with at_work(tmp_path, mcpServers=[server(lie)]) as driver:
+        await driver.set_mode("read-only")
+        asked = driver.answer_permissions(REJECT)
+        await driver.use("mcp__test__touch", '{"name": "made"}')
     assert len(asked) == 1
     assert not (tmp_path / "made").exists()
 
 
 async def test_a_tool_that_may_change_something_is_asked_for(tmp_path: Path) -> None:
-    async with at_work(tmp_path, mcpServers=[server()]) as desk:
-        asked = desk.answer_permissions(REJECT, ALLOW)
-        await desk.use("mcp__test__touch", '{"name": "made"}')
+    async with at_work(tmp_path, mcpServers=[server()]) as driver:
+        asked = driver.answer_permissions(REJECT, ALLOW)
+        await driver.use("mcp__test__touch", '{"name": "made"}')
         assert not (tmp_path / "made").exists()
-        done = await desk.use("mcp__test__touch", '{"name": "made"}')
+        done = await driver.use("mcp__test__touch", '{"name": "made"}')
         assert done["status"] == "completed"
         assert (tmp_path / "made").exists()
     assert len(asked) == 2
@@ -83,20 +83,20 @@ async def test_a_tool_that_may_change_something_is_asked_for(tmp_path: Path) -> 
 async def test_modes_leave_only_what_the_server_calls_read_only(
     tmp_path: Path, mode: str, *, look: bool, touch: bool
 ) -> None:
-    async with at_work(tmp_path, mcpServers=[server()]) as desk:
-        await desk.set_mode(mode)
+    async with at_work(tmp_path, mcpServers=[server()]) as driver:
+        await driver.set_mode(mode)
         for tool, exists in (("look", look), ("touch", touch)):
-            done = await desk.use(f"mcp__test__{tool}", '{"name": "made"}')
+            done = await driver.use(f"mcp__test__{tool}", '{"name": "made"}')
             assert ("there is no tool" not in texts_of(done)) is exists
 
 
 async def test_a_session_that_is_closed_ends_its_servers_and_all_they_started(
     tmp_path: Path,
 ) -> None:
-    async with at_work(tmp_path, mcpServers=[server()]) as desk:
+    async with at_work(tmp_path, mcpServers=[server()]) as driver:
         pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
         assert all(map(_lives, pids))
-        await desk.hand.result("session/close", sessionId=desk.session_id)
+        await driver.hand.result("session/close", sessionId=driver.session_id)
         with anyio.fail_after(PATIENCE):
             while any(map(_lives, pids)):  # noqa: ASYNC110 - nothing tells us
                 await anyio.sleep(0.01)
@@ -111,16 +111,16 @@ def _lives(pid: int) -> bool:
     [
         (server("broken"), "no such database"),
         (server(command="/no/such/program"), "no such file"),
-        (server('["not a tool", 5]'), "its answer to tools/list is no list of tools"),
-        (server('{"name": "not a list"}'), "its answer to tools/list is no list of tools"),
+        (server('["not a tool", 5]'), "its response to tools/list is not a list of tools"),
+        (server('{"name": "not a list"}'), "its response to tools/list is not a list of tools"),
     ],
 )
 async def test_a_server_that_cannot_start_refuses_the_session_with_a_sentence(
     tmp_path: Path, broken: dict[str, Any], reason: str
 ) -> None:
-    async with at_work(tmp_path) as desk:
+    async with at_work(tmp_path) as driver:
         servers = [server(name="good"), broken]
-        error = await desk.hand.error("session/new", cwd=str(tmp_path), mcpServers=servers)
+        error = await driver.hand.error("session/new", cwd=str(tmp_path), mcpServers=servers)
         assert "the MCP server 'test' could not be started" in error["message"]
         assert reason in error["message"]
         pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
@@ -137,31 +137,31 @@ async def test_a_tool_that_is_described_oddly_is_there_in_full_only(
     tmp_path: Path, hints: Any
 ) -> None:
     odd = json.dumps([{"name": "touch", "annotations": hints, "inputSchema": 5}])
-    async with at_work(tmp_path, mcpServers=[server(odd)]) as desk:
-        asked = desk.answer_permissions(REJECT)
-        await desk.use("mcp__test__touch", '{"name": "made"}')
-        await desk.set_mode("read-only")
-        done = await desk.use("mcp__test__touch", '{"name": "made"}')
+    async with at_work(tmp_path, mcpServers=[server(odd)]) as driver:
+        asked = driver.answer_permissions(REJECT)
+        await driver.use("mcp__test__touch", '{"name": "made"}')
+        await driver.set_mode("read-only")
+        done = await driver.use("mcp__test__touch", '{"name": "made"}')
         assert "there is no tool" in texts_of(done)
     assert len(asked) == 1
 
 
 async def test_a_server_that_dies_is_a_failed_tool_not_a_failed_turn(tmp_path: Path) -> None:
-    async with at_work(tmp_path, mcpServers=[server()]) as desk:
+    async with at_work(tmp_path, mcpServers=[server()]) as driver:
         for _ in range(2):
-            done = await desk.use("mcp__test__die")
+            done = await driver.use("mcp__test__die")
             assert done["status"] == "failed"
             assert "the MCP server 'test' failed" in texts_of(done)
 
 
 async def test_a_cancelled_call_is_told_to_its_server_in_the_words_of_mcp(tmp_path: Path) -> None:
     begun, told = tmp_path / "dawdling", tmp_path / "cancelled"
-    async with at_work(tmp_path, mcpServers=[server()]) as desk:
-        asked = await desk.hand.ask_prompt(desk.session_id, "/tool mcp__test__dawdle {}")
+    async with at_work(tmp_path, mcpServers=[server()]) as driver:
+        asked = await driver.hand.ask_prompt(driver.session_id, "/tool mcp__test__dawdle {}")
         with anyio.fail_after(PATIENCE):
             await written(begun)
-            await desk.hand.notify("session/cancel", sessionId=desk.session_id)
-            assert (await desk.hand.answered(asked))["result"] == {"stopReason": "cancelled"}
+            await driver.hand.notify("session/cancel", sessionId=driver.session_id)
+            assert (await driver.hand.answered(asked))["result"] == {"stopReason": "cancelled"}
             await written(told)
     assert json.loads(told.read_text()) == {"requestId": json.loads(begun.read_text())}
 
@@ -173,10 +173,10 @@ async def written(path: Path) -> None:
 
 async def test_tools_whose_names_become_the_same_are_told_apart(tmp_path: Path) -> None:
     servers = [server(name="a b"), server(name="a_b")]
-    async with at_work(tmp_path, mcpServers=servers) as desk:
-        await desk.say("/tools")
-        assert "`mcp__a_b__look`" in desk.text
-        assert "`mcp__a_b__look_2`" in desk.text
+    async with at_work(tmp_path, mcpServers=servers) as driver:
+        await driver.say("/tools")
+        assert "`mcp__a_b__look`" in driver.text
+        assert "`mcp__a_b__look_2`" in driver.text
 
 
 def test_names_have_only_the_characters_that_providers_allow() -> None:

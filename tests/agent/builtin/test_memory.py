@@ -8,30 +8,30 @@ import pytest
 from hypothesis import given, strategies as st
 
 from quarterdeck.agent import SessionStore
-from quarterdeck.agent.builtin.compaction import compacted, split
-from quarterdeck.agent.builtin.conversation import (
+from quarterdeck.agent.builtin.history import (
     AssistantMessage,
-    Call,
-    Conversation,
     Media,
     Message,
-    Result,
+    ModelHistory,
     ResultsMessage,
     Text,
+    ToolResult,
+    ToolUse,
     UserMessage,
-    decode_conversation,
-    encode_conversation,
+    decode_history,
+    encode_history,
     settled,
 )
+from quarterdeck.agent.builtin.instructions import compacted, split
 from quarterdeck.errors import JsonInvalid
-from tests.agent.builtin.desk import at_work
+from tests.agent.builtin.driver import at_work
 
 IDS = st.sampled_from(["a", "b", "c"])
 CALLS = st.lists(IDS, max_size=3, unique=True).map(
-    lambda ids: tuple(Call(id=each, name="read", arguments={"path": each}) for each in ids)
+    lambda ids: tuple(ToolUse(id=each, name="read", arguments={"path": each}) for each in ids)
 )
 RESULTS = st.lists(IDS, max_size=3, unique=True).map(
-    lambda ids: tuple(Result(call_id=each, name="read", text="x") for each in ids)
+    lambda ids: tuple(ToolResult(call_id=each, name="read", text="x") for each in ids)
 )
 TEXTS = st.text(st.characters(), max_size=50)  # halves of surrogate pairs included
 MESSAGES: st.SearchStrategy[Message] = st.one_of(
@@ -57,8 +57,8 @@ def is_acceptable(messages: tuple[Message, ...]) -> bool:
 
 
 def test_calls_with_the_same_id_keep_their_own_results() -> None:
-    calls = tuple(Call(id="same", name="read", arguments={"path": path}) for path in "ab")
-    results = tuple(Result(call_id="same", name="read", text=text) for text in "ab")
+    calls = tuple(ToolUse(id="same", name="read", arguments={"path": path}) for path in "ab")
+    results = tuple(ToolResult(call_id="same", name="read", text=text) for text in "ab")
     said = (AssistantMessage(calls=calls), ResultsMessage(results=results))
     assert settled(said) == said
 
@@ -83,14 +83,14 @@ def test_compaction_parts_no_result_from_its_call(messages: list[Message], windo
 @given(HISTORIES, st.binary(max_size=40))
 def test_a_conversation_is_read_as_it_was_written(messages: list[Message], media: bytes) -> None:
     picture = UserMessage(parts=(Media(media_type="image/png", content=media),))
-    conversation = Conversation(messages=(*messages, picture), tokens=3)
-    assert decode_conversation(encode_conversation(conversation)) == conversation
+    conversation = ModelHistory(messages=(*messages, picture), tokens=3)
+    assert decode_history(encode_history(conversation)) == conversation
 
 
 @pytest.mark.parametrize("memory", [b"", b"no json", b'{"version": 2}', b'{"messages": 3}'])
 def test_what_is_no_conversation_is_refused(memory: bytes) -> None:
     with pytest.raises(JsonInvalid):
-        decode_conversation(memory)
+        decode_history(memory)
 
 
 @pytest.mark.anyio
@@ -98,32 +98,32 @@ async def test_a_loaded_session_goes_on_where_another_process_left_it(tmp_path: 
     store = SessionStore(tmp_path / "sessions")
     work = tmp_path / "work"
     work.mkdir()
-    async with at_work(work, store=store) as desk:
-        first = desk.session_id
-        await desk.say("/say the first answer")
-    async with at_work(work, store=store) as desk:
+    async with at_work(work, store=store) as driver:
+        first = driver.session_id
+        await driver.say("/say the first answer")
+    async with at_work(work, store=store) as driver:
         loaded = {"sessionId": first, "cwd": str(work), "mcpServers": []}
-        await desk.hand.result("session/load", **loaded)
-        replayed = [each["sessionUpdate"] for each in desk.hand.updates()]
+        await driver.hand.result("session/load", **loaded)
+        replayed = [each["sessionUpdate"] for each in driver.hand.updates()]
         assert "user_message_chunk" in replayed
-        assert "the first answer\n" in desk.text
-        await desk.hand.prompt(first, "/recall")
-        assert "I remember 1 prompts; the first was: /say the first answer" in desk.text
+        assert "the first answer\n" in driver.text
+        await driver.hand.prompt(first, "/recall")
+        assert "I remember 1 prompts; the first was: /say the first answer" in driver.text
 
 
 @pytest.mark.anyio
 async def test_a_memory_that_cannot_be_read_is_not_overwritten(tmp_path: Path) -> None:
     store = SessionStore(tmp_path / "sessions")
-    async with at_work(tmp_path, store=store) as desk:
-        first = desk.session_id
-        await desk.say("/say hi")
+    async with at_work(tmp_path, store=store) as driver:
+        first = driver.session_id
+        await driver.say("/say hi")
     stored = store.open(first)
     assert stored is not None
     stored.remember(b'{"version": 99}')
     stored.close()
-    async with at_work(tmp_path, store=store) as desk:
+    async with at_work(tmp_path, store=store) as driver:
         loaded = {"sessionId": first, "cwd": str(tmp_path), "mcpServers": []}
-        error = await desk.hand.error("session/load", **loaded)
+        error = await driver.hand.error("session/load", **loaded)
         assert "cannot be read" in error["message"]
     stored = store.open(first)
     assert stored is not None

@@ -9,7 +9,7 @@ import pytest
 
 from quarterdeck.agent.builtin.modes import MODES, allows
 from quarterdeck.agent.builtin.tools import TOOLS
-from tests.agent.builtin.desk import ALLOW, ALWAYS, at_work, texts_of
+from tests.agent.builtin.driver import ALLOW, ALWAYS, at_work, texts_of
 
 READING = {"read", "list", "glob", "grep", "fetch", "plan"}
 SANDBOX = {f"sandbox_{name}" for name in ("read", "list", "glob", "grep", "write", "edit", "shell")}
@@ -24,7 +24,7 @@ EXPECTED = {
 
 @pytest.mark.parametrize("mode", EXPECTED)
 def test_a_mode_has_the_tools_of_its_kinds(mode: str) -> None:
-    assert {t.name for t in TOOLS if allows(mode, t.kind, t.place)} == EXPECTED[mode]
+    assert {t.name for t in TOOLS if allows(mode, t.kind, t.location)} == EXPECTED[mode]
 
 
 def test_every_mode_is_tested() -> None:
@@ -40,10 +40,10 @@ def test_whatever_changes_runs_or_leaves_asks_except_in_the_sandbox() -> None:
 async def test_a_tool_of_another_mode_is_not_run_although_the_model_calls_it(
     tmp_path: Path,
 ) -> None:
-    async with at_work(tmp_path) as desk:
-        asked = desk.answer_permissions(ALLOW)
-        await desk.set_mode("read-only")
-        done = await desk.use("write", '{"path": "a.txt", "content": "x"}')
+    async with at_work(tmp_path) as driver:
+        asked = driver.answer_permissions(ALLOW)
+        await driver.set_mode("read-only")
+        done = await driver.use("write", '{"path": "a.txt", "content": "x"}')
         assert "there is no tool write in mode read-only" in texts_of(done)
     assert asked == []
     assert not (tmp_path / "a.txt").exists()
@@ -54,16 +54,16 @@ async def test_a_tool_of_another_mode_is_not_run_although_the_model_calls_it(
 async def test_a_mode_that_is_set_while_the_user_is_asked_counts_for_that_call_and_the_next(
     tmp_path: Path, answer: dict[str, Any]
 ) -> None:
-    async with at_work(tmp_path) as desk:
-        del desk.hand.answers["session/request_permission"]
+    async with at_work(tmp_path) as driver:
+        del driver.hand.answers["session/request_permission"]
         write = '{"path": "%s", "content": "x"}'
         script = f"/tool write {write % 'a.txt'}\n/also write {write % 'b.txt'}"
-        prompt = await desk.hand.ask_prompt(desk.session_id, script)
-        question = await desk.hand.requested("session/request_permission")
-        await desk.set_mode("read-only")
-        await desk.hand.answer(question, answer)
-        assert (await desk.hand.answered(prompt))["result"] == {"stopReason": "end_turn"}
-        ended = [each for each in desk.hand.updates("tool_call_update") if "rawOutput" in each]
+        prompt = await driver.hand.ask_prompt(driver.session_id, script)
+        question = await driver.hand.requested("session/request_permission")
+        await driver.set_mode("read-only")
+        await driver.hand.answer(question, answer)
+        assert (await driver.hand.answered(prompt))["result"] == {"stopReason": "end_turn"}
+        ended = [each for each in driver.hand.updates("tool_call_update") if "rawOutput" in each]
         assert [each["status"] for each in ended] == ["failed", "failed"]
         assert all("there is no tool write in mode read-only" in texts_of(each) for each in ended)
     assert not (tmp_path / "a.txt").exists()
@@ -73,8 +73,8 @@ async def test_a_mode_that_is_set_while_the_user_is_asked_counts_for_that_call_a
 @pytest.mark.anyio
 async def test_planning_has_no_tool_that_the_mode_has_not(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("secret")
-    async with at_work(tmp_path) as desk:
-        await desk.set_mode("sandbox")
-        await desk.say('/plan\n/tool read {"path": "a.txt"}')
-        done = desk.hand.updates("tool_call_update")[-1]
+    async with at_work(tmp_path) as driver:
+        await driver.set_mode("sandbox")
+        await driver.say('/plan\n/tool read {"path": "a.txt"}')
+        done = driver.hand.updates("tool_call_update")[-1]
         assert "no tool read in this read-only turn; there are: fetch, plan" in texts_of(done)

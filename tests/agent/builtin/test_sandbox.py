@@ -11,32 +11,32 @@ from pathlib import Path
 
 import pytest
 
-from quarterdeck.agent.builtin import sandbox
 from quarterdeck.errors import ToolFailed
-from tests.agent.builtin.desk import REJECT, Desk, at_work, setup_for, texts_of
+from quarterdeck.machine import sandbox
+from tests.agent.builtin.driver import REJECT, SessionDriver, at_work, setup_for, texts_of
 
 pytestmark = pytest.mark.anyio
 
 
-async def in_sandbox(desk: Desk) -> None:
-    desk.answer_permissions(REJECT)
-    await desk.set_mode("sandbox")
+async def in_sandbox(driver: SessionDriver) -> None:
+    driver.answer_permissions(REJECT)
+    await driver.set_mode("sandbox")
 
 
 async def test_files_of_the_sandbox_are_not_the_users_and_end_with_the_session(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "mine.txt").write_text("mine")
-    async with at_work(tmp_path) as desk:
-        await in_sandbox(desk)
-        done = await desk.use("sandbox_write", '{"path": "a.txt", "content": "one"}')
+    async with at_work(tmp_path) as driver:
+        await in_sandbox(driver)
+        done = await driver.use("sandbox_write", '{"path": "a.txt", "content": "one"}')
         folder = Path(done["content"][0]["path"]).parent
         assert not folder.is_relative_to(tmp_path)
-        assert texts_of(await desk.use("sandbox_read", '{"path": "a.txt"}')) == "one"
+        assert texts_of(await driver.use("sandbox_read", '{"path": "a.txt"}')) == "one"
         path = json.dumps({"path": str(tmp_path / "mine.txt")})
-        outside = await desk.use("sandbox_read", path)
+        outside = await driver.use("sandbox_read", path)
         assert "outside" in texts_of(outside)
-        await desk.hand.result("session/close", sessionId=desk.session_id)
+        await driver.hand.result("session/close", sessionId=driver.session_id)
         assert not folder.parent.exists()
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]  # noqa: ASYNC240
 
@@ -61,9 +61,9 @@ def can_isolate(
         (folder / request.param).symlink_to(found)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(folder))
-        sandbox._how.cache_clear()  # noqa: SLF001 - it was found out for another PATH
+        sandbox._find_isolation.cache_clear()  # noqa: SLF001 - it was found out for another PATH
         yield is_able
-    sandbox._how.cache_clear()  # noqa: SLF001
+    sandbox._find_isolation.cache_clear()  # noqa: SLF001
 
 
 SPYING = """
@@ -90,14 +90,14 @@ async def test_a_command_of_the_sandbox_sees_nothing_of_the_user_or_is_refused(
     mine = tmp_path / "mine.txt"
     mine.write_text("mine")
     script = SPYING.format(mine=mine, pid=os.getpid())
-    async with at_work(tmp_path, setup_for({"SECRET": "SECRET"})) as desk:
-        await in_sandbox(desk)
-        done = await desk.use("sandbox_shell", json.dumps({"command": script}))
+    async with at_work(tmp_path, setup_for({"SECRET": "SECRET"})) as driver:
+        await in_sandbox(driver)
+        done = await driver.use("sandbox_shell", json.dumps({"command": script}))
         if can_isolate:
             assert done["status"] == "completed", texts_of(done)
             said = texts_of(done).splitlines()
             assert said[1:-1] == [f"cat: {mine}: No such file or directory", "done"]
-            assert texts_of(await desk.use("sandbox_read", '{"path": "made.txt"}')) == "made"
+            assert texts_of(await driver.use("sandbox_read", '{"path": "made.txt"}')) == "made"
         else:
             assert done["status"] == "failed"
             assert "cannot isolate commands" in texts_of(done)
@@ -106,9 +106,9 @@ async def test_a_command_of_the_sandbox_sees_nothing_of_the_user_or_is_refused(
 
 def test_without_walls_no_command_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    sandbox._how.cache_clear()  # noqa: SLF001 - it was found out for another PATH
+    sandbox._find_isolation.cache_clear()  # noqa: SLF001 - it was found out for another PATH
     try:
         with pytest.raises(ToolFailed, match="install bubblewrap"):
-            sandbox.walled(["true"], "/nowhere")
+            sandbox.sandboxed_command(["true"], "/nowhere")
     finally:
-        sandbox._how.cache_clear()  # noqa: SLF001
+        sandbox._find_isolation.cache_clear()  # noqa: SLF001

@@ -48,7 +48,7 @@ def test_a_provider_of_ones_own_is_known(tmp_path: Path) -> None:
     setup = load_setup({"WORK_KEY": "sk-1"}, config=write(tmp_path / "a.toml", text))
     provider = setup.provider("work")
     assert provider is not None
-    assert setup.secrets.first(provider.key_names) == "sk-1"
+    assert setup.keys.first(provider.key_names) == "sk-1"
 
 
 def test_a_variable_moves_the_provider_of_the_chosen_model() -> None:
@@ -74,7 +74,7 @@ def test_keys_are_not_shown_and_not_handed_to_commands() -> None:
     setup = load_setup({"OPENAI_API_KEY": "sk-secret", "EDITOR": "vi", **token})
     assert "sk-secret" not in repr(setup)
     assert setup.environ == {"EDITOR": "vi"}
-    assert setup.secrets.removed_from("wrong key sk-secret!") == "wrong key [key]!"
+    assert setup.keys.redacted("wrong key sk-secret!") == "wrong key [key]!"
 
 
 @pytest.mark.parametrize(

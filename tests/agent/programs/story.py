@@ -13,10 +13,10 @@ import anyio
 
 from quarterdeck.agent import (
     AgentSession,
+    AgentTurn,
     HttpOptions,
     Mode,
     SessionStore,
-    Turn,
     serve_http,
     serve_stdio,
 )
@@ -30,7 +30,7 @@ class Story:
 
     modes = (Mode("full", "Full"), Mode("safe", "Safe"))
 
-    async def prompt(self, turn: Turn) -> AsyncIterator[Any]:
+    async def prompt(self, turn: AgentTurn) -> AsyncIterator[Any]:
         verb, _, rest = turn.text.partition(" ")
         async for piece in getattr(self, verb)(turn, rest):
             yield piece
@@ -38,25 +38,25 @@ class Story:
     async def close_session(self, session: AgentSession) -> None:
         await anyio.Path(session.cwd, "closed").write_text(session.id, encoding="utf-8")
 
-    async def echo(self, _turn: Turn, rest: str) -> AsyncIterator[str]:
+    async def echo(self, _turn: AgentTurn, rest: str) -> AsyncIterator[str]:
         yield rest
 
-    async def noise(self, _turn: Turn, _rest: str) -> AsyncIterator[str]:
+    async def noise(self, _turn: AgentTurn, _rest: str) -> AsyncIterator[str]:
         print("printed")  # noqa: T201 - that is the point
         sys.stdout.write("written")
         os.write(1, b"to the descriptor\n")
         subprocess.run(["echo", "by a child"], check=True)  # noqa: ASYNC221 - careless code
         yield f"read: {sys.stdin.read()!r}"
 
-    async def count(self, _turn: Turn, rest: str) -> AsyncIterator[str]:
+    async def count(self, _turn: AgentTurn, rest: str) -> AsyncIterator[str]:
         for number in range(int(rest)):
             yield f"{number} "
 
-    async def wait(self, _turn: Turn, rest: str) -> AsyncIterator[str]:
+    async def wait(self, _turn: AgentTurn, rest: str) -> AsyncIterator[str]:
         yield rest
         await anyio.sleep_forever()
 
-    async def stubborn(self, _turn: Turn, rest: str) -> AsyncIterator[str]:
+    async def stubborn(self, _turn: AgentTurn, rest: str) -> AsyncIterator[str]:
         yield rest
         while True:
             try:
@@ -64,18 +64,18 @@ class Story:
             except BaseException:  # noqa: BLE001 - as careless code does
                 continue
 
-    async def ask(self, turn: Turn, _rest: str) -> AsyncIterator[str]:
+    async def ask(self, turn: AgentTurn, _rest: str) -> AsyncIterator[str]:
         yield str(await turn.ask_permission(TOOL))
 
-    async def fail(self, _turn: Turn, rest: str) -> AsyncIterator[str]:
+    async def fail(self, _turn: AgentTurn, rest: str) -> AsyncIterator[str]:
         yield "about to fail"
         raise ValueError(rest)
 
-    async def remember(self, turn: Turn, rest: str) -> AsyncIterator[str]:
+    async def remember(self, turn: AgentTurn, rest: str) -> AsyncIterator[str]:
         yield repr(turn.session.memory)
         turn.session.remember(rest.encode())
 
-    async def block(self, _turn: Turn, rest: str) -> AsyncIterator[str]:
+    async def block(self, _turn: AgentTurn, rest: str) -> AsyncIterator[str]:
         time.sleep(float(rest))  # noqa: ASYNC251 - as careless code does
         yield "done"
 

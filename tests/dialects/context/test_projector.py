@@ -326,6 +326,69 @@ def test_a_later_turn_may_use_an_id_again() -> None:
     assert len(every(log.finished().told(), "tool:result")) == 2
 
 
+GIT_STATUS: dict[str, Any] = {"kind": "execute", "rawInput": {"command": "git status"}}
+
+
+def test_a_call_that_is_announced_and_ended_twice_in_a_turn_is_emitted_once() -> None:
+    log = Log().started().prompted()
+    for _ in range(2):
+        log.update("tool_call", toolCallId="t", title="Run", **GIT_STATUS)
+        log.update("tool_call_update", toolCallId="t", status="failed", rawOutput="rejected")
+    told = log.finished().told()
+    assert len(every(told, "tool:start")) == len(every(told, "tool:error")) == 1
+
+
+@pytest.mark.parametrize("is_announced", [False, True])
+@pytest.mark.parametrize("is_ended", [False, True])
+def test_a_request_inherits_nothing_from_an_earlier_call_with_its_id(
+    is_announced: bool, is_ended: bool
+) -> None:
+    log = Log().started().prompted().update("tool_call", toolCallId="t", title="Run", **GIT_STATUS)
+    if is_ended:
+        log.update("tool_call_update", toolCallId="t", status="completed")
+    else:
+        log.finished().prompted()
+    if is_announced:
+        log.update("tool_call", toolCallId="t", title="rm -rf dist", kind="execute")
+    told = log.ask({"toolCallId": "t", "title": "rm -rf dist", "kind": "execute"}).told()
+    requested = only(told, "approval:requested")
+    assert requested.preview.command == "rm -rf dist"
+    assert requested.tool_input == {}
+    assert len(every(told, "tool:start")) == 2
+
+
+def test_a_request_has_the_input_of_its_call_even_if_the_id_was_used_before() -> None:
+    log = Log().started().prompted().update("tool_call", toolCallId="t", title="Run", **GIT_STATUS)
+    log.update("tool_call_update", toolCallId="t", status="completed")
+    log.update("tool_call", toolCallId="t", title="Run", kind="execute")
+    log.update("tool_call_update", toolCallId="t", rawInput={"command": "rm -rf dist"})
+    told = log.ask({"toolCallId": "t", "title": "git status", "kind": "execute"}).told()
+    assert only(told, "approval:requested").preview.command == "rm -rf dist"
+
+
+def test_a_call_left_open_between_turns_ends_when_the_next_turn_uses_its_id() -> None:
+    log = Log().started().update("tool_call", toolCallId="t", title="Run", **GIT_STATUS).prompted()
+    log.update("tool_call", toolCallId="t", title="rm -rf dist", kind="execute")
+    told = log.update("tool_call_update", toolCallId="t", status="completed").told()
+    assert [event.type for event in told if event.type.startswith("tool:")] == [
+        "tool:start",
+        "tool:error",
+        "tool:start",
+        "tool:executing",
+        "tool:result",
+    ]
+    assert only(told, "tool:executing").input == {}
+
+
+def test_what_only_a_request_has_is_not_taken_for_input_that_is_being_written() -> None:
+    content = [{"type": "content", "content": {"type": "text", "text": '{"text": "x"}'}}]
+    log = Log().started().prompted().update("tool_call", toolCallId="t", title="echo")
+    mark = {"quarterdeck": {"added": "the agent sent this in its permission request"}}
+    log.add("tool-call-update", {"toolCallId": "t", "content": content}, mark)
+    told = log.ask({"toolCallId": "t", "title": "echo", "content": content}).told()
+    assert every(told, "tool:args_delta") == []
+
+
 def test_a_result_tells_how_long_it_took() -> None:
     log = Log().started().prompted().update("tool_call", toolCallId="t", title="Read")
     log.update("tool_call_update", toolCallId="t", status="in_progress").say("x", "m")

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from quarterdeck.client import path_segment
+from quarterdeck.http.headers import path_segment
 from quarterdeck.server import hub_endpoints
 from tests.server.api.kit import Client, options, running, scripted
 from tests.server.streams.test_hub import ask, port_of, token_of

@@ -223,6 +223,70 @@ async def test_a_request_that_nobody_answers_is_rejected_when_it_expires(tmp_pat
         assert event["extensions"]["quarterdeck"]["decidedBy"]["kind"] == "expiry"
 
 
+HARMLESS: Json = {
+    "update": {
+        "sessionUpdate": "tool_call",
+        "toolCallId": "c",
+        "title": "git status",
+        "kind": "execute",
+        "status": "in_progress",
+        "rawInput": {"command": "git status"},
+    }
+}
+COMPLETED: Json = {
+    "update": {"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "completed"}
+}
+HARMFUL: Json = {
+    "update": {
+        "sessionUpdate": "tool_call",
+        "toolCallId": "c",
+        "title": "rm -rf dist",
+        "kind": "execute",
+    }
+}
+ASKED: Json = {**ASK, "ask": "c", "title": "rm -rf dist", "kind": "execute", "input": {}}
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [
+        pytest.param([[HARMLESS, COMPLETED, HARMFUL, ASKED]], id="announced in the same turn"),
+        pytest.param([[HARMLESS, COMPLETED, ASKED]], id="not announced"),
+        pytest.param([[HARMLESS, COMPLETED], [HARMFUL, ASKED]], id="announced in the next turn"),
+        pytest.param([[HARMLESS], [HARMFUL, ASKED]], id="left open by the turn before"),
+        pytest.param([[HARMLESS], [ASKED]], id="left open and not announced"),
+    ],
+)
+async def test_a_call_id_that_is_used_again_inherits_no_allowed_command(
+    tmp_path: Path, turns: list[list[Json]]
+) -> None:
+    rules = (PolicyRule(decision="allow", commands=("git status*",)),)
+    agent = scripted(turns=[{"steps": steps} for steps in turns])
+    given = options(tmp_path / "home", Policy(rule=rules), mine=agent)
+    async with running(given) as (_, client):
+        session = await client.session("mine", tmp_path)
+        for number in range(len(turns)):
+            if number:
+                await client.ended(session, f"k{number - 1}")
+            await client.prompt(session, f"k{number}")
+        (request,) = await client.asked()
+        assert request["call"]["command"] == "rm -rf dist"
+        assert await resolved(client, session) == []
+        events = await client.events(session)
+        shown = [each["payload"] for each in events if each["type"] == "tool-call"][-1]
+        assert (shown["title"], shown.get("rawInput")) == ("rm -rf dist", None)
+
+
+@pytest.mark.slow
+async def test_the_input_of_an_open_call_counts_when_its_request_has_none(tmp_path: Path) -> None:
+    rules = (PolicyRule(decision="allow", commands=("git status*",)),)
+    agent = scripted(HARMLESS, {**ASKED, "title": "Look around"})
+    async with asked(tmp_path, agent, Policy(rule=rules)) as (_, client, session):
+        assert (await client.ended(session, "k"))["state"] == "done"
+        (event,) = await resolved(client, session)
+        assert event["payload"]["outcome"]["optionId"] == "allow_once"
+
+
 async def test_a_call_that_changes_after_it_was_allowed_is_told_of(tmp_path: Path) -> None:
     changed = {"progress": "edit-1", "input": {"path": "/etc/passwd"}}
     agent = asking(allowed=[changed, changed, {"finish": "edit-1"}])

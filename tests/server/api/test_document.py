@@ -52,7 +52,7 @@ async def test_the_document_has_every_way_into_the_hub(tmp_path: Path) -> None:
 async def test_the_chapter_on_the_hub_names_every_call_but_those_of_other_chapters(
     tmp_path: Path,
 ) -> None:
-    chapter = (Path(__file__).parents[3] / "docs" / "hub.md").read_text()
+    chapter = (Path(__file__).parents[3] / "docs" / "use" / "hub.md").read_text()
     named = set(re.findall(r"`((?:GET|POST|PUT|PATCH|DELETE) /\S+)`", chapter))
     async with Hub(options(tmp_path / "home")) as hub:
         there = {

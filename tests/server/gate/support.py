@@ -11,14 +11,14 @@ from typing import Any
 import anyio
 from starlette.types import Receive, Scope as AsgiScope, Send
 
+from quarterdeck.http.limits import Capacity
+from quarterdeck.http.origins import Listening
 from quarterdeck.server.database import open_database
 from quarterdeck.server.device import Scope
-from quarterdeck.server.doorway import Room
 from quarterdeck.server.gate import Gate
 from quarterdeck.server.gate_api import gate_endpoints
 from quarterdeck.server.guard import GateLimits, GateOptions
 from quarterdeck.server.hub_store import HUB_TABLES, HubStore
-from quarterdeck.server.listening import Listening
 from quarterdeck.server.routes import Asgi, Endpoint, make_router
 from quarterdeck.server.secrets import owner_token
 from tests.server.served import LOOPBACK, Parser, Reply, Served, serving
@@ -164,7 +164,7 @@ async def open_hut(
     limits: GateLimits | None = None,
     listening: Listening = LOOPBACK,
     now: Callable[[], float] | None = None,
-    room: Room | None = None,
+    capacity: Capacity | None = None,
     tls: dict[str, Any] | None = None,
 ) -> AsyncIterator[Hut]:
     options = GateOptions(listening=listening, limits=limits or GateLimits())
@@ -176,7 +176,7 @@ async def open_hut(
             gate.listens_at(port)
             return gate.guard(make_router([*endpoints, *behind.stuck_endpoints()]))
 
-        async with serving(app, parser, listening, room=room, tls=tls) as served:
+        async with serving(app, parser, listening, capacity=capacity, tls=tls) as served:
             yield Hut(gate, owner, behind, served, endpoints)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quarterdeck.server.listening import Listening
+from quarterdeck.http.origins import Listening
 from quarterdeck.server.routes import make_router
 from tests.server.gate.support import Clock, Hut, open_hut
 from tests.server.served import UPGRADE, Reply

@@ -8,8 +8,8 @@ from pathlib import Path
 import anyio
 import pytest
 
+from quarterdeck.http.body import BodyLimits
 from quarterdeck.server.guard import GateLimits
-from quarterdeck.server.request_body import BodyLimits
 from tests.server.attacks import SECURITY_HEADERS
 from tests.server.gate.support import Hut, open_hut
 from tests.server.served import PARSERS, PATIENCE, UPGRADE, Parser, Reply, Wire, request

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from quarterdeck.server.listening import Listening, sites
+from quarterdeck.http.origins import Listening, sites
 from quarterdeck.server.rules import (
     MAX_HEADER_BYTES,
     MAX_HEADERS,

@@ -7,14 +7,8 @@ from pathlib import Path
 import pytest
 
 from quarterdeck.errors import HubRefused
-from quarterdeck.server.secrets import (
-    TOKEN,
-    make_token,
-    open_private,
-    owner_token,
-    private_folder,
-    redacted,
-)
+from quarterdeck.server.private_files import open_private, private_folder
+from quarterdeck.server.secrets import TOKEN, make_token, owner_token, redacted
 
 
 def test_a_token_is_made_once_and_only_its_user_can_read_it(tmp_path: Path) -> None:

@@ -256,14 +256,14 @@ async def test_a_subscription_that_cannot_be_one_is_refused(
             await client.call("PUT", "/api/push", {"subscription": given}, status=400)
 
 
-def test_a_name_that_means_this_computer_is_not_asked() -> None:
-    delivery = deliver("https://localhost:1/x", {}, b"", NOBODY)
+async def test_a_name_that_means_this_computer_is_not_asked() -> None:
+    delivery = await deliver("https://localhost:1/x", {}, b"", NOBODY)
     assert (delivery.status, delivery.may_work_later) == (400, False)
 
 
-def test_a_push_service_that_is_not_there_may_work_later() -> None:
+async def test_a_push_service_that_is_not_there_may_work_later() -> None:
     origin = "http://127.0.0.1:1"
-    delivery = deliver(f"{origin}/x", {}, b"", frozenset({origin}))
+    delivery = await deliver(f"{origin}/x", {}, b"", frozenset({origin}))
     assert (delivery.status, delivery.may_work_later) == (0, True)
 
 

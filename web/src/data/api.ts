@@ -9,7 +9,7 @@ export interface ApiOptions {
   fetch: typeof fetch
 }
 
-const PATIENCE_MS = 30_000
+const TIMEOUT_MS = 30_000
 
 export class Api {
   readonly options: ApiOptions
@@ -34,7 +34,7 @@ export class Api {
     body?: unknown,
     signal?: AbortSignal,
   ): Promise<Outcome<T>> {
-    const timeout = AbortSignal.timeout(PATIENCE_MS)
+    const timeout = AbortSignal.timeout(TIMEOUT_MS)
     const headers: Record<string, string> = { ...this.options.headers }
     if (body !== undefined) headers['content-type'] = 'application/json'
     try {

@@ -69,7 +69,8 @@ export function createData(environment: Environment): Data & { stop(): void } {
   )
   const lists = new Lists(api, clock, outbox.actions)
   const stream = new Stream(api, clock, lists)
-  const offline: OfflineTranscripts = new OfflineTranscripts(storage, () => stream.connection.peek().state !== 'unpaired')
+  const isPaired = (): boolean => stream.connection.peek().state !== 'unpaired'
+  const offline = new OfflineTranscripts(storage, isPaired)
   api.onUnauthorized = (refusal) => {
     stream.lock(refusal)
     void offline.clear()

@@ -11,7 +11,7 @@ interface StoredContent {
   attachments: Attachment[]
 }
 
-const MOST_BYTES = 11 << 20 // the hub accepts bodies of 16 MiB, and base64 makes four bytes of three
+const MAX_BYTES = 11 << 20 // the hub accepts bodies of 16 MiB, and base64 makes four bytes of three
 const PAUSE_MS = 300
 
 export class StoredDraft implements Draft {
@@ -47,8 +47,8 @@ export class StoredDraft implements Draft {
   async attach(file: File): Promise<Refusal | null> {
     await this.#loaded
     const size = this.#attachments.value.reduce((sum, each) => sum + each.size, file.size)
-    if (size > MOST_BYTES) {
-      const message = `${file.name} is too large: the limit is ${MOST_BYTES >> 20} MB per prompt`
+    if (size > MAX_BYTES) {
+      const message = `${file.name} is too large: the limit is ${MAX_BYTES >> 20} MB per prompt`
       return { code: 'quarterdeck/too-large', message, status: 0, retryable: false }
     }
     const block = await blockOf(file)

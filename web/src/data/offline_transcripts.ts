@@ -12,9 +12,9 @@ export interface OfflineTranscript {
   entries: readonly Entry[]
 }
 
-const MOST_SESSIONS = 8
-const MOST_ENTRIES = 80
-const MOST_CHARACTERS = 200_000 // of one session
+const MAX_SESSIONS = 8
+const MAX_ENTRIES = 80
+const MAX_CHARACTERS = 200_000 // of one session
 
 export class OfflineTranscripts {
   /** Sessions that can be read without the hub, the last seen first. */
@@ -43,8 +43,8 @@ export class OfflineTranscripts {
       const storage = await this.#storage
       await storage.put('transcripts', transcript.row.sessionId, { ...transcript, entries })
       const all = await this.#all()
-      for (const each of all.slice(MOST_SESSIONS)) await storage.remove('transcripts', each.row.sessionId)
-      this.#show(all.slice(0, MOST_SESSIONS))
+      for (const each of all.slice(MAX_SESSIONS)) await storage.remove('transcripts', each.row.sessionId)
+      this.#show(all.slice(0, MAX_SESSIONS))
       if (!this.#isKnown()) await this.clear()
     } catch {
       // The disk is full: there is no offline copy.
@@ -84,8 +84,8 @@ function sizeOf(entry: Entry): number {
 /** The newest entries within the limits; none is open for more text. */
 export function newestEntries(entries: readonly Entry[]): Entry[] {
   const newest: Entry[] = []
-  let left = MOST_CHARACTERS
-  for (const entry of entries.slice(-MOST_ENTRIES).reverse()) {
+  let left = MAX_CHARACTERS
+  for (const entry of entries.slice(-MAX_ENTRIES).reverse()) {
     left -= sizeOf(entry)
     if (left < 0) break
     newest.unshift(entry.type === 'message' ? { ...entry, isOpen: false } : entry)

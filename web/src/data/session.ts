@@ -61,7 +61,7 @@ export class OpenSession implements SessionView, SessionListener {
   #wakeHeld: () => void = () => {}
   #isFlushing = false
   #stateVersion = -1
-  #isLoadingWanted = false
+  #isLoadingClipped = false
   readonly #promptResponses = new ResponseOrder()
   /** The newest prompt in the log: it has started, even if an older list has it as queued. */
   readonly #begun = signal<string | null>(null)
@@ -253,14 +253,14 @@ export class OpenSession implements SessionView, SessionListener {
     this.#stateVersion = timeline.stateVersion
     this.seq.value = timeline.seq
     this.#storeOfflineSoon()
-    if (timeline.wanted !== null) void this.#loadWanted(timeline.wanted)
+    if (timeline.clippedSeq !== null) void this.#loadClipped(timeline.clippedSeq)
   }
 
-  async #loadWanted(seq: number): Promise<void> {
-    if (this.#isLoadingWanted) return
-    this.#isLoadingWanted = true
+  async #loadClipped(seq: number): Promise<void> {
+    if (this.#isLoadingClipped) return
+    this.#isLoadingClipped = true
     await this.loadWhole(seq)
-    this.#isLoadingWanted = false
+    this.#isLoadingClipped = false
   }
 
   // ---- prompts ----------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 // The transcript of a session in the page: it starts from a page of the hub's transcript and then
-// applies live events by the same rules as the hub. Entries are immutable; one that changed is a new object.
+// applies live events by the same rules as the hub. Entries are immutable: a changed one is a new
+// object.
 import type { SessionStatusChangeEvent } from '../protocol/events.ts'
 import { ignoreNewer } from '../protocol/exhaustive.ts'
 import { Fold, LiveTerminal, initialState, type Change } from '../protocol/reduce.ts'
@@ -32,7 +33,7 @@ export class Timeline {
   /** Changes with `state`. */
   stateVersion = 0
   /** The `seq` of a clipped message that a new chunk extends: its whole text must be loaded. */
-  wanted: number | null = null
+  clippedSeq: number | null = null
   #fold: Fold
   #entries: Entry[] = []
   #shown: readonly Entry[] = []
@@ -70,7 +71,7 @@ export class Timeline {
   /** Replace a clipped entry by the whole one. */
   replace(entry: WireEntry): void {
     const index = this.#index(entry.seq)
-    if (this.wanted === entry.seq) this.wanted = null
+    if (this.clippedSeq === entry.seq) this.clippedSeq = null
     if (index < 0) return
     this.#stale.delete(entry.seq)
     this.#entries = this.#entries.with(index, this.#fromWire(entry))
@@ -179,7 +180,7 @@ export class Timeline {
     if (growing == null) {
       const entry = this.#entries[this.#index(seq)]
       if (entry?.type === 'message' && entry.isClipped) {
-        this.wanted = seq
+        this.clippedSeq = seq
         return
       }
       growing = new MessageContent(entry?.type === 'message' ? entry.content : [])
@@ -270,7 +271,7 @@ export class Timeline {
   }
 
   #reset(): void {
-    this.wanted = null
+    this.clippedSeq = null
     this.#entries = []
     this.#open.clear()
     this.#stale.clear()

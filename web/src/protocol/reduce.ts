@@ -6,6 +6,7 @@
 // null, and what is not a list where a list belongs is taken as its only element.
 import { ignoreNewer } from './exhaustive.ts'
 import { TailText } from './terminal.ts'
+import { documentedAnnouncement, documentedUpdate, elements } from './tool_calls.ts'
 import type {
   ContentBlock,
   MessageKind,
@@ -190,18 +191,7 @@ export class Fold {
   }
 
   #toolCall(event: SessionEvent, payload: Payload): Change {
-    const call: ToolCall = {
-      toolCallId: payload.toolCallId ?? null,
-      title: payload.title ?? null,
-      kind: payload.kind ?? null,
-      status: payload.status ?? null,
-      content: elements(payload.content),
-      locations: elements(payload.locations),
-      seq: event.seq,
-    }
-    if (payload.rawInput !== undefined) call.rawInput = payload.rawInput
-    if (payload.rawOutput !== undefined) call.rawOutput = payload.rawOutput
-    if (event.extensions) call.extensions = event.extensions
+    const call = documentedAnnouncement(event, payload)
     this.state.toolCalls.set(text(call.toolCallId), call)
     return { type: 'tool', call, isNew: true }
   }
@@ -211,21 +201,7 @@ export class Fold {
     const id = text(payload.toolCallId ?? null)
     const old = this.state.toolCalls.get(id)
     if (old === undefined) return null
-    const call: ToolCall = {
-      toolCallId: old.toolCallId,
-      title: payload.title ?? old.title,
-      kind: payload.kind ?? old.kind,
-      status: payload.status ?? old.status,
-      content: payload.content == null ? old.content : elements(payload.content),
-      locations: payload.locations == null ? old.locations : elements(payload.locations),
-      seq: old.seq,
-    }
-    const rawInput = payload.rawInput === undefined ? old.rawInput : payload.rawInput
-    const rawOutput = payload.rawOutput === undefined ? old.rawOutput : payload.rawOutput
-    const extensions = event.extensions ?? old.extensions
-    if (rawInput !== undefined) call.rawInput = rawInput
-    if (rawOutput !== undefined) call.rawOutput = rawOutput
-    if (extensions) call.extensions = extensions
+    const call = documentedUpdate(old, event, payload)
     this.state.toolCalls.set(id, call)
     return { type: 'tool', call, isNew: false }
   }
@@ -346,11 +322,6 @@ function key(kind: MessageKind, messageId: unknown): string {
 /** An id or a text as it is; anything else an agent put there, as its JSON text. */
 function text(value: unknown): string {
   return typeof value === 'string' ? value : JSON.stringify(value)
-}
-
-function elements<T>(value: T[] | T | null | undefined): T[] {
-  if (Array.isArray(value)) return value
-  return value == null ? [] : [value]
 }
 
 function isSame(one: unknown, other: unknown): boolean {

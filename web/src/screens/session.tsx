@@ -18,6 +18,7 @@ import { isVeryWide, isWide } from '../ui/media_queries'
 import { PlanStrip } from '../ui/plan'
 import { isPermission, RequestCard, requestTitle } from '../ui/request_cards'
 import { PromptQueue } from '../ui/prompt_queue'
+import { RouteLink } from '../ui/route_link'
 import { goBack } from '../ui/router'
 import { TranscriptLines, type Line } from '../ui/transcript_lines'
 import { SessionPanel, SessionSheet } from '../ui/session_panel'
@@ -73,7 +74,7 @@ function Opened({ view }: { view: SessionView }): JSX.Element {
         <OfflineBanner />
         {isVeryWide.value ? null : <PlanStrip entries={view.state.value.plan?.entries ?? []} />}
         <Body view={view} reading={reading} />
-        <Dock view={view} reading={reading} />
+        {view.phase.value === 'gone' ? null : <Dock view={view} reading={reading} />}
       </div>
       {isVeryWide.value ? <SessionPanel view={view} /> : null}
       {isSheetOpen ? <SessionSheet view={view} onClose={() => setSheetOpen(false)} /> : null}
@@ -158,6 +159,9 @@ function Body({ view, reading }: PartProps): JSX.Element {
       <div class="virtual">
         <Empty icon={<Wheel size={40} />} title="Session not found">
           <p>This session does not exist or was deleted.</p>
+          <RouteLink to={{ name: 'sessions' }} class="button plain">
+            All sessions
+          </RouteLink>
         </Empty>
       </div>
     )

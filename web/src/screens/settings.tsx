@@ -158,8 +158,8 @@ function Rules(): JSX.Element | null {
         <p class="note">Unanswered requests are rejected after {duration(expiry * 1000)}.</p>
       )}
       <p class="note">
-        Rules are set in the hub's configuration file. Answers for “always” are not listed: the agent
-        stores them.
+        Rules are set in the hub's configuration file. Answers such as “Allow always” are not listed:
+        the agent stores them.
       </p>
     </section>
   )

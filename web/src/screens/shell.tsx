@@ -6,7 +6,7 @@ import { effect } from '@preact/signals'
 import { data } from '../data/index.ts'
 import { ConnectionPill, OfflineBanner } from '../ui/connection'
 import { DiffViewer } from '../ui/diff'
-import { moves } from '../ui/press_guard'
+import { requestChanges } from '../ui/press_guard'
 import { AgentsIcon, InboxIcon, SessionsIcon, SettingsIcon, Wheel } from '../ui/icons'
 import { listenForShortcuts, ShortcutHelp, type Key } from '../ui/shortcuts'
 import { Banner, Toasts } from '../ui/kit'
@@ -238,6 +238,6 @@ export function watchMoves(): void {
     const all = data.requests.value.map((item) => item.requestId).join(' ')
     if (all === before) return
     before = all
-    moves.value = moves.peek() + 1
+    requestChanges.value = requestChanges.peek() + 1
   })
 }

@@ -84,7 +84,8 @@ export function Composer({ view, given }: Props): JSX.Element {
     void attach(view.draft, given.files)
   }, [given])
 
-  if (!data.may('prompt')) return <p class="composer-note">This device can view sessions but not send prompts.</p>
+  if (!data.may('prompt'))
+    return <p class="composer-note">This device can view sessions but not send prompts.</p>
   return (
     <div class="composer-wrap">
       <SuggestionList suggestions={matches} chosen={at} onTake={complete} />

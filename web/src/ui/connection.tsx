@@ -44,7 +44,7 @@ export function OfflineBanner(): JSX.Element | null {
         {waiting > 0
           ? `Offline. ${plural(waiting, 'action')} pending.`
           : sentence(reason ?? 'the hub cannot be reached')}
-        {left !== null && left > 0 ? ` Retrying in ${left} s.` : ''}
+        {left !== null && left > 0 ? ` Retry in ${left} s.` : ''}
       </span>
     </Banner>
   )

@@ -59,7 +59,8 @@ function Reply({ item }: { item: Elicitation }): JSX.Element {
       </p>
     )
   }
-  if (!data.may('approve')) return <p class="note">This device can view requests but not answer them.</p>
+  if (!data.may('approve'))
+    return <p class="note">This device can view requests but not answer them.</p>
   const decline = (): void => {
     if (!isInert) data.answerElicitation(item, { action: 'decline' })
   }

@@ -10,8 +10,8 @@ import { baseName } from './format'
 import type { Kind, Highlighter, Run } from './highlight'
 import { hasUnseen, Visible } from './visible_text'
 
-const MOST_CHARACTERS = 100_000
-const LONGEST_LINE = 2000
+const MAX_CHARACTERS = 100_000
+const MAX_LINE = 2000
 
 type Source = typeof import('./highlight')
 
@@ -20,7 +20,7 @@ let isAsked = false
 
 /** The highlighter of a language; null while it is not loaded, or if there is none. */
 export function useHighlighter(language: string, length: number): Highlighter | null {
-  if (language === '' || length > MOST_CHARACTERS) return null
+  if (language === '' || length > MAX_CHARACTERS) return null
   if (source.value !== null) return source.value.highlighterOf(language)
   if (!isAsked) {
     isAsked = true
@@ -48,7 +48,7 @@ export function highlightLine(
   line: string,
   state: string,
 ): { runs: readonly Run[]; state: string } {
-  if (highlighter === null || line.length > LONGEST_LINE) return { runs: [{ text: line, kind: '' }], state }
+  if (highlighter === null || line.length > MAX_LINE) return { runs: [{ text: line, kind: '' }], state }
   return highlighter(line, state)
 }
 

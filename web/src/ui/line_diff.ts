@@ -2,9 +2,9 @@
 
 import { diffWordsWithSpace, structuredPatch, type StructuredPatchHunk } from 'diff'
 
-const MOST_MILLISECONDS = 150
-const LONGEST_LINE = 400
-const MOST_PAIRS = 200
+const MAX_MILLISECONDS = 150
+const MAX_LINE = 400
+const MAX_PAIRS = 200
 /** Lines that share less are not shown as one changed line. */
 const LEAST_SHARED = 0.4
 
@@ -24,7 +24,7 @@ export function lineDiff(change: Change): LineDiff {
   const before = change.oldText ?? ''
   const patch = structuredPatch(change.path, change.path, before, change.newText, '', '', {
     context: 3,
-    timeout: MOST_MILLISECONDS,
+    timeout: MAX_MILLISECONDS,
   })
   const hunks = patch?.hunks ?? [replaced(before, change.newText)]
   const lines = hunks.flatMap((hunk, index) => linesOf(hunk, index > 0))
@@ -90,9 +90,9 @@ export function wordSpans(lines: readonly Line[]): Map<Line, readonly Span[]> {
   let compared = 0
   for (const { left, right } of pairs(lines)) {
     if (left?.kind !== 'del' || right?.kind !== 'add') continue
-    if (Math.max(left.text.length, right.text.length) > LONGEST_LINE) continue
+    if (Math.max(left.text.length, right.text.length) > MAX_LINE) continue
     compared += 1
-    if (compared > MOST_PAIRS) break
+    if (compared > MAX_PAIRS) break
     const [gone, come] = differing(left.text, right.text)
     if (gone.length > 0) spans.set(left, gone)
     if (come.length > 0) spans.set(right, come)

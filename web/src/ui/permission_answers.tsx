@@ -25,7 +25,7 @@ function scopeOf(kind: string, agent: string | null): string {
   return SCOPES[kind] ?? 'The agent defines what this means.'
 }
 
-export function isGrave(item: PermissionRequest): boolean {
+export function needsConfirmation(item: PermissionRequest): boolean {
   return item.call.risk === 'high' || item.call.risk === 'critical' || !item.call.isInspectable
 }
 
@@ -47,7 +47,8 @@ export function Answers({ item }: { item: PermissionRequest }): JSX.Element {
   const isInert = useInert(`${item.requestId} ${item.digest}`)
   if (item.answer !== null && item.answer.state !== 'failed')
     return <Progress action={item.answer} item={item} />
-  if (!data.may('approve')) return <p class="note">This device can view requests but not answer them.</p>
+  if (!data.may('approve'))
+    return <p class="note">This device can view requests but not answer them.</p>
   const reject = rejectionOf(item)
   const allow = allowanceOf(item)
   const others = (item.isAmbiguous ? [] : item.options).filter(
@@ -77,7 +78,7 @@ export function Answers({ item }: { item: PermissionRequest }): JSX.Element {
           <AnswerButton
             label={reject?.label ?? 'Reject'}
             kind={reject?.kind ?? 'reject_once'}
-            isGrave={false}
+            needsConfirmation={false}
             isInert={isInert}
             onAnswer={() => answer(reject)}
           />
@@ -85,14 +86,14 @@ export function Answers({ item }: { item: PermissionRequest }): JSX.Element {
             <AnswerButton
               label={allow.label}
               kind={allow.kind}
-              isGrave={isGrave(item)}
+              needsConfirmation={needsConfirmation(item)}
               isInert={isInert}
               onAnswer={() => answer(allow)}
             />
           )}
         </div>
       )}
-      {allow !== null && isGrave(item) && open !== 'feedback' ? (
+      {allow !== null && needsConfirmation(item) && open !== 'feedback' ? (
         <p class="hold-note">Hold “{allow.label}”, or tap it twice.</p>
       ) : null}
       {open === 'feedback' ? null : (
@@ -119,7 +120,7 @@ export function Answers({ item }: { item: PermissionRequest }): JSX.Element {
               <AnswerButton
                 label={option.label}
                 kind={option.kind}
-                isGrave={!option.kind.startsWith('reject')}
+                needsConfirmation={!option.kind.startsWith('reject')}
                 isInert={isInert}
                 onAnswer={() => answer(option)}
               />
@@ -132,7 +133,7 @@ export function Answers({ item }: { item: PermissionRequest }): JSX.Element {
   )
 }
 
-const MOST_REASON = 2000
+const MAX_REASON = 2000
 
 /** A rejection with feedback. Few agents pass it to their model, so it can be sent as a prompt too. */
 function Feedback(props: {
@@ -164,7 +165,7 @@ function Feedback(props: {
           ref={field}
           class="input"
           rows={2}
-          maxLength={MOST_REASON}
+          maxLength={MAX_REASON}
           value={text}
           onInput={(event) => setText(event.currentTarget.value)}
           onKeyDown={(event) => {
@@ -197,14 +198,14 @@ function Feedback(props: {
 type ButtonProps = {
   label: string
   kind: string
-  isGrave: boolean
+  needsConfirmation: boolean
   isInert: boolean
   onAnswer: () => void
 }
 
 export function AnswerButton(props: ButtonProps): JSX.Element {
-  const { isArmed, isHeld, ...press } = usePress(props.onAnswer, props.isGrave, props.isInert)
-  const tone = props.kind.startsWith('allow') ? (props.isGrave ? 'grave' : 'primary') : 'plain'
+  const { isArmed, isHeld, ...press } = usePress(props.onAnswer, props.needsConfirmation, props.isInert)
+  const tone = props.kind.startsWith('allow') ? (props.needsConfirmation ? 'grave' : 'primary') : 'plain'
   return (
     <button
       type="button"

@@ -93,14 +93,14 @@ export function PermissionBatchCard({ items, isInSession }: BatchProps): JSX.Ele
             <AnswerButton
               label={`Reject all ${open.length}`}
               kind="reject_once"
-              isGrave={false}
+              needsConfirmation={false}
               isInert={isInert}
               onAnswer={() => answer(rejectionOf)}
             />
             <AnswerButton
               label={`Allow all ${open.length} once`}
               kind="allow_once"
-              isGrave={false}
+              needsConfirmation={false}
               isInert={isInert}
               onAnswer={() => answer(allowanceOf)}
             />

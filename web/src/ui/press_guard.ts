@@ -10,12 +10,12 @@ export const ARMED_MILLISECONDS = 4000
 const APART_MILLISECONDS = 350
 
 /** Counts changes of the pending requests: a card that left may have moved another under the finger. */
-export const moves = signal(0)
+export const requestChanges = signal(0)
 
 /** Whether buttons about `subject` are still disabled. */
 export function useInert(subject: string): boolean {
   const [isInert, setInert] = useState(true)
-  const move = moves.value
+  const move = requestChanges.value
   useEffect(() => {
     setInert(true)
     const timer = setTimeout(() => setInert(false), INERT_MILLISECONDS)
@@ -43,8 +43,8 @@ type Press = {
   onClick: () => void
 }
 
-/** A press that acts at once, or, if `isGrave`, when held or repeated. */
-export function usePress(act: () => void, isGrave: boolean, isInert: boolean): Press {
+/** A press that acts at once, or, if `needsConfirmation`, when held or repeated. */
+export function usePress(act: () => void, needsConfirmation: boolean, isInert: boolean): Press {
   const [isArmed, setArmed] = useState(false)
   const [isHeld, setHeld] = useState(false)
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined)
@@ -70,7 +70,7 @@ export function usePress(act: () => void, isGrave: boolean, isInert: boolean): P
     'aria-disabled': isInert || isTooSoon,
     onPointerDown: () => {
       wasHeld.current = false
-      if (!isGrave || isInert) return
+      if (!needsConfirmation || isInert) return
       setHeld(true)
       timer.current = setTimeout(() => {
         wasHeld.current = true
@@ -82,7 +82,7 @@ export function usePress(act: () => void, isGrave: boolean, isInert: boolean): P
     onPointerLeave: release,
     onClick: () => {
       if (isInert || wasHeld.current) return
-      if (!isGrave) act()
+      if (!needsConfirmation) act()
       else if (!isArmed) {
         setTooSoon(true) // ignore an accidental double tap
         setArmed(true)

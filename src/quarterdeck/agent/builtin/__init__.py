@@ -1,6 +1,6 @@
-"""The built-in coding agent."""
+"""The built-in coding agent. Light to import: see `agent`."""
 
 from quarterdeck.agent.builtin.agent import BuiltinAgent
-from quarterdeck.agent.builtin.settings import Provider, Settings, Setup, load_setup
+from quarterdeck.agent.builtin.settings import BuiltinSettings, Provider, Setup, load_setup
 
-__all__ = ["BuiltinAgent", "Provider", "Settings", "Setup", "load_setup"]
+__all__ = ["BuiltinAgent", "BuiltinSettings", "Provider", "Setup", "load_setup"]

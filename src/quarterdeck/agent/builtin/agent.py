@@ -1,7 +1,7 @@
-"""The built-in coding agent: give it to `serve_stdio` or `serve_http`, which open and close it.
+"""`BuiltinAgent`, the built-in coding agent; `serve_stdio` and `serve_http` open and close it.
 
-What a client asks first is answered from here; the rest is imported with the first session, so
-that an editor need not wait for it.
+Import cost: this module answers `initialize` and is light. The engine with its tools and models is
+imported, in a thread, when the first session is opened, so that editors start quickly.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import anyio
 from anyio import to_thread
 from anyio.abc import TaskGroup
+from typing_extensions import override
 
 from quarterdeck._version import __version__
 from quarterdeck.agent.builtin.modes import DEFAULT_MODE, MODES
@@ -25,7 +26,7 @@ from quarterdeck.wire import INVALID_PARAMS, background_tasks
 if TYPE_CHECKING:
     from quarterdeck.agent.builtin.engine import Engine, OpenModel
     from quarterdeck.agent.session import AgentSession
-    from quarterdeck.agent.turn import Turn
+    from quarterdeck.agent.turn import AgentTurn
 
 COMMANDS: tuple[dict[str, Any], ...] = (
     {
@@ -34,10 +35,10 @@ COMMANDS: tuple[dict[str, Any], ...] = (
         "input": {"hint": "the task"},
     },
     {"name": "compact", "description": "Summarise the conversation to make room"},
-    {"name": "clear", "description": "Let the model forget the conversation"},
-    {"name": "tools", "description": "Say which tools there are in this mode"},
+    {"name": "clear", "description": "Clear the model's memory of the conversation"},
+    {"name": "tools", "description": "List the tools of this mode"},
 )
-"""What `commands` carries out."""
+"""Slash commands; the engine runs them."""
 
 _MODEL = "model"
 
@@ -47,12 +48,12 @@ def _now() -> datetime:
 
 
 class BuiltinAgent(anyio.AsyncContextManagerMixin):
-    """A coding agent on the model the settings name; without any, on `demo`.
+    """A coding agent that uses the model named in the settings, `demo` by default.
 
     Args:
-        setup: what `load_setup` made of options, environment and file.
-        open_model: finds the model for a name; another one than the default is for tests.
-        now: the clock, for the date that the model is told.
+        setup: options, environment and file, combined by `load_setup`.
+        open_model: returns the model for a name, in place of the built-in providers.
+        now: the clock, for the date in the system prompt.
     """
 
     info = {"name": "quarterdeck", "title": "Quarterdeck", "version": __version__}  # noqa: RUF012
@@ -74,8 +75,9 @@ class BuiltinAgent(anyio.AsyncContextManagerMixin):
         self._started: Engine | None = None
         self._starting = anyio.Lock()
 
-    @asynccontextmanager  # `typing.override` is Python 3.12's:
-    async def __asynccontextmanager__(self) -> AsyncGenerator[Self]:  # type: ignore[explicit-override]
+    @override
+    @asynccontextmanager
+    async def __asynccontextmanager__(self) -> AsyncGenerator[Self]:
         async with background_tasks() as tasks:
             self._tasks = tasks
             try:
@@ -89,7 +91,7 @@ class BuiltinAgent(anyio.AsyncContextManagerMixin):
     async def close_session(self, session: AgentSession) -> None:
         await (await self._engine()).close_session(session)
 
-    async def prompt(self, turn: Turn) -> str:
+    async def prompt(self, turn: AgentTurn) -> str:
         name = turn.session.config.get(_MODEL) or self._setup.settings.model
         return await (await self._engine()).prompt(turn, name)
 
@@ -111,7 +113,7 @@ class BuiltinAgent(anyio.AsyncContextManagerMixin):
         )
 
     async def set_config_option(self, _session: AgentSession, config_id: str, value: Any) -> None:
-        """Refuse a model that cannot be used before anyone relies on it."""
+        """Reject a model that cannot be used."""
         try:
             await (await self._engine()).model(value)
         except ModelFailed as failure:
@@ -128,6 +130,6 @@ class BuiltinAgent(anyio.AsyncContextManagerMixin):
             return self._started
 
     def _make_engine(self) -> Engine:
-        from quarterdeck.agent.builtin.engine import Engine  # noqa: PLC0415 - see the top
+        from quarterdeck.agent.builtin.engine import Engine  # noqa: PLC0415 - see the module's docstring
 
         return Engine(self._setup, self._now, self._open_model)

@@ -1,7 +1,9 @@
-"""Files of a session: by the client if it offers them, else on this machine, never elsewhere.
+"""`Files`: the files that tools may read and write, through the client or on this machine.
 
-A client shows its editor's text, unsaved changes included, and guards its own files; but what our
-own file system says of a path counts as well, so that a link cannot lead out of the roots unseen.
+A client that offers file access is used first: it has its editor's text, including unsaved changes,
+and guards its own files. The path is checked against our own file system as well, so that a
+symbolic link cannot lead out of the session's roots. `describe_error` puts errors of clients and
+MCP servers into words for the model.
 """
 
 from __future__ import annotations
@@ -10,25 +12,27 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 
-from quarterdeck.agent.builtin.explaining import explained
 from quarterdeck.errors import ConnectionFailed, RpcError, ToolFailed
 from quarterdeck.machine import DefaultFsHandler, locate_by_openat2, open_folder
 
 if TYPE_CHECKING:
-    from quarterdeck.agent.client import Client
+    from quarterdeck.agent.client import ClientProxy
+
 
 _NOT_FOUND = -32002
+_GENERIC_MESSAGES = ("Internal error", "Invalid params", "Invalid request")  # add no information
+_DETAIL_CHARACTERS = 1000  # a traceback would fill the model's context window
 
 
 class Files:
-    """What the tools may read and write."""
+    """Reads and writes files beneath the session's roots."""
 
     def __init__(
-        self, *, cwd: str, roots: Sequence[str], local: DefaultFsHandler, client: Client | None
+        self, *, cwd: str, roots: Sequence[str], local: DefaultFsHandler, client: ClientProxy | None
     ) -> None:
         self.cwd = cwd
         self.roots = tuple(roots)
@@ -36,7 +40,7 @@ class Files:
         self._client = client
 
     def absolute(self, path: str) -> str:
-        """Return the path a tool was given as an absolute one, without `.` and `..`."""
+        """Return a tool's path argument as an absolute path without `.` and `..`."""
         if not path or "\0" in path:
             raise ToolFailed("no file can have such a path; give one inside the project")
         whole = PurePosixPath(self.cwd, path.removeprefix("file://"))
@@ -49,7 +53,7 @@ class Files:
         return "/" + "/".join(parts)
 
     async def read(self, path: str, *, line: int | None = None, limit: int | None = None) -> str:
-        """Return text of the file; raises `ToolFailed` and, if there is none, `FileMissing`."""
+        """Return the text of a file; raises `ToolFailed`, or `FileMissing` if it does not exist."""
         try:
             if self._client is not None and self._client.can_read_files:
                 await to_thread.run_sync(self._check, path)
@@ -58,18 +62,18 @@ class Files:
                 "", path, line=line, limit=limit, roots=self.roots
             )
         except RpcError as error:
-            raise refused(error, path) from error
+            raise to_tool_error(error, path) from error
         except ConnectionFailed as error:
             raise ToolFailed(f"the client did not hand over {path}: {error}") from error
 
-    async def read_if_there(self, path: str) -> str | None:
+    async def read_if_present(self, path: str) -> str | None:
         try:
             return await self.read(path)
         except FileMissing:
             return None
 
     async def write(self, path: str, text: str) -> None:
-        """Create or replace a file, and the folders it is in."""
+        """Create or replace a file; creates missing folders."""
         try:
             if self._client is not None and self._client.can_write_files:
                 await to_thread.run_sync(self._check, path)
@@ -78,14 +82,14 @@ class Files:
             await to_thread.run_sync(self._make_folders, path)
             await self._local.write_text_file("", path, text, roots=self.roots)
         except RpcError as error:
-            raise refused(error, path) from error
+            raise to_tool_error(error, path) from error
         except ConnectionFailed as error:
             raise ToolFailed(f"the client did not write {path}: {error}") from error
         except OSError as error:
             raise ToolFailed(f"{path}: {error.strerror}") from error
 
     def _check(self, path: str) -> None:
-        """Refuse what is outside, as far as it can be told from here; raises `RpcError`."""
+        """Raise `RpcError` for a path outside the roots, as far as this machine can tell."""
         seems_inside = any(PurePosixPath(path).is_relative_to(root) for root in self.roots)
         if seems_inside and not any(Path(root).is_dir() for root in self.roots):
             return  # the client's files are on another machine
@@ -112,14 +116,34 @@ class Files:
 
 
 class FileMissing(ToolFailed):
-    """There is no such file."""
+    """The file does not exist."""
 
 
-def refused(error: RpcError, path: str) -> ToolFailed:
-    """Say why a path cannot be used."""
+def to_tool_error(error: RpcError, path: str) -> ToolFailed:
+    """Convert the error of a file access to one for the model."""
     if error.code == _NOT_FOUND:
         return FileMissing(f"there is no file {path}")
-    reason = explained(error)
+    reason = describe_error(error)
     if reason.endswith("outside session roots"):
         return ToolFailed(f"{path} is outside the session's folders; nothing there can be used")
     return ToolFailed(f"{path}: {reason}")
+
+
+def describe_error(error: RpcError) -> str:
+    """Return the message of a JSON-RPC error and what its `data` adds to it."""
+    details = _details(error.data)[:_DETAIL_CHARACTERS]
+    if not details or details in error.message:
+        return error.message
+    return details if error.message in _GENERIC_MESSAGES else f"{error.message}: {details}"
+
+
+def _details(data: Any) -> str:
+    match data:
+        case str():
+            return data.strip()
+        case {"details": str(details)} | {"message": str(details)} | {"error": str(details)}:
+            return details.strip()
+        case {"details": inner} | {"error": inner}:
+            return _details(inner)
+        case _:
+            return ""

@@ -1,9 +1,9 @@
-"""Tools of MCP servers: stdio servers of one session, started in its folder, ended with it.
+"""Tools of MCP servers: the stdio servers of a session, started in its folder, ended with it.
 
-The Model Context Protocol over stdio is JSON-RPC by lines, which `wire` speaks. Each server runs
-under a guard, so that nothing it started outlives the session. One task owns all servers of a
-session; it ends when the session is closed. The environment of a server is ours without the keys
-of providers, and what the client gave for it.
+The Model Context Protocol over stdio is line-delimited JSON-RPC, which `wire` implements. Each
+server runs under a guard, so that no process it starts outlives the session. One task owns all
+servers of a session and ends when the session is closed. The environment of a server is ours
+without the providers' keys, plus the variables that the client passed for it.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from anyio.abc import TaskStatus
 
 from quarterdeck._version import __version__
 from quarterdeck.acp import decode, schema, to_dict
-from quarterdeck.agent.builtin.explaining import explained
-from quarterdeck.agent.builtin.modes import Kind
+from quarterdeck.agent.builtin.files import describe_error
+from quarterdeck.agent.builtin.modes import ToolKind
 from quarterdeck.agent.builtin.tools.base import (
     Action,
     Outcome,
     Progress,
-    Scope,
+    SessionGrant,
     Tool,
+    ToolScope,
     shortened,
     text_content,
 )
-from quarterdeck.agent.builtin.workplace import Workplace
 from quarterdeck.errors import (
     AgentNotFound,
     ConnectionFailed,
@@ -58,16 +58,16 @@ PROTOCOL_VERSION = "2025-06-18"
 _START_SECONDS = 30.0
 _CALL_SECONDS = 300.0
 _STOP_SECONDS = 1.0
-_PAGES = 100  # of tools; a server that has more repeats itself
+_PAGES = 100  # of tools; a server with more is repeating itself
 _NAME = re.compile(r"[^A-Za-z0-9_-]")
-_NAME_LENGTH = 64  # what providers take
+_NAME_LENGTH = 64  # the limit of providers
 
 
 logger = logging.getLogger(__name__)
 
 
 class McpServers:
-    """The servers of one session."""
+    """The MCP servers of one session."""
 
     def __init__(self) -> None:
         self.tools: tuple[Tool, ...] = ()
@@ -82,7 +82,7 @@ class McpServers:
         *,
         task_status: TaskStatus[None],
     ) -> None:
-        """Start all servers and keep them until `close`.
+        """Start all servers and run them until `close`.
 
         Raises:
             RpcError: if one of them cannot be started; none of them runs then.
@@ -100,8 +100,8 @@ class McpServers:
         except Exception:
             if not is_started:
                 raise
-            # Other sessions go on whatever happened to these servers.
-            logger.exception("servers of a session ended badly")
+            # Other sessions must not be affected.
+            logger.exception("the MCP servers of a session failed")
         finally:
             self._ended.set()
 
@@ -111,7 +111,7 @@ class McpServers:
 
 
 def _distinct(tools: Sequence[Tool]) -> tuple[Tool, ...]:
-    """Give a number to tools that have the same name now that strange characters are gone."""
+    """Number tools whose names are the same after the replacement of characters."""
     named: dict[str, Tool] = {}
     for tool in tools:
         name, count = tool.name, 1
@@ -126,33 +126,33 @@ async def _start(
     server: McpServer, cwd: str, environ: Mapping[str, str], running: AsyncExitStack
 ) -> list[Tool]:
     env = {**environ, **dict(server.env)}
-    words: list[str] = []
+    stderr: list[str] = []
     try:
         command = guarded_command([server.command, *server.args], env=env, cwd=cwd)
         started = open_process(
-            command, cwd=cwd, env=env, on_stderr=words.append, stop_seconds=_STOP_SECONDS
+            command, cwd=cwd, env=env, on_stderr=stderr.append, stop_seconds=_STOP_SECONDS
         )
         process = await running.enter_async_context(started)
         connection = await running.enter_async_context(
             open_connection(process, on_request=_answer, options=_OPTIONS)
         )
-        await _greet(connection)
-        return [_tool(server.name, told, connection) for told in await _tools(connection)]
+        await _initialize(connection)
+        return [_tool(server.name, described, connection) for described in await _tools(connection)]
     except AgentNotFound as error:
-        raise _not_started(server.name, f"{server.command}: {error.reason}", words) from error
+        raise _not_started(server.name, f"{server.command}: {error.reason}", stderr) from error
     except RpcError as error:
-        raise _not_started(server.name, explained(error), words) from error
+        raise _not_started(server.name, describe_error(error), stderr) from error
     except ConnectionFailed as error:
-        raise _not_started(server.name, str(error), words) from error
+        raise _not_started(server.name, str(error), stderr) from error
 
 
 _OPTIONS = ConnectionOptions(answers_garbage=False, cancel_method="notifications/cancelled")
 
 
-def _not_started(name: str, reason: str, words: Sequence[str]) -> RpcError:
+def _not_started(name: str, reason: str, stderr: Sequence[str]) -> RpcError:
     sentence = f"the MCP server {name!r} could not be started: {reason}"
-    if words and words[-1] not in reason:
-        sentence += f"; it said: {words[-1]}"
+    if stderr and stderr[-1] not in reason:
+        sentence += f"; its last output: {stderr[-1]}"
     return RpcError(INTERNAL_ERROR, f"{sentence}; check its command or leave it out")
 
 
@@ -162,7 +162,7 @@ async def _answer(method: str, _params: Any) -> Any:
     raise method_not_found(method)
 
 
-async def _greet(connection: Connection) -> None:
+async def _initialize(connection: Connection) -> None:
     client = {"name": "quarterdeck", "version": __version__}
     hello = {"protocolVersion": PROTOCOL_VERSION, "capabilities": {}, "clientInfo": client}
     await connection.call("initialize", hello, timeout_seconds=_START_SECONDS)
@@ -177,7 +177,7 @@ async def _tools(connection: Connection) -> list[dict[str, Any]]:
         page: Any = await connection.call("tools/list", params, timeout_seconds=_START_SECONDS)
         listed = page.get("tools") if isinstance(page, dict) else None
         if not isinstance(listed, list) or not all(map(_is_tool, listed)):
-            raise RpcError(INTERNAL_ERROR, "its answer to tools/list is no list of tools")
+            raise RpcError(INTERNAL_ERROR, "its response to tools/list is not a list of tools")
         tools += listed
         cursor = page.get("nextCursor")
         if not cursor:
@@ -185,8 +185,8 @@ async def _tools(connection: Connection) -> list[dict[str, Any]]:
     return tools
 
 
-def _is_tool(told: Any) -> bool:
-    return isinstance(told, dict) and isinstance(told.get("name"), str)
+def _is_tool(described: Any) -> bool:
+    return isinstance(described, dict) and isinstance(described.get("name"), str)
 
 
 def tool_name(server: str, tool: str) -> str:
@@ -194,31 +194,31 @@ def tool_name(server: str, tool: str) -> str:
     return _NAME.sub("_", f"mcp__{server}__{tool}")[:_NAME_LENGTH]
 
 
-def _tool(server: str, told: Mapping[str, Any], connection: Connection) -> Tool:
-    own_name = told["name"]
+def _tool(server: str, described: Mapping[str, Any], connection: Connection) -> Tool:
+    own_name = described["name"]
     name = tool_name(server, own_name)
-    kind, schema = _claimed_kind(told.get("annotations")), told.get("inputSchema")
-    title = f"{server}: {told.get('title') or own_name}"
+    kind, schema = _claimed_kind(described.get("annotations")), described.get("inputSchema")
+    title = f"{server}: {described.get('title') or own_name}"
 
-    async def prepare(arguments: Mapping[str, Any], _workplace: Workplace) -> Action:
+    async def prepare(arguments: Mapping[str, Any], _scope: ToolScope) -> Action:
         async def run(_progress: Progress) -> Outcome:
             return await _call(connection, server, own_name, arguments)
 
         words = f"Allow {title} for this session"
         asked = f"```json\n{encode_json(dict(arguments)).decode()}\n```"
         if kind == "read":
-            asked += f"\n{server} says that this only reads; nobody has checked that."
-        scope = Scope(f"mcp:{server}:{own_name}", words)
-        return Action(title, run, preview=(text_content(asked),), scope=scope)
+            asked += f"\n{server} declares that this only reads; this is not verified."
+        scope = SessionGrant(f"mcp:{server}:{own_name}", words)
+        return Action(title, run, preview=(text_content(asked),), grant=scope)
 
     if not isinstance(schema, dict) or not schema:
         schema = {"type": "object", "properties": {}}
-    description = str(told.get("description") or title)
-    return Tool(name, kind, description, schema, prepare, place="server", asks=True)
+    description = str(described.get("description") or title)
+    return Tool(name, kind, description, schema, prepare, location="server", asks=True)
 
 
-def _claimed_kind(hints: Any) -> Kind:
-    """Return what a server says of a tool; what contradicts itself says nothing."""
+def _claimed_kind(hints: Any) -> ToolKind:
+    """Return the kind that a server's hints declare; contradictory hints declare nothing."""
     match hints:
         case {"readOnlyHint": True, "destructiveHint": True}:
             return "other"
@@ -235,23 +235,23 @@ async def _call(
     try:
         answer: Any = await connection.call("tools/call", params, timeout_seconds=_CALL_SECONDS)
     except RpcError as error:
-        raise ToolFailed(f"the MCP server {server!r} failed: {explained(error)}") from error
+        raise ToolFailed(f"the MCP server {server!r} failed: {describe_error(error)}") from error
     except ConnectionFailed as error:
         raise ToolFailed(f"the MCP server {server!r} failed: {error}") from error
     blocks = answer.get("content") if isinstance(answer, dict) else None
     if not isinstance(blocks, list):
-        raise ToolFailed(f"the MCP server {server!r} answered without content")
+        raise ToolFailed(f"the MCP server {server!r} responded without content")
     known = (shown_block(block) for block in blocks)
     content = [{"type": "content", "content": block} for block in known if block is not None]
-    text = "\n".join(_told(block) for block in blocks) or "[no content]"
+    text = "\n".join(_block_text(block) for block in blocks) or "[no content]"
     is_error = answer.get("isError") is True
     return Outcome(shortened(text), content, is_error=is_error)
 
 
 def shown_block(block: Any) -> dict[str, Any] | None:
-    """Return a block of a server as ACP has it; None if ACP has none such.
+    """Return a server's content block as ACP's; None if ACP has no such block.
 
-    MCP's blocks and ACP's are the same but for later inventions, and for what a server gets wrong.
+    MCP's and ACP's blocks are the same, except for newer types and a server's mistakes.
     """
     if not isinstance(block, dict):
         return None
@@ -259,7 +259,7 @@ def shown_block(block: Any) -> dict[str, Any] | None:
         known: dict[str, Any] = to_dict(decode(schema.ContentBlock, block))
     except (SchemaMismatch, JsonInvalid):
         return None
-    known.pop("annotations", None)  # hints for whoever reads the server itself, of any kind
+    known.pop("annotations", None)  # hints of any shape for the server's direct client
     match known:
         case {"type": "text" | "image" | "audio" | "resource_link"}:
             return known
@@ -269,7 +269,7 @@ def shown_block(block: Any) -> dict[str, Any] | None:
             return None
 
 
-def _told(block: Any) -> str:
+def _block_text(block: Any) -> str:
     match block:
         case {"type": "text", "text": str(text)}:
             return text
@@ -279,4 +279,4 @@ def _told(block: Any) -> str:
             name = block.get("name") or block.get("mimeType") or block.get("uri") or ""
             return f"[{kind} {name}]".replace(" ]", "]")
         case _:
-            return "[something that is no content]"
+            return "[not a content block]"

@@ -1,7 +1,7 @@
-"""What the loop needs of a language model, and nothing of any provider's library.
+"""The `Model` interface: what the agent needs of a language model, independent of any provider.
 
-A model is asked once per step and streams its answer. It keeps nothing between requests. Whatever
-goes wrong is a `ModelFailed`, with a sentence for people in which no key ever stands.
+A model streams its answer to one request and keeps no state between requests. Every failure is a
+`ModelFailed` with a message for people that never contains a key.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
-from quarterdeck.agent.builtin.conversation import AssistantMessage, Message
+from quarterdeck.agent.builtin.history import AssistantMessage, Message
 
 FAILURES: dict[str, bool] = {
     "authentication": False,
@@ -27,12 +27,12 @@ FAILURES: dict[str, bool] = {
     "rate_limit": True,
     "server": True,
 }
-"""Why a model gives no answer, and whether the same request may succeed a little later."""
+"""Reasons for failure, and whether the same request may succeed a little later."""
 
 
 @dataclass(frozen=True)
 class ToolSpec:
-    """A tool as the model is told of it."""
+    """A tool as it is described to the model."""
 
     name: str
     description: str
@@ -40,7 +40,7 @@ class ToolSpec:
 
 
 @dataclass(frozen=True)
-class Request:
+class ModelInput:
     instructions: str
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
@@ -58,28 +58,28 @@ class ThoughtDelta:
 
 @dataclass(frozen=True)
 class CallStarted:
-    """The model has begun to write a call; its arguments are not known yet."""
+    """The model has begun to write a tool call; its arguments are not known yet."""
 
     id: str
     name: str
 
 
 @dataclass(frozen=True)
-class Usage:
-    """Tokens of one request."""
+class ModelUsage:
+    """Tokens of one request and its answer."""
 
     input: int = 0
     output: int = 0
     cached: int = 0
-    """Of the input, how many the provider had kept from before."""
+    """Input tokens that the provider read from its cache."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """The end of an answer, and all of it."""
+    """A complete answer; the last delta of a stream."""
 
     message: AssistantMessage
-    usage: Usage
+    usage: ModelUsage
     stop: Literal["stop", "length", "refusal"] = "stop"
 
 
@@ -87,24 +87,24 @@ Delta: TypeAlias = TextDelta | ThoughtDelta | CallStarted | Reply
 
 
 class Model(Protocol):
-    """A language model; `demo` and the providers' are two implementations."""
+    """A language model; implemented by `DemoModel` and `PydanticModel`."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def context_window(self) -> int:
-        """How many tokens a request and its answer may have."""
+        """How many tokens a request and its answer may have together."""
         ...
 
-    def stream(self, request: Request) -> AsyncGenerator[Delta]:
+    def stream(self, request: ModelInput) -> AsyncGenerator[Delta]:
         """Answer a request; the last delta, and only the last, is a `Reply`.
 
         Raises:
-            ModelFailed: if there is no answer, or its stream breaks off.
+            ModelFailed: if there is no answer, or the stream breaks off.
         """
         ...
 
     async def aclose(self) -> None:
-        """Let go of the provider; no more requests."""
+        """Close the connections to the provider."""
         ...

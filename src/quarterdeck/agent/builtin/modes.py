@@ -1,4 +1,4 @@
-"""What a mode lets the model do. It decides which tools exist, by what they do, not by their names.
+"""Modes, and which tools each offers the model, decided by a tool's kind and where it works.
 
 | mode | tools |
 | --- | --- |
@@ -7,19 +7,19 @@
 | safe | these and kind edit, which stays inside the session's folders |
 | sandbox | those of the sandbox, and kinds fetch and think |
 
-Tools of MCP servers run outside our control. One that its server calls read-only is there in full,
-read-only and safe, the others in full only. What a server says of its tools is a hint and no more:
-it can take a tool away from a mode, but every one of them asks, and clients, some of which allow
-reading by themselves, are told the kind other.
+Tools of MCP servers run outside our control. One that its server declares read-only is available in
+full, read-only and safe, the others in full only. A server's declaration is only a hint: it can
+remove a tool from a mode, but every such tool requests permission, and clients see the kind
+`other`, because some clients allow reading without asking.
 """
 
 from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-Kind: TypeAlias = Literal["read", "search", "fetch", "think", "edit", "execute", "other"]
-Place: TypeAlias = Literal["local", "sandbox", "server", "elsewhere"]
-"""Where a tool works: on the user's files, in the scratch folder, in an MCP server, or in none of
+ToolKind: TypeAlias = Literal["read", "search", "fetch", "think", "edit", "execute", "other"]
+ToolLocation: TypeAlias = Literal["local", "sandbox", "server", "elsewhere"]
+"""Where a tool works: on the user's files, in the sandbox folder, in an MCP server, or in none of
 them (think, fetch)."""
 
 DEFAULT_MODE = "full"
@@ -49,12 +49,12 @@ _KINDS: dict[str, tuple[str, ...]] = {
 }
 
 
-def allows(mode: str, kind: Kind, place: Place) -> bool:
-    """Tell whether a tool exists in a mode; in a mode nobody knows, none does."""
+def allows(mode: str, kind: ToolKind, location: ToolLocation) -> bool:
+    """Return whether a tool is available in a mode; an unknown mode has none."""
     match mode:
         case "full":
-            return place != "sandbox"
+            return location != "sandbox"
         case "sandbox":
-            return place == "sandbox" or (place == "elsewhere" and kind in ("fetch", "think"))
+            return location == "sandbox" or (location == "elsewhere" and kind in ("fetch", "think"))
         case _:
-            return place != "sandbox" and kind in _KINDS.get(mode, ())
+            return location != "sandbox" and kind in _KINDS.get(mode, ())

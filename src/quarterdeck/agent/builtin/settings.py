@@ -1,9 +1,8 @@
-"""How the built-in agent is set up: options of the command, the environment, a file, defaults.
+"""Configuration of the built-in agent: command-line options, environment, file, defaults.
 
-The first that says something wins, in that order. The file is TOML; it is the one named by
-`--config` or `QUARTERDECK_CONFIG`, else `quarterdeck/agent.toml` in the user's folder for
-configuration, where it may be missing. Keys are never written in it, only the names of the
-variables that hold them.
+The first of these that sets a value wins. The file is TOML: the one named by `--config` or
+`QUARTERDECK_CONFIG`, else `quarterdeck/agent.toml` in the user's configuration folder, where it may
+be missing. It never contains keys, only the names of the variables that hold them.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from quarterdeck.errors import ModelFailed, SettingsInvalid
 DEMO = "demo"
 KINDS = ("anthropic", "google", "openai")
 TOKEN_VARIABLE = "QUARTERDECK_ACP_TOKEN"  # noqa: S105 - its name
-"""Holds the token of our own server; a command that had it could allow itself everything."""
+"""Holds the token of our own server; a command that knew it could approve its own requests."""
 
 
 class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where models of a provider are, and in which words one talks to them."""
+    """The address and API format of a model provider."""
 
     kind: str = "openai"
-    """Which wire format: one of `KINDS`; most servers speak that of OpenAI."""
+    """API format, one of `KINDS`; most servers implement OpenAI's."""
     base_url: str | None = None
     api_key_env: tuple[str, ...] | str = ()
-    """The variable that holds the key, or several: the first that is set counts."""
+    """The variable that holds the key, or several: the first that is set is used."""
 
     @property
     def key_names(self) -> tuple[str, ...]:
@@ -53,37 +52,37 @@ PROVIDERS: dict[str, Provider] = {
 }
 
 
-class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the agent may be told; every default is safe."""
+class BuiltinSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of the agent; every default is safe."""
 
     model: str = DEMO
     models: tuple[str, ...] = ()
-    """Others that a client may choose."""
+    """Other models that a client may choose."""
     providers: dict[str, Provider] = {}
-    """Beside those that we know, or instead of them."""
+    """Added to `PROVIDERS`, or replacing entries of it."""
     max_steps: int = 100
     """Requests to the model in one turn."""
     max_output_tokens: int | None = None
     thinking: Literal["minimal", "low", "medium", "high"] | None = None
-    """How much a model thinks that can be told; by default as much as its provider chose."""
+    """How much the model thinks, if it can be set; the provider's choice by default."""
     context_window: int | None = None
-    """In tokens; 128,000 is assumed for models that nobody knows."""
+    """In tokens; 128,000 is assumed for unknown models."""
     stall_seconds: float = 300.0
-    """How long a model may be silent."""
+    """How long a model may send nothing."""
     retries: int = 3
-    """How often a request is repeated that may succeed a little later."""
+    """How often a failed request is retried."""
     max_retry_seconds: float = 60.0
-    """The longest wait before one of these."""
+    """The longest wait before a retry."""
     shell_seconds: float = 120.0
-    """How long a command may run unless the model asks for more."""
+    """How long a command may run by default; the model can set another limit."""
     fetch_private_addresses: bool = False
-    """Whether `fetch` may reach this machine and its network."""
+    """Whether `fetch` may access this machine and its network."""
     demo_pause_seconds: float = 0.01
-    """Between two words of the demo model."""
+    """Pause between two words of the demo model."""
 
 
-class Secrets:
-    """The keys found in the environment; not shown by `repr`, never stored."""
+class ProviderKeys:
+    """Keys found in the environment; not in `repr`, never stored."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self._values = dict(values)
@@ -91,8 +90,8 @@ class Secrets:
     def first(self, names: tuple[str, ...]) -> str | None:
         return next((self._values[name] for name in names if self._values.get(name)), None)
 
-    def removed_from(self, text: str) -> str:
-        """Return `text` without any key: providers quote them in their complaints."""
+    def redacted(self, text: str) -> str:
+        """Return `text` without keys: providers quote them in their errors."""
         for value in sorted(self._values.values(), key=len, reverse=True):
             if len(value) > 3:
                 text = text.replace(value, "[key]")
@@ -104,12 +103,12 @@ class Secrets:
 
 
 class Setup(Struct, frozen=True, kw_only=True):
-    """Settings, and what the environment adds to them."""
+    """Settings, keys and environment."""
 
-    settings: Settings
-    secrets: Secrets
+    settings: BuiltinSettings
+    keys: ProviderKeys
     environ: dict[str, str]
-    """For commands and servers that the agent starts: ours without the keys and our token."""
+    """For commands and MCP servers: ours without the keys and our token."""
 
     def provider(self, name: str) -> Provider | None:
         return self.settings.providers.get(name) or PROVIDERS.get(name)
@@ -118,12 +117,12 @@ class Setup(Struct, frozen=True, kw_only=True):
         """Return the key of a provider; None if it needs none.
 
         Raises:
-            ModelFailed: if it is not in the environment. A known provider that was moved to
-                another address may be a server of one's own, which wants no key.
+            ModelFailed: if it is not in the environment. A known provider with another address
+                may be a self-hosted server, which needs no key.
         """
         provider = self.provider(name)
         assert provider is not None
-        key = self.secrets.first(provider.key_names)
+        key = self.keys.first(provider.key_names)
         known = PROVIDERS.get(name)
         is_moved = known is not None and known.base_url != provider.base_url
         if key is None and provider.key_names and not is_moved:
@@ -136,7 +135,7 @@ class Setup(Struct, frozen=True, kw_only=True):
 def load_setup(
     environ: Mapping[str, str], *, model: str | None = None, config: str | None = None
 ) -> Setup:
-    """Put the settings together.
+    """Combine options, environment, file and defaults.
 
     Raises:
         SettingsInvalid: if the file or a variable cannot be used.
@@ -148,14 +147,14 @@ def load_setup(
         settings = _with_base_url(settings, base_url)
     for name in (settings.model, *settings.models):
         _require_known(settings, name)
-    secrets = _secrets(settings, environ)
-    hidden = {*secrets.names, TOKEN_VARIABLE}
+    keys = _provider_keys(settings, environ)
+    hidden = {*keys.names, TOKEN_VARIABLE}
     rest = {name: value for name, value in environ.items() if name not in hidden}
-    return Setup(settings=settings, secrets=secrets, environ=rest)
+    return Setup(settings=settings, keys=keys, environ=rest)
 
 
 def split_model(name: str) -> tuple[str, str]:
-    """Return the provider and the model's own name, which may have colons itself."""
+    """Return the provider and the provider's name of the model, which may have colons."""
     provider, _, model = name.partition(":")
     return provider, model
 
@@ -165,7 +164,7 @@ def _read_file(environ: Mapping[str, str], config: str | None) -> dict[str, Any]
     path = Path(named) if named else _default_path(environ)
     if path is None or (named is None and not path.exists()):
         return {}
-    import tomllib  # noqa: PLC0415 - most users have no such file, and it is slow to import
+    import tomllib  # noqa: PLC0415 - slow to import, and few users have a file
 
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
@@ -185,15 +184,17 @@ def _default_path(environ: Mapping[str, str]) -> Path | None:
     return None
 
 
-def _convert(known: dict[str, Any], source: str) -> Settings:
+def _convert(known: dict[str, Any], source: str) -> BuiltinSettings:
     try:
-        return msgspec.convert(known, Settings)
+        return msgspec.convert(known, BuiltinSettings)
     except msgspec.ValidationError as error:
-        raise SettingsInvalid(source, f"{error}; see the table in docs/builtin-agent.md") from error
+        raise SettingsInvalid(
+            source, f"{error}; see the table in docs/embed/builtin-agent.md"
+        ) from error
 
 
-def _with_base_url(settings: Settings, base_url: str) -> Settings:
-    """Let a variable say where the chosen model's provider is: handy for a server of one's own."""
+def _with_base_url(settings: BuiltinSettings, base_url: str) -> BuiltinSettings:
+    """Set the address of the chosen model's provider, for self-hosted servers."""
     name, _ = split_model(settings.model)
     provider = settings.providers.get(name) or PROVIDERS.get(name)
     if provider is None:
@@ -202,7 +203,7 @@ def _with_base_url(settings: Settings, base_url: str) -> Settings:
     return msgspec.structs.replace(settings, providers={**settings.providers, name: moved})
 
 
-def _require_known(settings: Settings, model: str) -> None:
+def _require_known(settings: BuiltinSettings, model: str) -> None:
     provider, name = split_model(model)
     known = sorted({*PROVIDERS, *settings.providers})
     if model == DEMO:
@@ -219,7 +220,7 @@ def _require_known(settings: Settings, model: str) -> None:
         raise SettingsInvalid(f"provider {provider!r}", advice)
 
 
-def _secrets(settings: Settings, environ: Mapping[str, str]) -> Secrets:
+def _provider_keys(settings: BuiltinSettings, environ: Mapping[str, str]) -> ProviderKeys:
     providers = {**PROVIDERS, **settings.providers}.values()
     names = {name for provider in providers for name in provider.key_names}
-    return Secrets({name: environ[name] for name in sorted(names) if environ.get(name)})
+    return ProviderKeys({name: environ[name] for name in sorted(names) if environ.get(name)})

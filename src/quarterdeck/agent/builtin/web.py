@@ -1,40 +1,38 @@
-"""One page of the web, fetched so that it cannot be used against this machine and its network.
+"""Fetches one web page without giving it access to this machine and its network.
 
-A name is resolved once, every address it has is checked, and the connection goes to a checked one:
-a name that means something else a moment later gains nothing. A redirect inside the same origin is
-followed after the same check; one to another origin is reported, not followed, because the user
-allowed this origin only. Proxies of the environment are not used: they would resolve the name.
+A name is resolved once, every address it has is checked (`http.public_addresses`), and the
+connection is made to a checked address: a name that resolves to something else a moment later gains
+nothing. A redirect inside the same origin is followed after the same check; one to another origin
+is reported, not followed, because the user allowed this origin only.
 """
 
 from __future__ import annotations
 
-import http.client
-import ipaddress
-import socket
-import ssl
-import threading
-import time
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from email.message import Message
 from urllib.parse import SplitResult, urljoin, urlsplit, urlunsplit
 
 import anyio
-from anyio import to_thread
 
 from quarterdeck._version import __version__
 from quarterdeck.errors import ToolFailed
+from quarterdeck.http.client import DEFAULT_PORTS, OutgoingRequest, RequestFailed, send_request
+from quarterdeck.http.public_addresses import (
+    AddressNotPublic,
+    Resolver,
+    resolve,
+    resolve_in_thread,
+    resolve_public,
+)
 
 MAX_BYTES = 2 * 1024 * 1024
 _SECONDS = 30.0  # for all of it
 _QUIET_SECONDS = 10.0  # for one read
 _REDIRECTS = 5
-_PIECE = 64 * 1024
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
-
-Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
-Resolve: TypeAlias = Callable[[str, int], list[str]]
+_HEADERS = {
+    "user-agent": f"quarterdeck/{__version__}",
+    "accept": "text/html, text/plain, application/json, text/*;q=0.9, */*;q=0.1",
+}
 
 
 @dataclass(frozen=True)
@@ -57,9 +55,9 @@ class Redirect:
 class Fetcher:
     """Fetches pages; stateless, so one is enough."""
 
-    def __init__(self, *, allows_private: bool, resolve: Resolve | None = None) -> None:
+    def __init__(self, *, allows_private: bool, resolve: Resolver = resolve) -> None:
         self._allows_private = allows_private
-        self._resolve = resolve or _resolve
+        self._resolve = resolve
 
     async def fetch(self, url: str) -> Page | Redirect:
         """Fetch a page.
@@ -67,109 +65,62 @@ class Fetcher:
         Raises:
             ToolFailed: if it may not be fetched, or could not be.
         """
-        work = _Work(self._addresses)
         try:
             with anyio.fail_after(_SECONDS):
-                return await to_thread.run_sync(work.run, url, abandon_on_cancel=True)
+                return await self._follow(url)
         except TimeoutError as error:
             raise ToolFailed(f"{url} took longer than {_SECONDS:g} s") from error
-        finally:
-            work.stop()
 
-    def _addresses(self, parts: SplitResult) -> list[str]:
-        host = parts.hostname or ""
-        addresses = self._resolve(host, _port(parts))
-        if not addresses:
-            raise ToolFailed(f"{host} has no address; check the name")
-        if not self._allows_private and not all(map(is_public, addresses)):
-            sentence = f"{host} is an address of this machine or its network, which is not allowed"
-            raise ToolFailed(f"{sentence}; set fetch_private_addresses in the settings to allow it")
-        return addresses
-
-
-class _Work:
-    """One fetch, in a thread; `stop` ends its conversation, so that the thread ends."""
-
-    def __init__(self, addresses: Callable[[SplitResult], list[str]]) -> None:
-        self._addresses = addresses
-        self._lock = threading.Lock()
-        self._socket: socket.socket | None = None
-        self._is_stopped = False
-        self._deadline = time.monotonic() + _SECONDS
-
-    def stop(self) -> None:
-        with self._lock:
-            self._is_stopped = True
-            self._hang_up()
-
-    def _hang_up(self) -> None:
-        if self._socket is not None:
-            with suppress(OSError):  # it has ended already; the thread closes it
-                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
-
-    def run(self, url: str) -> Page | Redirect:
+    async def _follow(self, url: str) -> Page | Redirect:
         origin = origin_of(url)
         for _ in range(_REDIRECTS + 1):
             try:
-                found = self._get(url)
-            except (OSError, http.client.HTTPException, ValueError) as error:
-                raise ToolFailed(f"{url} could not be fetched: {_reason(error)}") from error
+                found = await self._get(url)
+            except (OSError, RequestFailed, ValueError) as error:
+                raise ToolFailed(f"{url} could not be fetched: {error}") from error
             if isinstance(found, Page):
                 return found
-            if not _is_same_place(origin, origin_of(found.url)):
+            if not _is_same_site(origin, origin_of(found.url)):
                 return found
             url = found.url
         raise ToolFailed(f"{url} redirects for ever")
 
-    def _get(self, url: str) -> Page | Redirect:
-        parts = urlsplit(url)
-        connection = http.client.HTTPConnection(parts.hostname or "", _port(parts))
-        connection.sock = self._connected(parts)
+    async def _get(self, url: str) -> Page | Redirect:
+        addresses = await self._addresses(urlsplit(url))
+        request = OutgoingRequest(method="GET", url=url, headers=_HEADERS)
+        response = await send_request(
+            request, addresses, max_bytes=MAX_BYTES, seconds=_QUIET_SECONDS
+        )
+        location = response.headers.get("location")
+        if location and 300 <= response.status < 400:
+            return Redirect(_checked(urljoin(url, location)))
+        kind = Message()
+        kind["content-type"] = response.headers.get("content-type", "text/plain")
+        return Page(
+            url,
+            response.status,
+            kind.get_content_type(),
+            kind.get_content_charset(),
+            response.body,
+            response.is_truncated,
+        )
+
+    async def _addresses(self, parts: SplitResult) -> list[str]:
+        host = parts.hostname or ""
+        find = resolve_in_thread if self._allows_private else resolve_public
         try:
-            target = urlunsplit(("", "", parts.path or "/", parts.query, ""))
-            connection.request("GET", target, headers=_headers(parts))
-            with connection.getresponse() as response:
-                headers = response.headers
-                location = headers.get("location")
-                if location and 300 <= response.status < 400:
-                    return Redirect(_checked(urljoin(url, location)))
-                content, is_cut = self._body(response)
-                kind, charset = headers.get_content_type(), headers.get_content_charset()
-                return Page(url, response.status, kind, charset, content, is_cut)
-        finally:
-            connection.close()
-
-    def _connected(self, parts: SplitResult) -> socket.socket:
-        failure: OSError | None = None
-        for address in self._addresses(parts):
-            try:
-                plain = socket.create_connection((address, _port(parts)), _QUIET_SECONDS)
-            except OSError as error:
-                failure = error
-                continue
-            if parts.scheme == "https":
-                self._take(plain)
-                context = ssl.create_default_context()
-                plain = context.wrap_socket(plain, server_hostname=parts.hostname)
-            self._take(plain)
-            return plain
-        raise failure or OSError("no address")
-
-    def _take(self, taken: socket.socket) -> None:
-        with self._lock:
-            self._socket = taken
-            if self._is_stopped:
-                self._hang_up()
-
-    def _body(self, response: http.client.HTTPResponse) -> tuple[bytes, bool]:
-        content = bytearray()
-        while piece := response.read1(_PIECE):
-            content += piece
-            if len(content) > MAX_BYTES:
-                return bytes(content[:MAX_BYTES]), True
-            if time.monotonic() > self._deadline:
-                raise TimeoutError(f"it took longer than {_SECONDS:g} s")
-        return bytes(content), False
+            addresses = await find(host, _port(parts), self._resolve)
+        except AddressNotPublic as error:
+            sentence = f"{host} is an address of this machine or its network, which is not allowed"
+            raise ToolFailed(
+                f"{sentence}; set fetch_private_addresses in the settings to allow it"
+            ) from error
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise ToolFailed(f"{host} cannot be resolved: {reason}") from error
+        if not addresses:
+            raise ToolFailed(f"{host} has no address; check the name")
+        return addresses
 
 
 def checked_url(url: str) -> str:
@@ -207,54 +158,12 @@ def origin_of(url: str) -> str:
     return f"{parts.scheme}://{parts.hostname}:{_port(parts)}"
 
 
-def _is_same_place(first: str, second: str) -> bool:
+def _is_same_site(first: str, second: str) -> bool:
     """Whether a redirect stays where it was allowed; from http to https it may go."""
     one, other = urlsplit(first), urlsplit(second)
     is_upgrade = (one.port, other.port) == (80, 443) and other.scheme == "https"
     return first == second or (one.hostname == other.hostname and is_upgrade)
 
 
-def is_public(address: str) -> bool:
-    """Tell whether an address is out in the internet, whatever it is wrapped in."""
-    try:
-        return _is_public(ipaddress.ip_address(address.partition("%")[0]))
-    except ValueError:
-        return False
-
-
-def _is_public(address: Address) -> bool:
-    if isinstance(address, ipaddress.IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour
-        if address in _NAT64:
-            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-        if inner is not None:
-            return _is_public(inner)
-        if address.teredo is not None or address.is_reserved or address.is_site_local:
-            return False  # `is_global` is true of fec0::/10 and of ::127.0.0.1
-    return address.is_global and not address.is_multicast
-
-
-def _resolve(host: str, port: int) -> list[str]:
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise ToolFailed(f"{host} cannot be resolved: {_reason(error)}") from error
-    return list(dict.fromkeys(str(each[4][0]) for each in found))
-
-
 def _port(parts: SplitResult) -> int:
-    return parts.port or (443 if parts.scheme == "https" else 80)
-
-
-def _headers(parts: SplitResult) -> dict[str, str]:
-    return {
-        "Host": parts.netloc,
-        "User-Agent": f"quarterdeck/{__version__}",
-        "Accept": "text/html, text/plain, application/json, text/*;q=0.9, */*;q=0.1",
-        "Accept-Encoding": "identity",
-        "Connection": "close",
-    }
-
-
-def _reason(error: Any) -> str:
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return parts.port or DEFAULT_PORTS[parts.scheme]

@@ -1,7 +1,6 @@
-"""Serving an agent on HTTP: requests by POST, everything else by an SSE stream."""
+"""Serves an agent on HTTP: requests by POST, everything else by an SSE stream."""
 
-from quarterdeck.agent.http.app import HttpApp, HttpOptions, http_app
-from quarterdeck.agent.http.buffer import Limits
-from quarterdeck.agent.http.start import serve_http
+from quarterdeck.agent.http.app import HttpApp, HttpOptions, http_app, serve_http
+from quarterdeck.http.sse import ReplayLimits
 
-__all__ = ["HttpApp", "HttpOptions", "Limits", "http_app", "serve_http"]
+__all__ = ["HttpApp", "HttpOptions", "ReplayLimits", "http_app", "serve_http"]

@@ -15,35 +15,43 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+import secrets
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Final
 from urllib.parse import parse_qs
 
 import anyio
 from anyio.abc import TaskGroup
 
 from quarterdeck.agent.definition import Agent, Prompt
-from quarterdeck.agent.http.body import BodyRefused, read_body
-from quarterdeck.agent.http.buffer import Limits
-from quarterdeck.agent.http.client import HttpClient, RequestRepeated
-from quarterdeck.agent.http.cors import answer_preflight, is_preflight, readable_by
-from quarterdeck.agent.http.guard import Guard, Refusal, check_token, make_guard
-from quarterdeck.agent.http.stream import stream_events
-from quarterdeck.agent.serving import AgentServer, Serving
+from quarterdeck.agent.http.client import LAST_EVENT, HttpClient, RequestRepeated, stream_events
+from quarterdeck.agent.server import AcpService, AgentServer
 from quarterdeck.agent.store import SessionStore
 from quarterdeck.errors import ConnectionClosed
+from quarterdeck.http.asgi import Message, Receive, Send
+from quarterdeck.http.body import (
+    BodyCutOff,
+    BodyLimits,
+    BodyRejected,
+    DrainLimits,
+    drain,
+    read_body,
+)
+from quarterdeck.http.headers import PLAIN_HEADERS, answer_preflight, is_preflight, readable_by
+from quarterdeck.http.keepalive import KeepAlive
+from quarterdeck.http.origins import OriginCheck, RejectedRequest, check_token, origin_check
+from quarterdeck.http.sse import ReplayLimits
 from quarterdeck.wire import Failure, Notification, Request, Result, parse
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-
-Refuse = Callable[[Send, Refusal], Awaitable[None]]
+Reject = Callable[[Send, RejectedRequest], Awaitable[None]]
 
 CLIENT_ID: Final = re.compile(r"[A-Za-z0-9._~:-]{1,128}")
-_STREAM_SECONDS: Final = 2.0  # for readers to take the last messages when the server ends
+_STREAM_SECONDS: Final = 2.0  # for clients to read the last messages when the server ends
+_DRAIN_FACTOR: Final = 4  # times the limit of a body: so much is read for its sender to see why
+_PING_TICKS: Final = 3  # between two pings
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +78,7 @@ class HttpOptions:
     """Bytes of one POST."""
     body_seconds: float = 30.0
     """How long the body of a POST may take to arrive."""
-    limits: Limits = field(default_factory=Limits)
+    limits: ReplayLimits = field(default_factory=ReplayLimits)
     """What is kept for a client that does not read, or has to read again."""
     ping_seconds: float = 15.0
     """How often a silent stream says that it is alive."""
@@ -84,19 +92,21 @@ class HttpApp:
 
     def __init__(
         self,
-        server: Serving,
-        guard: Guard | None,
+        server: AcpService,
+        check: OriginCheck | None,
         options: HttpOptions,
         *,
-        refuse: Refuse | None = None,
+        reject: Reject | None = None,
     ) -> None:
-        """Let everybody in if there is no `guard`: whoever mounts it has one in front.
+        """Serve an agent; without a `check`, the application that mounts it has its own in front.
 
-        What is refused is answered by `refuse`; without it, in plain text.
+        Rejected requests are answered by `reject`; without it, in plain text.
         """
         self._server = server
-        self._guard = guard
-        self._refuse = refuse or _refuse
+        self._check = check
+        self._reject = reject or _reject
+        ticks = options.ping_seconds / _PING_TICKS
+        self._keep_alive = KeepAlive(ticks, quiet_ticks=_PING_TICKS, stalled_ticks=None)
         self.options = options
         self._clients: dict[str, HttpClient] = {}
         self._leaving: set[HttpClient] = set()
@@ -111,7 +121,7 @@ class HttpApp:
             send = self._for_pages(scope, send)
             refusal = await self._serve(scope, receive, send)
             if refusal is not None:
-                await self._refuse(send, refusal)
+                await self._reject(send, refusal)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1000})
 
@@ -154,26 +164,26 @@ class HttpApp:
         await send({"type": "lifespan.shutdown.complete"})
 
     def _for_pages(self, scope: Message, send: Send) -> Send:
-        page = None if self._guard is None else self._guard.page(_headers(scope))
+        page = None if self._check is None else self._check.page(_headers(scope))
         return send if page is None else readable_by(page, send)
 
-    async def _serve(self, scope: Message, receive: Receive, send: Send) -> Refusal | None:
+    async def _serve(self, scope: Message, receive: Receive, send: Send) -> RejectedRequest | None:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         headers = _headers(scope)
-        page = None if self._guard is None else self._guard.page(headers)
+        page = None if self._check is None else self._check.page(headers)
         if page is not None and is_preflight(scope["method"], headers):
             await answer_preflight(send)
             return None
-        refusal = None if self._guard is None else self._guard.refusal(headers)
+        refusal = None if self._check is None else self._check.rejection(headers)
         if refusal is not None:
             return refusal
         if path not in ("/acp/rpc", "/acp/sse"):
-            return Refusal(404, "there are POST /acp/rpc and GET /acp/sse")
+            return RejectedRequest(404, "there are POST /acp/rpc and GET /acp/sse")
         wanted = "POST" if path == "/acp/rpc" else "GET"
         if scope["method"] != wanted:
-            return Refusal(405, f"use {wanted}", (("allow", wanted),))
+            return RejectedRequest(405, f"use {wanted}", (("allow", wanted),))
         client_id = _client_id(scope)
-        if isinstance(client_id, Refusal):
+        if isinstance(client_id, RejectedRequest):
             return client_id
         if path == "/acp/rpc":
             return await self._post(client_id, headers, receive, send)
@@ -181,22 +191,24 @@ class HttpApp:
 
     async def _post(
         self, client_id: str, headers: dict[str, str], receive: Receive, send: Send
-    ) -> Refusal | None:
+    ) -> RejectedRequest | None:
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
-            return Refusal(415, "send Content-Type: application/json")
+            return RejectedRequest(415, "send Content-Type: application/json")
         try:
             body = await self._body(headers, receive)
-        except BodyRefused as error:
+        except BodyCutOff:
+            return None  # the client has left
+        except BodyRejected as error:
             # What is left of the body must not be taken for the next request.
-            return Refusal(error.status, error.reason, (("connection", "close"),))
+            return RejectedRequest(error.status, error.reason, (("connection", "close"),))
         message = parse(body)
         if not isinstance(message, Request | Notification | Result | Failure):
-            return Refusal(
+            return RejectedRequest(
                 400, f"invalid json-rpc payload: {getattr(message, 'reason', 'no JSON')}"
             )
         client = await self._client(client_id)
-        if isinstance(client, Refusal):
+        if isinstance(client, RejectedRequest):
             return client
         client.seen()
         try:
@@ -204,43 +216,51 @@ class HttpApp:
                 client.transport.note_request(message, body)
             client.transport.feed(body)
         except RequestRepeated as error:
-            return Refusal(409, f"{error}; it is not run again")
+            return RejectedRequest(409, f"{error}; it is not run again")
         except ConnectionClosed as error:
-            return Refusal(503, str(error))
+            return RejectedRequest(503, str(error))
         is_answer = isinstance(message, Result | Failure)
         await _respond(send, 204 if is_answer else 202)
         return None
 
     async def _body(self, headers: dict[str, str], receive: Receive) -> bytes:
-        limit, seconds = self.options.max_body, self.options.body_seconds
+        size, seconds = self.options.max_body, self.options.body_seconds
+        declared = headers.get("content-length", "")
+        length = int(declared) if declared.isdecimal() else None
         with anyio.CancelScope() as reading:
             self._reading.add(reading)
             try:
-                return await read_body(receive, headers, limit=limit, seconds=seconds)
+                limits = BodyLimits(size=size, seconds=seconds, idle_seconds=seconds)
+                return await read_body(receive, limits, length)
+            except BodyRejected as error:
+                # A body that is a little too long is read to its end: its sender sees the response.
+                if error.status == 413 and (length or 0) <= size * _DRAIN_FACTOR:
+                    await drain(receive, DrainLimits(size=size * _DRAIN_FACTOR, seconds=seconds))
+                raise
             finally:
                 self._reading.discard(reading)
-        raise BodyRefused(503, "the server is shutting down")
+        raise BodyRejected(503, "the server is shutting down")
 
     async def _stream(
         self, client_id: str, headers: dict[str, str], receive: Receive, send: Send
-    ) -> Refusal | None:
+    ) -> RejectedRequest | None:
         last_event = headers.get("last-event-id", "")
-        if last_event and not re.fullmatch(r"[0-9a-f]{8}-[0-9]{1,18}", last_event):
-            return Refusal(400, "Last-Event-ID is none that this server gave")
+        if last_event and not LAST_EVENT.fullmatch(last_event):
+            return RejectedRequest(400, "Last-Event-ID is none that this server gave")
         client = await self._client(client_id)
-        if isinstance(client, Refusal):
+        if isinstance(client, RejectedRequest):
             return client
-        await stream_events(client, last_event, receive, send, self.options.ping_seconds)
+        await stream_events(client, last_event, receive, send, self._keep_alive)
         return None
 
-    async def _client(self, client_id: str) -> HttpClient | Refusal:
+    async def _client(self, client_id: str) -> HttpClient | RejectedRequest:
         """Return the client of that id, known or new."""
         if self._is_closing or self._tasks is None:
-            return Refusal(503, "the server is shutting down")
+            return RejectedRequest(503, "the server is shutting down")
         client = self._clients.get(client_id)
         if client is None:
             if len(self._clients) + len(self._leaving) >= self.options.max_clients:
-                return Refusal(503, "too many clients; try again when one has left")
+                return RejectedRequest(503, "too many clients; try again when one has left")
             client = self._clients[client_id] = HttpClient(client_id, self.options.limits)
             self._tasks.start_soon(self._attend, client)
         await client.is_ready.wait()
@@ -289,17 +309,19 @@ def http_app(
     if not isinstance(agent, AgentServer):
         agent = AgentServer(agent, store=store, initial_message=initial_message)
     hosts, origins = options.allowed_hosts, options.origins
-    guard = make_guard(host, token=options.token, allowed_hosts=hosts, origins=origins)
-    return HttpApp(agent, guard, options)
+    check = origin_check(host, token=options.token, allowed_hosts=hosts, origins=origins)
+    return HttpApp(agent, check, options)
 
 
-def _client_id(scope: Message) -> str | Refusal:
+def _client_id(scope: Message) -> str | RejectedRequest:
     named = parse_qs(scope["query_string"].decode("latin-1")).get("client_id", [""])
     client_id: str = named[0].strip()
     if not client_id:
-        return Refusal(400, "client_id is required")
+        return RejectedRequest(400, "client_id is required")
     if len(named) > 1 or not CLIENT_ID.fullmatch(client_id):
-        return Refusal(400, "client_id may have up to 128 letters, digits and . _ ~ : - only")
+        return RejectedRequest(
+            400, "client_id may have up to 128 letters, digits and . _ ~ : - only"
+        )
     return client_id
 
 
@@ -307,18 +329,61 @@ def _headers(scope: Message) -> dict[str, str]:
     return {name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]}
 
 
-async def _refuse(send: Send, refusal: Refusal) -> None:
+async def _reject(send: Send, refusal: RejectedRequest) -> None:
     await _respond(send, refusal.status, f"{refusal.reason}\n".encode(), refusal.headers)
 
 
 async def _respond(
     send: Send, status: int, body: bytes = b"", headers: tuple[tuple[str, str], ...] = ()
 ) -> None:
-    known = (("cache-control", "no-store"), ("x-content-type-options", "nosniff"), *headers)
+    known: tuple[tuple[str, str], ...] = headers
     if status != 204:
         known = (*known, ("content-length", str(len(body))))
     if body:
         known = (*known, ("content-type", "text/plain; charset=utf-8"))
     encoded = [(name.encode(), text.encode("latin-1", "replace")) for name, text in known]
-    await send({"type": "http.response.start", "status": status, "headers": encoded})
+    start = {"type": "http.response.start", "status": status, "headers": [*PLAIN_HEADERS, *encoded]}
+    await send(start)
     await send({"type": "http.response.body", "body": body})
+
+
+def serve_http(
+    agent: Agent | Prompt,
+    host: str = "127.0.0.1",
+    port: int = 9000,
+    *,
+    store: SessionStore | None = None,
+    initial_message: str | None = None,
+    options: HttpOptions | None = None,
+) -> None:
+    """Serve `agent` on HTTP until SIGTERM or Ctrl-C, which leaves by `SystemExit(130)`.
+
+    Without a token in `options` one is generated and shown, with the address, on standard error.
+
+    Raises:
+        AgentError: if the token is too short, or none is wanted where others can reach the port.
+        OSError: if the port is not available.
+    """
+    # uvicorn takes as long to import as all the rest, and an agent on stdio does not need it.
+    from quarterdeck.agent.http.serve import serve_app  # noqa: PLC0415
+
+    options = options or HttpOptions()
+    generated = secrets.token_urlsafe(24) if options.needs_token and options.token is None else None
+    if generated is not None:
+        options = replace(options, token=generated)
+    app = http_app(agent, options, host=host, store=store, initial_message=initial_message)
+
+    def on_ready(address: str) -> None:
+        _print(f"the agent is at {address}/acp/rpc and {address}/acp/sse")
+        if generated is not None:
+            _print(f"its token, new with every start, is {generated}")
+        elif not options.needs_token:
+            _print("there is no token: every program on this computer can use it")
+
+    status = anyio.run(serve_app, app, host, port, on_ready)
+    if status:
+        raise SystemExit(status)
+
+
+def _print(text: str) -> None:
+    print(f"quarterdeck: {text}", file=sys.stderr, flush=True)  # noqa: T201 - a line for its user

@@ -1,18 +1,27 @@
 """One client on HTTP: a connection whose input is POST requests and whose output is an SSE stream.
 
-When nobody reads. Messages wait in a buffer. When it is half full, senders wait for a reader for up
-to PATIENCE_SECONDS, once; after that the client counts as absent until a reader takes something,
-nobody waits any more, and the oldest messages are dropped. So a turn is never held up for longer,
-and a reader who comes back is told by `_quarterdeck/messages_lost` what it missed.
+*Nothing reads.* Messages wait in an `EventBuffer`. When it is half full, senders wait for a reader
+for up to PATIENCE_SECONDS, once; after that the client counts as absent until a reader takes
+something, senders no longer wait, and the oldest messages are dropped. So a turn is never delayed
+for longer, and a client that reconnects reads what it missed from `_quarterdeck/messages_lost`.
 
-When a request is sent twice. A client whose POST failed may try it again; it must not run twice.
-An id that is being worked on is refused, and so is one that was answered lately if the whole
+*The stream.* Each event is one JSON-RPC message, and `Last-Event-ID` with its id resumes after it.
+A stream without it continues where the previous one stopped. If messages that it needs were
+dropped, its first event, which has no id, reports it:
+
+    {"jsonrpc":"2.0","method":"_quarterdeck/messages_lost","params":{"lost":12,"reason":"..."}}
+
+Answers may be among them; the content of a session can be loaded again by `session/load`.
+
+*A request is sent twice.* A client whose POST failed may retry; the request must not run twice. An
+id that is being worked on is rejected, and so is one that was answered recently if the whole
 request is the same.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
@@ -20,11 +29,15 @@ from typing import Final
 
 import anyio
 
-from quarterdeck.agent.http.buffer import EventBuffer, Limits
 from quarterdeck.errors import ConnectionClosed, JsonInvalid
+from quarterdeck.http.asgi import Receive, Send
+from quarterdeck.http.keepalive import KeepAlive, LiveConnection
+from quarterdeck.http.sse import EventBuffer, EventStream, ReplayLimits, StreamFormat, serve_events
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.wire import Failure, Request, Result, parse
 
+LOST: Final = "_quarterdeck/messages_lost"
+LAST_EVENT: Final = re.compile(r"[0-9a-f]{8}-[0-9]{1,18}")
 PATIENCE_SECONDS: Final = 5.0
 _REMEMBERED: Final = 1000  # answered requests of a client
 _OF_AN_ANSWER: Final = b'{"jsonrpc":"2.0","id":'  # our own requests begin so, too
@@ -37,7 +50,7 @@ class RequestRepeated(Exception):
 class HttpTransport:
     """What a `Connection` needs; the other side is `HttpClient`."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ReplayLimits) -> None:
         self.buffer = EventBuffer(limits)
         self.is_ended = False
         """Nothing more will be put into the buffer."""
@@ -142,7 +155,7 @@ class HttpTransport:
 class HttpClient:
     """One client: its connection's other side, its stream, and when it was last heard of."""
 
-    def __init__(self, client_id: str, limits: Limits) -> None:
+    def __init__(self, client_id: str, limits: ReplayLimits) -> None:
         self.id = client_id
         self.transport = HttpTransport(limits)
         self.epoch = secrets.token_hex(4)
@@ -205,3 +218,76 @@ def _key(request_id: bytes) -> bytes:
         return encode_json(decode_json(request_id))
     except JsonInvalid:
         return request_id
+
+
+async def stream_events(
+    client: HttpClient, last_event: str, receive: Receive, send: Send, keep_alive: KeepAlive
+) -> None:
+    """Send events until the client leaves, opens another stream, or has ended."""
+    connection = LiveConnection()
+    stream = connection.scope
+
+    def closing(_reason: str | None) -> bytes:
+        if not client.is_current(stream):
+            return b": replaced by another stream\n\n"
+        return b": the server has let you go\n\n" if client.transport.is_ended else b""
+
+    async def body(events: EventStream) -> None:
+        client.transport.buffer.set_reader(events.wake)
+        await _send_all(client, last_event, events)
+
+    stream_format = StreamFormat(
+        opening=b"retry: 1000\n: connected\n\n", comment=b": ping\n\n", closing=closing
+    )
+    client.open_stream(stream)
+    try:
+        await serve_events(
+            keep_alive, receive, send, body, stream_format=stream_format, connection=connection
+        )
+    finally:
+        client.close_stream(stream)
+
+
+async def _send_all(client: HttpClient, last_event: str, stream: EventStream) -> None:
+    buffer = client.transport.buffer
+    lost = _begin(client, last_event)
+    while True:
+        if lost is not None:
+            await stream.send(lost)
+        text = b"".join(
+            b"id: %b\ndata: %b\n\n" % (client.event_id(number).encode(), message)
+            for number, message in buffer.take()
+        )
+        if text:
+            client.transport.reader_took()
+            await stream.send(text)
+        elif client.transport.is_ended:
+            return
+        else:
+            await stream.wait()
+        lost = _overtaken(client)
+
+
+def _begin(client: HttpClient, last_event: str) -> bytes | None:
+    """Move to where this reader continues; return an event if something is missing."""
+    buffer = client.transport.buffer
+    if not last_event:
+        return _overtaken(client)
+    epoch, _, number = last_event.partition("-")
+    if epoch != client.epoch or int(number) > buffer.last:
+        buffer.seek(buffer.first)
+        reason = "your last event is from an earlier connection; call initialize again"
+        return _lost(None, reason)
+    dropped = buffer.seek(int(number) + 1)
+    return _lost(dropped, "you were away for too long") if dropped else None
+
+
+def _overtaken(client: HttpClient) -> bytes | None:
+    buffer = client.transport.buffer
+    dropped = buffer.seek(buffer.position)
+    return _lost(dropped, "you read too slowly") if dropped else None
+
+
+def _lost(count: int | None, reason: str) -> bytes:
+    params = {"lost": count, "reason": reason}
+    return b"data: %b\n\n" % encode_json({"jsonrpc": "2.0", "method": LOST, "params": params})

@@ -1,78 +1,67 @@
-"""Running the application on a port, by uvicorn, until a signal comes."""
+"""Runs an agent's application on a port until a signal.
+
+It imports uvicorn, so `app` imports it only when a port is served.
+"""
 
 from __future__ import annotations
 
 import signal
-import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import anyio
 import uvicorn
 
 from quarterdeck.agent.http.app import HttpApp
-from quarterdeck.agent.http.heads import bounded_heads
-from quarterdeck.agent.running import leave_leftovers
-
-if TYPE_CHECKING:
-    from typing_extensions import override  # in `typing` from Python 3.12 on
-else:
-
-    def override(method: object) -> object:
-        return method
-
+from quarterdeck.agent.turn import exit_if_abandoned
+from quarterdeck.http.limits import Capacity
+from quarterdeck.http.server import (
+    ServerOptions,
+    listening,
+    running_server,
+    server_config,
+    text_error,
+)
 
 MAX_CONNECTIONS: Final = 512
+INTERRUPTED: Final = 130
 _END_SECONDS: Final = 3  # for requests that are being answered when the server ends
 
 
-INTERRUPTED: Final = 130
-
-
-class _Server(uvicorn.Server):
-    """Signals are handled by us: streams have to end before uvicorn waits for them."""
-
-    @override
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-def server_config(app: HttpApp) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        http=bounded_heads(app.options.head_seconds),
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        limit_concurrency=MAX_CONNECTIONS,
-        timeout_graceful_shutdown=_END_SECONDS,
+def agent_config(app: HttpApp) -> uvicorn.Config:
+    """Return uvicorn's configuration: errors in plain text, as the application's are."""
+    options = ServerOptions(
+        capacity=Capacity(connections=MAX_CONNECTIONS),
+        head_seconds=app.options.head_seconds,
+        answers_silence=True,
+        has_websockets=False,
+        error_format=text_error,
     )
+    return server_config(app, options, end_seconds=_END_SECONDS)
 
 
-async def serve_app(app: HttpApp, listener: socket.socket, on_ready: Callable[[], None]) -> int:
-    """Serve until a signal comes; return the exit status.
+async def serve_app(app: HttpApp, host: str, port: int, on_ready: Callable[[str], None]) -> int:
+    """Serve until SIGTERM or SIGINT; return the exit status.
 
-    When `on_ready` is called, requests are taken and signals are heeded.
+    When `on_ready` is called with the address, requests are accepted and signals are handled.
+
+    Raises:
+        OSError: if the port is not available.
     """
-    server = _Server(server_config(app))
     status = 0
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async with app.running(), anyio.create_task_group() as tasks:
-            tasks.start_soon(_run, server, listener, tasks.cancel_scope)
-            on_ready()
+    with (
+        listening(host, port) as listener,
+        anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals,
+    ):
+        name = f"[{host}]" if ":" in host else host
+        address = f"http://{name}:{listener.getsockname()[1]}"
+        async with (
+            app.running(),
+            running_server(agent_config(app), listener, before_end=app.aclose),
+        ):
+            on_ready(address)
             async for number in signals:
                 status = INTERRUPTED if number == signal.SIGINT else 0
-                await app.aclose()
-                server.should_exit = True
-    leave_leftovers(status)
+                break
+    exit_if_abandoned(status)
     return status
-
-
-async def _run(server: uvicorn.Server, listener: socket.socket, scope: anyio.CancelScope) -> None:
-    await server.serve(sockets=[listener])
-    scope.cancel()

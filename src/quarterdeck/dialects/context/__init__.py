@@ -28,10 +28,7 @@ from quarterdeck.dialects.context.commands import (
     DenyToolCallCommand,
     ImageAttachment,
     PauseCommand,
-    PermissionPolicy,
-    PolicyRules,
     ResumeCommand,
-    Rule,
     SendMessageCommand,
     SetPermissionPolicyCommand,
     TerminateCommand,
@@ -129,6 +126,13 @@ from quarterdeck.dialects.context.policy import (
     decide,
     parse_call,
 )
+from quarterdeck.dialects.context.policy_types import (
+    PermissionPolicy,
+    PolicyRules,
+    RiskLevel,
+    Rule,
+    ToolCategory,
+)
 from quarterdeck.dialects.context.projector import (
     ContextProjector,
 )
@@ -175,7 +179,6 @@ from quarterdeck.dialects.context.shapes import (
     MessageRole,
     NotificationLevel,
     ResolvedBy,
-    RiskLevel,
     SearchMatch,
     SearchResultsOutput,
     SessionStatus,
@@ -184,7 +187,6 @@ from quarterdeck.dialects.context.shapes import (
     TodoItem,
     TodoStatus,
     TokenUsage,
-    ToolCategory,
     ToolResultContent,
     ToolStructuredOutput,
     ToolUseContent,

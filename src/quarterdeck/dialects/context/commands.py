@@ -5,29 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Final, Literal, TypeAlias, get_args
 
+from quarterdeck.dialects.context.policy_types import PermissionPolicy
 from quarterdeck.dialects.context.shapes import Shape
-
-Rule: TypeAlias = bool | tuple[str, ...]
-"""All of it, nothing of it, or what one of these globs matches."""
-
-
-class PolicyRules(Shape, frozen=True, kw_only=True, omit_defaults=False):
-    """What a policy says about each class of calls; see `policy` for how they are matched."""
-
-    reads: Rule = False
-    writes: Rule = False
-    commands: Rule = False
-    searches: Rule = False
-
-
-class PermissionPolicy(Shape, frozen=True, kw_only=True):
-    """What is decided without asking; what matches neither is asked.
-
-    `auto_deny` is beyond the original, and wins.
-    """
-
-    auto_approve: PolicyRules = PolicyRules()
-    auto_deny: PolicyRules = PolicyRules()
 
 
 class ImageAttachment(Shape, frozen=True, kw_only=True, tag_field="type", tag="image"):

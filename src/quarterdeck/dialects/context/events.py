@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 from msgspec import Struct, field
 
+from quarterdeck.dialects.context.policy_types import RiskLevel, ToolCategory
 from quarterdeck.dialects.context.shapes import (
     ACPError,
     ApprovalPreview,
@@ -23,12 +24,10 @@ from quarterdeck.dialects.context.shapes import (
     MessageRole,
     NotificationLevel,
     ResolvedBy,
-    RiskLevel,
     SessionStatus,
     SessionSummary,
     TodoItem,
     TokenUsage,
-    ToolCategory,
     ToolStructuredOutput,
     WebOperation,
 )

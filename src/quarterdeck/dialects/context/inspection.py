@@ -12,8 +12,8 @@ from typing import Any, Final
 from quarterdeck.dialects.context.approvals import parsed_call
 from quarterdeck.dialects.context.calls import ToolCall
 from quarterdeck.dialects.context.policy import ParsedCall
+from quarterdeck.dialects.context.policy_types import RiskLevel
 from quarterdeck.dialects.context.reasons import explain_risk
-from quarterdeck.dialects.context.shapes import RiskLevel
 from quarterdeck.dialects.context.tools import describe_tool_call
 from quarterdeck.protocol import ToolCallFacts
 

@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from quarterdeck.dialects.context.commands import PermissionPolicy, PolicyRules, Rule
 from quarterdeck.dialects.context.globs import matches_path, matches_text, relative_path
 from quarterdeck.dialects.context.plain import CommandLine, SimpleCommand
+from quarterdeck.dialects.context.policy_types import PermissionPolicy, PolicyRules, Rule
 from quarterdeck.dialects.context.shell import parse_command_line
 from quarterdeck.dialects.context.tools import (
     PATH_KEYS,

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from quarterdeck.dialects.context import risk
+from quarterdeck.dialects.context.policy_types import RiskLevel
 from quarterdeck.dialects.context.risk import Rule, git_parts, names
-from quarterdeck.dialects.context.shapes import RiskLevel
 
 LONGEST: Final = 120  # characters of a reason
 _SUBJECT_HEAD: Final = 24  # of a piece of a command that is too long for a reason

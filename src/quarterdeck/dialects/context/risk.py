@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from quarterdeck.dialects.context.plain import SimpleCommand
-from quarterdeck.dialects.context.shapes import RiskLevel
+from quarterdeck.dialects.context.policy_types import RiskLevel
 from quarterdeck.dialects.context.shell import REMEMBERED, parse_command_line
 from quarterdeck.dialects.context.tools import PATH_KEYS, canonical_name, commands_of, text_of
 from quarterdeck.dialects.context.wrappers import all_commands, is_shell, program_of, unwrapped

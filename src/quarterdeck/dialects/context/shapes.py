@@ -25,19 +25,6 @@ SessionStatus: TypeAlias = Literal[
     "error",
 ]
 MessageRole: TypeAlias = Literal["user", "assistant", "system"]
-ToolCategory: TypeAlias = Literal[
-    "file_read",
-    "file_write",
-    "file_edit",
-    "terminal",
-    "search",
-    "web",
-    "git",
-    "mcp",
-    "agent",
-    "other",
-]
-RiskLevel: TypeAlias = Literal["low", "medium", "high", "critical"]
 ChangeType: TypeAlias = Literal["created", "modified", "deleted"]
 ResolvedBy: TypeAlias = Literal["user", "policy", "timeout"]
 NotificationLevel: TypeAlias = Literal["info", "warning", "error", "success"]

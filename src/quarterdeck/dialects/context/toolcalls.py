@@ -6,8 +6,9 @@
     tool:result | tool:error
     file:*, git:operation, web:operation, subagent:completed    after a result
 
-A call that the turn leaves open is ended with an error. Updates of a call that has ended change
-nothing any more; an announcement or permission request with its id begins a new call.
+A call that the turn leaves open is ended with an error. After its end a call is not emitted again:
+some agents announce a rejected call a second time and fail it again. The id is free for a new call
+in the next turn, or as soon as a permission request names it.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from quarterdeck.dialects.context.settings import Settings
 from quarterdeck.dialects.context.shapes import ACPError
 from quarterdeck.dialects.context.stage import Stage
 from quarterdeck.dialects.context.tools import categorize_call, describe_tool_call, text_of
-from quarterdeck.protocol import announced, is_open, requested, updated
+from quarterdeck.protocol import ToolCallFacts, announced, is_open, requested, updated
 
 KNOWN: Final = 10_000  # calls that have ended and are remembered as such
 TERMINALS: Final = 64  # terminals whose output is kept for the calls that show them
@@ -59,7 +60,9 @@ class ToolCalls:
         self._open: dict[str, ToolCall] = {}
         self.asking: set[str] = set()
         """The calls that wait for somebody's answer."""
-        self._ended: OrderedDict[str, None] = OrderedDict()
+        self._ended: OrderedDict[str, int] = OrderedDict()
+        self._announced_again: dict[str, ToolCallFacts] = {}
+        """Calls of this turn with the id of one that has ended, in case they ask for permission."""
         self._terminals: OrderedDict[str, Terminal] = OrderedDict()
         self._turn = 0
         self.aftermath = Aftermath(stage, derive_on_replay)
@@ -72,12 +75,14 @@ class ToolCalls:
 
     def next_turn(self) -> None:
         self._turn += 1
+        self._announced_again.clear()
 
     def forget(self) -> None:
         """Start over: the history is told again."""
         self._open.clear()
         self.asking.clear()
         self._ended.clear()
+        self._announced_again.clear()
         self.aftermath.forget()
         self.count = self.errors = 0
 
@@ -92,7 +97,9 @@ class ToolCalls:
         """Take an announcement or an update of a call."""
         call_id = payload["toolCallId"]
         call = self._find(call_id) if is_announcement else self._open.get(call_id)
-        if call is None and not is_announcement and call_id in self._ended:
+        ended_in = self._ended.get(call_id) if call is None else None
+        if ended_in is not None and (not is_announcement or ended_in == self._turn):
+            self._fold_silently(call_id, payload, is_announcement=is_announcement)
             return
         facts = None if call is None else call.facts
         if facts is None or is_announcement:
@@ -106,19 +113,31 @@ class ToolCalls:
         call.take(facts, more, self._stage.ts)
         if is_first:
             self._start(call)
+        if "quarterdeck" not in more:  # else it is no input that the agent writes bit by bit
+            self._tell_arguments(call)
         self._tell(call)
+
+    def _fold_silently(
+        self, call_id: str, payload: dict[str, Any], *, is_announcement: bool
+    ) -> None:
+        facts = self._announced_again.get(call_id)
+        if is_announcement:
+            self._announced_again[call_id] = announced(facts, payload, self._turn)
+        elif facts is not None:
+            self._announced_again[call_id] = updated(facts, payload)
 
     def ask(self, patch: dict[str, Any]) -> ToolCall:
         """Take the call of a permission request, and emit that it waits."""
         call_id = patch.get("toolCallId")
         call = self._find(call_id) if isinstance(call_id, str) else None
-        facts = requested(None if call is None else call.facts, patch, self._turn)
+        facts = None if call is None else call.facts
         if call is None and isinstance(call_id, str):
+            facts = self._announced_again.pop(call_id, None)
             call = self._begin(call_id)
         elif call is None:
             call = ToolCall(str(call_id), self._stage.ts)
         is_first = not call.name
-        call.take(facts, patch, self._stage.ts)
+        call.take(requested(facts, patch, self._turn), patch, self._stage.ts)
         if is_first:
             self._start(call)
         if not call.has_asked:
@@ -162,6 +181,7 @@ class ToolCalls:
         if call is None or is_open(call.facts, self._turn):
             return call
         self._leave(call, is_cancelled=False)
+        del self._ended[call_id]  # it ended with its own turn, not in this one
         return None
 
     def _begin(self, call_id: str) -> ToolCall:
@@ -188,8 +208,6 @@ class ToolCalls:
         )
 
     def _tell(self, call: ToolCall) -> None:
-        if call.content and not call.raw_input and not call.has_executed and not call.is_done:
-            self._tell_arguments(call)
         is_running = call.status == "in_progress" and not (call.arguments and not call.raw_input)
         if not call.has_executed and (is_running or call.is_done):
             self._execute(call, requires_approval=False)
@@ -211,7 +229,9 @@ class ToolCalls:
 
     def _tell_arguments(self, call: ToolCall) -> None:
         """Tell how the input grows, where an agent shows it as text before it has it."""
-        if self._stage.is_replay:
+        if self._stage.is_replay or not call.content or call.raw_input:
+            return
+        if call.has_executed or call.is_done:
             return
         text = content_text(call)
         if text.startswith("{") and text.startswith(call.arguments) and text != call.arguments:
@@ -338,7 +358,7 @@ class ToolCalls:
         for terminal_id in call.terminal_ids:
             self._terminals.pop(terminal_id, None)
         self._ended.pop(call.id, None)
-        self._ended[call.id] = None
+        self._ended[call.id] = self._turn
         if len(self._ended) > KNOWN:
             self._ended.popitem(last=False)
 

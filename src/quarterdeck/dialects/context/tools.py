@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from quarterdeck.dialects.context.shapes import ToolCategory
+from quarterdeck.dialects.context.policy_types import ToolCategory
 
 _SPELLINGS: Final = {
     "Bash": "bash shell shellexec shellcommand execcommand runshellcommand runcommand terminal"

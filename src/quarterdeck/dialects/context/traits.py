@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from quarterdeck.dialects.context.policy_types import RiskLevel, ToolCategory
 from quarterdeck.dialects.context.risk import risk_of_call
-from quarterdeck.dialects.context.shapes import RiskLevel, ToolCategory
 from quarterdeck.dialects.context.tools import canonical_name, categorize_call
 
 _TELLING: Final = frozenset({"Task", "AskUserQuestion", "TodoWrite", "ExitPlanMode"})

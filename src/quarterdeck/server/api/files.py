@@ -13,7 +13,7 @@ from quarterdeck.server.hub import Hub
 from quarterdeck.server.routes import Endpoint
 from quarterdeck.server.session_files import FileNames, best_matches
 
-MOST: Final = 50
+MOST_FILES: Final = 50
 
 
 class FileQuery(Query, frozen=True, kw_only=True):
@@ -61,7 +61,7 @@ def file_endpoints(hub: Hub) -> list[Endpoint]:
 
 
 def _found(places: dict[str, Path], wanted: str) -> list[SessionFile]:
-    names = best_matches(list(places), wanted, MOST)
+    names = best_matches(list(places), wanted, MOST_FILES)
     # Git also knows files that are deleted, and folders of other repositories.
     return [
         SessionFile(name=name, uri=places[name].as_uri())

@@ -15,7 +15,7 @@ from quarterdeck.server.hub import Hub
 from quarterdeck.server.refusals import not_found
 from quarterdeck.server.routes import Endpoint
 
-MOST: Final = 1000
+MOST_FOLDERS: Final = 1000
 MOST_RECENT: Final = 12
 
 
@@ -76,7 +76,7 @@ def _folders(path: Path) -> list[Folder]:
     except OSError as error:
         message = f"{str(path)!r} cannot be read: {error.strerror}; choose another folder"
         raise RequestRefused(403, "forbidden", message) from error
-    return found[:MOST]
+    return found[:MOST_FOLDERS]
 
 
 def _inner(path: Path) -> Iterator[Folder]:

@@ -15,6 +15,7 @@ from quarterdeck.server.hub import Hub
 from quarterdeck.server.library import SessionView
 from quarterdeck.server.refusals import not_found
 from quarterdeck.server.routes import Endpoint
+from quarterdeck.server.transcript_cache import Transcripts
 from quarterdeck.server.transcript_views import (
     Entry,
     MessageEntry,
@@ -23,7 +24,6 @@ from quarterdeck.server.transcript_views import (
     TurnEntry,
     clipped,
 )
-from quarterdeck.server.transcripts import Transcripts
 
 _MOST_DIGITS: Final = 16  # of a seq
 MOST_BYTES: Final = 128 << 10

@@ -23,6 +23,7 @@ from starlette.types import Receive, Scope as AsgiScope, Send
 
 from quarterdeck.dialects.context import SendMessageCommand, TerminateCommand
 from quarterdeck.errors import AcpError, QuarterdeckError, StorageFailed
+from quarterdeck.http.websocket import WebSocketConnection, accept_websocket
 from quarterdeck.protocol import ELICITATION_UPDATED, Event
 from quarterdeck.server.device import SCOPE_KEY, Device
 from quarterdeck.server.routes import Asgi
@@ -45,7 +46,6 @@ from quarterdeck.server.streams.context_frames import (
 from quarterdeck.server.streams.context_greeting import Greeter
 from quarterdeck.server.streams.context_lanes import ContextLane
 from quarterdeck.server.streams.service import Streams
-from quarterdeck.server.streams.sockets import Socket, accept
 
 MOST_COMMANDS: Final = 64  # of one connection that are not done yet
 _FOLLOWED: Final = ("creating", "active", "prompting", "resuming")
@@ -56,11 +56,11 @@ def context_app(streams: Streams) -> Asgi:
     greeter = Greeter(streams.sources)
 
     async def app(scope: AsgiScope, receive: Receive, send: Send) -> None:
-        if not await accept(receive, send):
+        if not await accept_websocket(receive, send):
             return
 
         async def serve(device: Device) -> None:
-            socket = Socket(streams.pulse, receive, send)
+            socket = WebSocketConnection(streams.keep_alive, receive, send)
             await ContextConnection(streams, socket, device, greeter).run()
 
         device: Device | None = scope.get(SCOPE_KEY)
@@ -76,7 +76,9 @@ def context_app(streams: Streams) -> Asgi:
 class ContextConnection:
     """One client, authenticated."""
 
-    def __init__(self, streams: Streams, socket: Socket, device: Device, greeter: Greeter) -> None:
+    def __init__(
+        self, streams: Streams, socket: WebSocketConnection, device: Device, greeter: Greeter
+    ) -> None:
         self._streams = streams
         self._host = streams.sources.host
         self._socket = socket

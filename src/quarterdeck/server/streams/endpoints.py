@@ -6,11 +6,11 @@ from typing import Annotated
 
 import msgspec
 
+from quarterdeck.http.keepalive import TICK_SECONDS
 from quarterdeck.server.routes import Endpoint
 from quarterdeck.server.streams.context import context_app
 from quarterdeck.server.streams.envelope import envelope_app
 from quarterdeck.server.streams.needs import StreamSources
-from quarterdeck.server.streams.pulse import TICK_SECONDS
 from quarterdeck.server.streams.service import (
     Handler,
     Streams,

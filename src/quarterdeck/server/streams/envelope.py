@@ -30,6 +30,7 @@ from msgspec.structs import replace
 from starlette.types import Receive, Scope as AsgiScope, Send
 
 from quarterdeck.errors import AcpError, JsonInvalid, QuarterdeckError, StorageFailed
+from quarterdeck.http.websocket import TOO_SLOW, WebSocketConnection, accept_websocket
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import (
     ERROR_CODES,
@@ -49,7 +50,6 @@ from quarterdeck.server.streams.background import start_in_background
 from quarterdeck.server.streams.log import NEAR_EVENTS, SharedLog
 from quarterdeck.server.streams.methods import ANSWER_SCOPE, needed_scope
 from quarterdeck.server.streams.service import Streams
-from quarterdeck.server.streams.sockets import TOO_SLOW, Socket, accept
 
 OnFailed = Callable[[str, StorageFailed], None]
 
@@ -81,9 +81,9 @@ def envelope_app(streams: Streams) -> Asgi:
     """Return the WebSocket's application."""
 
     async def app(scope: AsgiScope, receive: Receive, send: Send) -> None:
-        if not await accept(receive, send):
+        if not await accept_websocket(receive, send):
             return
-        socket = Socket(streams.pulse, receive, send)
+        socket = WebSocketConnection(streams.keep_alive, receive, send)
         if streams.is_full:
             socket.close(TOO_SLOW, "there are as many streams as there may be; try later")
         connection = _Connection(streams, socket, device_of(scope))
@@ -134,7 +134,7 @@ class _Subscription:
 class _Connection:
     """One client."""
 
-    def __init__(self, streams: Streams, socket: Socket, device: Device) -> None:
+    def __init__(self, streams: Streams, socket: WebSocketConnection, device: Device) -> None:
         self._streams = streams
         self._socket = socket
         self._device = device

@@ -6,11 +6,11 @@ import asyncio
 
 from quarterdeck.dialects.packets import PacketProjector
 from quarterdeck.errors import EventInvalid
+from quarterdeck.http.sse import EventStream, named_event
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import decode_event
 from quarterdeck.server.streams.log import Logs, SharedLog
 from quarterdeck.server.streams.runs import Run
-from quarterdeck.server.streams.sse import EventStream, notice
 from quarterdeck.server.streams.tracks import why_ended
 
 
@@ -35,18 +35,18 @@ class PacketTrack:
         try:
             if self._after > self._log.head:
                 self._after, self._skipped = 0, 0
-                await stream.say(notice("reset", {"reason": "ahead", "seq": 0}, b"0"))
+                await stream.send(named_event("reset", {"reason": "ahead", "seq": 0}, b"0"))
             while not (self._log.has_ended and self._projected >= self._log.head):
                 if self._projected < self._log.head:
                     await self._say_next(stream)
                 elif is_behind:
                     is_behind = False
-                    await stream.say(notice("caught-up", {"seq": self._projected}))
+                    await stream.send(named_event("caught-up", {"seq": self._projected}))
                 else:
-                    await stream.rest()
+                    await stream.wait()
             reason = why_ended(self._logs, self._log)
             facts = {"sessionId": self._log.session_id, "reason": reason}
-            await stream.say(notice("ended", facts))
+            await stream.send(named_event("ended", facts))
         finally:
             leave()
 
@@ -55,7 +55,7 @@ class PacketTrack:
         text = b"".join(self._packets(run))
         self._projected = run.last
         if text:
-            await stream.say(text)
+            await stream.send(text)
         await asyncio.sleep(0)  # projecting takes a while, and others want to go on
 
     def _packets(self, run: Run) -> list[bytes]:

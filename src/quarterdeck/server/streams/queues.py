@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from quarterdeck.http.sse import named_event
 from quarterdeck.server.queue_news import QueueNews
-from quarterdeck.server.streams.sse import notice
 from quarterdeck.server.streams.tracks import Track
 
 
@@ -33,4 +33,4 @@ class QueueTrack:
             return b""
         news = [each for each in changes if changes[each] != self._seen[each]]
         self._seen = changes
-        return b"".join(notice("queue", {"sessionId": session_id}) for session_id in news)
+        return b"".join(named_event("queue", {"sessionId": session_id}) for session_id in news)

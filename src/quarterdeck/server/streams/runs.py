@@ -6,20 +6,13 @@ import logging
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import msgspec
+from typing_extensions import override
 
 from quarterdeck.errors import JsonInvalid
 from quarterdeck.jsontext import decode_json, encode_json
-
-if TYPE_CHECKING:
-    from typing_extensions import override  # in `typing` from Python 3.12 on
-else:
-
-    def override(method: object) -> object:
-        return method
-
 
 logger = logging.getLogger(__name__)
 

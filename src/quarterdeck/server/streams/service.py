@@ -10,6 +10,8 @@ from starlette.types import Receive, Scope, Send
 
 from quarterdeck.errors import AcpError, StorageFailed
 from quarterdeck.host import HostEndpoint
+from quarterdeck.http.keepalive import TICK_SECONDS, KeepAlive
+from quarterdeck.http.sse import EventStream, StreamBody, named_event, send_head, serve_events
 from quarterdeck.server.queue_news import QueueNews
 from quarterdeck.server.routes import Asgi, refusal
 from quarterdeck.server.streams.answering import Answers
@@ -26,9 +28,7 @@ from quarterdeck.server.streams.log import Logs, SharedLog
 from quarterdeck.server.streams.many import Braid
 from quarterdeck.server.streams.needs import StreamSources
 from quarterdeck.server.streams.packets import PacketTrack
-from quarterdeck.server.streams.pulse import TICK_SECONDS, Pulse
 from quarterdeck.server.streams.queues import QueueTrack
-from quarterdeck.server.streams.sse import Body, EventStream, notice, send_head, serve_events
 from quarterdeck.server.streams.tracks import HostTrack, Says, Track, follow
 
 MOST_STREAMS: Final = 4096  # at once, of all kinds: each holds a connection
@@ -61,11 +61,11 @@ class _Request:
         self._held.append(log)
         return log
 
-    async def serve(self, body: Body) -> None:
+    async def serve(self, body: StreamBody) -> None:
         if self.scope["method"] == "HEAD":
             await send_head(self._send)
             return
-        await serve_events(self._streams.pulse, self._receive, self._send, body)
+        await serve_events(self._streams.keep_alive, self._receive, self._send, body)
 
     def release(self) -> None:
         for log in self._held:
@@ -79,9 +79,9 @@ class Streams:
         self.sources = sources
         self.logs = Logs(sources.host, sources.library)
         self.catalogue = Catalogue(sources.library)
-        self.pulse = Pulse(tick_seconds)
+        self.keep_alive = KeepAlive(tick_seconds)
         if sources.before_end is not None:
-            sources.before_end(self.pulse.end)
+            sources.before_end(self.keep_alive.end)
 
     @cached_property
     def endpoint(self) -> HostEndpoint:
@@ -98,7 +98,7 @@ class Streams:
 
     @property
     def is_full(self) -> bool:
-        return len(self.pulse) >= MOST_STREAMS
+        return len(self.keep_alive) >= MOST_STREAMS
 
     def events(self, handler: Handler) -> Asgi:
         """Return a raw application: every refusal becomes an answer, every log is let go of."""
@@ -169,7 +169,7 @@ async def many_events(request: _Request) -> None:
 
     async def say(stream: EventStream) -> None:
         for session_id in missing:
-            await stream.say(notice("ended", {"sessionId": session_id, "reason": "unknown"}))
+            await stream.send(named_event("ended", {"sessionId": session_id, "reason": "unknown"}))
         tracks: list[Says] = [*braid.tracks]
         if news is not None and tracks:
             tracks.append(QueueTrack(news, braid.tracks))

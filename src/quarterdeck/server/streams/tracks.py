@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
+from typing_extensions import override
+
+from quarterdeck.http.sse import EventStream, named_event
 from quarterdeck.jsontext import encode_json
 from quarterdeck.server.streams.cursors import HostCursor
 from quarterdeck.server.streams.log import Logs, SharedLog
 from quarterdeck.server.streams.runs import Run
-from quarterdeck.server.streams.sse import EventStream, notice
-
-if TYPE_CHECKING:
-    from typing_extensions import override  # in `typing` from Python 3.12 on
-else:
-
-    def override(method: object) -> object:
-        return method
-
 
 _MUCH: Final = 256 << 10  # bytes, after which others get their turn if nobody had to wait
 
@@ -61,10 +55,10 @@ class Track:
             return self._said(run)
         if self._is_behind:
             self._is_behind = False
-            return notice("caught-up", {**self._facts(), "seq": self.cursor})
+            return named_event("caught-up", {**self._facts(), "seq": self.cursor})
         if log.has_ended:
             self.is_over = True
-            return notice("ended", {**self._facts(), "reason": why_ended(self._logs, log)})
+            return named_event("ended", {**self._facts(), "reason": why_ended(self._logs, log)})
         return b""
 
     async def _older(self) -> Run | None:
@@ -84,7 +78,7 @@ class Track:
         """Send a reader that is ahead of the log back to its beginning."""
         self.cursor, self._must_reset = 0, False
         facts = {**self._facts(), "reason": "ahead", "seq": 0, "head": self.log.head}
-        return notice("reset", facts, self._id())
+        return named_event("reset", facts, self._id())
 
     def _facts(self) -> dict[str, Any]:
         return {"sessionId": self.log.session_id}
@@ -177,9 +171,9 @@ async def follow(stream: EventStream, tracks: Sequence[Says]) -> None:
                 text = b"".join([await track.next() for track in tracks])
             if not text:
                 sent = 0
-                await stream.rest()
+                await stream.wait()
                 continue
-            await stream.say(text)
+            await stream.send(text)
             sent += len(text)
             if sent > _MUCH:
                 sent = 0

@@ -1,4 +1,4 @@
-"""Reading the web: `fetch`."""
+"""The tool `fetch`: read a web page as text."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from html.parser import HTMLParser
 from typing import Annotated
 
 from msgspec import Meta, Struct
+from typing_extensions import override
 
 from quarterdeck.agent.builtin.tools.base import (
     Action,
     Outcome,
     Progress,
-    Scope,
+    SessionGrant,
+    ToolScope,
     define_tool,
     shortened,
     text_content,
 )
 from quarterdeck.agent.builtin.web import MAX_BYTES, Fetcher, Page, Redirect, checked_url, origin_of
-from quarterdeck.agent.builtin.workplace import Workplace
 from quarterdeck.errors import ToolFailed
 
 _TEXT = ("text/", "application/json", "application/xml", "application/javascript")
@@ -32,9 +33,9 @@ class FetchArguments(Struct, forbid_unknown_fields=True):
     url: Annotated[str, Meta(description="http or https")]
 
 
-async def _prepare_fetch(given: FetchArguments, workplace: Workplace) -> Action:
+async def _prepare_fetch(given: FetchArguments, scope: ToolScope) -> Action:
     url = checked_url(given.url.strip())
-    allows_private = workplace.setup.settings.fetch_private_addresses
+    allows_private = scope.setup.settings.fetch_private_addresses
 
     async def run(_progress: Progress) -> Outcome:
         found = await Fetcher(allows_private=allows_private).fetch(url)
@@ -49,7 +50,7 @@ async def _prepare_fetch(given: FetchArguments, workplace: Workplace) -> Action:
         f"Fetch {url}",
         run,
         preview=(text_content(url),),
-        scope=Scope(f"fetch:{origin}", words),
+        grant=SessionGrant(f"fetch:{origin}", words),
     )
 
 
@@ -59,7 +60,7 @@ def _outcome(page: Page) -> Outcome:
         raise ToolFailed(f"{page.url} is {page.media_type}, not text; it was not read")
     try:
         text = page.content.decode(page.charset or "utf-8", "replace")
-    except LookupError:  # an encoding nobody knows
+    except LookupError:  # an unknown encoding
         text = page.content.decode(errors="replace")
     if page.media_type == "text/html":
         text = readable(text)
@@ -69,7 +70,7 @@ def _outcome(page: Page) -> Outcome:
 
 
 def readable(html: str) -> str:
-    """Return the text of a page, without scripts, its links as Markdown."""
+    """Return the text of a page without scripts, with links as Markdown."""
     reader = _Reader()
     reader.feed(html)
     reader.close()
@@ -84,7 +85,8 @@ class _Reader(HTMLParser):
         self._silence = 0
         self._links: list[str | None] = []
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # type: ignore[explicit-override]
+    @override
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag in _SILENT:
             self._silence += 1
         if tag in _BREAKS:
@@ -95,7 +97,8 @@ class _Reader(HTMLParser):
             if target and not self._silence:
                 self.pieces.append("[")
 
-    def handle_endtag(self, tag: str) -> None:  # type: ignore[explicit-override]
+    @override
+    def handle_endtag(self, tag: str) -> None:
         if tag in _SILENT and self._silence:
             self._silence -= 1
         if tag in _BREAKS:
@@ -105,9 +108,12 @@ class _Reader(HTMLParser):
             if target and not self._silence:
                 self.pieces.append(f"]({target})")
 
-    def handle_data(self, data: str) -> None:  # type: ignore[explicit-override]
+    @override
+    def handle_data(self, data: str) -> None:
         if not self._silence:
             self.pieces.append(data)
 
 
-FETCH = define_tool("fetch", "fetch", FetchArguments, _prepare_fetch, place="elsewhere", asks=True)
+FETCH = define_tool(
+    "fetch", "fetch", FetchArguments, _prepare_fetch, location="elsewhere", asks=True
+)

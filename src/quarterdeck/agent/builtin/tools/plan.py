@@ -1,4 +1,4 @@
-"""The plan that the user sees: `plan`."""
+"""The tool `plan`: shows the user the model's plan."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from quarterdeck.agent.builtin.tools.base import Action, Outcome, Progress, define_tool
-from quarterdeck.agent.builtin.workplace import Workplace
+from quarterdeck.agent.builtin.tools.base import Action, Outcome, Progress, ToolScope, define_tool
 
-_Entries = Annotated[tuple["Entry", ...], Meta(description="all steps, each time", max_length=100)]
+_Steps = Annotated[tuple["PlanStep", ...], Meta(description="all steps, each time", max_length=100)]
 
 
-class Entry(Struct, forbid_unknown_fields=True):
+class PlanStep(Struct, forbid_unknown_fields=True):
     content: str
     status: Literal["pending", "in_progress", "completed"] = "pending"
     priority: Literal["high", "medium", "low"] = "medium"
@@ -22,16 +21,16 @@ class Entry(Struct, forbid_unknown_fields=True):
 class PlanArguments(Struct, forbid_unknown_fields=True):
     """Show the user the plan, whole each time: steps, and which are done."""
 
-    entries: _Entries
+    entries: _Steps
 
 
-async def _prepare_plan(given: PlanArguments, workplace: Workplace) -> Action:
+async def _prepare_plan(given: PlanArguments, scope: ToolScope) -> Action:
     async def run(_progress: Progress) -> Outcome:
-        workplace.show_plan([msgspec.to_builtins(entry) for entry in given.entries])
+        scope.show_plan([msgspec.to_builtins(entry) for entry in given.entries])
         done = sum(entry.status == "completed" for entry in given.entries)
         return Outcome(f"the plan has {len(given.entries)} steps; {done} are done")
 
     return Action("Update the plan", run)
 
 
-PLAN = define_tool("plan", "think", PlanArguments, _prepare_plan, place="elsewhere")
+PLAN = define_tool("plan", "think", PlanArguments, _prepare_plan, location="elsewhere")

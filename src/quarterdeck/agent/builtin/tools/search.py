@@ -1,4 +1,4 @@
-"""Finding files: `glob` by their names, `grep` by what is in them."""
+"""Tools for search: `glob` finds files by name, `grep` by content; see `search_program`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from quarterdeck.agent.builtin.tools.base import (
     Action,
     Outcome,
     Progress,
+    ToolScope,
     define_tool,
     shortened,
 )
-from quarterdeck.agent.builtin.tools.read import folder
-from quarterdeck.agent.builtin.workplace import Workplace
+from quarterdeck.agent.builtin.tools.files import folder
 from quarterdeck.errors import ToolFailed
 from quarterdeck.jsontext import decode_json, encode_json
 
@@ -44,13 +44,13 @@ class GrepArguments(Struct, forbid_unknown_fields=True):
     ignore_case: bool = False
 
 
-async def _prepare_glob(given: GlobArguments, workplace: Workplace) -> Action:
-    path = workplace.files.absolute(given.path)
+async def _prepare_glob(given: GlobArguments, scope: ToolScope) -> Action:
+    path = scope.files.absolute(given.path)
 
     async def run(_progress: Progress) -> Outcome:
         pattern = given.pattern.removeprefix(f"{path}/").removeprefix("./")
         job = {"verb": "glob", "pattern": pattern, "limit": _NAMES}
-        answer = await _search(path, workplace, job)
+        answer = await _search(path, scope, job)
         lines = list(answer["found"])
         locations = [{"path": f"{path}/{name}"} for name in lines[:20]]
         return _outcome(lines, locations, cut=answer["cut"])
@@ -58,8 +58,8 @@ async def _prepare_glob(given: GlobArguments, workplace: Workplace) -> Action:
     return Action(f"Find {given.pattern}", run, locations=({"path": path},))
 
 
-async def _prepare_grep(given: GrepArguments, workplace: Workplace) -> Action:
-    path = workplace.files.absolute(given.path)
+async def _prepare_grep(given: GrepArguments, scope: ToolScope) -> Action:
+    path = scope.files.absolute(given.path)
 
     async def run(_progress: Progress) -> Outcome:
         job = {
@@ -69,7 +69,7 @@ async def _prepare_grep(given: GrepArguments, workplace: Workplace) -> Action:
             "ignore_case": given.ignore_case,
             "limit": _LINES,
         }
-        answer = await _search(path, workplace, job)
+        answer = await _search(path, scope, job)
         lines = [f"{name}:{number}: {line}" for name, number, line in answer["found"]]
         locations = [
             {"path": f"{path}/{name}", "line": number} for name, number, _ in answer["found"][:20]
@@ -87,8 +87,8 @@ def _outcome(lines: list[str], locations: list[dict[str, Any]], *, cut: bool) ->
     return Outcome(text, locations=locations or None)
 
 
-async def _search(path: str, workplace: Workplace, job: dict[str, Any]) -> dict[str, Any]:
-    with folder(path, workplace.files.roots) as fd:
+async def _search(path: str, scope: ToolScope, job: dict[str, Any]) -> dict[str, Any]:
+    with folder(path, scope.files.roots) as fd:
         command = [sys.executable, "-I", "-S", _PROGRAM, str(fd), encode_json(job).decode()]
         with anyio.move_on_after(_SECONDS):
             done = await anyio.run_process(

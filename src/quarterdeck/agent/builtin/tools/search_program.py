@@ -1,11 +1,11 @@
-"""Search below an open folder, in a process of its own: `grep` and `glob`.
+"""Search beneath an open folder, as a process of its own: `grep` and `glob`.
 
-A regular expression of a model may take for ever, and no thread can be stopped; a process can. It
-gets the folder as an open descriptor, follows no links below it, and needs no path of it.
+A regular expression from a model may never finish, and a process can be killed where a thread
+cannot. It gets the folder as an open descriptor and follows no links beneath it.
 
     python -I -S search_program.py DESCRIPTOR JOB
 
-JOB is JSON: `verb`, `pattern`, `glob`, `ignore_case`, `limit`. The answer is JSON on one line.
+JOB is JSON: `verb`, `pattern`, `glob`, `ignore_case`, `limit`. The result is JSON on one line.
 Standard library only.
 """
 
@@ -26,7 +26,7 @@ _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def glob_expression(pattern: str) -> str:
-    """Return the regular expression of a glob: `**` crosses folders, `*` and `?` do not."""
+    """Return the regular expression for a glob: `**` crosses folders, `*` and `?` do not."""
     result, position = "", 0
     while position < len(pattern):
         if pattern.startswith("**/", position):
@@ -52,13 +52,13 @@ def _choice(found: re.Match[str]) -> str:
 
 
 def matcher(pattern: str) -> re.Pattern[str]:
-    """Match a path below the folder; a pattern without a slash is about the name alone."""
+    """Match a path beneath the folder; a pattern without a slash matches the name alone."""
     anywhere = "" if "/" in pattern else "(?:.*/)?"
     return re.compile(anywhere + glob_expression(pattern), re.DOTALL)
 
 
 def files(folder: int, wanted: re.Pattern[str] | None) -> Iterator[tuple[str, str, int]]:
-    """Yield each file's path below the folder, its name, and the folder that it is in."""
+    """Yield each file's path beneath the folder, its name, and the descriptor of its folder."""
     for where, folders, names, fd in os.fwalk(".", dir_fd=folder):
         folders[:] = sorted(name for name in folders if name not in SKIPPED)
         prefix = "" if where == "." else where[2:] + "/"
@@ -81,7 +81,7 @@ def find_lines(folder: int, job: dict[str, Any]) -> tuple[list[Any], bool]:
     wanted = matcher(job["glob"]) if job["glob"] else None
     found: list[Any] = []
     for path, name, fd in files(folder, wanted):
-        for number, line in enumerate(text_of(name, fd).split("\n"), 1):
+        for number, line in enumerate(read_text(name, fd).split("\n"), 1):
             if expression.search(line):
                 if len(found) == job["limit"]:
                     return found, True
@@ -89,8 +89,8 @@ def find_lines(folder: int, job: dict[str, Any]) -> tuple[list[Any], bool]:
     return found, False
 
 
-def text_of(name: str, fd: int) -> str:
-    """Return a file's text; nothing for one that is binary, very large, a pipe or a link."""
+def read_text(name: str, fd: int) -> str:
+    """Return a file's text; empty for a binary or very large file, a pipe or a link."""
     try:
         opened = os.open(name, _OPEN, dir_fd=fd)
     except OSError:
@@ -110,7 +110,7 @@ def main(arguments: list[str]) -> None:
         found, is_cut = verbs[job["verb"]](int(arguments[0]), job)
         answer = {"found": found, "cut": is_cut}
     except re.error as error:
-        answer = {"error": f"the pattern is no regular expression: {error}"}
+        answer = {"error": f"the pattern is not a regular expression: {error}"}
     sys.stdout.write(json.dumps(answer))
 
 

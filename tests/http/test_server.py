@@ -1,0 +1,223 @@
+"""Whoever does not say what it wants, or says too much, is shown the door."""
+
+import subprocess
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import anyio
+import pytest
+
+from quarterdeck.http import server as http_server
+from quarterdeck.http.limits import MAX_CONNECTIONS, Capacity, capacity_for
+from tests.server.gate.support import Hut, open_hut
+from tests.server.served import PARSERS, PATIENCE, UPGRADE, Parser, Wire, request
+
+
+@pytest.fixture
+def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "HEAD_SECONDS", 0.3)
+
+
+@pytest.fixture
+def some_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enough for what is asked properly, also on a busy machine."""
+    monkeypatch.setattr(http_server, "HEAD_SECONDS", 1.5)
+
+
+async def _is_closed(wire: Wire) -> bool:
+    with anyio.fail_after(PATIENCE):
+        return await wire.rest() is not None
+
+
+async def _send_for_ever(wire: Wire, line: bytes, *, pause: float) -> None:
+    while True:
+        await wire.send(line)
+        await anyio.sleep(pause)
+
+
+@pytest.mark.usefixtures("short_patience")
+@pytest.mark.parametrize("parser", PARSERS)
+@pytest.mark.parametrize("said", [b"", b"G", b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: "])
+async def test_a_head_that_does_not_come_is_not_waited_for(
+    tmp_path: Path, parser: Parser, said: bytes
+) -> None:
+    async with open_hut(tmp_path, parser) as hut, hut.served.connect() as wire:
+        if said:
+            await wire.send(said)
+        assert await _is_closed(wire)
+
+
+@pytest.mark.usefixtures("short_patience")
+@pytest.mark.parametrize("parser", PARSERS)
+async def test_a_head_that_drips_is_not_waited_for(tmp_path: Path, parser: Parser) -> None:
+    async with open_hut(tmp_path, parser) as hut, hut.served.connect() as wire:
+        await wire.send(b"GET / HTTP/1.1\r\nHost: x\r\n")
+        with anyio.fail_after(PATIENCE), pytest.raises(anyio.BrokenResourceError):
+            await _send_for_ever(wire, b"X: y\r\n", pause=0.02)
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+async def test_a_head_without_end_is_cut_off(tmp_path: Path, parser: Parser) -> None:
+    async with open_hut(tmp_path, parser) as hut, hut.served.connect() as wire:
+        await wire.send(b"GET / HTTP/1.1\r\nHost: x\r\n")
+        with anyio.fail_after(PATIENCE), pytest.raises(anyio.BrokenResourceError):
+            await _send_for_ever(wire, b"X-More: and more\r\n" * 100, pause=0)
+        assert (await hut.get("/api/secret", token=hut.owner)).status == 200
+
+
+@pytest.mark.usefixtures("some_patience")
+@pytest.mark.parametrize("parser", PARSERS)
+async def test_streams_and_sockets_last_longer_than_a_head_may_take(
+    tmp_path: Path, parser: Parser
+) -> None:
+    async with (
+        open_hut(tmp_path, parser) as hut,
+        hut.served.connect() as events,
+        hut.served.connect() as socket,
+        hut.served.connect() as idle,
+    ):
+        await _open(hut, events, "/api/ticks")
+        await _open(hut, socket, "/api/socket", *UPGRADE)
+        assert await _is_closed(idle)  # it was the last to come
+        assert hut.gate.devices.live_count("owner") == 2
+
+
+@pytest.mark.usefixtures("some_patience")
+@pytest.mark.parametrize("parser", PARSERS)
+async def test_a_connection_is_used_again_and_closed_when_the_next_head_stalls(
+    tmp_path: Path, parser: Parser
+) -> None:
+    async with open_hut(tmp_path, parser) as hut, hut.served.connect() as wire:
+        lines = (f"Authorization: Bearer {hut.owner}",)
+        head = request("GET /api/secret HTTP/1.1", *lines, host=hut.served.host)
+        for _ in range(3):
+            await wire.send(head)
+            assert (await wire.reply()).status == 200
+        await wire.send(head[:-4])
+        assert await _is_closed(wire)
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+async def test_a_socket_whose_head_cannot_be_read_is_told_so(
+    tmp_path: Path, parser: Parser
+) -> None:
+    async with open_hut(tmp_path, parser) as hut:
+        many = (f"X-{number}: x" for number in range(200))
+        assert (await hut.get("/api/socket", *UPGRADE, *many)).status == 400
+        without_key = [line for line in UPGRADE if "Key" not in line]
+        refused = await hut.get("/api/socket", *without_key, token=hut.owner)
+        assert refused.status == 400
+        assert hut.behind.reached == []
+
+
+async def _open(hut: Hut, wire: Wire, path: str, *lines: str) -> None:
+    bearer = f"Authorization: Bearer {hut.owner}"
+    await wire.send(request(f"GET {path} HTTP/1.1", bearer, *lines, host=hut.served.host))
+    assert (await wire.head())[0] in (101, 200)
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+async def test_the_end_of_a_long_body_is_not_taken_for_a_head(
+    tmp_path: Path, parser: Parser
+) -> None:
+    async with open_hut(tmp_path, parser) as hut, hut.served.connect() as wire:
+        body = b'"' + b"x" * (4 * http_server.HEAD_BYTES) + b'"'
+        lines = (
+            f"Authorization: Bearer {hut.owner}",
+            "Content-Type: application/json",
+            f"Content-Length: {len(body)}",
+        )
+        head = request("POST /api/deeds HTTP/1.1", *lines, host=hut.served.host)
+        with anyio.fail_after(PATIENCE):
+            for _ in range(20):
+                await wire.send(head)
+                await wire.send(body)
+                assert (await wire.reply()).status == 200
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+async def test_who_comes_when_all_places_are_taken_is_told_to_come_back(
+    tmp_path: Path, parser: Parser
+) -> None:
+    async with (
+        open_hut(tmp_path, parser, capacity=Capacity(connections=2)) as hut,
+        hut.served.connect() as events,
+        hut.served.connect() as socket,
+    ):
+        await _open(hut, events, "/api/ticks")
+        await _open(hut, socket, "/api/socket", *UPGRADE)
+        for lines in ((), UPGRADE):
+            refused = await hut.get("/api/socket", *lines, token=hut.owner)
+            assert (refused.status, refused.header("retry-after")) == (503, "5")
+            assert refused.json["error"]["code"] == "quarterdeck/too-many"
+        assert hut.behind.reached == ["/api/ticks", "/api/socket"]
+        await events.stream.aclose()
+        with anyio.fail_after(PATIENCE):
+            while (await hut.get("/api/secret", token=hut.owner)).status != 200:
+                pass
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+async def test_a_connection_without_a_request_makes_way_for_one_with(
+    tmp_path: Path, parser: Parser
+) -> None:
+    async with (
+        open_hut(tmp_path, parser, capacity=Capacity(connections=2)) as hut,
+        hut.served.connect() as events,
+        hut.served.connect() as idle,
+    ):
+        await _open(hut, events, "/api/ticks")
+        await idle.send(request("GET /api/secret HTTP/1.1", host=hut.served.host))
+        assert (await idle.reply()).status == 401
+        assert (await hut.get("/api/secret", token=hut.owner)).status == 200
+        assert await _is_closed(idle)
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+async def test_of_many_that_do_not_say_what_they_want_the_oldest_goes_and_is_told(
+    tmp_path: Path, parser: Parser
+) -> None:
+    async with AsyncExitStack() as stack:
+        hut = await stack.enter_async_context(
+            open_hut(tmp_path, parser, capacity=Capacity(silent=8))
+        )
+        wires = []
+        for _ in range(16):
+            wires.append(await stack.enter_async_context(hut.served.connect()))
+            await wires[-1].send(b"GET / HTTP/1.1\r\nHost: x\r\n")
+        assert (await hut.get("/")).status == 200
+        with anyio.fail_after(PATIENCE):
+            told = [await wire.reply() for wire in wires[:8]]
+        assert {each.status for each in told} == {503}
+        assert {each.header("retry-after") for each in told} == {"5"}
+
+
+@pytest.mark.usefixtures("short_patience")
+@pytest.mark.parametrize("parser", PARSERS)
+async def test_whoever_has_begun_to_ask_is_told_that_it_took_too_long(
+    tmp_path: Path, parser: Parser
+) -> None:
+    async with open_hut(tmp_path, parser) as hut, hut.served.connect() as wire:
+        await wire.send(b"GET / HTTP/1.1\r\nHost: x\r\n")
+        with anyio.fail_after(PATIENCE):
+            assert (await wire.reply()).status == 408
+
+
+def test_there_is_room_for_three_quarters_of_the_files_that_may_be_open() -> None:
+    assert capacity_for(1_024).connections == 704
+    assert capacity_for(1_000_000).connections == MAX_CONNECTIONS
+    assert capacity_for(64).connections == 16
+
+
+def test_the_limit_of_open_files_is_raised_as_far_as_it_goes() -> None:
+    program = (
+        "import resource as r\n"
+        "hard = r.getrlimit(r.RLIMIT_NOFILE)[1]\n"
+        "most = 4096 if hard == r.RLIM_INFINITY else min(hard, 4096)\n"
+        "r.setrlimit(r.RLIMIT_NOFILE, (256, most))\n"
+        "from quarterdeck.http.limits import raise_file_limit\n"
+        "assert raise_file_limit() == most == r.getrlimit(r.RLIMIT_NOFILE)[0]\n"
+        "assert raise_file_limit() == most\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
