@@ -25,7 +25,6 @@ from quarterdeck.protocol import Event, SessionSnapshotWire
 from quarterdeck.server.approvals import PermissionInbox
 from quarterdeck.server.chores import Chores
 from quarterdeck.server.database import HubDatabase, open_database
-from quarterdeck.server.decision_rows import DecisionIndex
 from quarterdeck.server.gate import Gate
 from quarterdeck.server.guard import GateOptions
 from quarterdeck.server.home import locked_home
@@ -145,7 +144,7 @@ class Hub:
         home = stack.enter_context(locked_home(options.home))
         runner_store, hub_store = await self._open_stores(home)
         # The inbox first: its rules are the host's permission hook.
-        self.approvals = PermissionInbox(DecisionIndex(self.runner_database), options.policy)
+        self.approvals = PermissionInbox(runner_store.decisions, options.policy)
         self.host = await stack.enter_async_context(Host(self._host_options()))
         gate = GateOptions(
             listening=options.listening, unused_seconds=options.device_unused_seconds

@@ -10,16 +10,18 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from quarterdeck.errors import RequestRejected
 
 
-class Actor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Actor(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Who sent a prompt or an answer."""
 
     id: str
     name: str
-    kind: Literal["device", "editor", "program"] = "device"
+    kind: Literal["device", "editor", "program"] | UnsetType = UNSET
+    """Absent on the wire and in rows of earlier versions: a device."""
 
 
 def not_found(what: str, remedy: str) -> RequestRejected:

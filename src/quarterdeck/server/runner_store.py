@@ -13,6 +13,7 @@ from typing import Final
 
 from quarterdeck.server import decision_rows
 from quarterdeck.server.database import HubDatabase
+from quarterdeck.server.decision_rows import DecisionIndex
 from quarterdeck.server.definitions import DefinitionStore
 from quarterdeck.server.prompt_rows import PromptStore
 from quarterdeck.server.tables import column_of, id_of_column
@@ -41,6 +42,7 @@ class RunnerStore:
         self._database = database
         self.prompts = PromptStore(database)
         self.definitions = DefinitionStore(database)
+        self.decisions = DecisionIndex(database)
 
     async def sessions(self) -> set[str]:
         """Return the sessions that have prompts, or requests with their content."""

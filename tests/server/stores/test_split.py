@@ -64,6 +64,7 @@ async def test_a_hub_goes_on_with_what_an_older_one_stored(tmp_path: Path) -> No
         assert (await hub.prompts.get("s", "waits")).prompt == [{"type": "text", "text": "hello"}]
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_at_any_statement_loses_nothing(tmp_path: Path) -> None:
     command = (sys.executable, "-m", "tests.server.stores.old_hub", str(tmp_path))
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)

@@ -3,7 +3,7 @@
 export interface Actor {
   id: string
   name: string
-  kind: 'device' | 'editor' | 'program'
+  kind?: 'device' | 'editor' | 'program'
 }
 
 export interface AgentCapabilitiesWire {
