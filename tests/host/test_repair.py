@@ -1,4 +1,4 @@
-"""What is added to what agents leave out: the table in `quarterdeck.host.repair`, row by row."""
+"""What repair adds to what agents leave out: its table, row by row."""
 
 from __future__ import annotations
 

@@ -19,14 +19,14 @@ Happening: TypeAlias = Literal[
 ]
 
 
-def _create(connection: sqlite3.Connection) -> None:
+def _create_history(connection: sqlite3.Connection) -> None:
     connection.execute(
         "CREATE TABLE device_log (id INTEGER PRIMARY KEY AUTOINCREMENT, device_id TEXT NOT NULL,"
         " what TEXT NOT NULL, name TEXT NOT NULL, address TEXT, user_agent TEXT, at TEXT NOT NULL)"
     )
 
 
-DEVICE_LOG_TABLES: Final = Tables("device_log", (_create,))
+DEVICE_LOG_TABLES: Final = Tables("device_log", (_create_history,))
 
 
 @dataclass(frozen=True, slots=True)

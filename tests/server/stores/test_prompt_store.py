@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from quarterdeck.errors import RequestRejected
-from quarterdeck.server import prompt_rows
 from quarterdeck.server.prompt_rows import PromptError
 from quarterdeck.server.runner_api import Actor
 from tests.server.stores.kit import runner_store
@@ -123,7 +122,7 @@ async def test_cancelling_all_leaves_what_runs(tmp_path: Path) -> None:
 
 
 async def test_a_full_queue_takes_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prompt_rows, "MOST_QUEUED", 1)
+    monkeypatch.setattr("quarterdeck.server.prompt_rows.MOST_QUEUED", 1)
     async with runner_store(tmp_path) as store:
         await store.prompts.add("s", "k1", HELLO, "queue", None)
         with pytest.raises(RequestRejected, match="1 prompts are waiting") as rejected:
