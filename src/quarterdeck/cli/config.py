@@ -24,7 +24,8 @@ from quarterdeck.errors import SettingsInvalid
 from quarterdeck.http.origins import DEFAULT_PORT
 from quarterdeck.server.device import UNUSED_SECONDS
 from quarterdeck.server.known_agents import AgentSettings
-from quarterdeck.server.options import HubOptions, Policy, PolicyRule
+from quarterdeck.server.options import HubOptions
+from quarterdeck.server.policy_rules import Policy, PolicyRule
 from quarterdeck.server.retention import Retention
 
 VARIABLE: Final = "QUARTERDECK_HUB_CONFIG"

@@ -11,11 +11,8 @@ from typing import Literal
 from quarterdeck.http.origins import DEFAULT_PORT, LOOPBACK, Listening
 from quarterdeck.server.device import UNUSED_SECONDS
 from quarterdeck.server.known_agents import AgentSettings
-from quarterdeck.server.policy_rules import Policy, PolicyRule
+from quarterdeck.server.policy_rules import Policy
 from quarterdeck.server.retention import Retention
-
-# The permission path imports the policy from here.
-__all__ = ["AgentSettings", "HubOptions", "Policy", "PolicyRule", "default_home"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -143,6 +143,6 @@ def _files_beneath(root: str) -> Iterator[str]:
             each for each in folders if not each.startswith(".") and each not in SKIPPED
         )
         for file in sorted(files):
-            name = os.path.relpath(Path(folder) / file, root)  # noqa: TID251 - names of any bytes
+            name = os.path.relpath(Path(folder) / file, root)
             if name.isprintable():  # what is not text in this system's names is not
                 yield name

@@ -13,7 +13,7 @@ from quarterdeck.server.approval_views import PermissionCard
 from quarterdeck.server.decision_rows import MOST_REASON, RecordedDecision
 from quarterdeck.server.handling import Answer, Asked, Body, Query, carried_out, way
 from quarterdeck.server.hub import Hub
-from quarterdeck.server.options import Policy
+from quarterdeck.server.policy_rules import Policy
 from quarterdeck.server.recording import Recording
 from quarterdeck.server.refusals import invalid, not_found
 from quarterdeck.server.routes import Endpoint
