@@ -61,7 +61,7 @@ OLDEST_NODE = 18
 PAGE_COMMAND = ("python", "tools/web.py")
 # Installs Chromium for the page's tests where it is missing and may be installed.
 BROWSER_COMMAND = (sys.executable, "tools/browser.py")
-PAGE_FOLDERS = (ROOT / "web/node_modules", ROOT / "src/quarterdeck/server/page")
+PAGE_FOLDERS = (ROOT / "web/node_modules", ROOT / "src/quarterdeck/hub/page/built")
 
 # The README shows this line; `ci` runs it as it is written.
 TEST_COMMAND = "python3 dev.py test"
@@ -78,9 +78,7 @@ CHECKS = {
 CACHES = (".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".import_linter_cache")
 
 # Run with the Python that the wheel was installed into.
-HAS_PAGE = (
-    "from quarterdeck.server.page_files import page_files; assert '/index.html' in page_files()"
-)
+HAS_PAGE = "from quarterdeck.hub.page.files import page_files; assert '/index.html' in page_files()"
 
 FAILED, MISUSED, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 # How long a program may take to end after Ctrl-C before we end it.

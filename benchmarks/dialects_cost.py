@@ -24,8 +24,8 @@ from reduce_cost import (
     one_long_message,
 )
 
-from quarterdeck.dialects.context import ContextProjector
 from quarterdeck.protocol import Event, decode_event, encode_event, make_session_event
+from quarterdeck.views.context import ContextProjector
 
 MOST_SHORT_RUNS = 20
 

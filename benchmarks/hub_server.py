@@ -32,8 +32,9 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 from traffic import SESSION, updates, write_traffic
 
+from quarterdeck.agents.catalogue import AgentSettings
+from quarterdeck.hub import Hub, HubOptions, serving
 from quarterdeck.protocol import encode_event, make_session_event, normalize_session_update
-from quarterdeck.server import AgentSettings, Hub, HubOptions, serving
 
 HERE = Path(__file__).parent
 TRAFFIC = HERE.parent / "build/benchmarks"

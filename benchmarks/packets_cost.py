@@ -17,8 +17,8 @@ from typing import Any
 
 from reduce_cost import microseconds
 
-from quarterdeck.dialects.packets import PacketProjector, PacketRows
 from quarterdeck.protocol import Event, decode_event, encode_event, make_session_event
+from quarterdeck.views.packets import PacketProjector, PacketRows
 
 SIZES = (1_000, 100_000)
 MOST_SHORT_RUNS = 20

@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT))
 from tests.page.browsing import FLAGS, MISSING, chromium, pair  # noqa: E402 - by the path above
 from tests.page.hubs import HubProcess, playing  # noqa: E402
 
-PAGE: Final = ROOT / "src/quarterdeck/server/page"
+PAGE: Final = ROOT / "src/quarterdeck/hub/page"
 PATIENCE_MS: Final = 300_000
 ROUNDS: Final = 400
 PIECES: Final = 10

@@ -26,9 +26,9 @@ from typing import Any, Final, TypeAlias
 
 import anyio
 
-from quarterdeck.protocol import events, payloads, sdk, snapshots, state
-from quarterdeck.server import Hub, HubOptions, hub_endpoints
-from quarterdeck.server.openapi import openapi
+from quarterdeck.hub import Hub, HubOptions, hub_endpoints
+from quarterdeck.hub.api.openapi import openapi
+from quarterdeck.protocol import acp_types, events, payloads, snapshots, state
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 API: Final = "web/src/data/api_types.ts"
@@ -139,7 +139,7 @@ def declarations(*modules: ModuleType) -> dict[str, Declaration]:
 
 def events_module() -> str:
     """Return the payloads that events carry, one interface for each event, and their unions."""
-    known = declarations(sdk, payloads, snapshots)
+    known = declarations(acp_types, payloads, snapshots)
     session = {name: _event(each) for name, each in events.SESSION_EVENT_CLASSES.items()}
     host = {name: _event(each) for name, each in events.HOST_EVENT_CLASSES.items()}
     host[snapshots.ELICITATION_UPDATED] = ("ElicitationUpdatedEvent", "HostElicitationSnapshot")
@@ -176,7 +176,7 @@ def _event_interface(type_name: str, name: str, payload: str, owner: str) -> str
 def state_module() -> str:
     """Return what the events of a session fold into."""
     own = declarations(state)
-    known = declarations(sdk, payloads)
+    known = declarations(acp_types, payloads)
     names = list(_reachable(own, ["SessionState"]))
     used = {each for name in names for each in _names(own[name])}
     given = [name for name in READ_BY_PAGE if name in used]

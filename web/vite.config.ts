@@ -8,7 +8,7 @@ export default defineConfig({
   plugins: [namedAfterFiles()],
   oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
   build: {
-    outDir: '../src/quarterdeck/server/page',
+    outDir: '../src/quarterdeck/hub/page/built',
     emptyOutDir: true,
     target: 'es2022',
     assetsInlineLimit: 0, // the page's policy allows no inline script, and hashes no data URL

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from quarterdeck.agent import AgentError, AgentTurn, Info, Mode, Stop
+from quarterdeck.agent import AgentTurn, Info, Mode, Stop
 from quarterdeck.agent.definition import inspect_agent
+from quarterdeck.errors import AgentError
 
 
 class Plain:

@@ -9,8 +9,9 @@ import anyio
 import pytest
 
 from quarterdeck.agent import AgentSession, AgentTurn, HttpOptions, SessionStore
-from quarterdeck.agent.http import ReplayLimits, client as http_client_module
+from quarterdeck.agent.http import client as http_client_module
 from quarterdeck.agent.http.client import LOST
+from quarterdeck.http.sse import ReplayLimits
 from tests.agent.http_client import TOKEN, HttpHand, serving
 from tests.agent.official import check_all
 from tests.agent.support import PATIENCE, Json

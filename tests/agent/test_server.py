@@ -9,17 +9,16 @@ import pytest
 from typing_extensions import override
 
 from quarterdeck.agent import (
-    AgentError,
     AgentServer,
     AgentSession,
     AgentTurn,
     Info,
     McpServer,
     Mode,
-    RpcError,
     SessionStore,
     Stop,
 )
+from quarterdeck.errors import AgentError, RpcError
 from tests.agent.support import ALL_CAPABILITIES, Json, conversing
 
 MODES = (Mode("full", "Full Access", "All tools available"), Mode("safe", "Safe Mode"))

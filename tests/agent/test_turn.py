@@ -10,7 +10,8 @@ from typing import Any
 import anyio
 import pytest
 
-from quarterdeck.agent import AgentError, AgentTurn, RpcError, turn as turn_module
+from quarterdeck.agent import AgentTurn, turn as turn_module
+from quarterdeck.errors import AgentError, RpcError
 from tests.agent.support import PATIENCE, Hand, Json, conversing
 
 TOOL: Json = {"toolCallId": "t1", "title": "Write a.py", "kind": "edit", "status": "pending"}

@@ -12,8 +12,8 @@ import pytest
 
 from quarterdeck.cli.hub_link import HubAddress, HubLink, open_hub, running_hub
 from quarterdeck.errors import HubRefused
-from quarterdeck.server import Hub, HubOptions, serving
-from quarterdeck.server.home import locked_home
+from quarterdeck.hub import Hub, HubOptions, serving
+from quarterdeck.machine.private_files import locked_home
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,7 @@ from quarterdeck.protocol import AgentDefinition, Event, SessionState, initial_s
 from quarterdeck.storage import SqliteStorage, Storage
 from tests.host.test_endpoint import CAN, OPTION
 from tests.host.test_host import ASK, STORAGES, Seen, agent, running
-from tests.server.streams.serving import bare_hub, serving
+from tests.hub.streams.serving import bare_hub, serving
 
 pytestmark = pytest.mark.anyio
 

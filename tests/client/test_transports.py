@@ -20,7 +20,7 @@ from quarterdeck.protocol import (
     TransportSubscribeParams,
 )
 from tests.host.test_host import Seen, running
-from tests.server.streams.serving import bare_hub, serving
+from tests.hub.streams.serving import bare_hub, serving
 
 pytestmark = pytest.mark.anyio
 LIST = RpcRequest(id="1", method="agents/list", params={})

@@ -22,7 +22,7 @@ from quarterdeck.protocol import (
 )
 from tests.client.test_client import until
 from tests.host.test_host import Seen, agent, running
-from tests.server.streams.serving import bare_hub, serving, serving_app
+from tests.hub.streams.serving import bare_hub, serving, serving_app
 
 pytestmark = pytest.mark.anyio
 

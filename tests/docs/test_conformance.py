@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from quarterdeck.dialects.context import COMMAND_CLASSES, EVENT_CLASSES
-from quarterdeck.dialects.packets import PACKET_TYPES, TOOL_INPUTS, TOOL_OUTPUTS, packet_type
+from quarterdeck.views.context import COMMAND_CLASSES, EVENT_CLASSES
+from quarterdeck.views.packets import PACKET_TYPES, TOOL_INPUTS, TOOL_OUTPUTS, packet_type
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = ("context", "packets")

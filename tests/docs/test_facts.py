@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from quarterdeck.server.streams.methods import METHOD_SCOPES
+from quarterdeck.hub.streams.envelope import METHOD_SCOPES
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "quarterdeck"

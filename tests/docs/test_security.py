@@ -7,8 +7,8 @@ from typing import get_args
 from quarterdeck.http.limits import MAX_SILENT
 from quarterdeck.http.origins import DEFAULT_PORT
 from quarterdeck.http.server import HEAD_BYTES, HEAD_SECONDS
-from quarterdeck.server.device import UNUSED_SECONDS, Scope
-from quarterdeck.server.guard import REVOKED, GateLimits
+from quarterdeck.hub.auth.device import UNUSED_SECONDS, Scope
+from quarterdeck.hub.auth.guard import REVOKED, GateLimits
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTER = (ROOT / "docs/use/security.md").read_text(encoding="utf-8")

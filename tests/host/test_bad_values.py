@@ -12,7 +12,7 @@ import pytest
 
 from quarterdeck.errors import AcpError
 from quarterdeck.storage import SqliteStorage
-from tests.host.test_lifecycle import Stage, staged
+from tests.host.sessions.test_lifecycle import Stage, staged
 
 pytestmark = pytest.mark.anyio
 

@@ -14,7 +14,7 @@ import pytest
 
 from quarterdeck.errors import AcpError
 from quarterdeck.host import Host, HostEndpoint
-from quarterdeck.host.streams import HOST_TAIL
+from quarterdeck.host.log.stream import HOST_TAIL
 from quarterdeck.protocol import (
     HOST_RPC_METHODS,
     EnvelopeEndpoint,

@@ -7,7 +7,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from quarterdeck.host import Host, HostOptions, journal, streams
+from quarterdeck.host import Host, HostOptions
+from quarterdeck.host.log import journal, stream
 from quarterdeck.protocol import Event
 from quarterdeck.storage import SqliteStorage
 from tests.host.faults.kit import (
@@ -31,7 +32,7 @@ ENOUGH = 50  # updates, to stop reading; also a slow machine sends as many in th
 
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(stream, "RETRY_SECONDS", 0.01)
     monkeypatch.setattr(journal, "HIGH_WATER", ENOUGH)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from quarterdeck.host.streams import Stream, Subscriber
+from quarterdeck.host.log.stream import Stream, Subscriber
 from quarterdeck.protocol import Event, make_session_event
 
 

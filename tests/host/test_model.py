@@ -15,7 +15,9 @@ import anyio
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from quarterdeck.host import agents, restoring, streams
+from quarterdeck.host import agents
+from quarterdeck.host.log import stream
+from quarterdeck.host.sessions import recovery
 from tests.host.model.puppet import pulled
 from tests.host.model.steps import STEPS, Choose, Steps
 from tests.host.model.world import World
@@ -42,10 +44,10 @@ def live(choose: Choose, *, is_durable: bool) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(agents, "open_process", pulled(world.started))
-        patch.setattr(streams, "TAIL", SMALL_PAGE)
-        patch.setattr(streams, "PAGE", SMALL_PAGE)
-        patch.setattr(restoring, "FIRST_LIMIT", SMALL_PAGE)
-        patch.setattr(restoring, "next_limit", lambda _page: SMALL_PAGE)
+        patch.setattr(stream, "TAIL", SMALL_PAGE)
+        patch.setattr(stream, "PAGE", SMALL_PAGE)
+        patch.setattr(recovery, "FIRST_LIMIT", SMALL_PAGE)
+        patch.setattr(recovery, "next_limit", lambda _page: SMALL_PAGE)
         anyio.run(main)
 
 

@@ -161,7 +161,7 @@ def nonsense(_request: PermissionRequest, _facts: ToolCallFacts) -> Verdict:
 async def test_a_hook_that_fails_or_allows_too_late_leaves_the_request_to_people(
     hook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quarterdeck.host.permissions.HOOK_SECONDS", 0.01)
+    monkeypatch.setattr("quarterdeck.host.requests.permissions.HOOK_SECONDS", 0.01)
     async with running(on_permission=hook) as host:
         told = Seen()
         host.subscribe(None, 0, told)
@@ -177,7 +177,7 @@ async def test_a_hook_that_fails_or_allows_too_late_leaves_the_request_to_people
 async def test_a_refusal_stands_also_if_the_hook_was_slow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quarterdeck.host.permissions.HOOK_SECONDS", -1.0)
+    monkeypatch.setattr("quarterdeck.host.requests.permissions.HOOK_SECONDS", -1.0)
     async with running(on_permission=denying) as host:
         told = Seen()
         host.subscribe(None, 0, told)

@@ -12,7 +12,8 @@ import pytest
 
 from quarterdeck.client import Client, InProcessTransport
 from quarterdeck.errors import AcpError
-from quarterdeck.host import Host, HostEndpoint, HostOptions, agents, streams
+from quarterdeck.host import Host, HostEndpoint, HostOptions, agents
+from quarterdeck.host.log import stream
 from quarterdeck.protocol import Event, UnknownEvent
 from quarterdeck.storage import JsonlStorage, MemoryStorage, SessionMeta, SqliteStorage, jsonl
 from tests.host.faults.kit import (
@@ -26,7 +27,7 @@ from tests.host.faults.kit import (
     scripted,
 )
 from tests.host.model.puppet import Puppet, pulled
-from tests.host.test_lifecycle import Attempt, staged
+from tests.host.sessions.test_lifecycle import Attempt, staged
 
 pytestmark = pytest.mark.anyio
 
@@ -67,8 +68,8 @@ async def test_p3_whoever_joins_at_any_number_in_any_moment_misses_and_repeats_n
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A short log in short pages has as many seams as a long one.
-    monkeypatch.setattr(streams, "TAIL", 32)
-    monkeypatch.setattr(streams, "PAGE", 100)
+    monkeypatch.setattr(stream, "TAIL", 32)
+    monkeypatch.setattr(stream, "PAGE", 100)
     random, late = Random(3), list[tuple[int, Seen]]()
     async with running(SqliteStorage(tmp_path / "log.db")) as host:
         spawned = await host.spawn_agent(definition(flooding(1_000)))

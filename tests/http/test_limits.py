@@ -14,8 +14,8 @@ import pytest
 from quarterdeck.http import server as http_server
 from quarterdeck.http.limits import Capacity
 from tests.certificates import certify
-from tests.server.gate.support import Hut, open_hut
-from tests.server.served import PATIENCE, Reply, Wire, request
+from tests.hub.auth.support import Hut, open_hut
+from tests.hub.served import PATIENCE, Reply, Wire, request
 
 HALF_A_HELLO = b"\x16\x03\x01\x02\x00\x01"
 

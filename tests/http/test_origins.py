@@ -15,10 +15,9 @@ from quarterdeck.http.origins import (
     public_origin,
     sites,
 )
-from quarterdeck.server.database import open_database
-from quarterdeck.server.gate import Gate
-from quarterdeck.server.guard import GateOptions
-from quarterdeck.server.hub_store import HUB_TABLES, HubStore
+from quarterdeck.hub.auth.guard import Gate, GateOptions
+from quarterdeck.hub.store import HUB_TABLES, HubStore
+from quarterdeck.storage.database import open_database
 
 NETWORK = ["0.0.0.0", "::", "192.168.1.5", "fe80::1", "desk.example", ""]
 

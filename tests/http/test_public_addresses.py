@@ -11,7 +11,7 @@ import pytest
 from quarterdeck.agent.builtin.web import Fetcher
 from quarterdeck.errors import ToolFailed
 from quarterdeck.http.public_addresses import is_public, literal_address
-from quarterdeck.server.push_delivery import AddressRefused, deliver, origin_of
+from quarterdeck.hub.push.delivery import AddressRefused, deliver, origin_of
 
 PRIVATE = [
     # loopback, unspecified, this network

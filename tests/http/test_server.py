@@ -10,8 +10,8 @@ import pytest
 
 from quarterdeck.http import server as http_server
 from quarterdeck.http.limits import MAX_CONNECTIONS, Capacity, capacity_for
-from tests.server.gate.support import Hut, open_hut
-from tests.server.served import PARSERS, PATIENCE, UPGRADE, Parser, Wire, request
+from tests.hub.auth.support import Hut, open_hut
+from tests.hub.served import PARSERS, PATIENCE, UPGRADE, Parser, Wire, request
 
 
 @pytest.fixture

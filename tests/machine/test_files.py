@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from quarterdeck.errors import RpcError
-from quarterdeck.machine.confine import Locate, locate_by_openat2, locate_by_walk
 from quarterdeck.machine.files import DefaultFsHandler, _Lines
+from quarterdeck.machine.roots import Locate, locate_by_openat2, locate_by_walk
 
 pytestmark = pytest.mark.anyio
 

@@ -17,8 +17,8 @@ import anyio
 import pytest
 
 from quarterdeck.errors import RpcError
-from quarterdeck.machine.confine import Locate, locate_by_openat2, locate_by_walk
 from quarterdeck.machine.files import DefaultFsHandler
+from quarterdeck.machine.roots import Locate, locate_by_openat2, locate_by_walk
 
 pytestmark = [
     pytest.mark.slow,

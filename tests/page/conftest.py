@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from quarterdeck.server.page_files import PAGE
+from quarterdeck.hub.page.files import PAGE
 from tests.page.browsing import FLAGS, MISSING, OpenDevice, StartHub, chromium, let_in
 from tests.page.hubs import PATIENCE, HubProcess
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import anyio
 
-from quarterdeck.server import Address, AgentSettings, Hub, HubOptions, serve_hub
+from quarterdeck.agents.catalogue import AgentSettings
+from quarterdeck.hub import Address, Hub, HubOptions, serve_hub
 
 
 def main() -> None:

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import CDPSession, Page, expect
 
+from tests.hub.push.push_service import Browser, PushService, push_service
 from tests.page.browsing import OpenDevice, StartHub
 from tests.page.hubs import playing
-from tests.server.page.push_service import Browser, PushService, push_service
 
 SUBSCRIBING = """subscription => {
     let current = null

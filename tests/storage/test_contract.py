@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from quarterdeck.errors import LogGap, StorageFailed
 from quarterdeck.protocol import decode_event
 from quarterdeck.storage import ImmediateStorage, SessionMeta, Storage
-from quarterdeck.storage.records import Record
+from quarterdeck.storage.contract import Record
 from tests.storage.support import (
     ANY_STORAGE,
     DURABLE,

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from quarterdeck.errors import LogGap, StorageFailed, StorageRefused
 from quarterdeck.storage import JsonlStorage, SessionMeta, jsonl
-from quarterdeck.storage.records import Record
+from quarterdeck.storage.contract import Record
 from tests.storage.support import (
     full_disk,
     last_seqs,

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from quarterdeck.errors import LogGap
-from quarterdeck.storage.numbering import Group
+from quarterdeck.storage.contract import Group
 from tests.storage.support import meta, run_of, stored
 
 

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from quarterdeck.storage import SessionMeta
-from quarterdeck.storage.records import decode_meta, encode_meta, listed_meta
+from quarterdeck.storage.contract import decode_meta, encode_meta, listed_meta
 
 FULL = SessionMeta(
     session_id="s",

@@ -12,7 +12,7 @@ import pytest
 from quarterdeck.errors import StorageFailed, StorageRefused
 from quarterdeck.protocol import decode_event
 from quarterdeck.storage import SqliteStorage, Stored
-from quarterdeck.storage.records import Record
+from quarterdeck.storage.contract import Record
 from tests.storage.support import (
     full_disk,
     last_seqs,

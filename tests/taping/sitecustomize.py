@@ -18,7 +18,7 @@ from typing import Any, cast
 
 VARIABLE = "PYTHON_TAPES"  # so named, a hub passes it on to the agents that it starts
 # Every conversation of an agent, and of a hub that is one to editors, is opened in these.
-_MODULES = ("quarterdeck.agent.server", "quarterdeck.bridge.serving")
+_MODULES = ("quarterdeck.agent.server", "quarterdeck.hub.editors.endpoints")
 
 
 class _Taped:

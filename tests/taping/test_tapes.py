@@ -14,7 +14,7 @@ import pytest
 from quarterdeck.agent import AgentTurn
 from tests.agent.http_client import serving
 from tests.agent.support import conversing
-from tests.server.api.kit import options, running
+from tests.hub.api.kit import options, running
 from tests.taping.tapes import Tapes, environment
 from tests.testing.driving import Driver
 

@@ -12,6 +12,11 @@ msgspec drops unknown fields, and a place for them in every object would cost ev
 message, which the caller has anyway, and looks into it only when asked: `encode()` returns it as it
 came, `to_dict()` everything in it, `amended(value)` everything in it with the changes made to the
 value. Use `receive` wherever a message is stored, forwarded or sent back.
+
+Apply changes made to a typed value to the message it was read from. Plain JSON data, pure.
+
+`before` and `after` are the typed value, unchanged and changed. What `received` has beyond `before`
+is what the types could not hold; it stays wherever its surroundings still exist.
 """
 
 from __future__ import annotations
@@ -22,7 +27,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from quarterdeck.acp.amend import amend
 from quarterdeck.acp.lenient import dec_hook, lenient, name_of
 from quarterdeck.acp.model import AcpObject, Unknown
 from quarterdeck.errors import JsonInvalid, SchemaMismatch
@@ -30,6 +34,52 @@ from quarterdeck.jsontext import decode_json, encode_json
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
+
+
+def amend(received: Any, before: Any, after: Any) -> Any:
+    """Return `received` changed in the places where `after` differs from `before`."""
+    match received, before, after:
+        case dict(), dict(), dict():
+            return _amend_object(received, before, after)
+        case list(), list(), list() if len(received) == len(before):
+            return _amend_list(received, before, after)
+        case _:
+            return received if _same(before, after) else after
+
+
+def _amend_object(
+    received: dict[str, Any], before: dict[str, Any], after: dict[str, Any]
+) -> dict[str, Any]:
+    amended = {key: value for key, value in received.items() if key in after or key not in before}
+    for key, value in after.items():
+        if key in before and key in received:
+            amended[key] = amend(received[key], before[key], value)
+        elif key not in before or not _same(before[key], value):
+            amended[key] = value
+    return amended
+
+
+def _amend_list(received: list[Any], before: list[Any], after: list[Any]) -> list[Any]:
+    """Items may have moved: an unchanged one is found by its value, a changed one by its place."""
+    old = [encode_json(item) for item in before]
+    new = [encode_json(item) for item in after]
+    amended = []
+    for place, item in enumerate(after):
+        if place < len(old) and old[place] == new[place]:
+            amended.append(received[place])
+        elif new[place] in old:
+            amended.append(received[old.index(new[place])])
+        elif place < len(old) and old[place] not in new:
+            amended.append(amend(received[place], before[place], item))
+        else:
+            amended.append(item)
+    return amended
+
+
+def _same(one: Any, other: Any) -> bool:
+    # Not `==`: to Python, true is 1 and 1 is 1.0.
+    return encode_json(one) == encode_json(other)
+
 
 T = TypeVar("T")
 

@@ -17,9 +17,9 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from quarterdeck.acp.calls import Method, Note
 from quarterdeck.acp.codec import enc_hook
 from quarterdeck.acp.lenient import dec_hook, lenient
+from quarterdeck.acp.methods import Method, Note
 from quarterdeck.wire import (
     ByteTransport,
     Connection,

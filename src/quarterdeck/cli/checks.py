@@ -27,17 +27,17 @@ from urllib.parse import quote
 import anyio
 
 from quarterdeck._version import __version__
-from quarterdeck.cli.agent_checks import check_agents
+from quarterdeck.agents.catalogue import Environment
+from quarterdeck.agents.detection import check_agents
 from quarterdeck.cli.arguments import DONE, FAILED
 from quarterdeck.cli.config import HubConfig, config_path, load_config
 from quarterdeck.cli.hub_link import running_hub
 from quarterdeck.cli.terminal.screen import Screen
-from quarterdeck.dialects.text import plain, wrapped
 from quarterdeck.errors import QuarterdeckError, SettingsInvalid
 from quarterdeck.http.certificates import CertificateUnusable, check_certificate
+from quarterdeck.hub.options import default_home
 from quarterdeck.protocol import AgentDefinition
-from quarterdeck.server.environment import Environment
-from quarterdeck.server.options import default_home
+from quarterdeck.views.text import plain, wrapped
 
 Status = Literal["ok", "warn", "fail"]
 

@@ -20,13 +20,13 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_type_hints
 import msgspec
 from msgspec import Struct
 
+from quarterdeck.agents.catalogue import AgentSettings
 from quarterdeck.errors import SettingsInvalid
 from quarterdeck.http.origins import DEFAULT_PORT
-from quarterdeck.server.device import UNUSED_SECONDS
-from quarterdeck.server.known_agents import AgentSettings
-from quarterdeck.server.options import HubOptions
-from quarterdeck.server.policy_rules import Policy, PolicyRule
-from quarterdeck.server.retention import Retention
+from quarterdeck.hub.auth.device import UNUSED_SECONDS
+from quarterdeck.hub.options import HubOptions
+from quarterdeck.policy.rules import Policy, PolicyRule
+from quarterdeck.runner.store import Retention
 
 VARIABLE: Final = "QUARTERDECK_HUB_CONFIG"
 _EXAMPLE: Final = "docs/use/hub.example.toml shows every key"

@@ -11,10 +11,10 @@ from quarterdeck.cli.config import hub_options, load_config
 from quarterdeck.client import InProcessTransport
 from quarterdeck.host import HostEndpoint
 from quarterdeck.http.asgi import Application
+from quarterdeck.hub.hub import Hub
+from quarterdeck.hub.options import HubOptions
+from quarterdeck.hub.server import hub_app
 from quarterdeck.protocol import Transport
-from quarterdeck.server.app import hub_app
-from quarterdeck.server.hub import Hub
-from quarterdeck.server.options import HubOptions
 
 
 @asynccontextmanager

@@ -22,7 +22,6 @@ from typing import Any, NoReturn
 import anyio
 from anyio import to_thread
 
-from quarterdeck.bridge import acp_endpoints
 from quarterdeck.cli.arguments import DONE, INTERRUPTED
 from quarterdeck.cli.config import NOT_A_FILE, HubConfig, config_path, hub_options, load_config
 from quarterdeck.cli.hub_link import HubAddress
@@ -31,10 +30,11 @@ from quarterdeck.cli.terminal.screen import Screen, print_json, print_note
 from quarterdeck.errors import CommandFailed, SettingsInvalid
 from quarterdeck.http.certificates import CertificateUnusable, check_certificate
 from quarterdeck.http.origins import is_loopback
-from quarterdeck.server.hub import Hub
-from quarterdeck.server.invitation import pairing_link, qr_text
-from quarterdeck.server.options import HubOptions
-from quarterdeck.server.running import serving
+from quarterdeck.hub.auth.pairing import pairing_link, qr_text
+from quarterdeck.hub.editors import acp_endpoints
+from quarterdeck.hub.hub import Hub
+from quarterdeck.hub.options import HubOptions
+from quarterdeck.hub.server import serving
 
 
 @dataclass(frozen=True, kw_only=True)

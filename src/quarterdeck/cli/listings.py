@@ -17,10 +17,10 @@ from quarterdeck.cli.arguments import DONE
 from quarterdeck.cli.hub_link import HubAddress, open_hub, require_hub
 from quarterdeck.cli.sessions import STATES, match_id, short_ids, state_of, waiting_sessions
 from quarterdeck.cli.terminal.screen import Screen, print_json, print_note
-from quarterdeck.dialects.text import one_line
 from quarterdeck.errors import Misused
 from quarterdeck.http.client import HubApi
-from quarterdeck.server.invitation import qr_text
+from quarterdeck.hub.auth.pairing import qr_text
+from quarterdeck.views.text import one_line
 
 # ---- agents ------------------------------------------------------------------------------------
 

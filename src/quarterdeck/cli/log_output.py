@@ -16,9 +16,9 @@ from typing import Final, TextIO
 
 from typing_extensions import override
 
-from quarterdeck.dialects.text import plain
-from quarterdeck.server.logs import JsonLines
-from quarterdeck.server.secrets import redacted
+from quarterdeck.hub.auth.tokens import redacted
+from quarterdeck.hub.logs import JsonLines
+from quarterdeck.views.text import plain
 
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 

@@ -7,12 +7,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from quarterdeck.bridge import acp_endpoints
 from quarterdeck.cli.config import hub_options, load_config
 from quarterdeck.cli.embedding import listening_nowhere
 from quarterdeck.errors import HubRefused
-from quarterdeck.server.hub import Hub
-from quarterdeck.server.running import Address, serving
+from quarterdeck.hub.editors import acp_endpoints
+from quarterdeck.hub.hub import Hub
+from quarterdeck.hub.server import Address, serving
 
 
 @asynccontextmanager

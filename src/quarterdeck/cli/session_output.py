@@ -20,18 +20,18 @@ import anyio
 from anyio import from_thread, to_thread
 
 from quarterdeck.cli.arguments import DONE
-from quarterdeck.cli.document import document
 from quarterdeck.cli.hub_link import HubAddress, open_hub
 from quarterdeck.cli.sessions import event_pages, find_session, read_events, stored_events
 from quarterdeck.cli.terminal.log_rows import VIEWS, ViewName, show_lines
 from quarterdeck.cli.terminal.screen import Screen, print_note
 from quarterdeck.cli.terminal.session_printer import TextPrinter
-from quarterdeck.dialects.context import ContextProjector, encode_context_event
-from quarterdeck.dialects.packets import PacketProjector
 from quarterdeck.errors import CommandFailed
 from quarterdeck.http.client import HubApi
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import Event, SessionState, initial_state, reduce, to_json
+from quarterdeck.views.context import ContextProjector, encode_context_event
+from quarterdeck.views.markdown import document
+from quarterdeck.views.packets import PacketProjector
 
 _Session = Mapping[str, Any]
 

@@ -20,8 +20,8 @@ from quarterdeck.cli.terminal.session_printer import (
     TextPrinter,
 )
 from quarterdeck.client import Client
-from quarterdeck.dialects.text import one_line
 from quarterdeck.protocol import Event, SessionState, initial_state, reduce
+from quarterdeck.views.text import one_line
 from quarterdeck.wire import background_tasks
 
 _RUNNING: Final = ("creating", "prompting", "resuming")

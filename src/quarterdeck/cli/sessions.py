@@ -16,11 +16,11 @@ from msgspec import Raw, Struct
 
 from quarterdeck.cli.hub_link import HubAddress, HubLink, running_hub
 from quarterdeck.client import Client
-from quarterdeck.dialects.text import one_line
 from quarterdeck.errors import AcpError, CommandFailed, EventInvalid, HubDeclined
 from quarterdeck.http.client import HubApi
 from quarterdeck.http.headers import path_segment
 from quarterdeck.protocol import Event, decode_event
+from quarterdeck.views.text import one_line
 
 _PAGE: Final = 1000
 _SHORTEST: Final = 6  # characters of an id that are shown

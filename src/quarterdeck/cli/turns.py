@@ -33,10 +33,10 @@ from quarterdeck.cli.terminal.session_printer import (
     TextPrinter,
 )
 from quarterdeck.client import Client
-from quarterdeck.dialects.text import one_line
 from quarterdeck.errors import CommandFailed, HubDeclined, Misused
 from quarterdeck.http.client import HubApi
 from quarterdeck.protocol import Event, initial_state, reduce
+from quarterdeck.views.text import one_line
 from quarterdeck.wire import background_tasks
 
 REFUSED, LIMITED = 3, 4

@@ -3,6 +3,8 @@
     connecting → connected → closed
 
 There is no way back from closed: another client with another transport asks for what it missed.
+
+Who wants to know that something changed. A listener takes nothing: it looks at what is now.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ from typing import Any
 
 from msgspec import UNSET
 
-from quarterdeck.client.listeners import Listener, Listeners, Unsubscribe
 from quarterdeck.errors import AcpError
 from quarterdeck.protocol import (
     ERROR_CODES,
@@ -32,6 +33,34 @@ from quarterdeck.protocol import (
 )
 
 logger = logging.getLogger(__name__)
+
+Listener = Callable[[], None]
+Unsubscribe = Callable[[], None]
+
+
+class Listeners:
+    """Calls plain functions after each change, never at once when they are added."""
+
+    def __init__(self) -> None:
+        self._calls: dict[object, Listener] = {}
+
+    def add(self, listener: Listener) -> Unsubscribe:
+        """Add a listener; one that is added twice is called twice and removed one by one."""
+        key = object()
+        self._calls[key] = listener
+        return lambda: self._remove(key)
+
+    def notify(self) -> None:
+        for key, listener in tuple(self._calls.items()):
+            if key not in self._calls:
+                continue  # removed by another listener meanwhile
+            try:
+                listener()
+            except Exception:  # a listener is foreign code
+                logger.exception("listener failed")
+
+    def _remove(self, key: object) -> None:
+        self._calls.pop(key, None)
 
 
 class Link:

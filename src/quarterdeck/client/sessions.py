@@ -2,20 +2,178 @@
 
 All sessions that are not closed or deleted are mirrored; the events of one are followed only once
 somebody asks for its store, so that a host with ten thousand sessions costs a client a list.
+
+One session in a client's hands.
+
+The live state of one session: its events, folded as they come.
+
+    an event of another session     ignored
+    an event that is not new        ignored, except `session-reset`, which always counts
+    any other event                 moves `last_seq`; listeners hear of it if the state changed
+
+Gaps are accepted: what is missing is the business of whoever delivers. After a `session-reset` the
+numbering is that of the reset: our host goes on, others start again. The host's own word on a
+session (`apply_projection`) may come ahead of the session's events and never moves `last_seq`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from quarterdeck.client.link import Link
-from quarterdeck.client.listeners import Listener, Unsubscribe
-from quarterdeck.client.mirror import Mirror
-from quarterdeck.client.session import Session
-from quarterdeck.client.snapshots import read_session, read_sessions
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from quarterdeck.client.link import Link, Listener, Listeners, Unsubscribe
+from quarterdeck.client.mirror import Mirror, read_session, read_sessions
 from quarterdeck.errors import AcpError
-from quarterdeck.protocol import ERROR_CODES, AcpRpcMethod, SessionSnapshotWire
+from quarterdeck.protocol import (
+    ERROR_CODES,
+    AcpRpcMethod,
+    Event,
+    SessionConfigValue,
+    SessionSnapshotWire,
+    SessionState,
+    initial_state,
+    reduce,
+    to_json,
+)
+
+
+class SessionStore:
+    """What a session looks like now."""
+
+    def __init__(self, session_id: str) -> None:
+        self.state: SessionState = initial_state(session_id)
+        self.last_seq = 0
+        self._session_id = session_id
+        self._listeners = Listeners()
+
+    def subscribe(self, listener: Listener) -> Unsubscribe:
+        """Call `listener` after each change of `state`."""
+        return self._listeners.add(listener)
+
+    def apply(self, event: Event) -> None:
+        """Take in an event of the session's stream."""
+        if event.session_id != self._session_id:
+            return
+        if event.seq <= self.last_seq and event.type != "session-reset":
+            return
+        self.last_seq = event.seq
+        self._move(reduce(self.state, event))
+
+    def apply_projection(self, snapshot: SessionSnapshotWire) -> bool:
+        """Take in the host's own word; tell whether it was news."""
+        if snapshot.session_id != self._session_id:
+            return False
+        before, info = self.state, self.state.info
+        title = info.title if snapshot.title is UNSET else snapshot.title
+        updated_at = info.updated_at if snapshot.updated_at is UNSET else snapshot.updated_at
+        after = replace(
+            before,
+            connection=replace(before.connection, status=snapshot.status),
+            info=replace(info, title=title, updated_at=updated_at),
+        )
+        if (after.connection, after.info) == (before.connection, before.info):
+            return False
+        self._move(after)
+        return True
+
+    def _move(self, state: SessionState) -> None:
+        if state is not self.state:
+            self.state = state
+            self._listeners.notify()
+
+
+Prompt = str | Sequence[Mapping[str, Any]]
+ConfigValue = SessionConfigValue | Mapping[str, Any] | str | bool
+
+
+class Session:
+    """A handle; there is one per session and client until it is closed or deleted."""
+
+    def __init__(self, link: Link, snapshot: SessionSnapshotWire) -> None:
+        self.id = snapshot.session_id
+        self.snapshot = snapshot
+        """The host's word on the session, kept up to date."""
+        self._link = link
+        self._store = SessionStore(self.id)
+        self._unfollow: Unsubscribe | None = None
+        self._listening: dict[object, Unsubscribe] = {}
+        self._has_ended = False
+
+    @property
+    def store(self) -> SessionStore:
+        """The live state. It begins to follow the session when it is first asked for.
+
+        Raises:
+            AcpError: if it cannot be followed: closed, deleted, or no connection.
+        """
+        if self._unfollow is None and not self._has_ended and self._link.status != "closed":
+            self._store.apply_projection(self.snapshot)
+            self._unfollow = self._link.follow(self.id, self._store.last_seq, self._store.apply)
+        return self._store
+
+    def on_event(
+        self, listener: Callable[[Event], None], *, from_seq: int | None = None
+    ) -> Unsubscribe:
+        """Call `listener` with each event after `from_seq`, or after what the store has seen."""
+        start = self.store.last_seq if from_seq is None else from_seq
+        key = object()
+        self._listening[key] = self._link.follow(self.id, start, listener)
+        return lambda: self._stop_listening(key)
+
+    async def prompt(self, prompt: Prompt) -> dict[str, Any]:
+        """Run one turn; return its stop reason, usage and error."""
+        blocks = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else list(prompt)
+        result: dict[str, Any] = await self._call(AcpRpcMethod.PROMPT, prompt=blocks)
+        return result
+
+    async def cancel(self) -> None:
+        await self._call(AcpRpcMethod.CANCEL)
+
+    async def close(self) -> None:
+        await self._call(AcpRpcMethod.CLOSE_SESSION)
+
+    async def set_mode(self, mode_id: str) -> None:
+        await self._call(AcpRpcMethod.SET_MODE, modeId=mode_id)
+
+    async def set_config_option(self, config_id: str, value: ConfigValue) -> list[Any]:
+        """Change an option; return all options as they are then."""
+        given = to_json(value) if isinstance(value, SessionConfigValue) else value
+        method = AcpRpcMethod.SET_CONFIG_OPTION
+        options: list[Any] = await self._call(method, configId=config_id, value=given)
+        return options
+
+    # ---- for `Sessions` ------------------------------------------------------------------
+
+    def tell(self, snapshot: SessionSnapshotWire) -> None:
+        """Take in the host's word."""
+        self.snapshot = snapshot
+        if self._unfollow is not None:
+            self._store.apply_projection(snapshot)
+
+    def lose_stream(self) -> None:
+        """Take the store's stream for ended: it is followed again when next asked for."""
+        self._unfollow = None
+
+    def end(self) -> None:
+        """Stop following; what the store has it keeps."""
+        self._has_ended = True
+        for key in tuple(self._listening):
+            self._stop_listening(key)
+        if self._unfollow is not None:
+            self._unfollow()
+            self._unfollow = None
+
+    def _stop_listening(self, key: object) -> None:
+        stop = self._listening.pop(key, None)
+        if stop is not None:
+            stop()
+
+    async def _call(self, method: AcpRpcMethod, **params: Any) -> Any:
+        return await self._link.call(method, {"sessionId": self.id, **params})
+
 
 McpServers = Sequence[Mapping[str, Any]]
 _OVER = ("closed", "deleted")

@@ -1,9 +1,9 @@
 """The host: agents, sessions, permissions, files and terminals, and a log that loses nothing."""
 
-from quarterdeck.host.encoded import EncodedLog
+from quarterdeck.host.capabilities import FsHandler, TerminalHandler, derive_client_capabilities
 from quarterdeck.host.endpoint import AgentAndSessionOwner, HostEndpoint
-from quarterdeck.host.handlers import FsHandler, TerminalHandler, derive_client_capabilities
 from quarterdeck.host.host import Host
+from quarterdeck.host.log.stream import EncodedLog, Watcher
 from quarterdeck.host.options import (
     HostOptions,
     ResolvedHostOptions,
@@ -11,8 +11,13 @@ from quarterdeck.host.options import (
     resolve_agent_definition,
     resolve_host_options,
 )
-from quarterdeck.host.streams import Watcher
-from quarterdeck.host.verdicts import Ask, Decided, OnPermission, PermissionRequest, Verdict
+from quarterdeck.host.requests.verdicts import (
+    Ask,
+    Decided,
+    OnPermission,
+    PermissionRequest,
+    Verdict,
+)
 from quarterdeck.machine import (
     DefaultFsHandler,
     DefaultTerminalHandler,

@@ -6,6 +6,8 @@
 Every way down is one way: the calls that wait fail, its permission requests are superseded, its
 sessions become `disconnected`, then either a restart is scheduled or the agent is `exited`. A clean
 exit of an agent that nobody asked to leave is a crash like any other.
+
+What is told to an agent of us, and of an agent to others. Pure.
 """
 
 from __future__ import annotations
@@ -18,17 +20,17 @@ import anyio
 import msgspec
 from msgspec import UNSET
 
+from quarterdeck._version import __version__
 from quarterdeck.acp import PROTOCOL_VERSION
 from quarterdeck.errors import AcpError, AgentNotFound, ConnectionClosed, ConnectionFailed, RpcError
-from quarterdeck.host.agent_facts import CLIENT_INFO, agent_info, capabilities_wire, exit_record
-from quarterdeck.host.emitter import Emitter
-from quarterdeck.host.handlers import derive_client_capabilities
+from quarterdeck.host.capabilities import derive_client_capabilities
+from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.options import ResolvedHostOptions
-from quarterdeck.host.replays import Early
 from quarterdeck.host.secrets import Secrets, credentials, environment_of
-from quarterdeck.host.sessions import agent_exited, agent_misbehaved
+from quarterdeck.host.sessions.session import Early, agent_exited, agent_misbehaved
 from quarterdeck.machine import guarded_command, kill_tree, send_signal
 from quarterdeck.protocol import (
+    AgentCapabilitiesWire,
     AgentDefinition,
     AgentExitReason,
     AgentSnapshotWire,
@@ -45,6 +47,37 @@ from quarterdeck.wire import (
     open_connection,
     open_process,
 )
+
+CLIENT_INFO = {"name": "quarterdeck", "version": __version__}
+
+
+def capabilities_wire(declared: Mapping[str, Any]) -> AgentCapabilitiesWire:
+    shape = AgentCapabilitiesWire
+    names = zip(shape.__struct_encode_fields__, shape.__struct_fields__, strict=True)
+    return shape(**{ours: declared[theirs] for theirs, ours in names if theirs in declared})
+
+
+def agent_info(answer: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return who an agent says it is: `name`, `title` and `version`, none of them for sure."""
+    given = answer.get("agentInfo")
+    return given if isinstance(given, dict) else None
+
+
+def can_log_out(declared: Mapping[str, Any]) -> bool:
+    auth = declared.get("auth")
+    return isinstance(auth, dict) and auth.get("logout") not in (None, False)
+
+
+def exit_record(status: int | None) -> dict[str, Any]:
+    if status is None:
+        return {}
+    if status >= 0:
+        return {"code": status}
+    try:
+        return {"signal": signal.Signals(-status).name}
+    except ValueError:
+        return {"signal": str(-status)}
+
 
 INITIALIZE_SECONDS = 120.0  # the slowest agent measured needs ten
 DOWN_SECONDS = 2.0  # that a failed call waits for its agent to be told as gone

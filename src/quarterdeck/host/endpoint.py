@@ -15,9 +15,9 @@ from typing import Any, Protocol
 from msgspec import UNSET
 
 from quarterdeck.errors import AcpError, RpcError
-from quarterdeck.host.elicitations import is_elicitation_id
 from quarterdeck.host.host import Host
 from quarterdeck.host.options import config_invalid
+from quarterdeck.host.requests.elicitations import is_elicitation_id
 from quarterdeck.protocol import (
     ELICITATION_UPDATED,
     ERROR_CODES,

@@ -17,15 +17,11 @@ from typing import Any, Self
 import anyio
 from anyio.abc import TaskGroup
 
-from quarterdeck.host.agent_facts import can_log_out
-from quarterdeck.host.agents import Agent, OnUpdate
-from quarterdeck.host.asked import Asked
-from quarterdeck.host.elicitations import Elicitations
-from quarterdeck.host.emitter import Emitter
-from quarterdeck.host.encoded import EncodedLog
-from quarterdeck.host.endings import Endings
-from quarterdeck.host.inbound import Inbound
-from quarterdeck.host.lifecycle import Lifecycles
+from quarterdeck.host.agents import Agent, OnUpdate, can_log_out
+from quarterdeck.host.log.emitter import Emitter
+from quarterdeck.host.log.reader import Reading
+from quarterdeck.host.log.stream import EncodedLog, OnEvent
+from quarterdeck.host.operations import Doing, Done
 from quarterdeck.host.options import (
     HostOptions,
     check_text,
@@ -33,8 +29,16 @@ from quarterdeck.host.options import (
     resolve_agent_definition,
     resolve_host_options,
 )
-from quarterdeck.host.permissions import PermissionRequests
-from quarterdeck.host.prompting import (
+from quarterdeck.host.requests.elicitations import Elicitations
+from quarterdeck.host.requests.handlers import Asked, Inbound
+from quarterdeck.host.requests.permissions import PermissionRequests
+from quarterdeck.host.requests.verdicts import PermissionRequest
+from quarterdeck.host.sessions.lifecycle import Lifecycles
+from quarterdeck.host.sessions.recovery import Restorer, StoredSessions
+from quarterdeck.host.sessions.registry import Sessions, check_place
+from quarterdeck.host.sessions.session import Session, agent_exited, session_closed, unsupported
+from quarterdeck.host.sessions.teardown import Endings
+from quarterdeck.host.turns import (
     ConfigValue,
     Prompt,
     Turns,
@@ -42,13 +46,6 @@ from quarterdeck.host.prompting import (
     check_config_value,
     check_prompt,
 )
-from quarterdeck.host.reading import Reading
-from quarterdeck.host.restoring import Restorer, StoredSessions
-from quarterdeck.host.sessions import Session, agent_exited, session_closed, unsupported
-from quarterdeck.host.streams import OnEvent
-from quarterdeck.host.table import Sessions, check_place
-from quarterdeck.host.verdicts import PermissionRequest
-from quarterdeck.host.work import Doing, Done
 from quarterdeck.protocol import (
     AgentDefinition,
     AgentSnapshotWire,

@@ -14,9 +14,9 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from quarterdeck.errors import AcpError
-from quarterdeck.host.handlers import FsHandler, TerminalHandler, check_terminal
+from quarterdeck.host.capabilities import FsHandler, TerminalHandler, check_terminal
+from quarterdeck.host.requests.verdicts import OnPermission
 from quarterdeck.host.secrets import Inherit
-from quarterdeck.host.verdicts import OnPermission
 from quarterdeck.jsontext import UNWRITABLE, encode_json
 from quarterdeck.machine import DefaultFsHandler
 from quarterdeck.protocol import ERROR_CODES, AgentDefinition

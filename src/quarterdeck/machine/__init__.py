@@ -3,7 +3,10 @@
 Used by both sides: the host serves an agent with it, our own agent works with it.
 """
 
-from quarterdeck.machine.confine import (
+from quarterdeck.machine.files import DefaultFsHandler
+from quarterdeck.machine.guard_program import living_descendants, send_signal
+from quarterdeck.machine.processes import guarded_command, kill_tree
+from quarterdeck.machine.roots import (
     Locate,
     Place,
     locate_by_openat2,
@@ -11,9 +14,6 @@ from quarterdeck.machine.confine import (
     outside_roots,
     resolve_roots,
 )
-from quarterdeck.machine.files import DefaultFsHandler
-from quarterdeck.machine.guard import guarded_command, kill_tree
-from quarterdeck.machine.guard_program import living_descendants, send_signal
 from quarterdeck.machine.sandbox import SandboxFolder, sandboxed_command
 from quarterdeck.machine.terminals import DefaultTerminalHandler
 

@@ -39,7 +39,7 @@ from anyio import to_thread
 
 from quarterdeck.acp import methods
 from quarterdeck.errors import RpcError
-from quarterdeck.machine.confine import Locate, Place, locate_by_openat2
+from quarterdeck.machine.roots import Locate, Place, locate_by_openat2
 from quarterdeck.wire import INTERNAL_ERROR, INVALID_PARAMS, rpc_error
 
 _MAX_BYTES = 32 * 1024 * 1024  # of text in one answer or one write; far more than a model can read

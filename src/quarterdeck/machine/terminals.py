@@ -23,12 +23,20 @@ What a terminal keeps is the end of its output: `output_byte_limit` bytes, cut b
 What `emit` gets are the payloads of `terminal-output` events: few and not too large (`deltas`). In
 a flood the middle is left out, which the text and `truncated` say; the agent gets what it asks for
 either way. Nothing is emitted after a terminal was released; its end is the last thing before.
+
+Few events from much output: when a terminal's text is told, and what of it in a flood.
+
+Text waits until there is enough of it for an event, or until `due`. A megabyte may come as fast as
+it likes; after that, until the output calms down, only the newest text is kept until `due`: so a
+command that never stops talking costs a bounded rate of events and bytes, some 640 KiB a second.
+Pure: the caller passes the time in and calls `flush` when it is due.
 """
 
 from __future__ import annotations
 
 import codecs
 import logging
+import math
 import os
 import signal
 import subprocess
@@ -44,10 +52,55 @@ from msgspec import UNSET, UnsetType
 
 from quarterdeck.acp import schema
 from quarterdeck.errors import AgentNotFound
-from quarterdeck.machine.deltas import Deltas
-from quarterdeck.machine.guard import guarded_command
+from quarterdeck.machine.processes import guarded_command
 from quarterdeck.protocol import TailBuffer
 from quarterdeck.wire import INTERNAL_ERROR, INVALID_PARAMS, background_tasks, rpc_error
+
+_EVENT_CHARACTERS = 32 * 1024
+_EVENT_SECONDS = 0.05
+_BURST_CHARACTERS = 1024 * 1024  # what a state keeps of a terminal
+
+
+class Deltas:
+    """Collects text and tells it in payloads of `terminal-output` events, all but the id."""
+
+    def __init__(self, tell: Callable[[dict[str, Any]], None]) -> None:
+        self._tell = tell
+        self._text = ""
+        self._left_out = 0
+        self._burst = _BURST_CHARACTERS
+        self.due = math.inf
+
+    def add(self, text: str, now: float) -> None:
+        if not text:
+            return
+        self.due = min(self.due, now + _EVENT_SECONDS)
+        self._text += text
+        if len(self._text) < _EVENT_CHARACTERS:
+            return
+        if len(self._text) <= self._burst:
+            self._burst -= len(self._text)
+            self._emit()
+        else:
+            self._burst = 0
+            self._left_out += len(self._text) - _EVENT_CHARACTERS
+            self._text = self._text[-_EVENT_CHARACTERS:]
+
+    def flush(self) -> None:
+        """Tell what waits; that it was little ends a flood."""
+        if len(self._text) < _EVENT_CHARACTERS and not self._left_out:
+            self._burst = _BURST_CHARACTERS
+        self._emit()
+
+    def _emit(self) -> None:
+        text, left_out = self._text, self._left_out
+        self._text, self._left_out, self.due = "", 0, math.inf
+        if left_out:
+            text = f"\n[{left_out} characters left out]\n{text}"
+        for start in range(0, len(text), _EVENT_CHARACTERS):
+            payload: dict[str, Any] = {"delta": text[start : start + _EVENT_CHARACTERS]}
+            self._tell(payload | {"truncated": True} if left_out else payload)
+
 
 Emit = Callable[[str, dict[str, Any]], None]
 """Takes a session id and the payload of a `terminal-output` event."""

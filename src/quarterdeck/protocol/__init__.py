@@ -1,20 +1,40 @@
 """Events, session state, `reduce`, normalization, envelopes, error codes. All of it is pure."""
 
+from quarterdeck.protocol.acp_types import (
+    AgentCapabilities,
+    AuthMethod,
+    AvailableCommand,
+    ContentBlock,
+    Cost,
+    JsonObject,
+    ListedSession,
+    ListSessionsResponse,
+    McpServer,
+    PermissionOption,
+    PlanEntry,
+    RequestPermissionOutcome,
+    SessionConfigOption,
+    SessionMode,
+    SessionModeState,
+    StopReason,
+    ToolCallContent,
+    ToolCallLocation,
+    ToolCallStatus,
+    ToolKind,
+    Usage,
+)
 from quarterdeck.protocol.codec import (
     decode_event,
     encode_event,
     make_host_event,
     make_session_event,
+    to_json,
 )
-from quarterdeck.protocol.codes import (
+from quarterdeck.protocol.envelopes import (
     ERROR_CODES,
     HOST_RPC_METHODS,
     AcpErrorCode,
     AcpRpcMethod,
-    is_error_code,
-)
-from quarterdeck.protocol.denormalize import denormalize_session_update
-from quarterdeck.protocol.envelopes import (
     EnvelopeEndpoint,
     ErrorObject,
     InboundRequest,
@@ -27,6 +47,7 @@ from quarterdeck.protocol.envelopes import (
     TransportLifecycleEvent,
     TransportSubscribeParams,
     TransportUnsubscribe,
+    is_error_code,
 )
 from quarterdeck.protocol.events import (
     HOST_EVENT_TYPES,
@@ -68,8 +89,9 @@ from quarterdeck.protocol.events import (
     UsageUpdateEvent,
     UserMessageChunkEvent,
 )
-from quarterdeck.protocol.normalize import (
+from quarterdeck.protocol.normalization import (
     Normalized,
+    denormalize_session_update,
     normalize_own_update,
     normalize_session_update,
 )
@@ -119,29 +141,6 @@ from quarterdeck.protocol.reduce import (
     TERMINAL_OUTPUT_LIMIT,
     reduce,
 )
-from quarterdeck.protocol.sdk import (
-    AgentCapabilities,
-    AuthMethod,
-    AvailableCommand,
-    ContentBlock,
-    Cost,
-    JsonObject,
-    ListedSession,
-    ListSessionsResponse,
-    McpServer,
-    PermissionOption,
-    PlanEntry,
-    RequestPermissionOutcome,
-    SessionConfigOption,
-    SessionMode,
-    SessionModeState,
-    StopReason,
-    ToolCallContent,
-    ToolCallLocation,
-    ToolCallStatus,
-    ToolKind,
-    Usage,
-)
 from quarterdeck.protocol.snapshots import (
     ELICITATION_UPDATED,
     AgentCapabilitiesWire,
@@ -167,13 +166,7 @@ from quarterdeck.protocol.state import (
     ToolCallState,
     initial_state,
 )
-from quarterdeck.protocol.terminal import (
-    TailBuffer,
-    truncate_utf8_tail,
-)
-from quarterdeck.protocol.tojson import (
-    to_json,
-)
+from quarterdeck.protocol.terminal_output import TailBuffer, truncate_utf8_tail
 from quarterdeck.protocol.tool_calls import (
     FINAL_STATUSES,
     ToolCallFacts,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
-from quarterdeck.protocol.sdk import (
+from quarterdeck.protocol.acp_types import (
     AuthMethod,
     AvailableCommand,
     ContentBlock,

@@ -54,7 +54,7 @@ from quarterdeck.protocol.state import (
     TerminalOutputState,
     initial_state,
 )
-from quarterdeck.protocol.terminal import TailBuffer
+from quarterdeck.protocol.terminal_output import TailBuffer
 from quarterdeck.protocol.tool_calls import documented_announcement, documented_update
 
 TERMINAL_OUTPUT_LIMIT: Final = 1024 * 1024

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from msgspec import UNSET, Struct, UnsetType
 
 if TYPE_CHECKING:
+    from quarterdeck.protocol.acp_types import (
+        AuthMethod,
+        JsonObject,
+        McpServer,
+        PermissionOption,
+        RequestPermissionOutcome,
+    )
     from quarterdeck.protocol.payloads import (
         AgentExit,
         AgentExitReason,
         AgentStatus,
         SessionStatus,
         ToolCallUpdatePayload,
-    )
-    from quarterdeck.protocol.sdk import (
-        AuthMethod,
-        JsonObject,
-        McpServer,
-        PermissionOption,
-        RequestPermissionOutcome,
     )
 else:
     # What msgspec sees when it reads them: objects whose unknown keys it must not drop, and names

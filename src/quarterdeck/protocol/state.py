@@ -15,18 +15,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from quarterdeck.protocol.payloads import (
-    AcpEventExtensions,
-    MessageKind,
-    PermissionResolution,
-    PlanPayload,
-    PromptErrorState,
-    SessionStatus,
-    TerminalExit,
-    ToolCallUpdatePayload,
-)
-from quarterdeck.protocol.persistent import Blocks, KeyedSequence, OrderedMap
-from quarterdeck.protocol.sdk import (
+from quarterdeck.protocol.acp_types import (
     AvailableCommand,
     ContentBlock,
     Cost,
@@ -41,7 +30,18 @@ from quarterdeck.protocol.sdk import (
     ToolKind,
     Usage,
 )
-from quarterdeck.protocol.terminal import TailBuffer
+from quarterdeck.protocol.payloads import (
+    AcpEventExtensions,
+    MessageKind,
+    PermissionResolution,
+    PlanPayload,
+    PromptErrorState,
+    SessionStatus,
+    TerminalExit,
+    ToolCallUpdatePayload,
+)
+from quarterdeck.protocol.persistent import Blocks, KeyedSequence, OrderedMap
+from quarterdeck.protocol.terminal_output import TailBuffer
 
 
 class SessionMessage(Struct, frozen=True, gc=False, rename="camel"):

@@ -20,11 +20,10 @@ from msgspec import UNSET
 
 from quarterdeck.errors import JsonInvalid, LogGap, StorageFailed, StorageRefused
 from quarterdeck.jsontext import decode_json
+from quarterdeck.storage.contract import Batch, Group, SessionMeta, Stored, encode_meta, listed_meta
+from quarterdeck.storage.group_commit import ThreadedStorage
 from quarterdeck.storage.jsonl_index import EventLine, Index, Line, read_line
 from quarterdeck.storage.lock import PRIVATE, release_lock, take_lock, unwritable
-from quarterdeck.storage.numbering import Group
-from quarterdeck.storage.records import Batch, SessionMeta, Stored, encode_meta, listed_meta
-from quarterdeck.storage.threaded import ThreadedStorage
 
 logger = logging.getLogger(__name__)
 

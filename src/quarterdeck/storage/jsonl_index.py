@@ -20,7 +20,7 @@ from msgspec import UNSET, UnsetType
 
 from quarterdeck.errors import JsonInvalid
 from quarterdeck.jsontext import decode_json
-from quarterdeck.storage.records import META_KIND, SessionMeta, decode_meta
+from quarterdeck.storage.contract import META_KIND, SessionMeta, decode_meta
 
 RUN_BYTES: Final = 128 << 10
 """How far the events of one run may lie apart: what a page reads in vain at most."""

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from quarterdeck.errors import StorageFailed
-from quarterdeck.storage.numbering import Group
-from quarterdeck.storage.records import SessionMeta, Stored
+from quarterdeck.storage.contract import Group, SessionMeta, Stored
 
 
 class _Session:

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from quarterdeck.errors import LogGap, StorageFailed
+from quarterdeck.storage.contract import Batch, Group, Run, SessionMeta, encode_meta, listed_meta
+from quarterdeck.storage.group_commit import ThreadedStorage
 from quarterdeck.storage.lock import PRIVATE, release_lock, take_lock, unwritable
-from quarterdeck.storage.numbering import Group, Run
-from quarterdeck.storage.records import Batch, SessionMeta, encode_meta, listed_meta
 from quarterdeck.storage.sqlite_schema import (
     DAMAGED,
     Synchronous,
@@ -29,7 +29,6 @@ from quarterdeck.storage.sqlite_schema import (
     transaction,
     unusable,
 )
-from quarterdeck.storage.threaded import ThreadedStorage
 
 logger = logging.getLogger(__name__)
 

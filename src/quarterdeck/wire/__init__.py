@@ -1,7 +1,7 @@
 """JSON-RPC 2.0 over byte streams: framing, messages, one connection class, transports."""
 
 from quarterdeck.wire.calls import OnAnswer
-from quarterdeck.wire.connection import Connection
+from quarterdeck.wire.connection import Connection, open_connection
 from quarterdeck.wire.framing import Framing
 from quarterdeck.wire.messages import (
     CANCEL_REQUEST,
@@ -15,15 +15,14 @@ from quarterdeck.wire.messages import (
     Notification,
     Request,
     Result,
+    Vocabulary,
     method_not_found,
     parse,
     read_error,
     rpc_error,
 )
-from quarterdeck.wire.opening import open_connection
-from quarterdeck.wire.options import ConnectionOptions
-from quarterdeck.wire.reports import Report, ReportKind, log_report
-from quarterdeck.wire.serving import Answer
+from quarterdeck.wire.options import ConnectionOptions, Report, ReportKind, log_report
+from quarterdeck.wire.requests import Answer
 from quarterdeck.wire.tasks import background_tasks, foreign_errors
 from quarterdeck.wire.transports import (
     ByteTransport,
@@ -34,7 +33,6 @@ from quarterdeck.wire.transports import (
     open_process,
     stdio_transport,
 )
-from quarterdeck.wire.vocabulary import Vocabulary
 
 __all__ = [
     "CANCEL_REQUEST",

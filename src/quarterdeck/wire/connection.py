@@ -11,13 +11,15 @@ outbox, running requests by `max_requests`. Beyond a limit it gets an error, and
 
 Ends. When the peer's output ends, calls fail once all it sent is handled; when it stops reading,
 the calls it cannot have seen fail and the others still may be answered. Nothing waits for ever.
+
+Opening a connection: its tasks, and their end.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 import anyio
@@ -25,12 +27,7 @@ import msgspec
 from anyio.abc import TaskGroup
 from msgspec import UNSET
 
-from quarterdeck.errors import (
-    AnswerInvalid,
-    CallTimedOut,
-    ConnectionClosed,
-    RpcError,
-)
+from quarterdeck.errors import AnswerInvalid, CallTimedOut, ConnectionClosed, RpcError
 from quarterdeck.jsontext import decode_json
 from quarterdeck.wire.calls import Call, Calls, OnAnswer, read_answer
 from quarterdeck.wire.framing import (
@@ -49,6 +46,7 @@ from quarterdeck.wire.messages import (
     NULL_ID,
     PARSE_ERROR,
     Failure,
+    Known,
     Malformed,
     Noise,
     Notification,
@@ -56,18 +54,17 @@ from quarterdeck.wire.messages import (
     Result,
     Writer,
     is_request_id,
+    method_not_found,
     owner,
     owner_by_end,
     parse,
     rpc_error,
 )
-from quarterdeck.wire.options import ConnectionOptions
+from quarterdeck.wire.options import SHOWN, ConnectionOptions, Report, ReportKind, guarded
 from quarterdeck.wire.outbox import Outbox
-from quarterdeck.wire.reports import SHOWN, Report, ReportKind, guarded
-from quarterdeck.wire.serving import OnRequest, Requests
-from quarterdeck.wire.tasks import foreign_errors
+from quarterdeck.wire.requests import OnRequest, Requests
+from quarterdeck.wire.tasks import background_tasks, foreign_errors
 from quarterdeck.wire.transports.base import ByteTransport
-from quarterdeck.wire.vocabulary import Known
 
 logger = logging.getLogger(__name__)
 
@@ -381,3 +378,35 @@ class Connection:
         with anyio.move_on_after(self._options.close_seconds):
             await self._transport.aclose()
         self._ended.set()
+
+
+async def _refuse(method: str, _params: Any) -> Any:
+    raise method_not_found(method)
+
+
+def _ignore(_method: str, _params: Any) -> None:
+    """Take a notification nobody asked for."""
+
+
+@asynccontextmanager
+async def open_connection(
+    transport: ByteTransport,
+    *,
+    on_notification: OnNotification = _ignore,
+    on_request: OnRequest = _refuse,
+    options: ConnectionOptions | None = None,
+) -> AsyncIterator[Connection]:
+    """Converse over `transport` until the body ends; the connection closes the transport."""
+    connection = Connection(transport, on_notification, on_request, options or ConnectionOptions())
+    try:
+        async with background_tasks() as tasks:
+            tasks.start_soon(connection._write)  # noqa: SLF001 - the other half of this class
+            tasks.start_soon(connection._read, tasks)  # noqa: SLF001
+            try:
+                yield connection
+            finally:
+                # Every wait inside is bounded, so the shield cannot hang.
+                with anyio.CancelScope(shield=True):
+                    await connection._shut_down()  # noqa: SLF001
+    finally:
+        connection._requests.close()  # noqa: SLF001

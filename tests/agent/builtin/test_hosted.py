@@ -8,7 +8,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from quarterdeck.host import DefaultTerminalHandler, Host, HostOptions
+from quarterdeck.host import Host, HostOptions
+from quarterdeck.machine.terminals import DefaultTerminalHandler
 from quarterdeck.protocol import Event, to_json
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]

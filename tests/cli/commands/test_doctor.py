@@ -12,7 +12,7 @@ import pytest
 from quarterdeck.cli.arguments import data_directory
 from quarterdeck.cli.checks import Check, examine
 from quarterdeck.cli.main import main
-from quarterdeck.server import default_home
+from quarterdeck.hub import default_home
 from tests.cli.kit import Console
 
 

@@ -20,9 +20,9 @@ from quarterdeck.cli.terminal.log_rows import (
     show_lines,
 )
 from quarterdeck.protocol import make_session_event
-from tests.dialects.context.golden import read
-from tests.dialects.context.story import everything
-from tests.dialects.context.support import Log
+from tests.views.context.golden import read
+from tests.views.context.story import everything
+from tests.views.context.support import Log
 
 HOSTILE = "a\x1b[2J\x1b]0;owned\x07b\rc\x9bd\u202eevil\u2066\ud800\u200b"
 HARMFUL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff]")

@@ -9,8 +9,8 @@ from typing_extensions import override
 
 from quarterdeck.cli.terminal.screen import Screen
 from quarterdeck.cli.terminal.session_printer import TextPrinter
-from quarterdeck.dialects.text import cells
 from quarterdeck.protocol import initial_state, make_session_event, reduce
+from quarterdeck.views.text import cells
 
 
 class Stage:

@@ -20,7 +20,7 @@ from quarterdeck.wire import (
     open_process,
 )
 from quarterdeck.wire.connection import OnNotification
-from quarterdeck.wire.serving import OnRequest
+from quarterdeck.wire.requests import OnRequest
 
 PEER = Path(__file__).with_name("peer.py")
 PATIENCE = 60  # seconds; every wait of these tests ends far earlier unless something hangs

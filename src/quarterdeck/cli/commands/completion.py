@@ -96,9 +96,9 @@ def session_ids(home: Path) -> list[str]:
 
 def agent_names(environ: Mapping[str, str]) -> list[str]:
     """Return the names of the agents that can be started here."""
+    from quarterdeck.agents.catalogue import KnownAgents
     from quarterdeck.cli.config import HubConfig, load_config
     from quarterdeck.errors import SettingsInvalid
-    from quarterdeck.server.known_agents import KnownAgents
 
     try:
         config = load_config(environ)

@@ -17,7 +17,7 @@ from typing import Final
 import anyio
 from anyio import to_thread
 
-from quarterdeck.bridge import acp_endpoints
+from quarterdeck.agents.catalogue import AgentSettings
 from quarterdeck.cli.arguments import DONE, INTERRUPTED
 from quarterdeck.cli.demo import plain
 from quarterdeck.cli.hub_link import HubAddress, HubLink, running_hub
@@ -28,10 +28,10 @@ from quarterdeck.cli.terminal.requests import AnswerMode
 from quarterdeck.cli.terminal.screen import Screen, print_note
 from quarterdeck.cli.turns import FollowedTurn, RunOptions, session_printer
 from quarterdeck.errors import CommandFailed
-from quarterdeck.server.hub import Hub
-from quarterdeck.server.known_agents import AgentSettings
-from quarterdeck.server.options import HubOptions
-from quarterdeck.server.running import serving
+from quarterdeck.hub.editors import acp_endpoints
+from quarterdeck.hub.hub import Hub
+from quarterdeck.hub.options import HubOptions
+from quarterdeck.hub.server import serving
 from quarterdeck.testing import load_scenario, scripted_agent
 from quarterdeck.wire import background_tasks
 

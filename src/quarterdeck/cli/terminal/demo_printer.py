@@ -18,9 +18,9 @@ from quarterdeck.cli.terminal.event_text import (
     summary,
 )
 from quarterdeck.cli.terminal.screen import STYLES, OutputGuard, is_fancy
-from quarterdeck.dialects.text import plain
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import Event, SessionState, encode_event, to_json
+from quarterdeck.views.text import plain
 
 _INDENT: Final = " " * 14  # of the type of an event, and of its body
 _TYPE: Final = 21  # the width of the usual types; longer ones move the text to the right

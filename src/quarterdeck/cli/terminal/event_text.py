@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from quarterdeck.dialects.text import plain
 from quarterdeck.protocol import Event, SessionState, to_json
+from quarterdeck.views.text import plain
 
 _SHOWN_LINES: Final = 12  # of a tool's output; the rest is counted
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from quarterdeck.cli.terminal.keyboard import drop_typed, read_line
 from quarterdeck.cli.terminal.screen import Screen
-from quarterdeck.dialects.context import PendingQuestion, Question, every_question_of, response_to
-from quarterdeck.dialects.text import visible, wrapped
 from quarterdeck.errors import AcpError
+from quarterdeck.views.context import PendingQuestion, Question, every_question_of, response_to
+from quarterdeck.views.text import visible, wrapped
 
 DECLINED: dict[str, Any] = {"action": "decline"}
 

@@ -15,10 +15,10 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, assert_never
 
 import msgspec
 
-from quarterdeck.dialects.context import ContextEvent, ContextProjector
-from quarterdeck.dialects.packets import Packet, PacketProjector, packet_type
-from quarterdeck.dialects.text import plain
 from quarterdeck.protocol import Event, SessionSnapshotWire
+from quarterdeck.views.context import ContextEvent, ContextProjector
+from quarterdeck.views.packets import Packet, PacketProjector, packet_type
+from quarterdeck.views.text import plain
 
 ViewName: TypeAlias = Literal["context", "packets", "events"]
 VIEWS: Final[tuple[ViewName, ...]] = ("context", "packets", "events")

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from quarterdeck.cli.terminal.event_text import Line
-from quarterdeck.dialects.text import visible, wrapped
+from quarterdeck.views.text import visible, wrapped
 
 KEYS: Final[Mapping[str, tuple[str, str]]] = {
     "y": ("allow_once", "allow once"),

@@ -21,10 +21,10 @@ from quarterdeck.cli.terminal.permission_prompt import (
 )
 from quarterdeck.cli.terminal.screen import Screen
 from quarterdeck.cli.terminal.session_printer import SessionPrinter
-from quarterdeck.dialects.text import visible
 from quarterdeck.errors import CommandFailed, HubDeclined
 from quarterdeck.http.headers import path_segment
 from quarterdeck.protocol import Event
+from quarterdeck.views.text import visible
 
 AnswerMode = Literal["ask", "allow", "reject", "wait"]
 _ALLOWING: Final = ("y", "a")

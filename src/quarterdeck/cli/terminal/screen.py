@@ -10,8 +10,8 @@ from contextlib import suppress
 from io import TextIOWrapper
 from typing import Any, Final, TextIO
 
-from quarterdeck.dialects.text import cells, one_line, shortened
 from quarterdeck.jsontext import encode_json
+from quarterdeck.views.text import cells, one_line, shortened
 
 STYLES: Final[Mapping[str, str]] = {
     "": "",

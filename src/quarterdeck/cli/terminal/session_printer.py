@@ -15,10 +15,10 @@ from quarterdeck.cli.terminal.event_text import (
 )
 from quarterdeck.cli.terminal.permission_prompt import KEYS, permission_prompt
 from quarterdeck.cli.terminal.screen import OutputGuard, Screen, print_note
-from quarterdeck.dialects.text import cells, one_line, plain, shortened, wrapped
 from quarterdeck.errors import RpcError
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import Event, SessionState, encode_event
+from quarterdeck.views.text import cells, one_line, plain, shortened, wrapped
 
 _INDENT: Final = "    "
 _WRITTEN_LINES: Final = 12  # of a terminal: the last ones

@@ -1,6 +1,0 @@
-"""Agents through the contract of the Agent Context Protocol."""
-
-from quarterdeck.adapters.acp import AcpAdapter
-from quarterdeck.adapters.acp_session import AcpSession, context_error
-
-__all__ = ["AcpAdapter", "AcpSession", "context_error"]

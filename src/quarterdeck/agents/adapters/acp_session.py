@@ -1,0 +1,469 @@
+"""A session of an ACP agent: events out, commands in.
+
+One session of the host as a stream of context events, shared by all who are attached to it.
+
+The log is projected from its beginning, so that every event has the number it always had; what is
+stored is read in pages, and the live events follow where the pages end. A permission policy is kept
+here as well: it decides what is pending and what will be asked, whether anybody is attached or not.
+So does the time after which a request is refused, if there is one.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Final, Protocol, Self, assert_never
+
+import anyio
+from anyio.abc import TaskGroup
+
+from quarterdeck.errors import AcpError, QuarterdeckError, RpcError
+from quarterdeck.host import Host
+from quarterdeck.policy.rules import decide
+from quarterdeck.policy.types import PermissionPolicy
+from quarterdeck.protocol import ERROR_CODES, Event, decode_event
+from quarterdeck.views.context import (
+    ACPCapabilities,
+    ACPCommand,
+    ACPError,
+    AnswerQuestionCommand,
+    ApproveToolCallCommand,
+    CancelCommand,
+    ContextEvent,
+    ContextProjector,
+    DenyToolCallCommand,
+    PauseCommand,
+    PendingApproval,
+    PendingQuestion,
+    ResumeCommand,
+    SendMessageCommand,
+    SessionFacts,
+    SetPermissionPolicyCommand,
+    TerminateCommand,
+    resolution,
+    response_to,
+)
+
+logger = logging.getLogger(__name__)
+
+PAGE: Final = 1_000  # events that are read from storage at a time
+
+Listener = Callable[[ContextEvent], None]
+
+
+async def stored_events(host: Host, session_id: str) -> AsyncIterator[Event]:
+    """Yield what the log of a session has at this moment."""
+    after = 0
+    while page := await host.options.storage.read(session_id, after, PAGE):
+        for record in page:
+            event = decode_event(record)
+            after = event.seq
+            yield event
+
+
+class SessionFeed:
+    """Follows one session of a host."""
+
+    def __init__(
+        self, host: Host, facts: SessionFacts, tasks: TaskGroup, expiry_ms: float | None
+    ) -> None:
+        self._host = host
+        self._facts = facts
+        self._tasks = tasks
+        self._expiry_ms = expiry_ms
+        self._projector = self._new_projector()
+        self._listeners: dict[object, Listener] = {}
+        self._prompted: list[anyio.Event] = []
+        self._unsubscribe: Callable[[], None] | None = None
+        self._answers: dict[str, dict[str, str]] = {}
+        self.users = 0
+        self.policy: PermissionPolicy | None = None
+
+    @classmethod
+    async def open(
+        cls, host: Host, facts: SessionFacts, tasks: TaskGroup, expiry_ms: float | None
+    ) -> Self:
+        """Project what is stored and go on with what happens."""
+        feed = cls(host, facts, tasks, expiry_ms)
+        last, asked = 0, list[Event]()
+        async for event in stored_events(host, facts.session_id):
+            feed._projector.feed(event)
+            last = event.seq
+            if event.type == "permission-request-created":
+                asked.append(event)
+        waiting = {each.request_id for each in feed._projector.pending}
+        for event in asked:
+            if event.payload.get("requestId") in waiting:
+                feed._expire_later(event)
+        feed._unsubscribe = host.subscribe(facts.session_id, last, feed._on_event)
+        return feed
+
+    def _new_projector(self) -> ContextProjector:
+        return ContextProjector(self._facts, approval_expiry_ms=self._expiry_ms)
+
+    @property
+    def session_id(self) -> str:
+        return self._facts.session_id
+
+    @property
+    def cwd(self) -> str:
+        return self._facts.cwd
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody needs it any more."""
+        return self.users == 0 and self.policy is None and self._expiry_ms is None
+
+    def close(self) -> None:
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
+        self._listeners.clear()
+
+    def listen(self, callback: Listener) -> Callable[[], None]:
+        key = object()
+        self._listeners[key] = callback
+        return lambda: self._listeners.pop(key, None) and None
+
+    async def history(self) -> list[ContextEvent]:
+        """Project the log once more, from its beginning to now."""
+        projector = self._new_projector()
+        return [
+            told
+            async for event in stored_events(self._host, self.session_id)
+            for told in projector.feed(event)
+        ]
+
+    def _on_event(self, event: Event) -> None:
+        told = self._projector.feed(event)
+        if event.type == "session-status-change" and event.payload.get("status") == "prompting":
+            for waiting in self._prompted:
+                waiting.set()
+        for each in told:
+            for listener in list(self._listeners.values()):
+                self._tell(listener, each)
+        if event.type == "permission-request-created":
+            self._apply_policy()
+            self._expire_later(event)
+
+    def _tell(self, listener: Listener, event: ContextEvent) -> None:
+        try:
+            listener(event)
+        except Exception:
+            # One listener's mistake is not the others' loss, nor the policy's.
+            logger.exception("listener failed", extra={"event": event.type})
+
+    # ---- prompts ---------------------------------------------------------------------------
+
+    async def prompt(self, blocks: list[dict[str, Any]]) -> None:
+        """Send a prompt and return when it runs; how it ends is in the log.
+
+        Raises:
+            AcpError: if it was refused.
+        """
+        running, failures = anyio.Event(), list[QuarterdeckError]()
+
+        async def run() -> None:
+            try:
+                await self._host.prompt(self.session_id, blocks)
+            except QuarterdeckError as error:
+                failures.append(error)
+            finally:
+                running.set()
+
+        self._prompted.append(running)
+        try:
+            self._tasks.start_soon(run)
+            await running.wait()
+        finally:
+            self._prompted.remove(running)
+        if failures:
+            raise failures[0]
+
+    # ---- permission ------------------------------------------------------------------------
+
+    def pending(self, request_id: str) -> PendingApproval:
+        """Find a request that waits.
+
+        Raises:
+            AcpError: `acpjs/already-answered` if it does not.
+        """
+        for each in self._projector.pending:
+            if each.request_id == request_id:
+                return each
+        message = f"permission request {request_id} is not pending; it was answered or withdrawn"
+        raise AcpError(ERROR_CODES["already_answered"], message)
+
+    def pending_of_call(self, tool_call_id: str) -> PendingApproval | None:
+        pending = [each for each in self._projector.pending if each.tool_call_id == tool_call_id]
+        return pending[0] if pending else None
+
+    # ---- questions -------------------------------------------------------------------------
+
+    def pending_question(self, question_id: str) -> PendingQuestion | None:
+        """Return the form that a question is of, if it waits for an answer."""
+        for pending in self._projector.questions:
+            if any(question.id == question_id for question in pending.questions):
+                return pending
+        return None
+
+    def take_answer(
+        self, pending: PendingQuestion, question_id: str, answer: str
+    ) -> dict[str, Any] | None:
+        """Take the answer to a question; return that to its form, None until it is complete.
+
+        Raises:
+            AcpError: `acpjs/config-invalid` if that is no answer to it.
+        """
+        waiting = {each.request_id for each in self._projector.questions}
+        self._answers = {key: each for key, each in self._answers.items() if key in waiting}
+        answers = {**self._answers.get(pending.request_id, {}), question_id: answer}
+        response = response_to(pending, answers)
+        self._answers[pending.request_id] = answers
+        return response
+
+    def set_policy(self, policy: PermissionPolicy) -> None:
+        self.policy = policy
+        self._apply_policy()
+
+    def _apply_policy(self) -> None:
+        if self.policy is None:
+            return
+        for pending in self._projector.pending:
+            decision = decide(self.policy, pending.call, self.cwd)
+            if decision == "ask":
+                continue
+            outcome = _selected(pending, "allow_once") if decision == "allow" else denial(pending)
+            if outcome is None:
+                continue  # it cannot be allowed once: a person has to say for how long
+            outcome["_meta"] = resolution("policy", f"the permission policy says {decision}")
+            self._respond(pending, outcome)
+
+    def _expire_later(self, event: Event) -> None:
+        """Refuse a request when its time is up, unless somebody was faster."""
+        if self._expiry_ms is not None:
+            left_ms = event.ts + self._expiry_ms - 1000 * time.time()
+            seconds = min(max(left_ms, 0.0), self._expiry_ms) / 1000
+            self._tasks.start_soon(self._expire, str(event.payload.get("requestId")), seconds)
+
+    async def _expire(self, request_id: str, seconds: float) -> None:
+        await anyio.sleep(seconds)
+        for pending in self._projector.pending:
+            if pending.request_id == request_id:
+                outcome = denial(pending)
+                outcome["_meta"] = resolution("timeout", "nobody answered in time")
+                self._respond(pending, outcome)
+
+    def _respond(self, pending: PendingApproval, outcome: dict[str, Any]) -> None:
+        try:
+            _ = self._host.respond_permission(pending.request_id, outcome)
+        except AcpError as error:
+            if error.code != ERROR_CODES["already_answered"]:
+                raise
+
+
+def approval(pending: PendingApproval) -> dict[str, Any] | None:
+    """Return the outcome that allows a request, once if it can be; None if it cannot be allowed."""
+    return _selected(pending, "allow_once") or _selected(pending, "allow_always")
+
+
+def denial(pending: PendingApproval) -> dict[str, Any]:
+    """Return the outcome that refuses a request; never one that refuses for ever."""
+    return _selected(pending, "reject_once") or {"outcome": "cancelled"}
+
+
+def _selected(pending: PendingApproval, kind: str) -> dict[str, Any] | None:
+    for option in pending.options:
+        if option.get("kind") == kind:
+            return selected(option)
+    return None
+
+
+def selected(option: Mapping[str, Any]) -> dict[str, Any]:
+    return {"outcome": "selected", "optionId": str(option.get("optionId"))}
+
+
+_DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,([A-Za-z0-9+/=\s]+)")
+
+
+class Owner(Protocol):
+    """What a session needs of its adapter."""
+
+    def get_capabilities(self) -> ACPCapabilities: ...
+    async def revive(self, session_id: str) -> None: ...
+    async def release(self, feed: SessionFeed, *, is_ended: bool) -> None: ...
+
+
+class AcpSession:
+    """One attachment to a session; several may be attached to the same."""
+
+    def __init__(self, host: Host, owner: Owner, feed: SessionFeed) -> None:
+        self._host = host
+        self._owner = owner
+        self._feed = feed
+        self._subscriptions: list[Callable[[], None]] = []
+        self._is_attached = True
+
+    @property
+    def session_id(self) -> str:
+        return self._feed.session_id
+
+    @property
+    def capabilities(self) -> ACPCapabilities:
+        return self._owner.get_capabilities()
+
+    def on_event(self, callback: Callable[[ContextEvent], None]) -> Callable[[], None]:
+        """Call `callback` with every event from now on; return what ends that.
+
+        Events have the numbers that `get_history` gives them: subscribe, then read the history,
+        and drop what comes twice.
+        """
+        unsubscribe = self._feed.listen(callback)
+        self._subscriptions.append(unsubscribe)
+        return unsubscribe
+
+    async def get_history(self) -> list[ContextEvent]:
+        return await self._feed.history()
+
+    async def detach(self) -> None:
+        """Stop listening; the agent goes on, and so does a permission policy."""
+        await self._leave(is_ended=False)
+
+    async def _leave(self, *, is_ended: bool) -> None:
+        if self._is_attached:
+            self._is_attached = False
+            for unsubscribe in self._subscriptions:
+                unsubscribe()
+            await self._owner.release(self._feed, is_ended=is_ended)
+
+    # ---- commands --------------------------------------------------------------------------
+
+    async def execute(self, command: ACPCommand) -> None:
+        """Carry out a command.
+
+        Raises:
+            AcpError: if it cannot be carried out, with a code that says why.
+        """
+        if not self._is_attached:
+            message = f"detached from session {self.session_id}; attach to it again"
+            raise AcpError(ERROR_CODES["session_closed"], message)
+        try:
+            await self._execute(command)
+        except RpcError as error:
+            facts = {"code": error.code, "message": error.message, "data": error.data}
+            code = ERROR_CODES["agent_error"]
+            raise AcpError(code, f"the agent refused: {error.explanation}", data=facts) from error
+
+    async def _execute(self, command: ACPCommand) -> None:
+        match command:
+            case SendMessageCommand():
+                await self._feed.prompt(self._blocks(command))
+            case ApproveToolCallCommand() | DenyToolCallCommand():
+                await self._decide(command)
+            case AnswerQuestionCommand():
+                await self._answer(command)
+            case CancelCommand():
+                await self._host.cancel(self.session_id)
+            case PauseCommand():
+                raise unsupported("ACP agents cannot pause; cancel the turn and prompt again")
+            case ResumeCommand(prompt=prompt):
+                await self._owner.revive(self.session_id)
+                if prompt:
+                    await self._feed.prompt([{"type": "text", "text": prompt}])
+            case TerminateCommand():
+                await self._terminate()
+            case SetPermissionPolicyCommand(policy=policy):
+                self._feed.set_policy(policy)
+            case _:
+                assert_never(command)
+
+    async def _decide(self, command: ApproveToolCallCommand | DenyToolCallCommand) -> None:
+        pending = self._feed.pending(command.request_id)
+        if command.tool_call_id != pending.tool_call_id:
+            message = f"request {command.request_id} is not about call {command.tool_call_id}"
+            raise AcpError(ERROR_CODES["config_invalid"], message)
+        if isinstance(command, DenyToolCallCommand):
+            outcome = denial(pending)
+            outcome["_meta"] = resolution("user", command.reason)
+        else:
+            allowed = approval(pending)
+            if allowed is None:
+                raise unsupported("the agent offers no option that allows this call")
+            outcome = allowed
+        await self._host.respond_permission(pending.request_id, outcome)
+
+    async def _answer(self, command: AnswerQuestionCommand) -> None:
+        """Answer a question: one of a form, or a permission request with answers as options."""
+        form = self._feed.pending_question(command.question_id)
+        if form is not None:
+            response = self._feed.take_answer(form, command.question_id, command.answer)
+            if response is not None:
+                await self._host.respond_elicitation(form.request_id, response)
+            return
+        asked_id = command.question_id.partition("#")[0]
+        pending = self._feed.pending_of_call(asked_id)
+        if pending is not None:
+            option = _option(pending, command.answer)
+            await self._host.respond_permission(pending.request_id, selected(option))
+        elif any(each.request_id == asked_id for each in self._host.get_elicitations()):
+            message = f"question {command.question_id} was answered or withdrawn"
+            raise AcpError(ERROR_CODES["already_answered"], message)
+        else:
+            raise unsupported(
+                f"question {command.question_id} takes no answer here; "
+                "cancel the turn and send the answer as a message"
+            )
+
+    async def _terminate(self) -> None:
+        snapshot = self._host.get_session(self.session_id)
+        if snapshot is not None and snapshot.status == "prompting":
+            await self._host.cancel(self.session_id)
+        if snapshot is not None and snapshot.status not in ("closed", "deleted"):
+            await self._host.close_session(self.session_id)
+        await self._leave(is_ended=True)
+
+    def _blocks(self, command: SendMessageCommand) -> list[dict[str, Any]]:
+        blocks: list[dict[str, Any]] = [{"type": "text", "text": command.message}]
+        for attachment in command.attachments:
+            image = _DATA_URL.fullmatch(attachment.url)
+            if image is None:
+                name = attachment.url.rpartition("/")[2] or "image"
+                link = {"type": "resource_link", "uri": attachment.url, "name": name}
+                blocks.append(link)
+            elif self.capabilities.features.multimodal:
+                blocks.append({"type": "image", "mimeType": image[1], "data": image[2]})
+            else:
+                raise unsupported("the agent does not take images; send a link to it")
+        return blocks
+
+
+def _option(pending: PendingApproval, answer: str) -> Any:
+    wanted = answer.strip().casefold()
+    for option in pending.options:
+        names = (option.get("optionId"), option.get("name"))
+        if any(isinstance(name, str) and name.casefold() == wanted for name in names):
+            return option
+    choices = ", ".join(str(option.get("name")) for option in pending.options)
+    raise AcpError(ERROR_CODES["config_invalid"], f"{answer!r} is not one of: {choices}")
+
+
+def unsupported(message: str) -> AcpError:
+    return AcpError(ERROR_CODES["capability_unsupported"], message)
+
+
+def context_error(error: QuarterdeckError) -> ACPError:
+    """Return an error of ours as the Agent Context Protocol has them."""
+    if not isinstance(error, AcpError):
+        return ACPError(code="INTERNAL", message=str(error), recoverable=True)
+    is_final = error.code in (ERROR_CODES["session_closed"], ERROR_CODES["agent_exited"])
+    facts = error.data if isinstance(error.data, dict) else {}
+    agent_code = facts.get("code")
+    return ACPError(
+        code=error.code.rpartition("/")[2].replace("-", "_").upper(),
+        message=error.message,
+        recoverable=not is_final,
+        details=error.data,
+        agent_code=None if agent_code is None else str(agent_code),
+    )

@@ -1,5 +1,0 @@
-"""Editors at the hub: ACP in, the hub's sessions behind it."""
-
-from quarterdeck.bridge.endpoints import acp_endpoints
-
-__all__ = ["acp_endpoints"]

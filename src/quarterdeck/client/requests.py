@@ -1,0 +1,125 @@
+"""Questions of agents that wait for a person, as a client sees and answers them.
+
+They come two ways: as inbound requests, also those that were pending before we came, and as events
+of the host, which also tell their end. The first way makes a late client complete, the second keeps
+it right; a question that came both ways is one question.
+
+Permission requests of agents, as a client sees and answers them.
+
+What agents ask people beside permission, as a client sees and answers it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+
+from msgspec import UNSET
+
+from quarterdeck.client.link import Link, Listener, Unsubscribe
+from quarterdeck.client.mirror import Mirror
+from quarterdeck.errors import AcpError
+from quarterdeck.protocol import ERROR_CODES, HostElicitationSnapshot, HostPermissionSnapshot
+
+S = TypeVar("S")
+
+
+class Questions(Generic[S]):
+    """The pending questions of one kind."""
+
+    def __init__(self, link: Link, read: Callable[[str, Mapping[str, Any]], S]) -> None:
+        self.mirror: Mirror[S] = Mirror()
+        self._link = link
+        self._read = read
+        self._answered: set[str] = set()  # by us; the host's event has not come yet
+
+    @property
+    def pending(self) -> tuple[S, ...]:
+        """What waits for an answer, the oldest first."""
+        return self.mirror.all()
+
+    def get(self, request_id: str) -> S | None:
+        return self.mirror.get(request_id)
+
+    def subscribe(self, listener: Listener) -> Unsubscribe:
+        """Call `listener` after each change of `pending`."""
+        return self.mirror.subscribe(listener)
+
+    async def respond(self, request_id: str, answer: Mapping[str, Any]) -> None:
+        """Answer a question.
+
+        Raises:
+            AcpError: `acpjs/already-answered` if somebody was faster.
+        """
+        try:
+            await self._link.respond(request_id, dict(answer))
+        except AcpError as error:
+            if error.code == ERROR_CODES["already_answered"]:
+                self._forget(request_id)
+            raise
+        self._forget(request_id)
+
+    def tell(self, payload: Mapping[str, Any]) -> None:
+        """Take in a snapshot of the host, from an event or an inbound request."""
+        request_id = str(payload.get("requestId"))
+        if payload.get("status") != "pending":
+            self._answered.discard(request_id)
+            self.mirror.remove(request_id)
+        elif request_id not in self._answered:
+            self.mirror.put(request_id, self._read(request_id, payload))
+
+    def clear(self) -> None:
+        self._answered.clear()
+        self.mirror.clear()
+
+    def _forget(self, request_id: str) -> None:
+        if self.mirror.get(request_id) is not None:
+            self._answered.add(request_id)
+            self.mirror.remove(request_id)
+
+
+class Permissions(Questions[HostPermissionSnapshot]):
+    """The pending permission requests of a host.
+
+    An answer is `{"outcome": "selected", "optionId": …}` or `{"outcome": "cancelled"}`.
+    """
+
+    def __init__(self, link: Link) -> None:
+        super().__init__(link, _permission_snapshot)
+
+
+def _permission_snapshot(request_id: str, payload: Mapping[str, Any]) -> HostPermissionSnapshot:
+    """Read without checking: an odd question must still reach a person."""
+    tool_call: Any = payload.get("toolCall") or {"toolCallId": request_id}
+    return HostPermissionSnapshot(
+        request_id=request_id,
+        session_id=str(payload.get("sessionId")),
+        agent_id=payload.get("agentId", UNSET),
+        status="pending",
+        tool_call=tool_call,
+        options=tuple(payload.get("options") or ()),
+    )
+
+
+class Elicitations(Questions[HostElicitationSnapshot]):
+    """The pending questions of agents to people.
+
+    An answer is `{"action": "accept", "content": …}`, `{"action": "decline"}` or
+    `{"action": "cancel"}`.
+    """
+
+    def __init__(self, link: Link) -> None:
+        super().__init__(link, _elicitation_snapshot)
+
+
+def _elicitation_snapshot(request_id: str, payload: Mapping[str, Any]) -> HostElicitationSnapshot:
+    """Read without checking: an odd question must still reach a person."""
+    request = payload.get("request")
+    return HostElicitationSnapshot(
+        request_id=request_id,
+        session_id=payload.get("sessionId", UNSET),
+        agent_id=payload.get("agentId", UNSET),
+        status="pending",
+        request=request if isinstance(request, dict) else {},
+        completed=payload.get("completed", UNSET),
+    )

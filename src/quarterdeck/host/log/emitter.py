@@ -1,0 +1,231 @@
+"""Where events are made: numbered, timed, encoded once, and handed to the journal."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from quarterdeck.errors import StorageFailed
+from quarterdeck.host.log.journal import Journal
+from quarterdeck.host.log.stream import Stream
+from quarterdeck.host.sessions.session import Session
+from quarterdeck.jsontext import UNWRITABLE, encode_json
+from quarterdeck.protocol import (
+    SESSION_EVENT_CLASSES,
+    DiagnosticLevel,
+    Event,
+    Normalized,
+    SessionStatus,
+    decode_event,
+    encode_event,
+    make_host_event,
+    to_json,
+)
+from quarterdeck.storage import Storage, Stored
+
+logger = logging.getLogger(__name__)
+
+
+def now_ms() -> int:
+    """Return the time of an event; order never depends on it, since clocks are set back."""
+    return time.time_ns() // 1_000_000
+
+
+_Draft = tuple[str, dict[str, Any], str | None, dict[str, Any] | None]
+"""Type, payload, agent and extensions of an event of the host that has no number yet."""
+
+
+class _HostEvents:
+    """Gives the events of the host their numbers when they are published."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def publish(self, drafts: Sequence[_Draft]) -> None:
+        stream = self._stream
+        stream.publish(
+            [
+                make_host_event(
+                    kind,
+                    agent_id,
+                    seq=stream.number(),
+                    ts=now_ms(),
+                    payload=payload,
+                    extensions=extensions,
+                )
+                for kind, payload, agent_id, extensions in drafts
+            ]
+        )
+
+
+class _HostExtensions:
+    """The same for events that are not of the closed set."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def publish(self, drafts: Sequence[tuple[str, Any, dict[str, Any]]]) -> None:
+        for kind, payload, extensions in drafts:
+            event = {"type": kind, "seq": self._stream.number(), "ts": now_ms(), "payload": payload}
+            self._stream.publish([decode_event({**event, "extensions": extensions})])
+
+
+class Emitter:
+    """Makes all events of a host."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self.journal = Journal(storage, self._on_storage_failed)
+        self.host_stream = Stream(None, self._on_callback_failed)
+        self._host_events = _HostEvents(self.host_stream)
+        self._host_extensions = _HostExtensions(self.host_stream)
+
+    def new_stream(self, session_id: str, *, last_seq: int = 0) -> Stream:
+        """Make the stream of a session whose log has `last_seq` events."""
+
+        async def read_page(after: int, limit: int) -> Sequence[bytes]:
+            return await self._storage.read(session_id, after, limit)
+
+        def read_now(after: int, limit: int) -> Sequence[bytes]:
+            return self._storage.read_now(session_id, after, limit)
+
+        return Stream(
+            read_page,
+            self._on_callback_failed,
+            read_now=read_now if self._storage.is_immediate else None,
+            last_seq=last_seq,
+        )
+
+    async def read(self, session_id: str, after: int, limit: int) -> list[bytes]:
+        """Read stored events of a session."""
+        return await self._storage.read(session_id, after, limit)
+
+    def session_event(
+        self,
+        session: Session,
+        kind: str,
+        payload: dict[str, Any],
+        extensions: dict[str, Any] | None = None,
+    ) -> int | None:
+        """Emit an event of a session and return its number; None if it cannot be written."""
+        before = session.stream.last_seq
+        self.update(session, Normalized(kind, payload, extensions))
+        self.journal.flush()
+        return session.stream.last_seq if session.stream.last_seq > before else None
+
+    def update(self, session: Session, said: Normalized) -> None:
+        """Emit what an agent said; it is published at the end of what one read delivered."""
+        stream = session.stream
+        seq = stream.last_seq + 1
+        event = SESSION_EVENT_CLASSES[said.type](
+            session_id=session.id,
+            seq=seq,
+            ts=now_ms(),
+            payload=said.payload,
+            extensions=said.extensions,
+        )
+        try:
+            data = encode_event(event)
+        except UNWRITABLE as error:
+            self._not_written(event, error)
+            return
+        stream.last_seq = seq
+        stream.written.append(data)
+        self.journal.gather((Stored(session.id, seq, data), stream, event))
+
+    def _not_written(self, event: Event, error: Exception) -> None:
+        self.diagnostic(
+            "error",
+            "event/unserializable",
+            f"an event could not be written as JSON: {error}",
+            session_id=event.session_id,
+            data={"type": event.type},
+        )
+
+    def status(
+        self, session: Session, status: SessionStatus, *, resumed: bool | None = None
+    ) -> None:
+        """Move a session to a status and tell both streams."""
+        session.status = status
+        payload: dict[str, Any] = {"status": status}
+        if resumed is not None:
+            payload["resumed"] = resumed
+        with self.journal.together():
+            self.session_event(session, "session-status-change", payload)
+            self.session_updated(session)
+
+    def session_updated(self, session: Session) -> None:
+        self.host_event("session-updated", to_json(session.snapshot()))
+
+    def host_event(
+        self,
+        kind: str,
+        payload: dict[str, Any],
+        agent_id: str | None = None,
+        *,
+        extensions: dict[str, Any] | None = None,
+    ) -> None:
+        """Emit an event of the host; it gets its number when it is published."""
+        self.journal.add((None, self._host_events, (kind, payload, agent_id, extensions)))
+
+    def diagnostic(
+        self,
+        level: DiagnosticLevel,
+        code: str,
+        message: str,
+        *,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+        data: Any = None,
+    ) -> None:
+        payload = _diagnostic(level, code, message, session_id, data)
+        if data is not None and not _can_be_written(payload):
+            # Without what it was about: that is what cannot be written.
+            reason = f"a diagnostic could not be written as JSON: {code}"
+            facts = {"type": "diagnostic"}
+            payload = _diagnostic("error", "event/unserializable", reason, session_id, facts)
+        self.host_event("diagnostic", payload, agent_id)
+
+    def host_extension(
+        self, kind: str, payload: dict[str, Any], extensions: dict[str, Any]
+    ) -> None:
+        """Emit an event of the host that is not of the closed set."""
+        self.journal.add((None, self._host_extensions, (kind, payload, extensions)))
+
+    def _on_storage_failed(self, error: StorageFailed) -> None:
+        payload = _diagnostic("error", "storage/write-failed", str(error), None, None)
+        draft = ("diagnostic", payload, None, None)
+        self.journal.publish_now((None, self._host_events, draft))
+
+    def _on_callback_failed(self, event: Event, error: BaseException) -> None:
+        logger.error("subscriber failed", extra={"event": event.type}, exc_info=error)
+        if event.type == "diagnostic" and event.payload.get("code") == "subscriber/error":
+            return  # telling of it would go round in circles
+        self.diagnostic(
+            "error",
+            "subscriber/error",
+            f"a subscriber failed with {type(error).__name__}: {error}",
+            session_id=event.session_id,
+            data={"type": event.type, "seq": event.seq},
+        )
+
+
+def _can_be_written(payload: dict[str, Any]) -> bool:
+    try:
+        encode_json(payload)
+    except UNWRITABLE:
+        return False
+    return True
+
+
+def _diagnostic(
+    level: DiagnosticLevel, code: str, message: str, session_id: str | None, data: Any
+) -> dict[str, Any]:
+    payload: dict[str, Any] = {"level": level, "code": code, "message": message}
+    if session_id is not None:
+        payload["sessionId"] = session_id
+    if data is not None:
+        payload["data"] = data
+    return payload

@@ -1,0 +1,95 @@
+"""Following streams: by callback or by iteration, from any number on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any
+
+from quarterdeck.errors import StorageFailed
+from quarterdeck.host.log.emitter import Emitter
+from quarterdeck.host.log.stream import EncodedLog, OnEvent, Stream, Subscriber, decode_stored
+from quarterdeck.host.operations import InBackground
+from quarterdeck.host.options import config_invalid
+from quarterdeck.host.sessions.recovery import Restorer
+from quarterdeck.host.sessions.registry import Sessions
+from quarterdeck.host.sessions.session import Session, session_closed
+from quarterdeck.protocol import Event
+
+
+class Reading:
+    """Gives streams to whoever wants to read them."""
+
+    def __init__(
+        self,
+        emitter: Emitter,
+        sessions: Sessions,
+        restorer: Restorer,
+        in_background: InBackground,
+    ) -> None:
+        self._emitter = emitter
+        self._sessions = sessions
+        self._restorer = restorer
+        self._in_background = in_background
+
+    def subscribe(
+        self, session_id: str | None, from_seq: int, callback: OnEvent
+    ) -> Callable[[], None]:
+        stream = self._stream(session_id)
+        subscriber = stream.add(callback, _checked(from_seq))
+        session = None if session_id is None else self._sessions.known[session_id]
+        is_settled = session is None or self._restorer.is_settled(session)
+        if not (is_settled and stream.join(subscriber)):
+            self._in_background(lambda: self._catch_up(stream, subscriber, session))
+        return lambda: stream.remove(subscriber)
+
+    async def events(self, session_id: str | None, from_seq: int) -> AsyncIterator[Event]:
+        stream = self._stream(session_id)
+        if session_id is not None:
+            await self._restorer.settle(self._sessions.known[session_id])
+        async for event in stream.events(_checked(from_seq)):
+            yield event
+
+    async def open_log(self, session_id: str | None) -> EncodedLog:
+        stream = self._stream(session_id)
+        if session_id is not None:
+            await self._restorer.settle(self._sessions.known[session_id])
+        return EncodedLog(stream)
+
+    async def page(self, session_id: str, after: int, limit: int) -> list[bytes]:
+        """Read stored events; what is not published yet is not for anybody's eyes."""
+        session = self._sessions.known.get(session_id)
+        if session is None:
+            return []
+        page = await self._emitter.read(session_id, after, limit)
+        while page and decode_seq(page[-1]) > session.stream.published:
+            page.pop()
+        return page
+
+    def _stream(self, session_id: str | None) -> Stream:
+        if session_id is None:
+            return self._emitter.host_stream
+        session = self._sessions.known.get(session_id)
+        if session is None:
+            raise session_closed(f"session {session_id} is closed or unknown")
+        return session.stream
+
+    async def _catch_up(
+        self, stream: Stream, subscriber: Subscriber, session: Session | None
+    ) -> None:
+        with suppress(StorageFailed):  # told by the journal; the log is shown as it is
+            if session is not None:
+                await self._restorer.settle(session)
+        await stream.replay(subscriber)
+
+
+def decode_seq(data: bytes) -> int:
+    """Return the number of a stored event; 0 if it is damaged."""
+    events = decode_stored([data])
+    return events[0].seq if events else 0
+
+
+def _checked(from_seq: Any) -> int:
+    if not isinstance(from_seq, int):
+        raise config_invalid(f"from_seq must be a number, not {type(from_seq).__name__}")
+    return from_seq

@@ -1,0 +1,198 @@
+"""Methods that agents may call: permission requests, elicitations, files, terminals.
+
+Every request names a session; only an elicitation may name a request of ours instead. The session
+must be one of the calling agent's, live, and not in the middle of a load, resume, close or delete;
+otherwise the request is refused before any handler sees it. A terminal belongs to the session that
+created it and to no other.
+
+All requests of agents that wait for a decision: permissions and elicitations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from quarterdeck.acp import decode, schema
+from quarterdeck.errors import ProtocolError
+from quarterdeck.host.agents import Agent
+from quarterdeck.host.options import ResolvedHostOptions
+from quarterdeck.host.requests.elicitations import Elicitations
+from quarterdeck.host.requests.permissions import PermissionRequests
+from quarterdeck.host.requests.table import AgentRequest, Concerns
+from quarterdeck.host.sessions.session import Session
+from quarterdeck.wire import INVALID_PARAMS, method_not_found, rpc_error
+
+
+class Asked:
+    """The requests of a host, of all kinds."""
+
+    def __init__(self, permissions: PermissionRequests, elicitations: Elicitations) -> None:
+        self.permissions = permissions
+        self.elicitations = elicitations
+
+    async def settled(self) -> None:
+        """Wait until all decisions so far are stored.
+
+        Raises:
+            StorageFailed: if they never will be.
+        """
+        await self.permissions.settled()
+
+    def number_after(self, stored: int) -> None:
+        """Number after all requests of earlier hosts, of whose logs `stored` events are known.
+
+        Each request of a session was at least one of those events, so none had a higher number,
+        and what was never stored was never published. An answer that is too late finds nothing.
+        """
+        self.permissions.number_after(stored)
+        self.elicitations.number_after(stored)
+
+    def supersede(self, concerns: Concerns) -> None:
+        """Withdraw requests that need no answer any more, and answer their agents so."""
+        for request in self.withdraw(concerns):
+            request.refuse()
+
+    def withdraw(self, concerns: Concerns) -> list[AgentRequest]:
+        """Withdraw requests without answering their agents: the caller does, by `refuse`."""
+        return [*self.permissions.withdraw(concerns), *self.elicitations.withdraw(concerns)]
+
+
+FindSession = Callable[[str, Any], Session]
+"""Find the live session of an agent that a request names, or raise `RpcError`."""
+
+
+class Inbound:
+    """Serves the requests of all agents of a host."""
+
+    def __init__(self, options: ResolvedHostOptions, asked: Asked, find: FindSession) -> None:
+        self._fs = options.fs
+        self._terminal: Any = options.terminal
+        self._asked = asked
+        self._offers_elicitation = bool(options.elicitation)
+        self._find = find
+        self._owners: dict[tuple[str, str], str] = {}  # (agent, terminal) → session
+        self._served: dict[str, Callable[[Agent, Session, Any], Awaitable[Any]]] = {
+            "session/request_permission": self._request_permission,
+            **self._served_files(),
+            **self._served_terminals(),
+        }
+
+    def serve(self, agent: Agent, method: str, params: Any) -> Awaitable[Any]:
+        """Start to answer a request, in the order of the wire.
+
+        Raises:
+            RpcError: if nobody here answers that, or not for this session.
+        """
+        if method == "elicitation/create" and self._offers_elicitation:
+            return self._create_elicitation(agent, params)
+        handler = self._served.get(method)
+        if handler is None:
+            raise method_not_found(method)
+        session_id = params.get("sessionId") if isinstance(params, dict) else None
+        return handler(agent, self._find(agent.id, session_id), params)
+
+    def forget(self, agent_id: str) -> None:
+        """The agent is gone, and so are its terminals' names."""
+        for key in [key for key in self._owners if key[0] == agent_id]:
+            del self._owners[key]
+
+    def _served_files(self) -> dict[str, Any]:
+        served: dict[str, Any] = {}
+        if callable(getattr(self._fs, "read_text_file", None)):
+            served["fs/read_text_file"] = self._read_text_file
+        if callable(getattr(self._fs, "write_text_file", None)):
+            served["fs/write_text_file"] = self._write_text_file
+        return served
+
+    def _served_terminals(self) -> dict[str, Any]:
+        if self._terminal is None:
+            return {}
+        return {
+            "terminal/create": self._create_terminal,
+            "terminal/output": self._owned("terminal_output"),
+            "terminal/wait_for_exit": self._owned("wait_for_terminal_exit"),
+            "terminal/kill": self._owned("kill_terminal"),
+            "terminal/release": self._owned("release_terminal"),
+        }
+
+    def _request_permission(self, agent: Agent, session: Session, params: Any) -> Awaitable[Any]:
+        # A plain function: the rules have decided, or the request is pending, before the next
+        # message is read.
+        if not isinstance(params.get("toolCall"), dict):
+            raise rpc_error(INVALID_PARAMS, "the toolCall of a permission request is an object")
+        return self._answer(agent, self._asked.permissions.open(session, params))
+
+    def _create_elicitation(self, agent: Agent, params: Any) -> Awaitable[Any]:
+        if not isinstance(params, dict):
+            raise rpc_error(INVALID_PARAMS, "the params of elicitation/create are an object")
+        session_id, request_id = params.get("sessionId"), params.get("requestId")
+        if session_id is None and request_id is None:
+            raise rpc_error(INVALID_PARAMS, "elicitation/create names a session or a request")
+        session = None if session_id is None else self._find(agent.id, session_id)
+        return self._answer(agent, self._asked.elicitations.open(agent.id, session, params))
+
+    async def _answer(self, agent: Agent, request: AgentRequest) -> Any:
+        try:
+            answer = await request.answer()
+        finally:
+            # The agent withdrew its request, so it needs no answer any more. If instead the agent
+            # itself is gone, that is published first, and withdraws its requests.
+            if request.status == "pending" and agent.is_connected:
+                self._asked.supersede(lambda each: each is request)
+        if request.needs_log:
+            await self._asked.settled()
+        return answer
+
+    async def _read_text_file(self, _agent: Agent, session: Session, params: Any) -> Any:
+        request = _read(schema.ReadTextFileRequest, params)
+        text = await self._fs.read_text_file(
+            session.id,
+            request.path,
+            line=request.line or None,
+            limit=request.limit if isinstance(request.limit, int) else None,
+            roots=session.place.roots,
+        )
+        return {"content": text}
+
+    async def _write_text_file(self, _agent: Agent, session: Session, params: Any) -> Any:
+        request = _read(schema.WriteTextFileRequest, params)
+        await self._fs.write_text_file(
+            session.id, request.path, request.content, roots=session.place.roots
+        )
+        return {}
+
+    async def _create_terminal(self, agent: Agent, session: Session, params: Any) -> Any:
+        request = _read(schema.CreateTerminalRequest, params)
+        if not request.cwd:
+            request = msgspec.structs.replace(request, cwd=session.place.cwd)
+        terminal_id = await self._terminal.create_terminal(session.id, request)
+        self._owners[agent.id, terminal_id] = session.id
+        return {"terminalId": terminal_id}
+
+    def _owned(self, name: str) -> Callable[[Agent, Session, Any], Awaitable[Any]]:
+        """Wrap a method of the terminal handler: only the owner of a terminal reaches it."""
+
+        async def serve(agent: Agent, session: Session, params: Any) -> Any:
+            terminal_id = params.get("terminalId")
+            is_named = isinstance(terminal_id, str)
+            owner = self._owners.get((agent.id, terminal_id)) if is_named else None
+            if owner is None:
+                raise rpc_error(INVALID_PARAMS, f"unknown terminal {terminal_id}")
+            if owner != session.id:
+                raise rpc_error(INVALID_PARAMS, "terminal belongs to another session")
+            result = await getattr(self._terminal, name)(session.id, terminal_id)
+            if name == "release_terminal":
+                self._owners.pop((agent.id, terminal_id), None)
+            return {} if result is None else result
+
+        return serve
+
+
+def _read(expected: Any, params: Any) -> Any:
+    try:
+        return decode(expected, params)
+    except ProtocolError as error:
+        raise rpc_error(INVALID_PARAMS, str(error)) from error

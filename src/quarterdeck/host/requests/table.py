@@ -1,0 +1,132 @@
+"""Requests of agents that wait for a decision: answered or superseded, exactly once (INV-9).
+
+| status     | reached by                              | the agent gets                          |
+| ---------- | --------------------------------------- | --------------------------------------- |
+| pending    | `add`                                   | nothing yet                             |
+| answered   | `take`, or `add_answered` without `add` | the answer                              |
+| superseded | `withdraw`                              | `superseded_answer`                     |
+
+A request is pending until `take` or `withdraw` removes it from the table. Both are plain functions
+on the event loop's thread, so two answers never find the same request: `take` is the only arbiter.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
+
+import anyio
+
+from quarterdeck.errors import AcpError
+from quarterdeck.host.sessions.session import Session
+from quarterdeck.protocol import ERROR_CODES
+
+RESOLVED: Final = 100  # resolved requests of each kind that are still listed
+
+RequestStatus = Literal["pending", "answered", "superseded"]
+
+
+class AgentRequest:
+    """One request; without a session it concerns the agent as a whole."""
+
+    superseded_answer: ClassVar[dict[str, Any]]
+    """What the agent gets if the request is withdrawn."""
+
+    def __init__(self, request_id: str, agent_id: str | None, session: Session | None) -> None:
+        self.id = request_id
+        self.agent_id = agent_id
+        self.session = session
+        self.status: RequestStatus = "pending"
+        self.is_of_turn = session is not None and session.status == "prompting"
+        """Whether it was made in a turn, not between two."""
+        self.needs_log = False
+        """Whether the answer goes to the agent only after it is stored."""
+        self._settled = anyio.Event()
+        self._answer: Any = None
+
+    def settle(self, answer: Any) -> None:
+        self._answer = answer
+        self._settled.set()
+
+    def refuse(self) -> None:
+        """Answer the agent that the request was withdrawn."""
+        self.settle(self.superseded_answer)
+
+    async def answer(self) -> Any:
+        """Wait for the answer to the agent."""
+        await self._settled.wait()
+        return self._answer
+
+
+Concerns = Callable[[AgentRequest], bool]
+R = TypeVar("R", bound=AgentRequest)
+
+
+class RequestTable(Generic[R]):
+    """The requests of one kind: those that are pending, and the last of those that were."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._pending: dict[str, R] = {}
+        self._resolved: OrderedDict[str, R] = OrderedDict()
+        self._last = 0
+
+    def number_after(self, number: int) -> None:
+        """Give no number up to this one: an earlier host may have."""
+        self._last = max(self._last, number)
+
+    def next_number(self) -> int:
+        self._last += 1
+        return self._last
+
+    def add(self, request: R) -> None:
+        self._pending[request.id] = request
+
+    def add_answered(self, request: R) -> None:
+        """Add a request that was decided before it could be pending."""
+        self._resolve(request, "answered")
+
+    def take(self, request_id: str) -> R:
+        """Remove a pending request in order to answer it.
+
+        Raises:
+            AcpError: `acpjs/already-answered` if it is not pending (any more).
+        """
+        request = self._pending.pop(request_id, None)
+        if request is None:
+            message = f"{self._what} {request_id} already answered"
+            raise AcpError(ERROR_CODES["already_answered"], message)
+        return self._resolve(request, "answered")
+
+    def withdraw(self, concerns: Concerns) -> list[R]:
+        """Remove the pending requests that need no answer any more."""
+        withdrawn = [each for each in self._pending.values() if concerns(each)]
+        for request in withdrawn:
+            del self._pending[request.id]
+            self._resolve(request, "superseded")
+        return withdrawn
+
+    def get(self, request_id: str) -> R | None:
+        """Return a request that is pending."""
+        return self._pending.get(request_id)
+
+    def find(self, request_id: str) -> R | None:
+        """Return a request that is pending, or was resolved lately."""
+        return self._pending.get(request_id) or self._resolved.get(request_id)
+
+    @property
+    def pending(self) -> list[R]:
+        """The requests that are pending, the oldest first."""
+        return list(self._pending.values())
+
+    def all(self) -> list[R]:
+        """Return those that were resolved lately, then those that wait; each the oldest first."""
+        return [*self._resolved.values(), *self._pending.values()]
+
+    def _resolve(self, request: R, status: Literal["answered", "superseded"]) -> R:
+        request.status = status
+        self._resolved[request.id] = request
+        if len(self._resolved) > RESOLVED:
+            self._resolved.popitem(last=False)
+        return request

@@ -1,0 +1,225 @@
+"""Sessions of an earlier host, and of an agent that was restarted.
+
+Restoring reads what is known *about* sessions, not their events: ten thousand of them take a
+fraction of a second. What a crash left open in a log (a permission request that nobody will answer,
+a status that is not true any more) is settled when somebody first asks for that log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from quarterdeck.errors import AcpError, QuarterdeckError
+from quarterdeck.host.agents import Agent
+from quarterdeck.host.log.emitter import Emitter
+from quarterdeck.host.log.stream import FIRST_LIMIT, decode_stored, next_limit
+from quarterdeck.host.options import ResolvedHostOptions, check_text
+from quarterdeck.host.requests.elicitations import record_elicitation
+from quarterdeck.host.sessions.lifecycle import Lifecycles
+from quarterdeck.host.sessions.registry import Sessions
+from quarterdeck.host.sessions.session import Place, Session
+from quarterdeck.protocol import ELICITATION_UPDATED, Event, Normalized
+from quarterdeck.storage import SessionMeta
+
+_CHUNKS: Final = tuple(
+    f'{{"type":"{name}",'.encode()
+    for name in ("agent-message-chunk", "agent-thought-chunk", "user-message-chunk")
+)
+"""How most events of a log begin, which say nothing about what is open."""
+_Pending = dict[Any, dict[str, Any] | None]
+"""Questions without an answer by their ids: None for a permission request, else what it says."""
+
+
+class StoredSessions:
+    """The sessions in storage; finds and supersedes the requests that a log leaves open."""
+
+    def __init__(self, options: ResolvedHostOptions, emitter: Emitter) -> None:
+        self._storage = options.storage
+        # A host without a hook writes the events of acpjs, without extensions.
+        self._names_restart = options.on_permission is not None
+        self._emitter = emitter
+        self.metas: dict[str, SessionMeta] = {}
+        """What storage had of every session when the host began."""
+
+    async def learn(self) -> list[SessionMeta]:
+        """Read `metas`, at the start."""
+        found = await self.all()
+        self.metas = {meta.session_id: meta for meta in found}
+        return found
+
+    async def all(self) -> list[SessionMeta]:
+        """Return what storage has now."""
+        return await self._storage.sessions()
+
+    async def read(self, session: Session) -> Callable[[], None]:
+        """Return what supersedes the open requests of a session that is not published yet.
+
+        Not done here: if the session ends before it begins, the numbers of these events would be
+        used without ever being seen.
+        """
+        pending, _ = await self.left_open(session)
+        return lambda: self.supersede(session, pending)
+
+    async def left_open(self, session: Session) -> tuple[_Pending, str | None]:
+        """Read a log; return the requests that are open in it, and its last status."""
+        pending: _Pending = {}
+        status: str | None = None
+        after, limit = 0, FIRST_LIMIT
+        while page := await self._storage.read(session.id, after, limit):
+            limit = next_limit(page)
+            after += len(page)  # or more, if some were deleted: the last one says
+            telling = [data for data in page[:-1] if not data.startswith(_CHUNKS)]
+            for event in decode_stored([*telling, page[-1]]):
+                after = max(after, event.seq)
+                status = _follow(session, event, pending, status)
+        return pending, status
+
+    def supersede(self, session: Session, pending: _Pending) -> None:
+        restart = {"quarterdeck": {"decidedBy": {"kind": "restart"}}}
+        extensions = restart if self._names_restart else None
+        for request_id, elicitation in pending.items():
+            if elicitation is None:
+                payload = {"requestId": request_id, "status": "superseded"}
+                self._emitter.session_event(
+                    session, "permission-request-resolved", payload, extensions
+                )
+            else:
+                record_elicitation(self._emitter, session, {**elicitation, "status": "superseded"})
+
+
+class Restorer:
+    """Brings back what was there before."""
+
+    def __init__(
+        self,
+        stored: StoredSessions,
+        emitter: Emitter,
+        sessions: Sessions,
+        lifecycles: Lifecycles,
+    ) -> None:
+        self._emitter = emitter
+        self._sessions = sessions
+        self._lifecycles = lifecycles
+        self._stored = stored
+        self._unsettled: set[str] = set()
+
+    async def look_around(self) -> int:
+        """Learn what is in storage; what ended there has ended, also if nobody restores.
+
+        Returns how many events were ever stored.
+        """
+        stored = 0
+        for meta in await self._stored.learn():
+            stored += meta.last_seq
+            if meta.lifecycle != "open":
+                self._sessions.tombstones[meta.session_id] = meta.lifecycle
+        return stored
+
+    async def restore(self) -> list[Session]:
+        """Add the sessions that storage has and we do not; return those."""
+        restored = [
+            self._restored(meta)
+            for meta in await self._stored.all()
+            if meta.lifecycle == "open" and not self._sessions.has(meta.session_id)
+        ]
+        await self._emitter.journal.settled()
+        return restored
+
+    def bring_back(self, session_id: str) -> None:
+        """Restore one session if storage has it and we do not: it is not a stranger."""
+        meta = self._stored.metas.get(check_text(session_id, "the session's id"))
+        is_ended = session_id in self._sessions.tombstones
+        if meta is not None and not is_ended and not self._sessions.has(session_id):
+            self._restored(meta)
+
+    def _restored(self, meta: SessionMeta) -> Session:
+        stream = self._emitter.new_stream(meta.session_id, last_seq=meta.last_seq)
+        place = Place(
+            cwd=meta.cwd,
+            mcp_servers=meta.mcp_servers,
+            additional_directories=meta.additional_directories,
+        )
+        session = Session(
+            meta.session_id,
+            stream,
+            place,
+            definition_id=meta.agent_definition_id,
+            status="disconnected",
+            title=meta.title,
+            updated_at=meta.updated_at,
+        )
+        self._sessions.known[session.id] = session
+        self._unsettled.add(session.id)
+        self._emitter.session_updated(session)
+        return session
+
+    def is_settled(self, session: Session) -> bool:
+        return session.id not in self._unsettled
+
+    async def settle(self, session: Session) -> None:
+        """Close what a crash left open in the log of a restored session; once."""
+        if session.id not in self._unsettled:
+            return
+        pending, status = await self._stored.left_open(session)
+        if session.id not in self._unsettled:
+            return  # somebody else was faster
+        self._unsettled.discard(session.id)
+        self._stored.supersede(session, pending)
+        if status != "disconnected" and session.status == "disconnected":
+            payload = {"status": "disconnected"}
+            self._emitter.session_event(session, "session-status-change", payload)
+        await self._emitter.journal.settled()
+
+    async def recover(self, agent: Agent) -> None:
+        """Resume what an agent had before it was restarted."""
+        for session in self._sessions.of_agent(agent.id):
+            if session.status != "disconnected" or not session.stream.last_seq:
+                continue
+            if not agent.can("resume"):
+                self._skip(agent, session, "agent does not support session/resume")
+                continue
+            try:
+                await self._lifecycles.resume(agent, session.id, session.place)
+            except (AcpError, QuarterdeckError):
+                continue  # told by a diagnostic already
+
+    def _skip(self, agent: Agent, session: Session, reason: str) -> None:
+        self._emitter.diagnostic(
+            "info",
+            "session/recovery-skipped",
+            reason,
+            agent_id=agent.id,
+            session_id=session.id,
+        )
+
+
+def _follow(session: Session, event: Event, pending: _Pending, status: str | None) -> str | None:
+    """Take one stored event in; return the last status so far."""
+    match event.type:
+        case "permission-request-created":
+            pending[event.payload.get("requestId")] = None
+        case "permission-request-resolved":
+            pending.pop(event.payload.get("requestId"), None)
+        case "session-status-change":
+            session.tool_calls.learn(Normalized(event.type, event.payload))
+            return str(event.payload.get("status"))
+        case "session-reset":
+            session.tool_calls.forget()
+            pending.clear()
+        case "tool-call" | "tool-call-update" | "prompt-finished":
+            session.tool_calls.learn(Normalized(event.type, event.payload))
+        case "unrecognized-update":
+            _follow_elicitation(event.payload, pending)
+        case _:
+            pass
+    return status
+
+
+def _follow_elicitation(payload: dict[str, Any], pending: _Pending) -> None:
+    if payload.get("sessionUpdate") != ELICITATION_UPDATED:
+        return
+    if payload.get("status") == "pending":
+        pending[payload.get("requestId")] = payload
+    else:
+        pending.pop(payload.get("requestId"), None)

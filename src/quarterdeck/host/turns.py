@@ -1,0 +1,251 @@
+"""Turns: prompt, cancel, and the settings of a session."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import anyio
+
+from quarterdeck.errors import (
+    AcpError,
+    ConnectionClosed,
+    ConnectionFailed,
+    ProtocolError,
+    RpcError,
+)
+from quarterdeck.host.agents import Agent
+from quarterdeck.host.log.emitter import Emitter
+from quarterdeck.host.log.repair import mark
+from quarterdeck.host.operations import InBackground
+from quarterdeck.host.options import check_json, check_text, config_invalid
+from quarterdeck.host.requests.handlers import Asked
+from quarterdeck.host.sessions.session import Session, session_closed, unsupported
+from quarterdeck.jsontext import decode_json
+from quarterdeck.protocol import ERROR_CODES, SessionConfigValue, to_json
+from quarterdeck.wire import INTERNAL_ERROR, Connection, Failure, Result, read_error
+
+Prompt = str | Sequence[Mapping[str, Any]]
+ConfigValue = SessionConfigValue | Mapping[str, Any] | str | bool
+
+
+def check_prompt(prompt: Prompt) -> list[dict[str, Any]]:
+    """Return the content blocks of a prompt; a text is one block.
+
+    Raises:
+        AcpError: `acpjs/config-invalid`.
+    """
+    if isinstance(prompt, str):
+        return [{"type": "text", "text": prompt}]
+    blocks: Any = prompt
+    if isinstance(blocks, Sequence) and all(isinstance(block, Mapping) for block in blocks):
+        check_json(blocks, "the prompt")
+        return [dict(block) for block in blocks]
+    raise config_invalid("a prompt is a text or a list of content blocks")
+
+
+def check_config_value(value: ConfigValue) -> dict[str, Any]:
+    """Return what is sent as the new value of a config option.
+
+    Raises:
+        AcpError: `acpjs/config-invalid`.
+    """
+    if isinstance(value, SessionConfigValue):
+        return to_json(value)
+    if isinstance(value, bool):
+        return {"type": "boolean", "value": value}
+    if isinstance(value, str):
+        return {"value": value}
+    given: object = value  # from elsewhere it may be anything
+    if isinstance(given, Mapping) and "value" in given:
+        check_json(given, "the config value")
+        return dict(given)
+    raise config_invalid("a config value is a text, a boolean or {type?, value}")
+
+
+class _Turn:
+    """A prompt that runs, and what came of it."""
+
+    def __init__(self, generation: int, key: str | None) -> None:
+        self.generation = generation  # the session's; when it has another one, this turn is void
+        self.key = key
+        self.ended = anyio.Event()
+        self.finished: dict[str, Any] = {}
+        self.failure: ConnectionClosed | None = None
+
+
+class Turns:
+    """Runs prompts; one per session at a time."""
+
+    def __init__(self, emitter: Emitter, asked: Asked, in_background: InBackground) -> None:
+        self._emitter = emitter
+        self._asked = asked
+        self._in_background = in_background
+
+    async def prompt(
+        self, agent: Agent, session: Session, blocks: list[dict[str, Any]], key: str | None = None
+    ) -> dict[str, Any]:
+        """Run one turn and return what its `prompt-finished` event carries."""
+        connection = agent.connection()
+        self._emitter.journal.check()
+        turn = _Turn(session.generation, key)
+        # What a turn that is over has left open (docs/adr/0025).
+        self._asked.supersede(lambda each: each.session is session and each.is_of_turn)
+        session.status = "prompting"  # at once, so that no second prompt comes in between
+        # In a task of the host: a caller that goes away does not take the turn along unfinished.
+        self._in_background(lambda: self._run(connection, session, blocks, turn))
+        try:
+            await turn.ended.wait()
+        except BaseException:
+            if not turn.ended.is_set():
+                self._in_background(lambda: self._cancel_quietly(connection, session))
+            raise
+        if turn.failure is not None:
+            raise await agent.failure(turn.failure)
+        if not turn.finished:
+            raise session_closed(f"session {session.id} was ended meanwhile")
+        await self._emitter.journal.settled()
+        return turn.finished
+
+    async def _run(
+        self,
+        connection: Connection,
+        session: Session,
+        blocks: list[dict[str, Any]],
+        turn: _Turn,
+    ) -> None:
+        if session.generation != turn.generation:  # its agent ended before this task began
+            turn.ended.set()
+            return
+        finished = turn.finished
+        # Recorded and sent in one step: whoever sees the prompt in the log and cancels it sends
+        # that after the prompt.
+        self._emitter.status(session, "prompting")
+        session.tool_calls.next_turn()
+        self._record_prompt(session, blocks, turn.key)
+
+        def finish(payload: dict[str, Any], more: dict[str, Any] | None = None) -> None:
+            finished.update(payload)
+            session.echoes.clear()
+            if session.generation == turn.generation:
+                self._emitter.session_event(session, "prompt-finished", dict(finished), more)
+                session.tool_calls.next_turn()
+                self._emitter.status(session, "active")
+
+        def on_answer(answer: Result | Failure) -> None:
+            # In the order of the wire: updates that follow the answer come after its event.
+            finish(*_finished(answer))
+
+        try:
+            params = {"sessionId": session.id, "prompt": blocks}
+            await connection.call("session/prompt", params, on_answer=on_answer)
+        except RpcError:
+            pass  # the agent's error is in what it finished with
+        except ConnectionClosed as error:
+            turn.failure = error
+        except (ConnectionFailed, ProtocolError) as error:
+            # An answer that cannot be read ends the turn like any other.
+            facts = {"code": INTERNAL_ERROR, "message": str(error)}
+            finish({"stopReason": "end_turn", "error": facts})
+        finally:
+            turn.ended.set()
+
+    async def _cancel_quietly(self, connection: Connection, session: Session) -> None:
+        self._asked.supersede(lambda pending: pending.session is session)
+        with suppress(ConnectionClosed):  # an agent that is gone has stopped
+            await connection.notify("session/cancel", {"sessionId": session.id})
+
+    async def cancel(self, agent: Agent, session: Session) -> None:
+        """Ask the agent to stop, and withdraw what it asked."""
+        connection = agent.connection()
+        self._asked.supersede(lambda pending: pending.session is session)
+        await connection.notify("session/cancel", {"sessionId": session.id})
+
+    async def set_mode(self, agent: Agent, session: Session, mode_id: str) -> None:
+        if not session.has_modes:
+            raise unsupported(f"session {session.id} has no modes")
+        params = {"sessionId": session.id, "modeId": check_text(mode_id, "the mode")}
+
+        def on_answer(answer: Result | Failure) -> None:
+            if isinstance(answer, Result) and session.is_live:
+                payload = {"currentModeId": mode_id}
+                self._emitter.session_event(session, "current-mode-update", payload)
+
+        await self._ask(agent, "session/set_mode", params, on_answer)
+
+    async def set_config_option(
+        self, agent: Agent, session: Session, config_id: str, value: Mapping[str, Any]
+    ) -> list[Any]:
+        if not session.has_config_options:
+            raise unsupported(f"session {session.id} has no config options")
+        config_id = check_text(config_id, "the config option")
+        params = {"sessionId": session.id, "configId": config_id, **value}
+        options: list[Any] = []
+
+        def on_answer(answer: Result | Failure) -> None:
+            if isinstance(answer, Result):
+                result = decode_json(answer.value)
+                listed = result.get("configOptions") if isinstance(result, dict) else None
+                options.extend(listed if isinstance(listed, list) else [])
+            if isinstance(answer, Result) and session.is_live:
+                payload = {"configOptions": list(options)}
+                self._emitter.session_event(session, "config-options-update", payload)
+
+        await self._ask(agent, "session/set_config_option", params, on_answer)
+        return options
+
+    async def _ask(self, agent: Agent, method: str, params: dict[str, Any], on_answer: Any) -> None:
+        try:
+            await agent.connection().call(method, params, on_answer=on_answer)
+        except (ConnectionFailed, ProtocolError) as error:
+            raise await agent.failure(error) from error
+        await self._emitter.journal.settled()
+
+    def _record_prompt(
+        self, session: Session, blocks: list[dict[str, Any]], key: str | None
+    ) -> None:
+        session.echoes = deque(blocks)
+        message_id = f"quarterdeck-prompt-{session.stream.last_seq + 1}"
+        extensions = mark("the prompt")
+        if key is not None:
+            extensions["quarterdeck"]["promptKey"] = key
+        for block in blocks:
+            payload = {"content": block, "messageId": message_id}
+            self._emitter.session_event(session, "user-message-chunk", payload, extensions)
+
+
+def check_can_prompt(session: Session) -> None:
+    """Refuse what cannot be prompted now.
+
+    Raises:
+        AcpError: with the code that says why.
+    """
+    if session.status == "prompting":
+        message = f"session {session.id} has a prompt in flight"
+        raise AcpError(ERROR_CODES["prompt_in_flight"], message)
+    if session.operation is not None:
+        raise config_invalid(f"session {session.id} is busy: {session.operation}")
+    if session.status != "active":
+        raise session_closed(f"session {session.id} is not active")
+
+
+def _finished(answer: Result | Failure) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return the payload of `prompt-finished`, and the answer's `_meta` as its extensions.
+
+    A failure is an ended turn with its error.
+    """
+    if isinstance(answer, Failure):
+        error = read_error(answer.error)
+        facts: dict[str, Any] = {"code": error.code, "message": error.message}
+        if error.data is not None:
+            facts["data"] = error.data
+        return {"stopReason": "end_turn", "error": facts}, None
+    result = decode_json(answer.value)
+    answered = result if isinstance(result, dict) else {}
+    payload: dict[str, Any] = {"stopReason": answered.get("stopReason", "end_turn")}
+    if answered.get("usage") is not None:
+        payload["usage"] = answered["usage"]
+    meta = answered.get("_meta")
+    return payload, None if meta is None else {"_meta": meta}

@@ -1,0 +1,219 @@
+"""Agents: those that run, and those that can be started by name."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import anyio
+from msgspec import UNSET, Meta, UnsetType, field
+
+from quarterdeck.agents.catalogue import KnownAgent
+from quarterdeck.hub.api.endpoint import (
+    Answer,
+    Asked,
+    Body,
+    Endpoint,
+    Nothing,
+    begun,
+    carried_out,
+    not_found,
+    way,
+)
+from quarterdeck.hub.hub import Hub
+from quarterdeck.protocol import AgentCapabilitiesWire, AgentSnapshotWire
+from quarterdeck.runner.log_health import Recording
+
+_Text = Annotated[str, Meta(min_length=1, max_length=4096)]
+
+
+class AgentView(Answer, frozen=True, kw_only=True):
+    """An agent that was started."""
+
+    agent_id: str
+    name: str | UnsetType = UNSET
+    """The known agent, or the id of the definition, it was started by."""
+    status: str
+    restart_count: int
+    reason: str | UnsetType = UNSET
+    exit: dict[str, Any] | UnsetType = UNSET
+    capabilities: AgentCapabilitiesWire | UnsetType = UNSET
+    auth_methods: tuple[dict[str, Any], ...] | UnsetType = UNSET
+    notice: str | UnsetType = UNSET
+    """What whoever started it should know."""
+
+
+class AgentList(Answer, frozen=True, kw_only=True):
+    agents: list[AgentView]
+
+
+class KnownAgentList(Answer, frozen=True, kw_only=True):
+    agents: list[KnownAgent]
+
+
+class Definition(Body, frozen=True, kw_only=True):
+    """How to start an agent by command."""
+
+    id: _Text
+    command: _Text
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    """Never stored: an agent that has some cannot be started again by the hub alone."""
+    cwd: str | None = None
+
+
+class SpawnAgent(Body, frozen=True, kw_only=True):
+    definition: Definition
+
+
+class SignIn(Body, frozen=True, kw_only=True):
+    method_id: _Text
+
+
+class _Agents:
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    async def list(self, _asked: Asked) -> AgentList:
+        return AgentList(agents=[self._view(agent) for agent in self._hub.host.get_agents()])
+
+    async def known(self, _asked: Asked) -> KnownAgentList:
+        # On a thread: it looks for programs, maybe on a slow disk.
+        agents = await anyio.to_thread.run_sync(self._hub.keeper.known.all)
+        return KnownAgentList(agents=agents)
+
+    async def get(self, asked: Asked) -> AgentView:
+        return self._view(self._agent(asked))
+
+    async def start_known(self, asked: Asked) -> AgentView:
+        return self._view(await self._hub.keeper.spawn_known(asked.path["name"]))
+
+    async def spawn(self, asked: Asked) -> AgentView:
+        self._hub.recording.check()
+        wanted: Definition = asked.body.definition
+        definition: dict[str, Any] = {
+            "id": wanted.id,
+            "command": wanted.command,
+            "args": list(wanted.args),
+            "cwd": wanted.cwd or "",
+        }
+        if wanted.env:
+            definition["env"] = dict(wanted.env)
+        agent = await self._hub.keeper.spawn(definition)
+        return self._view(agent, notice=_notice(wanted))
+
+    async def dispose(self, asked: Asked) -> None:
+        await self._hub.keeper.dispose(self._agent(asked).agent_id)
+
+    async def authenticate(self, asked: Asked) -> AgentView:
+        agent = self._agent(asked)
+        await self._hub.host.authenticate(agent.agent_id, asked.body.method_id)
+        return self._view(agent)
+
+    async def log_out(self, asked: Asked) -> AgentView:
+        agent = self._agent(asked)
+        await self._hub.host.logout(agent.agent_id)
+        return self._view(agent)
+
+    def _agent(self, asked: Asked) -> AgentSnapshotWire:
+        agent = self._hub.host.get_agent(asked.path["id"])
+        if agent is None:
+            raise not_found(f"agent {asked.path['id']!r}", "GET /api/agents lists those there are")
+        return agent
+
+    def _view(self, agent: AgentSnapshotWire, *, notice: str | None = None) -> AgentView:
+        name = self._hub.keeper.name_of(agent.agent_id)
+        given: Any = agent
+        return AgentView(
+            agent_id=agent.agent_id,
+            name=UNSET if name is None else name,
+            status=agent.status,
+            restart_count=agent.restart_count,
+            reason=agent.reason,
+            exit=given.exit,
+            capabilities=agent.capabilities,
+            auth_methods=given.auth_methods,
+            notice=UNSET if notice is None else notice,
+        )
+
+
+def _notice(definition: Definition) -> str | None:
+    if not definition.env:
+        return None
+    return (
+        "the values of its environment are not stored, so the hub cannot start this agent again by"
+        " itself; set it up in hub.toml if its sessions are to come back"
+    )
+
+
+def agent_endpoints(hub: Hub) -> list[Endpoint]:
+    """Return the agents' part of the route table."""
+    api, log = _Agents(hub), hub.recording
+    return [
+        way("view", "GET /api/agents", api.list, "List agents that were started", answer=AgentList),
+        way(
+            "admin",
+            "POST /api/agents",
+            carried_out(log, api.spawn),
+            "Start an agent by command",
+            body=SpawnAgent,
+            answer=AgentView,
+            status=201,
+            errors=(400, 409, 424),
+        ),
+        way(
+            "view",
+            "GET /api/agents/known",
+            api.known,
+            "List agents that can be started by name",
+            answer=KnownAgentList,
+        ),
+        way(
+            "prompt",
+            "POST /api/agents/known/{name}",
+            begun(log, api.start_known),
+            "Start an agent by name, unless it runs",
+            body=Nothing,
+            answer=AgentView,
+            errors=(404, 409, 424),
+        ),
+        *_one_agent(api, log),
+    ]
+
+
+def _one_agent(api: _Agents, log: Recording) -> list[Endpoint]:
+    return [
+        way(
+            "view",
+            "GET /api/agents/{id}",
+            api.get,
+            "Show an agent",
+            answer=AgentView,
+            errors=(404,),
+        ),
+        way(
+            "admin",
+            "DELETE /api/agents/{id}",
+            carried_out(log, api.dispose),
+            "End an agent; its sessions stay",
+            status=204,
+            errors=(404,),
+        ),
+        way(
+            "admin",
+            "POST /api/agents/{id}/authenticate",
+            api.authenticate,
+            "Sign in by one of the methods that the agent offers",
+            body=SignIn,
+            answer=AgentView,
+            errors=(400, 404, 424),
+        ),
+        way(
+            "admin",
+            "POST /api/agents/{id}/logout",
+            api.log_out,
+            "Sign out",
+            body=Nothing,
+            answer=AgentView,
+            errors=(404, 422, 424),
+        ),
+    ]

@@ -1,0 +1,336 @@
+"""The gate over HTTP: pairing a device, and looking after those that are paired."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from http.cookies import SimpleCookie
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+from starlette.responses import Response
+from starlette.types import Receive, Scope as AsgiScope, Send
+
+from quarterdeck.errors import HubDatabaseFailed
+from quarterdeck.http.origins import Site
+from quarterdeck.hub.api.endpoint import Asgi, Body, Endpoint, device_of, refusal
+from quarterdeck.hub.auth.device import OWNER, SCOPE_KEY, Device, Scope
+from quarterdeck.hub.auth.device_store import DeviceEvent
+from quarterdeck.hub.auth.devices import clean_name, sighting_of
+from quarterdeck.hub.auth.guard import SITE_KEY, Gate, connection_of
+from quarterdeck.hub.auth.pairing import LIFETIME_SECONDS, LONGEST_SECONDS, TooMany, pairing_link
+from quarterdeck.hub.auth.pairing_store import Pairing
+from quarterdeck.jsontext import encode_json
+
+logger = logging.getLogger(__name__)
+
+_COOKIE_SECONDS: Final = 400 * 86_400
+"""As long as browsers keep one at most."""
+
+_T = TypeVar("_T")
+_Handler: TypeAlias = Callable[[AsgiScope, bytes], Awaitable[Response]]
+_Name: TypeAlias = Annotated[str, Meta(max_length=200)]
+
+
+class PairRequest(Body, frozen=True, kw_only=True):
+    """What a new device sends."""
+
+    code: Annotated[str, Meta(min_length=1, max_length=100)]
+    name: _Name = ""
+    """What its owner will see in the list of devices."""
+
+
+class PairAnswer(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What it gets."""
+
+    device: Device
+    token: str | None = None
+    """Told once. A browser gets a cookie instead, which scripts cannot read."""
+
+
+class PairingRequest(Body, frozen=True, kw_only=True):
+    """Whom to let in."""
+
+    scope: Scope = "approve"
+    name: _Name = ""
+    seconds: Annotated[float, Meta(ge=10, le=LONGEST_SECONDS)] = LIFETIME_SECONDS
+    """How long the codes work."""
+    device_seconds: Annotated[float, Meta(ge=60, le=10 * 365 * 86_400)] | None = None
+    """How long the device may come in; None until it is revoked."""
+
+
+class PairingAnswer(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The codes, told once."""
+
+    pairing: Pairing
+    code: str
+    """To be typed: XXXX-XXXX."""
+    link: str
+    """To be opened in a browser, or shown as a QR code."""
+
+
+class PairingList(Struct, frozen=True, kw_only=True, rename="camel"):
+    pairings: list[Pairing]
+
+
+class DeviceList(Struct, frozen=True, kw_only=True, rename="camel"):
+    devices: list[Device]
+
+
+class DeviceLog(Struct, frozen=True, kw_only=True, rename="camel"):
+    events: list[DeviceEvent]
+    """The newest first."""
+
+
+class RenewAnswer(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The old token works until the new one is used."""
+
+    token: str | None = None
+    """Told once. A browser gets a cookie instead."""
+
+
+class DeviceChange(Body, frozen=True, kw_only=True):
+    """What to change of a device."""
+
+    name: _Name | None = None
+    scope: Scope | None = None
+
+
+def gate_endpoints(gate: Gate) -> list[Endpoint]:
+    """Return the gate's part of the route table."""
+    return [*_pairing_endpoints(_PairingApi(gate)), *_device_endpoints(_DeviceApi(gate))]
+
+
+def _pairing_endpoints(api: _PairingApi) -> list[Endpoint]:
+    pair = _endpoint(None, "POST /api/pair", api.pair, "Come in with a pairing code")
+    create = _endpoint(
+        "admin", "POST /api/pairings", api.create, "Make codes that let one device in"
+    )
+    listed = _endpoint(
+        "admin", "GET /api/pairings", api.list, "List pairings that wait for a device"
+    )
+    cancel = _endpoint("admin", "DELETE /api/pairings/{id}", api.cancel, "Cancel a pairing")
+    return [
+        replace(pair, body=PairRequest, answer=PairAnswer, errors=(400, 403, 429)),
+        replace(create, body=PairingRequest, answer=PairingAnswer, status=201, errors=(400,)),
+        replace(listed, answer=PairingList),
+        replace(cancel, status=204, errors=(404,)),
+    ]
+
+
+def _device_endpoints(api: _DeviceApi) -> list[Endpoint]:
+    me = _endpoint("view", "GET /api/device", api.me, "Tell which device this is")
+    listed = _endpoint("view", "GET /api/devices", api.list, "List devices")
+    change = _endpoint(
+        "admin", "PATCH /api/devices/{id}", api.change, "Rename a device or change what it may do"
+    )
+    log = _endpoint("admin", "GET /api/devices/log", api.log, "Tell what happened to devices")
+    renew = _endpoint(
+        "view", "POST /api/device/token", api.renew, "Get a new token for this device"
+    )
+    revoke = _endpoint(
+        "view",
+        "DELETE /api/devices/{id}",
+        api.revoke,
+        "Revoke a device: your own, or with admin any",
+    )
+    log_out = _endpoint(
+        "view", "POST /api/logout", api.log_out, "Revoke this device and forget its cookie"
+    )
+    return [
+        replace(me, answer=Device),
+        replace(listed, answer=DeviceList),
+        replace(log, answer=DeviceLog),  # before {id}, which would match it, too
+        replace(change, body=DeviceChange, answer=Device, errors=(400, 404)),
+        replace(renew, answer=RenewAnswer, errors=(403,)),
+        replace(revoke, status=204, errors=(404,)),
+        replace(log_out, status=204),
+    ]
+
+
+def _endpoint(scope: Scope | None, way: str, handler: _Handler, summary: str) -> Endpoint:
+    method, _, path = way.partition(" ")
+    return Endpoint(
+        method=method,
+        path=path,
+        scope=scope,
+        app=_app(handler),
+        summary=summary,
+        tag="devices",
+    )
+
+
+class _PairingApi:
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    async def pair(self, scope: AsgiScope, body: bytes) -> Response:
+        wanted = _read(body, PairRequest)
+        seen = sighting_of(scope)
+        paired = await self._gate.pairings.pair(
+            wanted.code,
+            name=wanted.name,
+            address=seen.address or "",
+            user_agent=seen.user_agent,
+        )
+        if paired is None:
+            message = "this code is wrong, used or expired; ask for a new one"
+            return refusal(403, "quarterdeck/forbidden", message)
+        if isinstance(paired, TooMany):
+            seconds = math.ceil(paired.seconds)
+            message = f"too many wrong codes; try again in {seconds} s"
+            refused = refusal(429, "quarterdeck/too-many", message)
+            refused.headers["retry-after"] = str(seconds)
+            return refused
+        if not _is_browser(scope):
+            return _json(PairAnswer(device=paired.device, token=paired.token))
+        await self._replace_device(scope)
+        response = _json(PairAnswer(device=paired.device))
+        left = self._gate.devices.seconds_left(paired.device)
+        _set_cookie(response, scope[SITE_KEY], paired.token, min(left, _COOKIE_SECONDS))
+        return response
+
+    async def _replace_device(self, scope: AsgiScope) -> None:
+        """Revoke what a browser was until now: its cookie is about to be overwritten."""
+        before: Device | None = scope[SCOPE_KEY]
+        if before is not None and before.id != OWNER:
+            await self._gate.devices.revoke(before.id, sparing=connection_of(scope))
+
+    async def create(self, _scope: AsgiScope, body: bytes) -> Response:
+        wanted = _read(body or b"{}", PairingRequest)
+        pairing, codes = await self._gate.pairings.create(
+            scope=wanted.scope,
+            name=wanted.name,
+            seconds=wanted.seconds,
+            device_seconds=wanted.device_seconds,
+        )
+        link = pairing_link(self._gate.public_origin, codes.long)
+        return _json(PairingAnswer(pairing=pairing, code=codes.short, link=link), 201)
+
+    async def list(self, _scope: AsgiScope, _body: bytes) -> Response:
+        return _json(PairingList(pairings=await self._gate.pairings.open_ones()))
+
+    async def cancel(self, scope: AsgiScope, _body: bytes) -> Response:
+        if await self._gate.pairings.cancel(scope["path_params"]["id"]):
+            return Response(status_code=204)
+        return refusal(404, "quarterdeck/not-found", "there is no such pairing, or not any more")
+
+
+class _DeviceApi:
+    def __init__(self, gate: Gate) -> None:
+        self._devices = gate.devices
+
+    async def me(self, scope: AsgiScope, _body: bytes) -> Response:
+        return _json(device_of(scope))
+
+    async def list(self, scope: AsgiScope, _body: bytes) -> Response:
+        asking = device_of(scope)
+        await self._devices.look_after()
+        return _json(DeviceList(devices=[each.shown_to(asking) for each in self._devices.all]))
+
+    async def log(self, _scope: AsgiScope, _body: bytes) -> Response:
+        return _json(DeviceLog(events=await self._devices.events()))
+
+    async def renew(self, scope: AsgiScope, _body: bytes) -> Response:
+        asking = device_of(scope)
+        if asking.id == OWNER:
+            return _owner_stays()
+        token = await self._devices.renew_token(asking.id)
+        if not _is_browser(scope):
+            return _json(RenewAnswer(token=token))
+        response = _json(RenewAnswer())
+        left = self._devices.seconds_left(asking)
+        _set_cookie(response, scope[SITE_KEY], token, min(left, _COOKIE_SECONDS))
+        return response
+
+    async def change(self, scope: AsgiScope, body: bytes) -> Response:
+        device_id = scope["path_params"]["id"]
+        wanted = _read(body, DeviceChange)
+        name = None if wanted.name is None else clean_name(wanted.name)
+        if name == "":
+            return refusal(400, "quarterdeck/invalid", "the name is empty; give one to be seen")
+        if device_id == OWNER and wanted.scope is not None:
+            return _owner_stays()
+        changed = await self._devices.change(device_id, name=name, scope=wanted.scope)
+        return _no_such_device() if changed is None else _json(changed)
+
+    async def revoke(self, scope: AsgiScope, _body: bytes) -> Response:
+        asking, device_id = device_of(scope), scope["path_params"]["id"]
+        if device_id != asking.id and not asking.may("admin"):
+            message = f"this device may {asking.scope}; revoking others needs admin"
+            return refusal(403, "quarterdeck/forbidden", message)
+        if device_id == OWNER:
+            return _owner_stays()
+        if not await self._devices.revoke(device_id, sparing=connection_of(scope)):
+            return _no_such_device()
+        response = Response(status_code=204)
+        if device_id == asking.id:
+            _set_cookie(response, scope[SITE_KEY], "", 0)
+        return response
+
+    async def log_out(self, scope: AsgiScope, _body: bytes) -> Response:
+        asking = device_of(scope)
+        if asking.id != OWNER:
+            await self._devices.revoke(asking.id, sparing=connection_of(scope))
+        response = Response(status_code=204, headers={"clear-site-data": '"storage"'})
+        _set_cookie(response, scope[SITE_KEY], "", 0)
+        return response
+
+
+def _owner_stays() -> Response:
+    message = (
+        "the owner's token stays; to change it, stop the hub and remove the file `token`"
+        " in its data directory"
+    )
+    return refusal(403, "quarterdeck/forbidden", message)
+
+
+def _no_such_device() -> Response:
+    return refusal(404, "quarterdeck/not-found", "there is no such device, or not any more")
+
+
+def _is_browser(scope: AsgiScope) -> bool:
+    """Whether a page asks: the guard has seen to it that it is our own."""
+    return any(name in (b"origin", b"sec-fetch-site") for name, _ in scope["headers"])
+
+
+def _set_cookie(response: Response, site: Site, value: str, seconds: float) -> None:
+    cookie: SimpleCookie = SimpleCookie()
+    cookie[site.cookie] = value
+    morsel = cookie[site.cookie]
+    morsel["max-age"] = int(seconds)
+    morsel["path"] = "/"
+    morsel["httponly"] = True
+    morsel["samesite"] = "Strict"
+    if site.is_secure:
+        morsel["secure"] = True
+    response.headers.append("set-cookie", morsel.OutputString())
+
+
+def _app(handler: _Handler) -> Asgi:
+    """Return an ASGI application of a handler; the guard hands it the body in one piece."""
+
+    async def app(scope: AsgiScope, receive: Receive, send: Send) -> None:
+        body = (await receive()).get("body", b"")
+        try:
+            response = await handler(scope, body)
+        except msgspec.DecodeError as error:
+            response = refusal(400, "quarterdeck/invalid", f"the body cannot be used: {error}")
+        except HubDatabaseFailed:
+            logger.exception("the gate could not be changed")
+            message = "the hub cannot store this now; its log says why; try again later"
+            response = refusal(503, "quarterdeck/unavailable", message, retryable=True)
+        await response(scope, receive, send)
+
+    return app
+
+
+def _read(body: bytes, type_: type[_T]) -> _T:
+    return msgspec.json.decode(body, type=type_)
+
+
+def _json(answer: Any, status: int = 200) -> Response:
+    return Response(encode_json(answer), status, media_type="application/json")

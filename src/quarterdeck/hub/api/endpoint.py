@@ -1,0 +1,430 @@
+"""The route table: every way into the hub is an `Endpoint` in it, and nothing else is.
+
+Whoever asks must have the endpoint's scope: that is checked here, before the handler is called,
+for HTTP and for WebSockets. The API's document is made from the same table.
+
+Endpoints that take and give JSON: what comes in is checked once, here.
+
+Bodies and queries are msgspec structs that forbid what they do not know, so a misspelt name is
+refused and not ignored.
+
+One place turns exceptions into the HTTP answers of the hub.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.responses import Response
+from starlette.routing import Route, Router, WebSocketRoute
+from starlette.types import Receive, Scope as AsgiScope, Send
+
+from quarterdeck.errors import (
+    AcpError,
+    HubDatabaseFailed,
+    JsonInvalid,
+    QuarterdeckError,
+    RequestRefused,
+    RequestRejected,
+    RpcError,
+    StorageFailed,
+)
+from quarterdeck.http.headers import id_of_segment
+from quarterdeck.hub.auth.device import SCOPE_KEY, Device, Scope
+from quarterdeck.jsontext import UNWRITABLE, decode_json, encode_json
+from quarterdeck.protocol import ERROR_CODES
+from quarterdeck.runner.log_health import Recording
+
+Asgi: TypeAlias = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
+Kind: TypeAlias = Literal["http", "sse", "websocket"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """One way in."""
+
+    method: str
+    """GET for streams and WebSockets."""
+    path: str
+    """With {names}, as Starlette has them."""
+    scope: Scope | None
+    """What a device must be allowed; None lets everybody in, also without a token."""
+    app: Asgi
+    """A raw ASGI application; `path_params` of its scope are filled."""
+    summary: str
+    """One line for the document."""
+    kind: Kind = "http"
+    tag: str = "hub"
+    query: type | None = None
+    """A msgspec struct of the query's parameters."""
+    body: type | None = None
+    """What the JSON body holds."""
+    answer: type | None = None
+    """What the JSON answer holds; None for an answer without a body, or no JSON."""
+    status: int = 200
+    errors: tuple[int, ...] = ()
+    """Statuses of refusals that are particular to it."""
+
+
+def make_router(endpoints: Iterable[Endpoint]) -> Router:
+    """Return the application that finds an endpoint and checks that the device may use it."""
+    routes: list[Route | WebSocketRoute] = []
+    by_path: dict[str, dict[str, Endpoint]] = {}
+    for endpoint in endpoints:
+        if endpoint.kind == "websocket":
+            routes.append(WebSocketRoute(endpoint.path, _scoped(endpoint)))
+        else:
+            by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
+    routes += [Route(path, _by_method(methods)) for path, methods in by_path.items()]
+    return Router(routes, redirect_slashes=False)
+
+
+def device_of(scope: MutableMapping[str, Any]) -> Device:
+    """Return who asks; only for endpoints with a scope."""
+    device: Device = scope[SCOPE_KEY]
+    return device
+
+
+def refusal(status: int, code: str, message: str, *, retryable: bool = False) -> Response:
+    """Return an error as every answer of the hub has it."""
+    body = encode_json({"error": {"code": code, "message": message, "retryable": retryable}})
+    return Response(body, status, media_type="application/json")
+
+
+class _scoped:  # noqa: N801 - used as a function; Starlette takes a function for a handler
+    """An endpoint's application behind the check of its scope."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        wanted = self._endpoint.scope
+        device: Device | None = scope.get(SCOPE_KEY)
+        if wanted is None or (device is not None and device.may(wanted)):
+            await _addressed(self._endpoint, scope, receive, send)
+            return
+        status = 401 if device is None else 403
+        message = (
+            "this needs a token: send Authorization: Bearer TOKEN"
+            if device is None
+            else f"this device may {device.scope}; this needs {wanted}"
+        )
+        await send_refusal(refusal(status, _CODES[status], message), scope, receive, send)
+
+
+class _by_method:  # noqa: N801 - as `_scoped`
+    """The endpoints of one path."""
+
+    def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
+        self._apps = {method: _scoped(endpoint) for method, endpoint in endpoints.items()}
+        self._allowed = ", ".join(sorted(endpoints))
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        app = self._apps.get(method)
+        if app is not None:
+            await app(scope, receive, send)
+            return
+        message = f"{method} does nothing here; there is {self._allowed}"
+        response = refusal(405, "quarterdeck/invalid", message)
+        response.headers["allow"] = self._allowed
+        await response(scope, receive, send)
+
+
+async def _addressed(endpoint: Endpoint, scope: AsgiScope, receive: Receive, send: Send) -> None:
+    """Call an endpoint's application with the ids that the path's segments stand for."""
+    given: dict[str, str] = scope.get("path_params", {})
+    ids = {name: _id(endpoint, name, segment) for name, segment in given.items()}
+    wrong = next((given[name] for name, each in ids.items() if each is None), None)
+    if wrong is not None:
+        message = f"{wrong!r} is no id: what begins with ~ goes on with the base64url of one"
+        response = refusal(400, "quarterdeck/invalid", message)
+        await send_refusal(response, scope, receive, send)
+        return
+    scope["path_params"] = ids
+    await endpoint.app(scope, receive, send)
+
+
+def _id(endpoint: Endpoint, name: str, segment: str) -> str | None:
+    """Return the id that a segment stands for; None if it stands for none."""
+    found = id_of_segment(segment)
+    if found is None or endpoint.path.startswith(f"/api/sessions/{{{name}}}"):
+        return found  # agents choose the ids of sessions, and half a surrogate pair may be in one
+    try:
+        found.encode()
+    except UnicodeEncodeError:
+        return None
+    return found
+
+
+_CODES = {401: "quarterdeck/unauthorized", 403: "quarterdeck/forbidden"}
+
+
+async def send_refusal(response: Response, scope: AsgiScope, receive: Receive, send: Send) -> None:
+    """Send a refusal; a WebSocket that was not accepted yet gets it as an HTTP answer."""
+    if scope["type"] == "websocket" and "websocket.http.response" not in scope.get(
+        "extensions", {}
+    ):
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    await response(scope, receive, send)
+
+
+logger = logging.getLogger(__name__)
+
+_STATUSES: Final = {
+    ERROR_CODES["config_invalid"]: 400,
+    ERROR_CODES["already_answered"]: 409,
+    ERROR_CODES["prompt_in_flight"]: 409,
+    ERROR_CODES["session_closed"]: 409,
+    ERROR_CODES["capability_unsupported"]: 422,
+}
+_REJECTIONS: Final = {
+    "quarterdeck/ambiguous": 409,
+    "quarterdeck/already-answered": 409,
+    "quarterdeck/forbidden": 403,
+    "quarterdeck/gone": 410,
+    "quarterdeck/invalid": 400,
+    "quarterdeck/key-reused": 409,
+    "quarterdeck/name-taken": 409,
+    "quarterdeck/not-found": 404,
+    "quarterdeck/not-startable": 409,
+    "quarterdeck/stale": 409,
+    "quarterdeck/too-large": 413,
+    "quarterdeck/too-many": 429,
+    "quarterdeck/unavailable": 503,
+}
+"""The statuses of `RequestRejected`, by its code."""
+_AGENT_FAILED: Final = 424
+"""Failed Dependency. Not 502: that is what a proxy in front of a hub that is down says, and what
+programs repeat by themselves."""
+
+
+def not_found(what: str, remedy: str) -> RequestRefused:
+    return RequestRefused(404, "not-found", f"there is no {what}; {remedy}")
+
+
+def invalid(message: str) -> RequestRefused:
+    return RequestRefused(400, "invalid", message)
+
+
+def http_status(error: RequestRejected) -> int:
+    """Return the HTTP status of a rejection."""
+    return error.status if isinstance(error, RequestRefused) else _REJECTIONS[error.code]
+
+
+def refusal_of(error: Exception) -> Response:
+    """Return the answer to whoever asked for what ended in `error`."""
+    match error:
+        case RequestRejected():
+            return error_response(
+                http_status(error),
+                error.code,
+                error.message,
+                retryable=error.retryable,
+                data=error.data,
+            )
+        case AcpError():
+            status = _STATUSES.get(error.code, _AGENT_FAILED)
+            facts = {"retryable": error.retryable, "data": error.data}
+            return error_response(status, error.code, error.message, **facts)
+        case RpcError():
+            data = {"code": error.code, "message": error.message, "data": error.data}
+            message = f"the agent refused: {error.explanation}"
+            code = ERROR_CODES["agent_error"]
+            return error_response(_AGENT_FAILED, code, message, data=data)
+        case StorageFailed():
+            code = "quarterdeck/unavailable"
+            return error_response(503, code, error.told, retryable=not error.is_final)
+        case HubDatabaseFailed():
+            return error_response(503, "quarterdeck/unavailable", error.told, retryable=True)
+        case QuarterdeckError():
+            return error_response(500, "quarterdeck/failed", str(error))
+        case _:
+            logger.error("a request failed", exc_info=error)
+            message = "the hub failed at this; its log tells more"
+            return error_response(500, "quarterdeck/failed", message)
+
+
+def error_response(
+    status: int, code: str, message: str, *, retryable: bool = False, data: Any = None
+) -> Response:
+    facts: dict[str, Any] = {"code": str(code), "message": message, "retryable": retryable}
+    if data is not None:
+        facts["data"] = data
+    return Response(encode_json({"error": facts}), status, media_type="application/json")
+
+
+MOST_BODY: Final = 16 << 20
+"""Bytes of a body: a prompt may carry images."""
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """What a client sends."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a client gets."""
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Parameters of a URL; their names are as they are written here."""
+
+
+class Nothing(Body, frozen=True, kw_only=True):
+    """A body without anything in it; it may be left out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A request, checked."""
+
+    path: Mapping[str, str]
+    query: Any
+    body: Any
+    device: Device | None
+
+    @property
+    def by(self) -> Device:
+        """Who asks; only for endpoints with a scope."""
+        assert self.device is not None
+        return self.device
+
+
+Handle = Callable[[Asked], Awaitable[Any]]
+"""Returns what the answer holds, a `Response`, or None for an answer without a body."""
+
+
+def json_app(
+    handle: Handle, *, query: type | None = None, body: type | None = None, status: int = 200
+) -> Asgi:
+    """Return the application of an endpoint that takes and gives JSON."""
+
+    async def app(scope: AsgiScope, receive: Receive, send: Send) -> None:
+        try:
+            asked = Asked(
+                path=scope.get("path_params", {}),
+                query=_query(scope, query),
+                body=None if body is None else _body(await _read(receive), body),
+                device=scope.get(SCOPE_KEY),
+            )
+            response = _response(await handle(asked), status)
+        except Exception as error:  # noqa: BLE001 - the edge: everything becomes an answer
+            response = refusal_of(error)
+        await response(scope, receive, send)
+
+    return app
+
+
+class Facts(TypedDict, total=False):
+    """What else is to be said of an endpoint; as `Endpoint` has it."""
+
+    query: type
+    body: type
+    answer: type
+    status: int
+    errors: tuple[int, ...]
+
+
+def way(
+    scope: Scope | None, to: str, handle: Handle, summary: str, **facts: Unpack[Facts]
+) -> Endpoint:
+    """Return the endpoint of a handler; `to` is its method and path."""
+    method, _, path = to.partition(" ")
+    app = json_app(
+        handle,
+        query=facts.get("query"),
+        body=facts.get("body"),
+        status=facts.get("status", 200),
+    )
+    tag = path.split("/")[2] if path.startswith("/api/") else "operations"
+    return Endpoint(
+        method=method, path=path, scope=scope, app=app, summary=summary, tag=tag, **facts
+    )
+
+
+def begun(recording: Recording, handle: Handle) -> Handle:
+    """Return a handler of requests that begin something."""
+    return lambda asked: recording.begin(lambda: handle(asked))
+
+
+def carried_out(recording: Recording, handle: Handle) -> Handle:
+    """Return a handler of requests that end something, or answer."""
+    return lambda asked: recording.carry_out(lambda: handle(asked))
+
+
+def _response(answer: Any, status: int) -> Response:
+    if isinstance(answer, Response):
+        return answer
+    if answer is None:
+        return Response(status_code=204)
+    return Response(encode_json(answer), status, media_type="application/json")
+
+
+async def _read(receive: Receive) -> bytes:
+    parts, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise RequestRefused(400, "invalid", "the request was cut off; send it again")
+        part = message.get("body", b"")
+        size += len(part)
+        if size > MOST_BODY:
+            reason = f"the body has more than {MOST_BODY >> 20} MiB; send less at a time"
+            raise RequestRefused(413, "too-large", reason)
+        parts.append(part)
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def _body(text: bytes, wanted: type) -> Any:
+    if not text and not _required(wanted):
+        text = b"{}"
+    try:
+        given = decode_json(text)
+        encode_json(given)  # what cannot be written again cannot be stored, nor sent to an agent
+        return msgspec.convert(given, wanted)
+    except JsonInvalid as error:
+        raise invalid(f"the body is not JSON: {error.reason}") from error
+    except msgspec.ValidationError as error:
+        raise invalid(f"the body is not as it should be: {_sentence(error, wanted)}") from error
+    except UNWRITABLE as error:
+        raise invalid(f"the body cannot be written as JSON again: {error}") from error
+
+
+def _query(scope: AsgiScope, wanted: type | None) -> Any:
+    text = scope.get("query_string", b"").decode("latin-1")
+    given: dict[str, str] = {}
+    try:
+        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=100, errors="strict")
+    except ValueError as error:
+        raise invalid(f"the query of the URL cannot be read: {error}") from error
+    for name, value in pairs:
+        if name in given:
+            raise invalid(f"{name!r} is in the URL twice; give it once")
+        given[name] = value
+    if wanted is None:
+        if given:
+            raise invalid(f"this URL takes no parameters; leave out {', '.join(sorted(given))}")
+        return None
+    try:
+        return msgspec.convert(given, wanted, strict=False)
+    except msgspec.ValidationError as error:
+        raise invalid(f"the URL is not as it should be: {_sentence(error, wanted)}") from error
+
+
+def _sentence(error: msgspec.ValidationError, wanted: type) -> str:
+    text = str(error)
+    if "unknown field" not in text:
+        return text
+    known = ", ".join(each.encode_name for each in msgspec.structs.fields(wanted))
+    return f"{text}; it may have {known}" if known else f"{text}; it takes none"
+
+
+def _required(wanted: type) -> bool:
+    return any(each.required for each in msgspec.structs.fields(wanted))

@@ -1,0 +1,162 @@
+"""The document of the API, made from the route table: what is not in the table is not in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from quarterdeck._version import __version__
+from quarterdeck.hub.api.endpoint import Answer, Endpoint
+
+_REF: Final = "#/components/schemas/{name}"
+_NAMES: Final = re.compile(r"\{(\w+)\}")
+
+
+class Error(Answer, frozen=True, kw_only=True):
+    """What went wrong and what to do about it."""
+
+    code: str
+    message: str
+    retryable: bool
+    data: Any | msgspec.UnsetType = msgspec.UNSET
+
+
+class Refusal(Answer, frozen=True, kw_only=True):
+    """Every answer that is no success."""
+
+    error: Error
+
+
+def openapi(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document of a route table."""
+    types = [Refusal, *_types(endpoints)]
+    schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
+    of_type = dict(zip(types, schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for endpoint in endpoints:
+        method = endpoint.method.lower()
+        paths.setdefault(endpoint.path, {})[method] = _operation(endpoint, of_type)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Quarterdeck hub",
+            "version": __version__,
+            "description": "Run coding agents, watch and steer them, answer what they ask.",
+        },
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _types(endpoints: Iterable[Endpoint]) -> list[type]:
+    found: dict[type, None] = {}
+    for endpoint in endpoints:
+        for each in (endpoint.body, endpoint.answer):
+            if each is not None:
+                found[each] = None
+    return list(found)
+
+
+def _operation(endpoint: Endpoint, of_type: dict[type, Any]) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "summary": endpoint.summary,
+        "operationId": _operation_id(endpoint),
+        "tags": [endpoint.tag],
+        "parameters": _parameters(endpoint),
+        "responses": _responses(endpoint, of_type),
+    }
+    if endpoint.scope is None:
+        operation["security"] = []
+    else:
+        operation["x-scope"] = endpoint.scope
+    if endpoint.body is not None:
+        is_required = any(each.required for each in msgspec.structs.fields(endpoint.body))
+        operation["requestBody"] = {
+            "required": is_required,
+            "content": {"application/json": {"schema": of_type[endpoint.body]}},
+        }
+    return operation
+
+
+def _operation_id(endpoint: Endpoint) -> str:
+    words = re.findall(r"[A-Za-z]+", endpoint.path.removeprefix("/api"))
+    return "-".join([endpoint.method.lower(), *words, *(["ws"] if _is_socket(endpoint) else [])])
+
+
+def _is_socket(endpoint: Endpoint) -> bool:
+    return endpoint.kind == "websocket"
+
+
+def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
+    in_path = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in _NAMES.findall(endpoint.path)
+    ]
+    return in_path + ([] if endpoint.query is None else _query(endpoint.query))
+
+
+def _query(query: type) -> list[dict[str, Any]]:
+    schema = msgspec.json.schema(query)
+    ((_, inner),) = schema["$defs"].items()
+    required = set(inner.get("required", ()))
+    return [
+        {"name": name, "in": "query", "required": name in required, "schema": _without_null(each)}
+        for name, each in inner["properties"].items()
+    ]
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the null of a parameter: one that is not given is not there."""
+    choices = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
+    if not choices:
+        return schema
+    kept = {name: value for name, value in schema.items() if name not in ("anyOf", "default")}
+    return {**kept, **choices[0]} if len(choices) == 1 else {**kept, "anyOf": choices}
+
+
+def _responses(endpoint: Endpoint, of_type: dict[type, Any]) -> dict[str, Any]:
+    refusal = {"application/json": {"schema": of_type[Refusal]}}
+    success: dict[str, Any] = {"description": _success(endpoint)}
+    if endpoint.answer is not None:
+        success["content"] = {"application/json": {"schema": of_type[endpoint.answer]}}
+    elif endpoint.kind == "sse":
+        success["content"] = {"text/event-stream": {}}
+    answered = 101 if _is_socket(endpoint) else endpoint.status
+    responses: dict[str, Any] = {str(answered): success}
+    statuses = {*endpoint.errors, *(() if endpoint.scope is None else (401, 403))}
+    for status in sorted(statuses):
+        responses[str(status)] = {"description": _WORDS[status], "content": refusal}
+    responses["default"] = {"description": "any other refusal", "content": refusal}
+    return responses
+
+
+def _success(endpoint: Endpoint) -> str:
+    if _is_socket(endpoint):
+        return "a WebSocket"
+    return {201: "it was made", 202: "it was taken", 204: "done"}.get(endpoint.status, "the answer")
+
+
+_WORDS: Final = {
+    400: "the request is not as it should be",
+    401: "there is no valid token",
+    403: "this device may not do this",
+    404: "there is no such thing",
+    408: "the request took too long",
+    409: "it is not in the state for this (any more)",
+    410: "it is gone",
+    413: "it is too large",
+    415: "it is not JSON",
+    422: "the agent cannot do this",
+    424: "the agent failed",
+    426: "it needs a WebSocket",
+    429: "too many",
+    500: "the hub failed",
+    503: "not now; try again later",
+}

@@ -1,0 +1,124 @@
+"""For whoever looks after a hub: is it well, what does it do, what can be asked of it.
+
+What a monitor wants to know, in the text format of Prometheus.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final, Literal
+
+from msgspec import UNSET, UnsetType
+from starlette.responses import Response
+
+from quarterdeck._version import __version__
+from quarterdeck.hub.api.endpoint import Answer, Asked, Endpoint, way
+from quarterdeck.hub.hub import Hub
+from quarterdeck.protocol.timestamps import iso_seconds
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_SESSIONS: Final = ("creating", "active", "prompting", "resuming", "disconnected", "closed")
+_AGENTS: Final = ("spawning", "initializing", "ready", "exited", "restarting")
+
+
+async def metrics_text(hub: Hub) -> str:
+    """Return all metrics of a hub."""
+    sessions = hub.library.all()
+    by_status = Counter(session.status for session in sessions)
+    agents: Counter[str] = Counter(agent.status for agent in hub.host.get_agents())
+    questions = sum(each.status == "pending" for each in hub.host.get_elicitations())
+    families = [
+        _gauge("info", "The version that runs", {f'version="{__version__}"': 1}),
+        _counter("events_total", "Events in the logs", sum(each.last_seq for each in sessions)),
+        _gauge("sessions", "Sessions by status", _labelled("status", _SESSIONS, by_status)),
+        _gauge("agents", "Agents by status", _labelled("status", _AGENTS, agents)),
+        _gauge("subscribers", "Requests and streams that are open", {"": hub.open_connections}),
+        _gauge("pending_approvals", "Permission requests that wait", {"": hub.pending_approvals}),
+        _gauge("pending_questions", "Questions that wait", {"": questions}),
+        _gauge("queued_prompts", "Prompts that wait", {"": await hub.prompts.length()}),
+        _counter("storage_failures_total", "Times the log failed", hub.storage_failures),
+        _gauge("log_healthy", "Whether the log can be written", {"": int(hub.is_healthy)}),
+        _gauge("uptime_seconds", "Since the start", {"": int(time.time() - hub.started_at)}),
+        _gauge("process_resident_bytes", "Memory of the hub itself", {"": resident_bytes()}),
+    ]
+    return "".join(families)
+
+
+def _labelled(name: str, values: Iterable[str], counted: Counter[str]) -> dict[str, int]:
+    return {f'{name}="{value}"': counted.get(value, 0) for value in values}
+
+
+def _gauge(name: str, about: str, samples: Mapping[str, int]) -> str:
+    return _family(name, "gauge", about, samples)
+
+
+def _counter(name: str, about: str, value: int) -> str:
+    return _family(name, "counter", about, {"": value})
+
+
+def _family(name: str, kind: str, about: str, samples: Mapping[str, int]) -> str:
+    name = f"quarterdeck_{name}"
+    lines = [f"# HELP {name} {about}.", f"# TYPE {name} {kind}"]
+    lines += [
+        f"{name}{{{labels}}} {value}" if labels else f"{name} {value}"
+        for labels, value in samples.items()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def resident_bytes() -> int:
+    """Return how much memory this process has; 0 where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+class Health(Answer, frozen=True, kw_only=True):
+    """Without details: everybody may ask."""
+
+    status: Literal["ok", "degraded"]
+    """Degraded: the log cannot be written, so nothing new is taken."""
+
+
+class HubFacts(Answer, frozen=True, kw_only=True):
+    version: str
+    started_at: str
+    sessions: int
+    agents: int
+    pending_approvals: int
+    queued_prompts: int
+    home: str | UnsetType = UNSET
+    """The data directory; told to admins."""
+
+
+def operation_endpoints(hub: Hub) -> list[Endpoint]:
+    """Return the part of the route table for operators."""
+
+    async def health(_asked: Asked) -> Health:
+        return Health(status="ok" if hub.is_healthy else "degraded")
+
+    async def metrics(_asked: Asked) -> Response:
+        return Response(await metrics_text(hub), headers={"content-type": CONTENT_TYPE})
+
+    async def facts(asked: Asked) -> HubFacts:
+        return HubFacts(
+            version=__version__,
+            started_at=iso_seconds(hub.started_at),
+            sessions=len(hub.library.all()),
+            agents=len(hub.host.get_agents()),
+            pending_approvals=hub.pending_approvals,
+            queued_prompts=await hub.prompts.length(),
+            home=str(hub.options.home) if asked.by.may("admin") else UNSET,
+        )
+
+    return [
+        way(None, "GET /healthz", health, "Tell whether the hub is well", answer=Health),
+        way("view", "GET /metrics", metrics, "Metrics in the text format of Prometheus"),
+        way("view", "GET /api/hub", facts, "Facts about the hub", answer=HubFacts),
+    ]

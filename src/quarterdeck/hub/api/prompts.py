@@ -1,0 +1,162 @@
+"""The queue of a session's prompts."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from quarterdeck.hub.api.endpoint import Answer, Asked, Body, Endpoint, Query, invalid, way
+from quarterdeck.hub.auth.device import Device
+from quarterdeck.hub.hub import Hub
+from quarterdeck.runner.prompts.store import (
+    META_SCOPE,
+    PromptEntry,
+    PromptMode,
+    permitted,
+    tell_left_out,
+)
+
+# No pattern here: msgspec 0.22 ends a program by a segmentation fault that has one in a union.
+_Prompt = (
+    Annotated[str, Meta(min_length=1)]
+    | Annotated[list[dict[str, Any]], Meta(min_length=1, max_length=1000)]
+)
+
+
+class SendPrompt(Body, frozen=True, kw_only=True):
+    """A prompt; the same key again is the same prompt, and is run once."""
+
+    key: Annotated[str, Meta(pattern="^[A-Za-z0-9_.:-]{1,128}$")]
+    """Made by the client, a new one for each prompt."""
+    prompt: _Prompt
+    """A text, or content blocks of ACP."""
+    mode: PromptMode = "queue"
+    """ "interrupt" cancels the turn that runs and comes next."""
+
+
+class EditPrompt(Body, frozen=True, kw_only=True):
+    prompt: _Prompt
+
+
+class PromptListQuery(Query, frozen=True, kw_only=True):
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+
+
+class PromptList(Answer, frozen=True, kw_only=True):
+    """The last prompts that ran, the one that runs, and those that wait in their order."""
+
+    prompts: list[PromptEntry]
+
+
+def blocks_of(prompt: _Prompt) -> list[dict[str, Any]]:
+    """Return the content blocks of a prompt.
+
+    Raises:
+        RequestRefused: if it says nothing, or a block has no type.
+    """
+    if isinstance(prompt, str):
+        if not prompt.strip():
+            raise invalid("the prompt is blank; say what the agent should do")
+        return [{"type": "text", "text": prompt}]
+    for number, block in enumerate(prompt, 1):
+        if not isinstance(block.get("type"), str):
+            raise invalid(f'block {number} of the prompt has no type; a text has "type": "text"')
+    return prompt
+
+
+class _Prompts:
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    async def send(self, asked: Asked) -> PromptEntry:
+        wanted: SendPrompt = asked.body
+        if wanted.key.endswith("\n"):  # which the pattern's $ lets through
+            raise invalid("the key ends in a line break; leave it out")
+        blocks, is_less = _permitted(wanted.prompt, asked.by)
+        entry = await self._hub.prompts.add(
+            asked.path["id"], wanted.key, blocks, mode=wanted.mode, by=asked.by.actor
+        )
+        if is_less:
+            tell_left_out(self._hub.host, asked.path["id"], asked.by.actor, asked.by.scope)
+        return entry
+
+    async def list(self, asked: Asked) -> PromptList:
+        session = self._hub.library.get(asked.path["id"])
+        prompts = await self._hub.prompts.entries(session.session_id, asked.query.limit)
+        return PromptList(prompts=prompts)
+
+    async def get(self, asked: Asked) -> PromptEntry:
+        return await self._hub.prompts.get(asked.path["id"], asked.path["key"])
+
+    async def edit(self, asked: Asked) -> PromptEntry:
+        blocks, is_less = _permitted(asked.body.prompt, asked.by)
+        session_id, key, author = asked.path["id"], asked.path["key"], asked.by.actor
+        entry = await self._hub.prompts.edit(session_id, key, blocks, by=author)
+        if is_less:
+            tell_left_out(self._hub.host, asked.path["id"], asked.by.actor, asked.by.scope)
+        return entry
+
+    async def cancel(self, asked: Asked) -> PromptEntry:
+        return await self._hub.prompts.cancel(asked.path["id"], asked.path["key"])
+
+
+def _permitted(prompt: Any, by: Device) -> tuple[Any, bool]:
+    return permitted(blocks_of(prompt), may_send_meta=by.may(META_SCOPE))
+
+
+def prompt_endpoints(hub: Hub) -> list[Endpoint]:
+    """Return the prompts' part of the route table."""
+    api = _Prompts(hub)
+    return [
+        *_one_prompt(api),
+        way(
+            "prompt",
+            "POST /api/sessions/{id}/prompts",
+            api.send,
+            "Send a prompt; it waits until those before it have ended",
+            body=SendPrompt,
+            answer=PromptEntry,
+            status=202,
+            errors=(400, 404, 409, 429),
+        ),
+        way(
+            "view",
+            "GET /api/sessions/{id}/prompts",
+            api.list,
+            "List the prompts of a session",
+            query=PromptListQuery,
+            answer=PromptList,
+            errors=(400, 404),
+        ),
+    ]
+
+
+def _one_prompt(api: _Prompts) -> list[Endpoint]:
+    return [
+        way(
+            "view",
+            "GET /api/sessions/{id}/prompts/{key}",
+            api.get,
+            "Show a prompt and what came of it",
+            answer=PromptEntry,
+            errors=(404,),
+        ),
+        way(
+            "prompt",
+            "PATCH /api/sessions/{id}/prompts/{key}",
+            api.edit,
+            "Change a prompt that waits",
+            body=EditPrompt,
+            answer=PromptEntry,
+            errors=(400, 404, 409),
+        ),
+        way(
+            "prompt",
+            "DELETE /api/sessions/{id}/prompts/{key}",
+            api.cancel,
+            "Cancel a prompt that waits",
+            answer=PromptEntry,
+            errors=(404, 409),
+        ),
+    ]

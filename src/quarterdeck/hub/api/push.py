@@ -1,0 +1,167 @@
+"""Notifications of the device that asks."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from quarterdeck.errors import RequestRefused
+from quarterdeck.hub.api.endpoint import (
+    Answer,
+    Asked,
+    Body,
+    Endpoint,
+    Nothing,
+    invalid,
+    json_app,
+    not_found,
+)
+from quarterdeck.hub.hub import Hub
+from quarterdeck.hub.push.delivery import AddressRefused, KeyInvalid
+from quarterdeck.hub.push.store import PushKinds, Subscription
+from quarterdeck.protocol.timestamps import iso_seconds
+
+
+class SubscriptionKeys(Struct, frozen=True, kw_only=True):
+    p256dh: Annotated[str, Meta(max_length=200)]
+    auth: Annotated[str, Meta(max_length=100)]
+
+
+class BrowserSubscription(Struct, frozen=True, kw_only=True):
+    """As `PushSubscription.toJSON()` has it; what else is in it does not matter."""
+
+    endpoint: Annotated[str, Meta(min_length=1, max_length=2000)]
+    keys: SubscriptionKeys
+
+
+class Subscribe(Body, frozen=True, kw_only=True):
+    subscription: BrowserSubscription
+    kinds: PushKinds = PushKinds()
+
+
+class ChangeKinds(Body, frozen=True, kw_only=True):
+    kinds: PushKinds
+
+
+class Receipt(Body, frozen=True, kw_only=True):
+    id: Annotated[str, Meta(max_length=64)]
+
+
+class SubscriptionView(Answer, frozen=True, kw_only=True):
+    kinds: PushKinds
+    problem: str | None
+    """Why the last message did not go through."""
+    received_at: str | None
+    """When a test last arrived."""
+
+
+class PushView(Answer, frozen=True, kw_only=True):
+    public_key: str
+    """For `applicationServerKey`."""
+    subscription: SubscriptionView | None
+
+
+class TestSent(Answer, frozen=True, kw_only=True):
+    id: str
+    """The service worker sends it back when it has arrived."""
+
+
+class _PushApi:
+    def __init__(self, hub: Hub) -> None:
+        self._pushes = hub.pushes
+
+    async def get(self, asked: Asked) -> PushView:
+        found = await self._pushes.subscription(asked.by.id)
+        view = None if found is None else self._view(found)
+        return PushView(public_key=self._pushes.options.key.public, subscription=view)
+
+    def _view(self, found: Subscription) -> SubscriptionView:
+        at = self._pushes.received_at(found.device_id)
+        return SubscriptionView(
+            kinds=found.kinds,
+            problem=found.problem,
+            received_at=None if at is None else iso_seconds(at),
+        )
+
+    async def put(self, asked: Asked) -> PushView:
+        wanted: Subscribe = asked.body
+        given = wanted.subscription
+        try:
+            await self._pushes.subscribe(
+                Subscription(
+                    device_id=asked.by.id,
+                    endpoint=given.endpoint,
+                    p256dh=given.keys.p256dh,
+                    auth=given.keys.auth,
+                    kinds=wanted.kinds,
+                )
+            )
+        except (AddressRefused, KeyInvalid) as error:
+            raise invalid(f"{error}; turn notifications off and on again") from error
+        return await self.get(asked)
+
+    async def change(self, asked: Asked) -> PushView:
+        if not await self._pushes.set_kinds(asked.by.id, asked.body.kinds):
+            raise _off()
+        return await self.get(asked)
+
+    async def delete(self, asked: Asked) -> None:
+        await self._pushes.unsubscribe(asked.by.id)
+
+    async def test(self, asked: Asked) -> TestSent:
+        found = await self._pushes.subscription(asked.by.id)
+        if found is None:
+            raise _off()
+        test_id, delivery = await self._pushes.test(found)
+        if delivery.is_gone:
+            message = "this browser's subscription has ended; turn notifications on again"
+            raise RequestRefused(410, "gone", message)
+        if not delivery.is_done:
+            message = f"the push service of this browser did not take it: {delivery.reason}"
+            raise RequestRefused(424, "unavailable", message, retryable=delivery.may_work_later)
+        return TestSent(id=test_id)
+
+    async def receipt(self, asked: Asked) -> None:
+        if not self._pushes.note_receipt(asked.by.id, asked.body.id):
+            raise not_found("such test", "send a new one")
+
+
+def _off() -> RequestRefused:
+    return not_found("subscription of this device", "turn notifications on")
+
+
+def push_endpoints(hub: Hub) -> list[Endpoint]:
+    """Return the notifications' part of the route table."""
+    api = _PushApi(hub)
+    return [
+        _endpoint("GET", api.get, "Tell how notifications of this device are set", answer=PushView),
+        _endpoint("PUT", api.put, "Turn notifications of this device on", Subscribe, PushView),
+        _endpoint("PATCH", api.change, "Choose what to be told of", ChangeKinds, PushView),
+        _endpoint("DELETE", api.delete, "Turn notifications of this device off"),
+        _endpoint("POST", api.test, "Send a test", Nothing, TestSent, "/test"),
+        _endpoint("POST", api.receipt, "Say that a test has arrived", Receipt, None, "/receipts"),
+    ]
+
+
+def _endpoint(
+    method: str,
+    handle: Any,
+    summary: str,
+    body: type | None = None,
+    answer: type | None = None,
+    rest: str = "",
+) -> Endpoint:
+    status = 200 if answer is not None else 204
+    return Endpoint(
+        method=method,
+        path=f"/api/push{rest}",
+        scope="view",
+        app=json_app(handle, body=body, status=status),
+        summary=summary,
+        tag="notifications",
+        body=body,
+        answer=answer,
+        status=status,
+        errors=(400, 404, 410, 424) if body is not None else (),
+    )

@@ -1,0 +1,391 @@
+"""Sessions: begun, read, steered, ended."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from quarterdeck.errors import RequestRefused
+from quarterdeck.hub.api.endpoint import (
+    Answer,
+    Asked,
+    Body,
+    Endpoint,
+    Nothing,
+    Query,
+    begun,
+    carried_out,
+    invalid,
+    not_found,
+    way,
+)
+from quarterdeck.hub.hub import Hub
+from quarterdeck.protocol import to_json
+from quarterdeck.runner.log_health import Recording
+from quarterdeck.runner.sessions.catalogue import SessionView
+from quarterdeck.runner.workspaces.files import relative_folder
+
+_Text = Annotated[str, Meta(min_length=1, max_length=4096)]
+# Begins with a slash; not as a pattern, for the reason that `prompts` gives.
+_Path = Annotated[str, Meta(min_length=1, max_length=4096)]
+_Seq = Annotated[int, Meta(ge=0, le=2**53)]
+
+
+class SessionList(Answer, frozen=True, kw_only=True):
+    sessions: list[SessionView]
+
+
+class SessionListQuery(Query, frozen=True, kw_only=True):
+    status: str | UnsetType = UNSET
+    agent: str | UnsetType = UNSET
+    cwd: str | UnsetType = UNSET
+    """Sessions in this folder."""
+
+
+class CreateSession(Body, frozen=True, kw_only=True):
+    """Where to work and with which agent: one by its name, or one that runs by its id."""
+
+    cwd: _Path
+    agent: _Text | None = None
+    agent_id: _Text | None = None
+    mcp_servers: tuple[dict[str, Any], ...] = ()
+    """Starting these needs the scope admin: they may be any command."""
+    additional_directories: tuple[_Path, ...] = ()
+
+
+class OpenSession(Body, frozen=True, kw_only=True):
+    """How to open a session again; what is left out stays as it was."""
+
+    cwd: _Path | None = None
+    agent: _Text | None = None
+    agent_id: _Text | None = None
+    mcp_servers: list[dict[str, Any]] | None = None
+    additional_directories: list[_Path] | None = None
+
+
+class SessionQuery(Query, frozen=True, kw_only=True):
+    at: _Seq | UnsetType = UNSET
+    """The seq of the event after which the state is wanted; the newest if left out."""
+
+
+class SessionState(Answer, frozen=True, kw_only=True):
+    """A session and what its events come to."""
+
+    session: SessionView
+    seq: int
+    """Of the last event in the state."""
+    state: dict[str, Any]
+
+
+class HistoryQuery(Query, frozen=True, kw_only=True):
+    from_seq: _Seq = 0
+    """Events after this one."""
+    limit: Annotated[int, Meta(ge=1, le=5000)] = 500
+
+
+class History(Answer, frozen=True, kw_only=True):
+    """Events in order, as they are stored."""
+
+    events: list[Any]
+    next_seq: int
+    """What `from_seq` is for the next page."""
+    last_seq: int
+
+
+class SetMode(Body, frozen=True, kw_only=True):
+    mode_id: _Text
+
+
+class SetOption(Body, frozen=True, kw_only=True):
+    config_id: _Text
+    value: str | bool
+
+
+class Options(Answer, frozen=True, kw_only=True):
+    config_options: list[Any]
+
+
+class _Sessions:
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._library = hub.library
+
+    # ---- reading -------------------------------------------------------------------------------
+
+    async def list(self, asked: Asked) -> SessionList:
+        query: SessionListQuery = asked.query
+        wanted = {"status": query.status, "agent": query.agent, "cwd": query.cwd}
+        return SessionList(
+            sessions=[
+                session
+                for session in await self._library.listed()
+                if all(
+                    value is UNSET or getattr(session, name) == value
+                    for name, value in wanted.items()
+                )
+            ]
+        )
+
+    async def get(self, asked: Asked) -> SessionState:
+        session_id = asked.path["id"]
+        view = self._library.get(session_id)
+        # Read once before its end is looked at: that settles what a crash left open.
+        await self._library.page(session_id, view.last_seq, 1)
+        view = await self._library.shown(session_id)
+        seq = view.last_seq if asked.query.at is UNSET else asked.query.at
+        if seq > view.last_seq:
+            raise invalid(f"session {session_id} has {view.last_seq} events, not {seq}")
+        state = await self._hub.states.at(session_id, seq)
+        return SessionState(session=view, seq=seq, state=to_json(state))
+
+    async def history(self, asked: Asked) -> History:
+        session_id, query = asked.path["id"], asked.query
+        self._library.get(session_id)
+        page = await self._library.page(session_id, query.from_seq, query.limit)
+        last_seq = self._library.get(session_id).last_seq
+        next_seq = _seq(page[-1], query.from_seq + len(page)) if page else query.from_seq
+        events: list[Any] = [msgspec.Raw(event) for event in page]
+        return History(events=events, next_seq=next_seq, last_seq=max(last_seq, next_seq))
+
+    # ---- beginning and ending ------------------------------------------------------------------
+
+    async def create(self, asked: Asked) -> SessionView:
+        wanted: CreateSession = asked.body
+        _check_servers(asked, wanted.mcp_servers)
+        _check_folders(wanted.cwd, *wanted.additional_directories)
+        agent_id = await self._agent_id(wanted.agent, wanted.agent_id)
+        session = await self._hub.host.create_session(
+            agent_id,
+            cwd=wanted.cwd,
+            mcp_servers=wanted.mcp_servers,
+            additional_directories=wanted.additional_directories,
+        )
+        return self._library.get(session.session_id)
+
+    async def load(self, asked: Asked) -> SessionView:
+        session_id = asked.path["id"]
+        agent_id, place = await self._opening(asked)
+        await self._hub.host.load_session(agent_id, session_id, **place)
+        return self._library.get(session_id)
+
+    async def resume(self, asked: Asked) -> SessionView:
+        session_id = asked.path["id"]
+        agent_id, place = await self._opening(asked)
+        await self._hub.host.resume_session(agent_id, session_id, **place)
+        return self._library.get(session_id)
+
+    async def close(self, asked: Asked) -> SessionView:
+        self._library.get(asked.path["id"])
+        await self._hub.host.close_session(asked.path["id"])
+        return self._library.get(asked.path["id"])
+
+    async def delete(self, asked: Asked) -> None:
+        await self._hub.delete_session(asked.path["id"])
+
+    async def _opening(self, asked: Asked) -> tuple[str, dict[str, Any]]:
+        wanted: OpenSession = asked.body
+        _check_servers(asked, wanted.mcp_servers or ())
+        known = next(
+            (each for each in self._library.all() if each.session_id == asked.path["id"]), None
+        )
+        agent = wanted.agent
+        if agent is None and wanted.agent_id is None and known is not None:
+            agent = None if known.agent is UNSET else known.agent
+        cwd = wanted.cwd or (None if known is None else known.cwd)
+        if cwd is None:
+            raise invalid("this session is not known here; say its cwd")
+        servers = wanted.mcp_servers
+        if servers is None:
+            servers = [] if known is None else self._hub.keeper.whole_servers(known)
+            if known is not None and cwd != known.cwd:
+                _check_servers(asked, servers)  # elsewhere, their commands may mean other programs
+        directories = wanted.additional_directories
+        if directories is None:
+            directories = [] if known is None else [*known.additional_directories]
+        _check_folders(cwd, *directories)
+        place = {"cwd": cwd, "mcp_servers": servers, "additional_directories": directories}
+        return await self._agent_id(agent, wanted.agent_id), place
+
+    async def _agent_id(self, agent: str | None, agent_id: str | None) -> str:
+        if (agent is None) == (agent_id is None):
+            raise invalid("say either agent, the name of a known one, or agentId, one that runs")
+        if agent_id is not None:
+            if self._hub.host.get_agent(agent_id) is None:
+                raise not_found(f"agent {agent_id!r}", "GET /api/agents lists those that run")
+            return agent_id
+        assert agent is not None
+        return (await self._hub.keeper.spawn_known(agent)).agent_id
+
+    # ---- steering ------------------------------------------------------------------------------
+
+    async def cancel(self, asked: Asked) -> SessionView:
+        view = self._library.get(asked.path["id"])
+        if view.status == "prompting":
+            await self._hub.host.cancel(view.session_id)
+        return self._library.get(view.session_id)
+
+    async def set_mode(self, asked: Asked) -> SessionView:
+        session = await self._hub.keeper.active(asked.path["id"])
+        await self._hub.host.set_mode(session.session_id, asked.body.mode_id)
+        return self._library.get(session.session_id)
+
+    async def set_option(self, asked: Asked) -> Options:
+        session = await self._hub.keeper.active(asked.path["id"])
+        options = await self._hub.host.set_config_option(
+            session.session_id, asked.body.config_id, asked.body.value
+        )
+        return Options(config_options=options)
+
+
+def _check_servers(asked: Asked, servers: Any) -> None:
+    if servers and not asked.by.may("admin"):
+        message = f"this device may {asked.by.scope}; starting MCP servers needs admin"
+        raise RequestRefused(403, "forbidden", message)
+
+
+def _check_folders(*folders: str) -> None:
+    """Refuse what would be relative to wherever the hub was started."""
+    sentence = relative_folder(*folders)
+    if sentence is not None:
+        raise invalid(sentence)
+
+
+def _seq(event: bytes, otherwise: int) -> int:
+    try:
+        return msgspec.json.decode(event, type=_Numbered).seq
+    except msgspec.DecodeError:
+        return otherwise
+
+
+class _Numbered(msgspec.Struct):
+    seq: int
+
+
+_OPENING = (400, 403, 404, 409, 422, 424)
+
+
+def session_endpoints(hub: Hub) -> list[Endpoint]:
+    """Return the sessions' part of the route table."""
+    api = _Sessions(hub)
+    log = hub.recording
+    return [*_reading(api), *_opening(api, log), *_ending(api, log), *_steering(api, log)]
+
+
+def _reading(api: _Sessions) -> list[Endpoint]:
+    return [
+        way(
+            "view",
+            "GET /api/sessions",
+            api.list,
+            "List sessions",
+            query=SessionListQuery,
+            answer=SessionList,
+        ),
+        way(
+            "view",
+            "GET /api/sessions/{id}",
+            api.get,
+            "Show a session and its state, now or after an event",
+            query=SessionQuery,
+            answer=SessionState,
+            errors=(400, 404),
+        ),
+        way(
+            "view",
+            "GET /api/sessions/{id}/history",
+            api.history,
+            "Read the events of a session, page by page",
+            query=HistoryQuery,
+            answer=History,
+            errors=(400, 404),
+        ),
+    ]
+
+
+def _opening(api: _Sessions, log: Recording) -> list[Endpoint]:
+    return [
+        way(
+            "prompt",
+            "POST /api/sessions",
+            begun(log, api.create),
+            "Begin a session",
+            body=CreateSession,
+            answer=SessionView,
+            status=201,
+            errors=(400, 403, 404, 409, 424),
+        ),
+        way(
+            "prompt",
+            "POST /api/sessions/{id}/load",
+            begun(log, api.load),
+            "Open a session again; its agent tells its history anew",
+            body=OpenSession,
+            answer=SessionView,
+            errors=_OPENING,
+        ),
+        way(
+            "prompt",
+            "POST /api/sessions/{id}/resume",
+            begun(log, api.resume),
+            "Go on with a session where it was left",
+            body=OpenSession,
+            answer=SessionView,
+            errors=_OPENING,
+        ),
+    ]
+
+
+def _ending(api: _Sessions, log: Recording) -> list[Endpoint]:
+    return [
+        way(
+            "prompt",
+            "POST /api/sessions/{id}/close",
+            carried_out(log, api.close),
+            "Close a session; load opens it again",
+            body=Nothing,
+            answer=SessionView,
+            errors=(404, 409),
+        ),
+        way(
+            "admin",
+            "DELETE /api/sessions/{id}",
+            carried_out(log, api.delete),
+            "Delete a session for ever",
+            status=204,
+            errors=(404, 409, 424),
+        ),
+    ]
+
+
+def _steering(api: _Sessions, log: Recording) -> list[Endpoint]:
+    return [
+        way(
+            "prompt",
+            "POST /api/sessions/{id}/cancel",
+            carried_out(log, api.cancel),
+            "Cancel the turn that runs; prompts that wait stay",
+            body=Nothing,
+            answer=SessionView,
+            errors=(404, 409),
+        ),
+        way(
+            "approve",  # a mode can let the agent do everything unasked
+            "PUT /api/sessions/{id}/mode",
+            begun(log, api.set_mode),
+            "Change the mode of a session",
+            body=SetMode,
+            answer=SessionView,
+            errors=(400, 404, 409, 422, 424),
+        ),
+        way(
+            "approve",
+            "PUT /api/sessions/{id}/options",
+            begun(log, api.set_option),
+            "Change an option of a session",
+            body=SetOption,
+            answer=Options,
+            errors=(400, 404, 409, 422, 424),
+        ),
+    ]

@@ -1,0 +1,135 @@
+"""The transcript of a session, newest part first: what a page opens with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from quarterdeck.hub.api.endpoint import Answer, Asked, Endpoint, Query, json_app, not_found
+from quarterdeck.hub.hub import Hub
+from quarterdeck.hub.view_cache import Transcripts
+from quarterdeck.jsontext import encode_json
+from quarterdeck.protocol import SessionState, initial_state, to_json
+from quarterdeck.runner.sessions.catalogue import SessionView
+from quarterdeck.views.transcript import (
+    Entry,
+    MessageEntry,
+    StatusEntry,
+    ToolEntry,
+    TurnEntry,
+    clipped,
+)
+
+_MOST_DIGITS: Final = 16  # of a seq
+MOST_BYTES: Final = 128 << 10
+"""Of the entries of one page, unless the first is larger: a phone shows a dozen at a time."""
+
+
+class TranscriptQuery(Query, frozen=True, kw_only=True):
+    before: Annotated[int, Meta(ge=0, le=2**53)] | UnsetType = UNSET
+    """Entries before the one with this seq; the newest if left out."""
+    limit: Annotated[int, Meta(ge=1, le=500)] = 60
+
+
+class TranscriptPage(Answer, frozen=True, kw_only=True):
+    """Entries, oldest first, as they are after the event `seq`."""
+
+    session: SessionView
+    seq: int
+    entries: list[MessageEntry | ToolEntry | TurnEntry | StatusEntry]
+    has_older: bool
+    state: dict[str, Any] | UnsetType = UNSET
+    """All else of the session's state; with the newest page only."""
+
+
+class WholeEntry(Answer, frozen=True, kw_only=True):
+    """An entry as it is after the event `seq`."""
+
+    seq: int
+    entry: MessageEntry | ToolEntry | TurnEntry | StatusEntry
+
+
+class _TranscriptApi:
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._transcripts = Transcripts(hub.library)
+
+    async def page(self, asked: Asked) -> TranscriptPage:
+        session_id, query = asked.path["id"], asked.query
+        await self._hub.library.shown(session_id)  # before the transcript: that must not grow below
+        transcript = await self._transcripts.get(session_id)
+        before = None if query.before is UNSET else query.before
+        newest_first = transcript.older(before)
+        entries: list[Any] = list(_some(newest_first, query.limit))
+        return TranscriptPage(
+            session=self._hub.library.get(session_id),
+            seq=transcript.seq,
+            entries=entries[::-1],
+            has_older=next(newest_first, None) is not None,
+            state=_rest(transcript.state) if before is None else UNSET,
+        )
+
+    async def entry(self, asked: Asked) -> WholeEntry:
+        transcript = await self._transcripts.get(asked.path["id"])
+        seq = asked.path["seq"]
+        is_number = seq.isascii() and seq.isdecimal() and len(seq) <= _MOST_DIGITS
+        entry = transcript.entry(int(seq)) if is_number else None
+        if entry is None:
+            raise not_found(
+                f"entry {seq!r} in this session", "its transcript lists those there are"
+            )
+        return WholeEntry(seq=transcript.seq, entry=entry)
+
+
+def _some(newest_first: Iterator[Entry], limit: int) -> Iterator[Any]:
+    size = 0
+    for _ in range(limit):
+        entry = next(newest_first, None)
+        if entry is None:
+            return
+        written = encode_json(clipped(entry))
+        yield msgspec.Raw(written)
+        size += len(written)
+        if size > MOST_BYTES:
+            return
+
+
+def _rest(state: SessionState) -> dict[str, Any]:
+    """Return a state without what the entries say."""
+    empty = initial_state(state.session_id)
+    rest = msgspec.structs.replace(
+        state, messages=empty.messages, tool_calls=empty.tool_calls, terminals=empty.terminals
+    )
+    written: dict[str, Any] = to_json(rest)
+    return written
+
+
+def transcript_endpoints(hub: Hub) -> list[Endpoint]:
+    """Return the transcripts' part of the route table."""
+    api = _TranscriptApi(hub)
+    return [
+        Endpoint(
+            method="GET",
+            path="/api/sessions/{id}/transcript",
+            scope="view",
+            app=json_app(api.page, query=TranscriptQuery),
+            summary="Read what was said and done in a session, the newest part first",
+            tag="sessions",
+            query=TranscriptQuery,
+            answer=TranscriptPage,
+            errors=(400, 404),
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/sessions/{id}/transcript/{seq}",
+            scope="view",
+            app=json_app(api.entry),
+            summary="Read one entry whole, however large it is",
+            tag="sessions",
+            answer=WholeEntry,
+            errors=(404,),
+        ),
+    ]

@@ -1,0 +1,249 @@
+"""The devices in hub.db: `DeviceStore`, one method per transaction.
+
+The history of devices in hub.db: paired, seen at a new address, changed, revoked, expired.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from quarterdeck.hub.auth.device import OWNER, Device, Scope
+from quarterdeck.storage.database import HubDatabase, Tables
+
+KEPT: Final = 2_000
+"""Entries; the oldest go."""
+SHOWN: Final = 200
+Happening: TypeAlias = Literal[
+    "paired", "new-address", "changed", "token-renewed", "revoked", "expired"
+]
+
+
+def _create_history(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "CREATE TABLE device_log (id INTEGER PRIMARY KEY AUTOINCREMENT, device_id TEXT NOT NULL,"
+        " what TEXT NOT NULL, name TEXT NOT NULL, address TEXT, user_agent TEXT, at TEXT NOT NULL)"
+    )
+
+
+DEVICE_LOG_TABLES: Final = Tables("device_log", (_create_history,))
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """From where a device was heard, and what it said it is."""
+
+    address: str | None = None
+    user_agent: str | None = None
+
+
+NOWHERE: Final = Sighting()
+
+
+class DeviceEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Something that happened to a device."""
+
+    device_id: str
+    what: Happening
+    name: str
+    """What the device was called then."""
+    address: str | None
+    user_agent: str | None
+    """What it says itself."""
+    at: str
+
+
+def event_of(what: Happening, device: Device, at: str) -> DeviceEvent:
+    """Return the entry for something that happens to a device."""
+    return DeviceEvent(
+        device_id=device.id,
+        what=what,
+        name=device.name,
+        address=device.last_address,
+        user_agent=device.user_agent,
+        at=at,
+    )
+
+
+def store_event(connection: sqlite3.Connection, event: DeviceEvent) -> None:
+    """Add an entry, inside the caller's transaction."""
+    connection.execute(
+        "INSERT INTO device_log (device_id, what, name, address, user_agent, at)"
+        " VALUES (?, ?, ?, ?, ?, ?)",
+        msgspec.structs.astuple(event),
+    )
+    connection.execute(
+        "DELETE FROM device_log WHERE id <= (SELECT max(id) FROM device_log) - ?", (KEPT,)
+    )
+
+
+def recent_events(connection: sqlite3.Connection) -> list[DeviceEvent]:
+    """Return the newest entries, the newest first."""
+    rows = connection.execute(
+        "SELECT device_id, what, name, address, user_agent, at FROM device_log"
+        " ORDER BY id DESC LIMIT ?",
+        (SHOWN,),
+    )
+    names = DeviceEvent.__struct_fields__
+    return [DeviceEvent(**dict(zip(names, row, strict=True))) for row in rows]
+
+
+def known_addresses(connection: sqlite3.Connection) -> dict[str, set[str]]:
+    """Return from where each device was heard."""
+    known: dict[str, set[str]] = {}
+    rows = connection.execute(
+        "SELECT DISTINCT device_id, address FROM device_log WHERE address IS NOT NULL"
+    )
+    for device_id, address in rows:
+        known.setdefault(device_id, set()).add(address)
+    return known
+
+
+_COLUMNS: Final = "id, name, scope, created_at, last_seen_at, expires_at, last_address, user_agent"
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "CREATE TABLE devices ("
+        " id TEXT PRIMARY KEY, name TEXT NOT NULL, scope TEXT NOT NULL,"
+        " token_hash BLOB NOT NULL UNIQUE, created_at TEXT NOT NULL, last_seen_at TEXT,"
+        " expires_at TEXT, revoked_at TEXT)"
+    )
+
+
+def _add_sightings(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE devices ADD COLUMN last_address TEXT")
+    connection.execute("ALTER TABLE devices ADD COLUMN user_agent TEXT")
+    connection.execute("ALTER TABLE devices ADD COLUMN next_token_hash BLOB")
+
+
+DEVICE_TABLES: Final = Tables("devices", (_create, _add_sightings))
+
+
+class StoredDevices(msgspec.Struct, frozen=True):
+    """The devices that are not revoked, and the addresses they were seen at."""
+
+    devices: list[tuple[bytes, bytes | None, Device]]
+    """Each with the hash of its token, and of the one that replaces it."""
+    addresses: dict[str, set[str]]
+
+
+class DeviceStore:
+    """All devices and their history. Every method raises `HubDatabaseFailed` if SQLite fails."""
+
+    def __init__(self, database: HubDatabase) -> None:
+        self._database = database
+
+    async def load(self, owner_hash: bytes, at: str) -> StoredDevices:
+        """Store the hash of the owner's token, then return the devices that may connect."""
+
+        def change(connection: sqlite3.Connection) -> StoredDevices:
+            connection.execute(
+                "INSERT INTO devices (id, name, scope, token_hash, created_at)"
+                " VALUES (?, 'this computer', 'admin', ?, ?)"
+                " ON CONFLICT (id) DO UPDATE SET token_hash = excluded.token_hash",
+                (OWNER, owner_hash, at),
+            )
+            rows = connection.execute(
+                f"SELECT token_hash, next_token_hash, {_COLUMNS} FROM devices"  # noqa: S608
+                " WHERE revoked_at IS NULL"
+            )
+            devices = [(row[0], row[1], _device(row[2:])) for row in rows]
+            return StoredDevices(devices, known_addresses(connection))
+
+        return await self._database.write(change)
+
+    async def events(self) -> list[DeviceEvent]:
+        """Return the newest entries of the history, the newest first."""
+        return await self._database.read(recent_events)
+
+    async def set_next_token(self, device_id: str, token_hash: bytes) -> None:
+        """Store the token that replaces a device's token once it is used."""
+
+        def change(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                "UPDATE devices SET next_token_hash = ? WHERE id = ?", (token_hash, device_id)
+            )
+
+        await self._database.write(change)
+
+    async def use_next_token(self, device_id: str, token_hash: bytes, event: DeviceEvent) -> None:
+        """Replace a device's token."""
+
+        def change(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                "UPDATE devices SET token_hash = ?, next_token_hash = NULL WHERE id = ?",
+                (token_hash, device_id),
+            )
+            store_event(connection, event)
+
+        await self._database.write(change)
+
+    async def change(
+        self, device_id: str, *, name: str | None, scope: Scope | None, at: str
+    ) -> Device | None:
+        """Change the name or the scope of a device; None if there is none."""
+
+        def change(connection: sqlite3.Connection) -> Device | None:
+            connection.execute(
+                "UPDATE devices SET name = coalesce(?, name), scope = coalesce(?, scope)"
+                " WHERE id = ? AND revoked_at IS NULL",
+                (name, scope, device_id),
+            )
+            row = connection.execute(
+                f"SELECT {_COLUMNS} FROM devices"  # noqa: S608
+                " WHERE id = ? AND revoked_at IS NULL",
+                (device_id,),
+            ).fetchone()
+            if row is None:
+                return None
+            device = _device(row)
+            store_event(connection, event_of("changed", device, at))
+            return device
+
+        return await self._database.write(change)
+
+    async def note_seen(self, device: Device, event: DeviceEvent | None) -> None:
+        """Store when and where a device was seen."""
+
+        def change(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                "UPDATE devices SET last_seen_at = ?, last_address = ?, user_agent = ?"
+                " WHERE id = ?",
+                (device.last_seen_at, device.last_address, device.user_agent, device.id),
+            )
+            if event is not None:
+                store_event(connection, event)
+
+        await self._database.write(change)
+
+    async def end(self, device_id: str, at: str, event: DeviceEvent | None) -> bool:
+        """Revoke a device; return whether it was not revoked before."""
+
+        def change(connection: sqlite3.Connection) -> bool:
+            ended = connection.execute(
+                "UPDATE devices SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL",
+                (at, device_id),
+            )
+            if ended.rowcount == 1 and event is not None:
+                store_event(connection, event)
+            return ended.rowcount == 1
+
+        return await self._database.write(change)
+
+
+def add_device(connection: sqlite3.Connection, device: Device, token_hash: bytes) -> None:
+    """Store a device that was just paired, inside the transaction that used its code."""
+    places = ", ".join("?" for _ in Device.__struct_fields__)
+    connection.execute(
+        f"INSERT INTO devices (token_hash, {_COLUMNS}) VALUES (?, {places})",  # noqa: S608
+        (token_hash, *msgspec.structs.astuple(device)),
+    )
+    store_event(connection, event_of("paired", device, device.created_at))
+
+
+def _device(row: tuple[Any, ...]) -> Device:
+    return Device(**dict(zip(Device.__struct_fields__, row, strict=True)))

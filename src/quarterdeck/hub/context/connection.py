@@ -1,0 +1,420 @@
+"""The context protocol over a WebSocket: its events out, its commands in.
+
+    client: auth {token} · ping · subscribe {sessionIds, fromSeq?} · unsubscribe {sessionIds}
+            command {sessionId, command} · start_session {agent, projectPath, prompt}
+            terminate_session {sessionId}
+    hub:    auth_success {machineName, machineId, capabilities} · auth_error {message}, then 4002
+            sessions_list {sessions} · acp_event {event} · history_complete {sessionId, lastSeq}
+            session_started {sessionId} · error {message, code} · pong
+
+A client that came with a token in its head need not say `auth`. One that subscribed to nothing gets
+the events of every session from now on; else those of its sessions, each from `fromSeq` on, and of
+the others what waits for an approval and how it was resolved.
+
+Who comes in: by a token in the head of the request, or by an `auth` frame soon after it.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, ClassVar, Final, assert_never
+
+import anyio
+from msgspec import UNSET
+from starlette.types import Receive, Scope as AsgiScope, Send
+
+from quarterdeck.agents import AcpAdapter
+from quarterdeck.errors import AcpError, QuarterdeckError, StorageFailed
+from quarterdeck.http.websocket import WebSocketConnection, accept_websocket
+from quarterdeck.hub.api.endpoint import Asgi
+from quarterdeck.hub.auth.device import SCOPE_KEY, Device
+from quarterdeck.hub.context.commands import check_scope
+from quarterdeck.hub.context.frames import (
+    MACHINE_ID,
+    Auth,
+    Command,
+    Message,
+    Ping,
+    StartSession,
+    Subscribe,
+    TerminateSession,
+    Unsubscribe,
+    error_frame,
+    read_message,
+    session_entry,
+    write_message,
+)
+from quarterdeck.hub.context.subscription import ContextLane
+from quarterdeck.hub.streams.needs import StreamSources
+from quarterdeck.hub.streams.service import Streams
+from quarterdeck.hub.streams.tasks import start_in_background
+from quarterdeck.protocol import ELICITATION_UPDATED, Event
+from quarterdeck.protocol.snapshots import AgentDefinition
+from quarterdeck.views.context import ACPCapabilities, SendMessageCommand, TerminateCommand
+
+AUTH_SECONDS: Final = 10.0
+MOST_STRANGERS: Final = 16  # connections that have not said who they are
+_UNKNOWN: Final = "this token is not known here, or not any more; pair again"
+_REVOKED: Final = 4401
+_REVOKED_REASON: Final = "this device was revoked or has expired; pair it again"
+
+
+class Greeter:
+    """Asks strangers for a token, and tells who was let in where they are."""
+
+    REFUSED: ClassVar[int] = 4002
+
+    def __init__(self, sources: StreamSources) -> None:
+        self._host = sources.host
+        self._devices = sources.devices
+        self._strangers = 0
+
+    async def device_of(self, token: str) -> Device | None:
+        return None if self._devices is None else await self._devices.authenticate(token)
+
+    async def serve_stranger(
+        self, receive: Receive, send: Send, serve: Callable[[Device], Awaitable[None]]
+    ) -> None:
+        """Serve whoever shows a token within ten seconds, until its device is revoked."""
+        if self._strangers >= MOST_STRANGERS:
+            await self._refuse(send, "too many connections wait for their auth; try later")
+            return
+        self._strangers += 1
+        try:
+            with anyio.move_on_after(AUTH_SECONDS) as waiting:
+                device = await self._admitted(receive, send)
+        finally:
+            self._strangers -= 1
+        if waiting.cancelled_caught:
+            await self._refuse(send, f"say auth within {AUTH_SECONDS:.0f} seconds")
+        elif device is not None and self._devices is not None:
+            with self._devices.connection(device) as connection, connection.scope:
+                await serve(device)
+            if connection.scope.cancelled_caught:
+                await _close(
+                    send, _REVOKED, "this device was revoked or has expired; pair it again"
+                )
+
+    async def _admitted(self, receive: Receive, send: Send) -> Device | None:
+        while True:
+            event = await receive()
+            if event["type"] != "websocket.receive":
+                return None
+            text = event.get("text")
+            try:
+                message = read_message(event["bytes"] if text is None else text)
+            except QuarterdeckError as error:
+                await _say(send, write_message("error", message=str(error), code="INVALID_MESSAGE"))
+                continue
+            if isinstance(message, Auth):
+                device = await self.device_of(message.token)
+                if device is None:
+                    await self._refuse(send, _UNKNOWN)
+                return device
+            if isinstance(message, Ping):
+                await _say(send, write_message("pong"))
+            else:
+                why = "say auth with a token first"
+                await _say(send, write_message("error", message=why, code="NOT_AUTHENTICATED"))
+
+    async def _refuse(self, send: Send, reason: str) -> None:
+        await _say(send, write_message("auth_error", message=reason))
+        await _close(send, self.REFUSED, reason)
+
+    def success(self) -> str:
+        """Return the frame that lets a client in."""
+        return write_message(
+            "auth_success",
+            machineName=socket.gethostname(),
+            machineId=MACHINE_ID,
+            capabilities=self._capabilities(),
+        )
+
+    def _capabilities(self) -> list[ACPCapabilities]:
+        """Return what the agents of the sessions can do."""
+        agents: dict[str, str | None] = {}
+        for session in self._host.get_sessions():
+            if session.agent_definition_id is not UNSET:
+                agent_id = None if session.agent_id is UNSET else session.agent_id
+                agents[session.agent_definition_id] = agent_id
+        return [
+            AcpAdapter(self._host, AgentDefinition(name, "-"), agent_id=agent_id).get_capabilities()
+            for name, agent_id in agents.items()
+        ]
+
+
+async def _say(send: Send, text: str) -> None:
+    await send({"type": "websocket.send", "text": text})
+
+
+async def _close(send: Send, code: int, reason: str) -> None:
+    with anyio.move_on_after(1, shield=True):
+        try:
+            await send({"type": "websocket.close", "code": code, "reason": reason})
+        except OSError:
+            return  # it has gone by itself
+
+
+MOST_COMMANDS: Final = 64  # of one connection that are not done yet
+_FOLLOWED: Final = ("creating", "active", "prompting", "resuming")
+
+
+def context_app(streams: Streams) -> Asgi:
+    """Return the WebSocket's application; it lets nobody in who has shown no token."""
+    greeter = Greeter(streams.sources)
+
+    async def app(scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if not await accept_websocket(receive, send):
+            return
+
+        async def serve(device: Device) -> None:
+            socket = WebSocketConnection(streams.keep_alive, receive, send)
+            await ContextConnection(streams, socket, device, greeter).run()
+
+        device: Device | None = scope.get(SCOPE_KEY)
+        if device is None:
+            await greeter.serve_stranger(receive, send, serve)
+        else:
+            check_scope(device, "view", "this")
+            await serve(device)
+
+    return app
+
+
+class ContextConnection:
+    """One client, authenticated."""
+
+    def __init__(
+        self, streams: Streams, socket: WebSocketConnection, device: Device, greeter: Greeter
+    ) -> None:
+        self._streams = streams
+        self._host = streams.sources.host
+        self._socket = socket
+        self._device = device
+        self._greeter = greeter
+        self._lanes: dict[str, ContextLane] = {}
+        self._subscribed: set[str] = set()
+        self._listed: dict[str, tuple[Any, ...]] | None = None
+        self._old: set[str] = set()
+        """Sessions that this client came too late for, or has begun with already."""
+        self._commands = 0
+        self._is_live = False
+        self._news = anyio.Event()
+        self._asked: set[str] = set()
+
+    async def run(self) -> None:
+        """Serve the client until it goes."""
+        await self._streams.catalogue.learn()
+        unsubscribe = self._host.subscribe(None, 0, self._on_host_event)
+        self._is_live = True
+        self._old = {each.session_id for each in self._host.get_sessions()}
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._greet()
+                tasks.start_soon(self._follow_all)
+                await self._socket.run(self._on_frame)
+                tasks.cancel_scope.cancel()
+        finally:
+            unsubscribe()
+            for session_id in tuple(self._lanes):
+                self._leave(session_id)
+
+    def _greet(self) -> None:
+        self._listed = None
+        self._socket.push(self._greeter.success())
+        self._list()
+
+    # ---- what the client sends -------------------------------------------------------------
+
+    async def _on_frame(self, text: str | bytes) -> None:
+        try:
+            message = read_message(text)
+            await self._take(message)
+        except QuarterdeckError as error:
+            self._socket.push(error_frame(error))
+
+    async def _take(self, message: Message) -> None:
+        match message:
+            case Ping():
+                self._socket.push(write_message("pong"))
+            case Auth(token=token):
+                await self._again(token)
+            case Subscribe():
+                for session_id in message.session_ids:
+                    await self._subscribe(session_id, message.from_seq)
+            case Unsubscribe():
+                self._unsubscribe(message.session_ids)
+            case Command():
+                self._start(partial(self._execute, message))
+            case StartSession():
+                check_scope(self._device, "prompt", "start_session")
+                self._start(partial(self._begin, message))
+            case TerminateSession(session_id=session_id):
+                command = Command(session_id=session_id, command=TerminateCommand())
+                self._start(partial(self._execute, command))
+            case _:
+                assert_never(message)
+
+    async def _again(self, token: str) -> None:
+        """A client that was let in already says who it is; it must be the same."""
+        device = await self._greeter.device_of(token)
+        if device is None or device.id != self._device.id:
+            self._socket.push(write_message("auth_error", message="this token is not known here"))
+            self._socket.close(self._greeter.REFUSED, "this token is not known here")
+        else:
+            self._greet()
+
+    async def _subscribe(self, session_id: str, from_seq: int) -> None:
+        lane = self._lanes.get(session_id)
+        if session_id in self._subscribed and lane is not None and lane.is_replaying:
+            return  # it is being told already
+        try:
+            lane = await self._open(session_id, from_seq=from_seq, is_replay=True)
+        except (AcpError, StorageFailed) as error:
+            self._socket.push(error_frame(error, sessionId=session_id))
+            self._socket.push(write_message("history_complete", sessionId=session_id, lastSeq=0))
+            return
+        self._socket.due(lane)
+        if not self._subscribed:
+            for other in self._lanes.values():
+                if other is not lane:
+                    other.tell_only_approvals()
+        self._subscribed.add(session_id)
+
+    def _unsubscribe(self, session_ids: Sequence[str]) -> None:
+        was_subscribed = bool(self._subscribed)
+        for session_id in session_ids:
+            if session_id in self._subscribed:
+                self._subscribed.discard(session_id)
+                self._lanes[session_id].tell_only_approvals()
+        if was_subscribed and not self._subscribed:
+            for session_id in tuple(self._lanes):
+                self._leave(session_id)
+            self._asked = self._waiting()
+            self._news.set()
+
+    def _waiting(self) -> set[str]:
+        return {each.in_session.id for each in self._host.pending_permissions()}
+
+    def _start(self, work: Any) -> None:
+        if self._commands >= MOST_COMMANDS:
+            message = f"{MOST_COMMANDS} commands are being carried out; wait for one"
+            raise AcpError("quarterdeck/too-many", message)
+        start_in_background(self._host, work)
+        self._commands += 1
+
+    async def _execute(self, asked: Command) -> None:
+        try:
+            await self._streams.commander.execute(asked.session_id, asked.command, self._device)
+        except (QuarterdeckError, TimeoutError) as error:
+            about = {"sessionId": asked.session_id, "command": asked.command.command}
+            self._socket.push(error_frame(error, **about))
+        finally:
+            self._commands -= 1
+
+    async def _begin(self, asked: StartSession) -> None:
+        try:
+            session = await self._streams.commander.start(asked)
+            self._socket.push(write_message("session_started", sessionId=session.session_id))
+            if asked.prompt:
+                command = SendMessageCommand(message=asked.prompt)
+                await self._streams.commander.execute(session.session_id, command, self._device)
+        except (QuarterdeckError, TimeoutError) as error:
+            self._socket.push(error_frame(error, agent=asked.agent))
+        finally:
+            self._commands -= 1
+
+    # ---- what the client gets --------------------------------------------------------------
+
+    def _on_host_event(self, event: Event) -> None:
+        if not self._is_live:
+            return  # what was before is no news
+        if event.type == "permission-updated":
+            session_id = str(event.payload.get("sessionId"))
+            lane = self._lanes.get(session_id)
+            if lane is not None:
+                self._socket.due(lane)
+            elif event.payload.get("status") == "pending":
+                self._asked.add(session_id)
+        elif event.type not in ("session-updated", ELICITATION_UPDATED):
+            return
+        self._news.set()
+
+    def _list(self) -> None:
+        """Send the list of sessions if it is another one than before."""
+        asked = self._host.pending_elicitations()
+        waiting = {str(each.session_id): "waiting_for_input" for each in asked}
+        waiting |= dict.fromkeys(self._waiting(), "waiting_for_approval")
+        known = self._streams.catalogue.known
+        entries = [session_entry(each, waiting, known(each)) for each in self._host.get_sessions()]
+        shown = {each["id"]: (each["status"], each["sessionName"]) for each in entries}
+        if shown != self._listed:
+            self._listed = shown
+            self._socket.push(write_message("sessions_list", sessions=entries))
+
+    async def _follow_all(self) -> None:
+        """Follow every session that lives: for all its events, or for its approvals."""
+        self._asked = self._waiting()
+        while True:
+            self._news = anyio.Event()
+            await self._streams.catalogue.learn()
+            asked, self._asked = self._asked, set()
+            for session in self._host.get_sessions():
+                is_wanted = not self._subscribed and session.status in _FOLLOWED
+                if session.session_id in asked or is_wanted:
+                    await self._follow(session.session_id, is_asked=session.session_id in asked)
+                else:
+                    self._old.add(session.session_id)
+            self._list()
+            await self._news.wait()
+
+    async def _follow(self, session_id: str, *, is_asked: bool) -> None:
+        """Begin with what happens now; a session that is new has nothing before that."""
+        if session_id in self._lanes:
+            return
+        is_old = session_id in self._old
+        try:
+            lane = await self._open(session_id, is_quiet=is_old)
+        except (AcpError, StorageFailed):
+            return  # it went while we looked
+        if is_asked or not is_old:
+            self._socket.due(lane)
+
+    async def _open(
+        self,
+        session_id: str,
+        *,
+        from_seq: int = 0,
+        is_replay: bool = False,
+        is_quiet: bool = False,
+    ) -> ContextLane:
+        log = await self._streams.logs.open(session_id)
+        lane = self._lanes.get(session_id)
+        if lane is not None and not is_replay:
+            self._streams.logs.release(log)
+            return lane  # the client has subscribed to it meanwhile
+        session = self._host.get_session(session_id)
+        if session is None:
+            self._streams.logs.release(log)
+            raise AcpError("acpjs/session-closed", f"there is no session {session_id}")
+        self._leave(session_id)
+        only_approvals = bool(self._subscribed) and not is_replay
+        lane = ContextLane(log, session, from_seq=from_seq, only_approvals=only_approvals)
+        if is_replay:
+            lane.replay()
+        if is_quiet:
+            lane.begin_after(log.head)
+        self._lanes[session_id] = lane
+        self._old.add(session_id)
+        if not only_approvals:
+            lane.leave = log.join(partial(self._socket.due, lane))
+        return lane
+
+    def _leave(self, session_id: str) -> None:
+        lane = self._lanes.pop(session_id, None)
+        if lane is not None:
+            self._socket.drop(lane)
+            lane.leave()
+            self._streams.logs.release(lane.log)

@@ -1,0 +1,141 @@
+"""The frames of the context protocol: what clients send, and what they are sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
+
+import msgspec
+from msgspec import UNSET
+
+from quarterdeck.agents import context_error
+from quarterdeck.errors import AcpError, JsonInvalid, QuarterdeckError, RequestRejected
+from quarterdeck.hub.auth.device import Scope
+from quarterdeck.jsontext import decode_json, encode_json
+from quarterdeck.protocol import ERROR_CODES, SessionSnapshotWire
+from quarterdeck.views.context import ACPCommand
+
+MACHINE_ID: Final = "local"
+_STATUSES: Final = {
+    "creating": "starting",
+    "resuming": "starting",
+    "active": "idle",
+    "prompting": "running",
+    "disconnected": "idle",
+    "closed": "completed",
+    "deleted": "completed",
+}
+
+
+class Known(NamedTuple):
+    """What a session is listed by."""
+
+    title: str | None
+    first_at: str
+    last_at: str
+
+
+class _Message(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="type"):
+    """A frame of a client; `type` tells which."""
+
+    scope: ClassVar[Scope] = "view"
+
+
+class Auth(_Message, frozen=True, kw_only=True, tag="auth"):
+    token: str
+
+
+class Ping(_Message, frozen=True, kw_only=True, tag="ping"):
+    """To be answered with `pong`."""
+
+
+class Subscribe(_Message, frozen=True, kw_only=True, tag="subscribe"):
+    session_ids: tuple[str, ...] = ()
+    from_seq: int = 0
+
+
+class Unsubscribe(_Message, frozen=True, kw_only=True, tag="unsubscribe"):
+    session_ids: tuple[str, ...]
+
+
+class Command(_Message, frozen=True, kw_only=True, tag="command"):
+    session_id: str
+    command: ACPCommand
+
+
+class StartSession(_Message, frozen=True, kw_only=True, tag="start_session"):
+    agent: str
+    project_path: str
+    prompt: str = ""
+
+
+class TerminateSession(_Message, frozen=True, kw_only=True, tag="terminate_session"):
+    session_id: str
+
+
+Message: TypeAlias = (
+    Auth | Ping | Subscribe | Unsubscribe | Command | StartSession | TerminateSession
+)
+_decode: Final = msgspec.json.Decoder(Message).decode
+
+
+def read_message(text: str | bytes) -> Message:
+    """Read a frame.
+
+    Raises:
+        AcpError: `acpjs/config-invalid` if it is none.
+    """
+    message: Message
+    try:
+        try:
+            message = _decode(text)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            message = msgspec.convert(decode_json(text), Message)
+    except (msgspec.ValidationError, JsonInvalid, UnicodeError) as error:
+        reason = f"this frame cannot be understood: {error}"
+        raise AcpError(ERROR_CODES["config_invalid"], reason) from error
+    return message
+
+
+def write_message(kind: str, **fields: Any) -> str:
+    return encode_json({"type": kind, **fields}).decode("utf-8", "replace")
+
+
+def event_frame(event: bytes) -> str:
+    """Return the frame of an encoded event."""
+    return f'{{"type":"acp_event","event":{event.decode("utf-8", "replace")}}}'
+
+
+def error_frame(error: Exception, **about: Any) -> str:
+    """Return an error with the code that it has."""
+    match error:
+        case RequestRejected():
+            code = error.code.rpartition("/")[2].replace("-", "_").upper()
+            return write_message("error", message=error.message, code=code, **about)
+        case QuarterdeckError():
+            told = context_error(error)
+            code = "INVALID_MESSAGE" if told.code == "CONFIG_INVALID" else told.code
+            return write_message("error", message=told.message, code=code, **about)
+        case _:
+            return write_message("error", message=str(error), code="INTERNAL", **about)
+
+
+def session_entry(
+    session: SessionSnapshotWire, waiting: Mapping[str, str], known: Known
+) -> dict[str, Any]:
+    """Return a session as a list has it; `waiting` has the status of those that wait."""
+    agent = session.agent_definition_id
+    return {
+        "id": session.session_id,
+        "agent": "unknown" if agent is UNSET else agent,
+        "machineId": MACHINE_ID,
+        "projectPath": session.cwd,
+        "projectName": session.cwd.rstrip("/").rpartition("/")[2],
+        "status": waiting.get(session.session_id) or _STATUSES[session.status],
+        "lastMessage": None,
+        "lastActivity": known.last_at,
+        "createdAt": known.first_at,
+        "sessionName": known.title,
+        "model": None,
+        "agentMode": None,
+    }

@@ -1,0 +1,183 @@
+"""How an editor comes to a session of the hub: a new one, or one there is.
+
+A session that lives is joined as it is: it keeps its folder and its MCP servers, whatever the
+editor says. One whose agent has ended is brought back where the editor says. One that the hub has
+never seen is the agent's own, and is loaded from it.
+
+The sessions of an agent that the hub has, as `session/list` answers. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from quarterdeck.agent.checks import invalid
+from quarterdeck.errors import AcpError, RequestRefused, RpcError
+from quarterdeck.host.log.stream import FIRST_LIMIT, next_limit
+from quarterdeck.hub.editors.editor import Editor
+from quarterdeck.protocol import (
+    ERROR_CODES,
+    AgentSnapshotWire,
+    Event,
+    SessionSnapshotWire,
+    decode_event,
+)
+from quarterdeck.runner.sessions.catalogue import SessionView
+from quarterdeck.runner.sessions.manager import can_load, can_resume
+
+_LIVE: Final = ("active", "prompting")
+_RESET: Final = b'"session-reset"'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where an editor wants a session to work."""
+
+    cwd: str
+    mcp_servers: tuple[Mapping[str, Any], ...]
+    additional_directories: tuple[str, ...]
+
+    @property
+    def as_keywords(self) -> dict[str, Any]:
+        return {
+            "cwd": self.cwd,
+            "mcp_servers": list(self.mcp_servers),
+            "additional_directories": list(self.additional_directories),
+        }
+
+
+class Openings:
+    """Opens sessions of one agent for one editor."""
+
+    def __init__(self, editor: Editor, agent: str) -> None:
+        self._editor = editor
+        self._hub = editor.hub
+        self._agent = agent
+
+    async def running_agent(self) -> AgentSnapshotWire:
+        return await self._hub.keeper.spawn_known(self._agent)
+
+    async def create(self, place: Place) -> SessionSnapshotWire:
+        self._check_servers(place)
+        return await self._hub.recording.begin(
+            lambda: self._hub.create_session(self._agent, **place.as_keywords)
+        )
+
+    async def reopen(self, session_id: str, place: Place) -> None:
+        """Have a session ready for prompts.
+
+        Raises:
+            RequestRefused: if it is another agent's.
+            AcpError: if the agent cannot bring it back.
+            RpcError: if the agent does not have it.
+        """
+        view = self.known(session_id)
+        if view is not None and view.status in _LIVE:
+            return
+        self._check_servers(place)
+        if view is not None and view.status in ("creating", "resuming"):
+            await self._hub.keeper.active(session_id)
+            return
+        agent = await self.running_agent()
+        if view is None or view.status == "closed":
+            await self._load(agent, session_id, place)
+        else:
+            await self._bring_back(agent, session_id, place)
+
+    def known(self, session_id: str) -> SessionView | None:
+        """Return what the hub knows of a session.
+
+        Raises:
+            RequestRefused: if it is another agent's.
+        """
+        view = next(
+            (each for each in self._hub.library.all() if each.session_id == session_id), None
+        )
+        if view is not None and view.agent != self._agent:
+            message = f"session {session_id} is one of {view.agent}, and this is {self._agent}"
+            raise RequestRefused(409, "invalid", f"{message}; open it with its own agent")
+        return view
+
+    async def _bring_back(self, agent: AgentSnapshotWire, session_id: str, place: Place) -> None:
+        if can_resume(agent):
+            try:
+                await self._hub.host.resume_session(agent.agent_id, session_id, **place.as_keywords)
+            except RpcError:
+                if not can_load(agent):
+                    raise
+            else:
+                return
+        await self._load(agent, session_id, place)
+
+    async def _load(self, agent: AgentSnapshotWire, session_id: str, place: Place) -> None:
+        if not can_load(agent):
+            message = (
+                f"{self._agent} cannot load sessions, so one that has ended cannot go on; "
+                "quarterdeck show tells what was said in it"
+            )
+            raise AcpError(ERROR_CODES["capability_unsupported"], message)
+        await self._hub.host.load_session(agent.agent_id, session_id, **place.as_keywords)
+
+    def _check_servers(self, place: Place) -> None:
+        if place.mcp_servers:
+            self._editor.need("admin", "starting MCP servers")
+
+    async def history_begins(self, session_id: str, until: int) -> int:
+        """Return the number behind which the history begins: that of the last reset."""
+        begins = after = 0
+        limit = FIRST_LIMIT
+        while after < until:
+            page = await self._hub.library.page(session_id, after, limit)
+            if not page:
+                break
+            limit = next_limit(page)
+            begins = max([begins, *map(_reset_seq, page)])
+            after += len(page)
+        return begins
+
+
+def _reset_seq(stored: bytes) -> int:
+    if _RESET not in stored:
+        return 0
+    event: Event = decode_event(stored)
+    return event.seq if event.type == "session-reset" else 0
+
+
+PAGE: Final = 50
+"""Sessions that one answer names at most."""
+
+
+def listed(
+    sessions: Sequence[SessionView], *, agent: str, cwd: str | None, cursor: str | None
+) -> dict[str, Any]:
+    """Return one page, the newest first.
+
+    Raises:
+        RpcError: if the cursor is none.
+    """
+    wanted = [
+        each
+        for each in reversed(sessions)
+        if each.agent == agent and each.status != "deleted" and cwd in (None, each.cwd)
+    ]
+    begin = 0
+    if cursor is not None:
+        places = [place for place, each in enumerate(wanted, 1) if each.session_id == cursor]
+        if not places:
+            raise invalid("cursor is none that session/list gave, or its session is gone")
+        begin = places[0]
+    page = wanted[begin : begin + PAGE]
+    answer: dict[str, Any] = {"sessions": [_info(each) for each in page]}
+    if len(wanted) > begin + PAGE:
+        answer["nextCursor"] = page[-1].session_id
+    return answer
+
+
+def _info(session: SessionView) -> dict[str, Any]:
+    info: dict[str, Any] = {"sessionId": session.session_id, "cwd": session.cwd}
+    if session.additional_directories:
+        info["additionalDirectories"] = list(session.additional_directories)
+    told = {"title": session.title, "updatedAt": session.updated_at}
+    return info | {name: value for name, value in told.items() if isinstance(value, str)}

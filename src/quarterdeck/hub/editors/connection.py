@@ -1,0 +1,356 @@
+"""One editor's conversation with an agent of the hub: every method of ACP that an agent can offer.
+
+Towards the editor it is the agent; what it does is done with the hub's sessions, so everything is
+in the log, and phones and browsers see and steer the same session. When the editor goes, its
+sessions go on.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import anyio
+import anyio.lowlevel
+from msgspec import UNSET
+
+from quarterdeck._version import __version__
+from quarterdeck.acp import PROTOCOL_VERSION
+from quarterdeck.agent import checks
+from quarterdeck.agent.checks import Json
+from quarterdeck.agent.client import ClientFacts
+from quarterdeck.errors import RequestRefused, RequestRejected, RpcError
+from quarterdeck.hub.editors.access import Openings, Place, listed
+from quarterdeck.hub.editors.editor import RESOURCE_NOT_FOUND, Editor, told
+from quarterdeck.hub.editors.subscription import Attached, EditorTurn
+from quarterdeck.protocol import AgentSnapshotWire, SessionState, to_json
+from quarterdeck.runner.prompts.store import META_SCOPE, permitted, tell_left_out
+from quarterdeck.views.acp import mode_option, session_settings
+from quarterdeck.wire import INVALID_REQUEST, Answer, method_not_found, rpc_error
+
+MOST_SESSIONS: Final = 256
+"""That one connection may follow."""
+
+Handler = Callable[[Json], Awaitable[Any]]
+
+
+class Conversation:
+    """Give its two functions to a connection, and what comes of that to `attach`."""
+
+    def __init__(self, agent: str, max_sessions: int | None = None) -> None:
+        self._agent = agent
+        self._most = max_sessions or MOST_SESSIONS
+        self._editor: Editor | None = None
+        self._openings: Openings | None = None
+        self._is_initialized = False
+        self._is_over = False
+        self._sessions: dict[str, Attached] = {}
+        self._methods: dict[str, Handler] = {
+            "initialize": self._initialize,
+            "authenticate": self._authenticate,
+            "logout": self._logout,
+            "session/new": self._new,
+            "session/load": self._load,
+            "session/resume": self._resume,
+            "session/list": self._list,
+            "session/close": self._close,
+            "session/delete": self._delete,
+            "session/prompt": self._prompt,
+            "session/set_mode": self._set_mode,
+            "session/set_config_option": self._set_config_option,
+        }
+
+    def attach(self, editor: Editor) -> None:
+        self._editor = editor
+        self._openings = Openings(editor, self._agent)
+
+    def leave(self) -> None:
+        """The editor goes; nothing of its sessions ends with it."""
+        self._is_over = True
+        for attached in self._sessions.values():
+            attached.leave()
+
+    def on_notification(self, method: str, params: Json) -> None:
+        if method != "session/cancel":
+            return
+        attached = self._sessions.get(str(params.get("sessionId")))
+        if attached is not None:
+            if attached.turn is not None:
+                attached.turn.is_cancelled = True
+            self._at.start_soon("cancelling a turn", lambda: self._cancel(attached))
+
+    def on_request(self, method: str, params: Json) -> Awaitable[Any]:
+        handler = self._methods.get(method)
+        if handler is None:
+            raise method_not_found(method)
+        if not self._is_initialized and method != "initialize":
+            raise rpc_error(INVALID_REQUEST, f"call initialize before {method}")
+        return told(handler(params))
+
+    @property
+    def _at(self) -> Editor:
+        assert self._editor is not None, "attached before the first message is read"
+        return self._editor
+
+    @property
+    def _open(self) -> Openings:
+        assert self._openings is not None, "attached before the first message is read"
+        return self._openings
+
+    # ---- the agent -----------------------------------------------------------------------------
+
+    def _initialize(self, params: Json) -> Awaitable[Any]:
+        checks.protocol_version(params)
+        info = checks.optional_object(params, "clientInfo")
+        capabilities = checks.optional_object(params, "clientCapabilities")
+        self._at.facts = ClientFacts(info, capabilities)
+        self._is_initialized = True  # at once: what comes right behind need not wait for the agent
+        return self._introduce()
+
+    async def _introduce(self) -> Any:
+        agent = await self._open.running_agent()
+        methods = [] if agent.auth_methods is UNSET else list(agent.auth_methods)
+        return {
+            "protocolVersion": PROTOCOL_VERSION,
+            "agentInfo": {
+                "name": self._agent,
+                "title": f"{self._agent} (Quarterdeck)",
+                "version": __version__,
+            },
+            "agentCapabilities": self._capabilities(agent),
+            "authMethods": methods,
+        }
+
+    def _capabilities(self, agent: AgentSnapshotWire) -> dict[str, Any]:
+        """Return what the agent takes, and what the hub does for any agent."""
+        declared = {} if agent.capabilities is UNSET else to_json(agent.capabilities)
+        theirs = declared.get("sessionCapabilities") or {}
+        sessions: dict[str, Any] = {"list": {}, "resume": {}, "close": {}}
+        if self._at.device.may("admin"):
+            sessions["delete"] = {}
+        if theirs.get("additionalDirectories") not in (None, False):
+            sessions["additionalDirectories"] = theirs["additionalDirectories"]
+        return {
+            "loadSession": True,
+            "promptCapabilities": declared.get("promptCapabilities") or {},
+            "mcpCapabilities": declared.get("mcpCapabilities") or {},
+            "sessionCapabilities": sessions,
+        }
+
+    async def _authenticate(self, params: Json) -> Any:
+        method_id = checks.required_string(params, "methodId")
+        self._at.need("admin", "signing an agent in")
+        agent = await self._open.running_agent()
+        await self._at.hub.host.authenticate(agent.agent_id, method_id)
+        return {}
+
+    async def _logout(self, _params: Json) -> Any:
+        self._at.need("admin", "signing an agent out")
+        agent = await self._open.running_agent()
+        await self._at.hub.host.logout(agent.agent_id)
+        return {}
+
+    # ---- sessions ------------------------------------------------------------------------------
+
+    async def _new(self, params: Json) -> Any:
+        place = _place(params, needs_servers=True)
+        self._check_room()
+        session = await self._open.create(place)
+        state, seq = await self._state(session.session_id)
+        attached = self._attach(session.session_id)
+
+        def follow() -> None:
+            attached.follow(0, told_until=seq)
+
+        return Answer({"sessionId": session.session_id, **session_settings(state)}, follow)
+
+    async def _load(self, params: Json) -> Any:
+        session_id = checks.required_string(params, "sessionId")
+        place = _place(params, needs_servers=True)
+        self._detach(session_id)
+        self._check_room()
+        await self._open.reopen(session_id, place)
+        state, seq = await self._state(session_id)
+        attached = self._attach(session_id)
+        begins = await self._open.history_begins(session_id, seq)
+        attached.follow(begins, told_until=seq)
+        await attached.reached(seq)
+        return session_settings(state)
+
+    async def _resume(self, params: Json) -> Any:
+        session_id = checks.required_string(params, "sessionId")
+        place = _place(params, needs_servers=False)
+        self._detach(session_id)
+        self._check_room()
+        await self._open.reopen(session_id, place)
+        state, seq = await self._state(session_id)
+        attached = self._attach(session_id)
+        attached.learn(state)
+        return Answer(session_settings(state), lambda: attached.follow(seq, told_until=seq))
+
+    async def _list(self, params: Json) -> Any:
+        cwd = checks.optional_string(params, "cwd")
+        cursor = checks.optional_string(params, "cursor")
+        sessions = await self._at.hub.library.listed()
+        return listed(sessions, agent=self._agent, cwd=cwd, cursor=cursor)
+
+    async def _close(self, params: Json) -> Any:
+        session_id = checks.required_string(params, "sessionId")
+        self._known(session_id)
+        self._detach(session_id)
+        await self._at.hub.host.close_session(session_id)
+        return {}
+
+    async def _delete(self, params: Json) -> Any:
+        session_id = checks.required_string(params, "sessionId")
+        self._at.need("admin", "deleting sessions")
+        self._known(session_id)
+        self._detach(session_id)
+        await self._at.hub.delete_session(session_id)
+        return {}
+
+    def _known(self, session_id: str) -> None:
+        if self._open.known(session_id) is None:
+            raise RpcError(RESOURCE_NOT_FOUND, f"there is no session {session_id!r}")
+
+    def _check_room(self) -> None:
+        if len(self._sessions) >= self._most:
+            message = f"{len(self._sessions)} sessions are open on this connection; close some"
+            raise RequestRefused(409, "too-many", message)
+
+    def _attach(self, session_id: str) -> Attached:
+        attached = self._sessions[session_id] = Attached(self._at, session_id)
+        return attached
+
+    def _detach(self, session_id: str) -> None:
+        attached = self._sessions.pop(session_id, None)
+        if attached is not None:
+            attached.leave()
+
+    async def _state(self, session_id: str) -> tuple[SessionState, int]:
+        """Return how a session stands, and the number of the event it is as of."""
+        hub = self._at.hub
+        seq = hub.library.get(session_id).last_seq
+        return await hub.states.at(session_id, seq), seq
+
+    def _session(self, params: Json) -> Attached:
+        session_id = checks.required_string(params, "sessionId")
+        attached = self._sessions.get(session_id)
+        if attached is None:
+            message = f"session {session_id!r} is not open here; load or resume it"
+            raise RpcError(RESOURCE_NOT_FOUND, message)
+        return attached
+
+    # ---- turns ---------------------------------------------------------------------------------
+
+    def _prompt(self, params: Json) -> Awaitable[Any]:
+        attached = self._session(params)
+        blocks, is_less = permitted(_blocks(params), may_send_meta=self._at.device.may(META_SCOPE))
+        if attached.turn is not None:
+            raise rpc_error(INVALID_REQUEST, "prompt already running")
+        if is_less:
+            device, host = self._at.as_device, self._at.hub.host
+            tell_left_out(host, attached.session_id, device.actor, device.scope)
+        turn = attached.turn = EditorTurn(f"acp-{secrets.token_hex(16)}")
+        attached.expect(turn)
+        return self._run(attached, turn, blocks)
+
+    async def _run(self, attached: Attached, turn: EditorTurn, blocks: list[Any]) -> Any:
+        prompts = self._at.hub.prompts
+        author = self._at.as_device
+        try:
+            await prompts.add(attached.session_id, turn.key, blocks, by=author.actor)
+            if turn.is_cancelled:
+                await self._cancel(attached)
+            self._at.start_soon("waiting for a prompt", lambda: self._heed_queue(attached, turn))
+            return await turn.wait()
+        except anyio.get_cancelled_exc_class():
+            turn.answered.set()  # by an error, and nothing waits behind that
+            if not self._is_over and self._at.connection.is_open:  # by $/cancel_request
+                turn.is_cancelled = True
+                self._at.start_soon("cancelling a turn", lambda: self._cancel(attached, turn))
+            raise
+        finally:
+            attached.turn = None
+            if not turn.has_ended:
+                turn.answered.set()
+
+    async def _heed_queue(self, attached: Attached, turn: EditorTurn) -> None:
+        """End a turn that the log says nothing of: cancelled before it ran, or not finished."""
+        hub, session_id = self._at.hub, attached.session_id
+        entry = await hub.prompts.wait_ended(session_id, turn.key)
+        await attached.reached(hub.host.last_seq(session_id))
+        attached.forget(turn)
+        if not turn.has_ended:
+            turn.give_up(entry)
+
+    async def _cancel(self, attached: Attached, turn: EditorTurn | None = None) -> None:
+        """Cancel what the editor waits for: its own prompt, or else the turn it sees running."""
+        # Whoever is cut off by the hub has not cancelled anything: then this goes no further.
+        await anyio.lowlevel.checkpoint()
+        turn = turn or attached.turn
+        if turn is None or turn.has_begun:
+            await attached.cancel_turn()
+            return
+        try:
+            await self._at.hub.prompts.cancel(attached.session_id, turn.key)
+        except RequestRejected:
+            return  # it begins just now: whoever sees that in the log cancels it
+
+    # ---- settings ------------------------------------------------------------------------------
+
+    async def _set_mode(self, params: Json) -> Any:
+        session_id = self._session(params).session_id
+        mode_id = checks.required_string(params, "modeId")
+        hub = self._at.hub
+        self._at.need("approve", "choosing a mode")
+        await hub.keeper.active(session_id)
+        state, _ = await self._state(session_id)
+        option = mode_option(to_json(state)["configOptions"]) if state.modes is None else None
+        if option is None:
+            await hub.host.set_mode(session_id, mode_id)
+        else:
+            await hub.host.set_config_option(session_id, str(option["id"]), mode_id)
+        return {}
+
+    async def _set_config_option(self, params: Json) -> Any:
+        session_id = self._session(params).session_id
+        config_id = checks.required_string(params, "configId")
+        self._at.need("approve", "choosing an option")
+        if "value" not in params:
+            raise checks.invalid("value is required")
+        value = {name: params[name] for name in ("type", "value") if name in params}
+        hub = self._at.hub
+        await hub.keeper.active(session_id)
+        options = await hub.host.set_config_option(session_id, config_id, value)
+        return {"configOptions": options}
+
+
+def _place(params: Json, *, needs_servers: bool) -> Place:
+    cwd = checks.required_string(params, "cwd")
+    servers = params.get("mcpServers")
+    if servers is None and needs_servers:
+        raise checks.invalid("mcpServers is required")
+    if servers is not None and not _is_list(servers, dict):
+        raise checks.invalid("mcpServers must be an array of objects")
+    folders = params.get("additionalDirectories") or []
+    if not _is_list(folders, str):
+        raise checks.invalid("additionalDirectories must be an array of strings")
+    for folder in (cwd, *folders):
+        if not folder.startswith("/") or "\0" in folder:
+            raise checks.invalid(f"{folder!r} is no absolute path")
+    return Place(cwd=cwd, mcp_servers=tuple(servers or ()), additional_directories=tuple(folders))
+
+
+def _blocks(params: Json) -> list[Any]:
+    blocks = params.get("prompt")
+    if not isinstance(blocks, list) or not blocks:
+        raise checks.invalid("prompt must be a list of content blocks, and not empty")
+    if not all(isinstance(each, dict) and isinstance(each.get("type"), str) for each in blocks):
+        raise checks.invalid("each block of a prompt needs a type")
+    return blocks
+
+
+def _is_list(value: Any, of: type) -> bool:
+    return isinstance(value, list) and all(isinstance(each, of) for each in value)

@@ -1,0 +1,366 @@
+"""A session as one editor follows it: the log from some number on, in ACP's words.
+
+One task reads the log with a cursor and waits whenever the editor is behind, so an editor that does
+not read costs nothing but its place. What it is told, in the order of the log:
+
+    updates                what they say; the editor's own prompts it knows already
+    a reset                nothing, and nothing of the history that an agent tells again behind it
+    the end of its turn    the answer to its `session/prompt`, and only then what follows
+    a permission request   asked, if nobody has answered it yet
+
+A prompt that an editor waits for.
+
+What an agent asks, put before an editor: the first answer counts, wherever it comes from.
+
+A question is asked of every editor that follows its session, and waits in the hub's inbox at the
+same time. When somebody else has answered, the editor is told by `$/cancel_request` to put it away;
+an answer that it had on its way is not heard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import anyio
+from msgspec import UNSET
+
+from quarterdeck.errors import (
+    AcpError,
+    ConnectionClosed,
+    ConnectionFailed,
+    RequestRejected,
+    RpcError,
+)
+from quarterdeck.hub.editors.editor import Editor
+from quarterdeck.jsontext import decode_json
+from quarterdeck.protocol import ELICITATION_UPDATED, Event, SessionState
+from quarterdeck.runner.prompts.store import PromptEntry
+from quarterdeck.views.acp import Terminals, commands_update, prompt_key, session_updates
+from quarterdeck.wire import INTERNAL_ERROR, Answer
+
+_CANCELLED: Final = ("cancelled", "interrupted")
+
+
+class EditorTurn:
+    """From `session/prompt` until its answer is on the wire.
+
+    The follower of the log finds its beginning and its end, and goes on behind the end only when
+    the answer was written: what comes after the turn comes after its answer.
+    """
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.has_begun = False
+        self.is_cancelled = False
+        """The editor does not want it any more."""
+        self.answered = anyio.Event()
+        self._ended = anyio.Event()
+        self._answer: dict[str, Any] = {}
+        self._failure: RpcError | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        return self._ended.is_set()
+
+    def finish(self, payload: Mapping[str, Any], meta: Any) -> None:
+        """End it as the log says."""
+        error = payload.get("error")
+        if error is not None:
+            self._failure = RpcError(error["code"], error["message"], error.get("data"))
+        self._answer = {"stopReason": payload["stopReason"]}
+        if "usage" in payload:
+            self._answer["usage"] = payload["usage"]
+        if meta is not None:
+            self._answer["_meta"] = meta
+        self._ended.set()
+
+    def give_up(self, entry: PromptEntry) -> None:
+        """End it as the queue says: it never ran, or its end was not seen in the log."""
+        if entry.state in _CANCELLED:
+            self._answer = {"stopReason": "cancelled"}
+        elif entry.state == "done":
+            self._answer = {
+                "stopReason": "end_turn" if entry.stop_reason is UNSET else entry.stop_reason
+            }
+        else:
+            reason = "the prompt failed" if entry.error is UNSET else entry.error.message
+            self._failure = RpcError(INTERNAL_ERROR, reason)
+        self._ended.set()
+
+    async def wait(self) -> Answer:
+        """Wait for the end.
+
+        Raises:
+            RpcError: the agent's, or what became of the prompt.
+        """
+        await self._ended.wait()
+        if self._failure is not None:
+            # Nothing follows an error on the wire by itself, so the follower need not wait.
+            self.answered.set()
+            raise self._failure
+        return Answer(self._answer, self.answered.set)
+
+
+PERMISSION: Final = "session/request_permission"
+QUESTION: Final = "elicitation/create"
+
+Shown = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+class Asking:
+    """The questions of one session that one editor has before it."""
+
+    def __init__(
+        self, editor: Editor, session_id: str, shown: Shown, *, is_its_turn: Callable[[], bool]
+    ) -> None:
+        """`shown` makes of a tool call what the editor can show.
+
+        `is_its_turn` tells whether the turn that runs is of a prompt of this editor.
+        """
+        self._editor = editor
+        self._is_its_turn = is_its_turn
+        self._shown = shown
+        self._session_id = session_id
+        self._asked: dict[str, anyio.CancelScope] = {}
+
+    def ask_pending(self) -> None:
+        """Ask what waits already."""
+        for permission in self._editor.hub.host.pending_permissions():
+            if permission.in_session.id == self._session_id:
+                self.on_permission(permission.id)
+        for question in self._editor.hub.host.pending_elicitations():
+            if question.session_id == self._session_id:
+                self.on_question(question.request_id)
+
+    def leave(self) -> None:
+        for scope in self._asked.values():
+            scope.cancel()
+
+    def on_permission(self, request_id: str) -> None:
+        """Show a permission request that is pending; withdraw it when it is resolved."""
+        permission = self._editor.hub.host.pending_permission(request_id)
+        if permission is None:
+            self._withdraw(request_id)
+        elif self._may_ask(request_id):
+            params = {
+                "sessionId": self._session_id,
+                "toolCall": self._shown(dict(permission.tool_call or {})),
+                "options": permission.snapshot().options,
+            }
+            self._ask(request_id, partial(self._permission, request_id, params))
+
+    def on_question(self, request_id: str) -> None:
+        """Show an elicitation that is pending; withdraw it when it is resolved."""
+        question = self._editor.hub.host.get_elicitation(request_id)
+        if question is None or question.status != "pending":
+            self._withdraw(request_id)
+        elif self._may_ask(request_id) and self._can_show(question.request):
+            self._ask(request_id, partial(self._question, request_id, question.request))
+
+    def _may_ask(self, request_id: str) -> bool:
+        return request_id not in self._asked and self._editor.device.may("approve")
+
+    def _can_show(self, request: Any) -> bool:
+        facts = self._editor.facts
+        mode = request.get("mode")
+        return facts.can_elicit if mode == "form" else mode == "url" and facts.can_elicit_by_url
+
+    def _ask(self, request_id: str, ask: Any) -> None:
+        scope = self._asked[request_id] = anyio.CancelScope()
+
+        async def asking() -> None:
+            try:
+                with scope:
+                    await ask()
+            finally:
+                self._asked.pop(request_id, None)
+
+        self._editor.start_soon("asking an editor", asking)
+
+    def _withdraw(self, request_id: str) -> None:
+        scope = self._asked.get(request_id)
+        if scope is not None:
+            scope.cancel()
+
+    async def _permission(self, request_id: str, params: dict[str, Any]) -> None:
+        approvals = self._editor.hub.approvals
+        shown = approvals.get(request_id)
+        answer = await self._call(PERMISSION, params)
+        outcome = answer.get("outcome") if isinstance(answer, dict) else None
+        if not isinstance(outcome, dict):
+            return  # no answer, so it still waits, here and elsewhere
+        chosen = outcome.get("optionId") if outcome.get("outcome") == "selected" else None
+        if chosen is None and not (outcome.get("outcome") == "cancelled" and self._is_its_turn()):
+            return  # who cancels a prompt that waits says this of everything, and means only that
+        by = approvals.decider(self._editor.as_device.actor)
+        digest = None if shown is None else shown.digest
+        with anyio.CancelScope(shield=True):
+            try:
+                await approvals.answer(request_id, chosen, by=by, digest=digest)
+            except RequestRejected:
+                return  # somebody was faster, or there is no such option
+
+    async def _question(self, request_id: str, request: Any) -> None:
+        answer = await self._call(QUESTION, {**request, "sessionId": self._session_id})
+        if not isinstance(answer, dict):
+            return
+        approvals = self._editor.hub.approvals
+        by = approvals.decider(self._editor.as_device.actor)
+        with anyio.CancelScope(shield=True):
+            try:
+                await approvals.answer_question(request_id, answer, by=by)
+            except (RequestRejected, AcpError):
+                return  # somebody was faster, or that is no answer
+
+    async def _call(self, method: str, params: dict[str, Any]) -> Any:
+        """Return the answer; None if the editor has none, as one that is about to go."""
+        try:
+            return await self._editor.connection.call(method, params, read=decode_json)
+        except (RpcError, ConnectionFailed):
+            return None
+
+
+SESSION_UPDATE: Final = "session/update"
+
+
+class Attached:
+    """One session of one editor."""
+
+    def __init__(self, editor: Editor, session_id: str) -> None:
+        self.session_id = session_id
+        self.turn: EditorTurn | None = None
+        """What the editor waits for."""
+        self._own: dict[str, EditorTurn] = {}
+        self._running: EditorTurn | None = None
+        self._editor = editor
+        self._connection = editor.connection
+        self._terminals = Terminals()
+        self._asking = Asking(
+            editor,
+            session_id,
+            self._terminals.shown,
+            is_its_turn=lambda: self._running is not None,
+        )
+        self._commands: Sequence[Any] = ()
+        self._scope = anyio.CancelScope()
+        self._position = 0
+        self._told_until = 0
+        self._is_retelling = False
+        self._has_ended = False
+        self._moved = anyio.Event()
+
+    def learn(self, state: SessionState) -> None:
+        """Know what came before the first event that will be told."""
+        self._terminals.learn(state)
+        self._commands = state.available_commands
+
+    def follow(self, from_seq: int, *, told_until: int) -> None:
+        """Begin to tell what comes after an event.
+
+        Up to `told_until` it is history: prompts of this editor are told as well, and settings are
+        not, which the answer to its request has.
+        """
+        self._position, self._told_until = from_seq, told_until
+        self._editor.start_soon("following a session", self._follow)
+
+    def leave(self) -> None:
+        """Tell nothing more; what was asked is withdrawn."""
+        self._scope.cancel()
+        self._asking.leave()
+
+    async def reached(self, seq: int) -> None:
+        """Wait until everything up to an event has been told."""
+        while self._position < seq and not self._has_ended:
+            await self._moved.wait()
+
+    async def _follow(self) -> None:
+        try:
+            with self._scope:
+                if self._commands:
+                    await self._send(commands_update(self._commands))
+                self._asking.ask_pending()
+                events = self._editor.hub.host.events(self.session_id, self._position)
+                async for event in events:
+                    await self._take(event)
+                    self._position = event.seq
+                    self._move()
+        except ConnectionClosed:
+            return  # nobody is left to be told
+        finally:
+            self._has_ended = True
+            self._move()
+
+    def _move(self) -> None:
+        self._moved.set()
+        self._moved = anyio.Event()
+
+    async def _take(self, event: Event) -> None:
+        match event.type:
+            case "session-reset":
+                self._is_retelling = True
+            case "session-status-change":
+                if event.payload.get("resumed"):
+                    self._is_retelling = False
+            case "permission-request-created" | "permission-request-resolved":
+                self._asking.on_permission(event.payload["requestId"])
+            case "prompt-finished":
+                await self._finish(event)
+            case "terminal-output":
+                for update in self._terminals.on_output(event.payload):
+                    await self._send(update)
+            case _:
+                await self._tell(event)
+
+    async def _tell(self, event: Event) -> None:
+        is_history = event.seq <= self._told_until
+        if self._is_retelling or (event.type == "session-config-init" and is_history):
+            return
+        if not is_history and self._is_own(event):
+            return
+        if event.type == "unrecognized-update":
+            self._note_question(event.payload)
+        for update in session_updates(event):
+            await self._send(self._terminals.shown(update))
+
+    async def _send(self, update: dict[str, Any]) -> None:
+        await self._connection.room()
+        self._connection.post(SESSION_UPDATE, {"sessionId": self.session_id, "update": update})
+
+    def _note_question(self, payload: Any) -> None:
+        if payload.get("sessionUpdate") == ELICITATION_UPDATED:
+            self._asking.on_question(payload["requestId"])
+
+    def expect(self, turn: EditorTurn) -> None:
+        """Know a prompt of this editor when it comes by."""
+        self._own[turn.key] = turn
+
+    def forget(self, turn: EditorTurn) -> None:
+        self._own.pop(turn.key, None)
+
+    def _is_own(self, event: Event) -> bool:
+        """Whether it is a piece of a prompt that this editor has sent."""
+        turn = self._own.get(prompt_key(event) or "")
+        if turn is None:
+            return False
+        if not turn.has_begun:
+            turn.has_begun = True
+            self._running = turn
+            if turn.is_cancelled:
+                self._editor.start_soon("cancelling a turn", self.cancel_turn)
+        return True
+
+    async def cancel_turn(self) -> None:
+        """Cancel the turn that runs, whoever began it."""
+        host = self._editor.hub.host
+        session = host.get_session(self.session_id)
+        if session is not None and session.status == "prompting":
+            await host.cancel(self.session_id)
+
+    async def _finish(self, event: Event) -> None:
+        turn, self._running = self._running, None
+        if turn is not None and not turn.has_ended:
+            extensions: Any = event.extensions or {}
+            turn.finish(event.payload, extensions.get("_meta"))
+            await turn.answered.wait()

@@ -1,0 +1,280 @@
+"""Sends messages to push services, and checks which addresses may be one.
+
+A browser supplies the address, so it could be anything that this computer can reach: only public
+addresses are used (`http.public_addresses`), except for the origins that the hub was configured
+with. An address written as one is rejected when the browser subscribes, a name when it is resolved.
+
+What web push needs of cryptography: messages only the browser can read (RFC 8291), and the
+signature by which its push service knows this hub (RFC 8292).
+
+`pywebpush` does the same, with an HTTP client and nine packages more (docs/adr/0019).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+import anyio
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from quarterdeck.errors import HubRefused
+from quarterdeck.http.client import DEFAULT_PORTS, OutgoingRequest, RequestFailed, send_request
+from quarterdeck.http.public_addresses import (
+    AddressNotPublic,
+    is_public,
+    literal_address,
+    resolve_in_thread,
+    resolve_public,
+)
+from quarterdeck.machine.private_files import PRIVATE_FILE, open_private
+
+SECONDS: Final = 15.0
+_MOST_BYTES: Final = 2000  # of a push service's explanation
+_GONE: Final = frozenset({404, 410})
+_LATER: Final = frozenset({408, 425, 429})
+
+
+class AddressRefused(Exception):
+    """An address that is not asked; `str()` is a sentence."""
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """How it went."""
+
+    status: int
+    """0 if the push service was not reached."""
+    reason: str
+    retry_after: float | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return 200 <= self.status < 300
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the subscription has ended, and is not to be used again."""
+        return self.status in _GONE
+
+    @property
+    def may_work_later(self) -> bool:
+        return self.status == 0 or self.status >= 500 or self.status in _LATER
+
+
+def origin_of(endpoint: str, trusted: frozenset[str]) -> str:
+    """Return the origin of a push service.
+
+    Raises:
+        AddressRefused: if it cannot be one.
+    """
+    parts = _split(endpoint)
+    origin = f"{parts.scheme}://{parts.netloc}"
+    if origin in trusted:
+        return origin
+    if parts.scheme != "https":
+        raise AddressRefused("the address of the subscription is not https")
+    host = parts.hostname or ""
+    if literal_address(host) is not None and not is_public(host):
+        raise AddressRefused("the address of the subscription is not public")
+    return origin
+
+
+def _split(endpoint: str) -> SplitResult:
+    try:
+        parts = urlsplit(endpoint)
+        _ = parts.port
+    except ValueError as error:
+        raise AddressRefused("the address of the subscription cannot be read") from error
+    is_plain = endpoint.isascii() and endpoint.isprintable() and " " not in endpoint
+    if not (is_plain and parts.hostname) or parts.username is not None or parts.fragment:
+        raise AddressRefused("the address of the subscription cannot be read")
+    return parts
+
+
+async def deliver(
+    endpoint: str, headers: Mapping[str, str], body: bytes, trusted: frozenset[str]
+) -> Delivery:
+    """Send a message; takes up to `SECONDS`, raises nothing."""
+    request = OutgoingRequest(method="POST", url=endpoint, headers=headers, body=body)
+    try:
+        with anyio.fail_after(SECONDS):
+            addresses = await _addresses(endpoint, trusted)
+            response = await send_request(
+                request, addresses, max_bytes=_MOST_BYTES, seconds=SECONDS
+            )
+    except AddressRefused as error:
+        return Delivery(400, str(error))
+    except (OSError, RequestFailed) as error:
+        return Delivery(0, str(error) or type(error).__name__)
+    explanation = response.body.decode("utf-8", "replace").strip()
+    retry_after = _seconds(response.headers.get("retry-after"))
+    return Delivery(response.status, explanation or response.reason, retry_after)
+
+
+async def _addresses(endpoint: str, trusted: frozenset[str]) -> list[str]:
+    """Resolve a push service; the addresses are those that were checked."""
+    origin = origin_of(endpoint, trusted)
+    parts = urlsplit(endpoint)
+    port = parts.port or DEFAULT_PORTS[parts.scheme]
+    host = parts.hostname or ""
+    if origin in trusted:
+        return await resolve_in_thread(host, port)
+    try:
+        return await resolve_public(host, port)
+    except AddressNotPublic as error:
+        raise AddressRefused("the push service is not at a public address") from error
+
+
+def _seconds(text: str | None) -> float | None:
+    return float(text) if text is not None and text.isascii() and text.isdecimal() else None
+
+
+RECORD_SIZE: Final = 4096
+LONGEST: Final = 3000
+"""Bytes of a message; push services take 4096, and the rest is overhead."""
+TOKEN_SECONDS: Final = 12 * 3600
+"""RFC 8292 allows a day."""
+
+_CURVE: Final = ec.SECP256R1()
+
+
+class KeyInvalid(Exception):
+    """A browser's key that is none."""
+
+
+@dataclass(frozen=True)
+class Recipient:
+    """What a browser gave us for encrypting to it."""
+
+    public: bytes
+    secret: bytes
+
+    @classmethod
+    def read(cls, p256dh: str, auth: str) -> Recipient:
+        """Read the two keys of a subscription.
+
+        Raises:
+            KeyInvalid: if they are none.
+        """
+        try:
+            public, secret = from_base64url(p256dh), from_base64url(auth)
+            ec.EllipticCurvePublicKey.from_encoded_point(_CURVE, public)
+        except (ValueError, binascii.Error) as error:
+            raise KeyInvalid("the keys of the subscription are no keys") from error
+        if len(secret) != 16:
+            raise KeyInvalid("the secret of the subscription must have 16 bytes")
+        return cls(public, secret)
+
+
+def encrypted(
+    message: bytes,
+    recipient: Recipient,
+    *,
+    private: ec.EllipticCurvePrivateKey | None = None,
+    salt: bytes | None = None,
+) -> bytes:
+    """Return the body of a push; the key and the salt are made anew unless a test gives them."""
+    assert len(message) <= LONGEST
+    private = private or ec.generate_private_key(_CURVE)
+    salt = salt or secrets.token_bytes(16)
+    theirs = ec.EllipticCurvePublicKey.from_encoded_point(_CURVE, recipient.public)
+    ours = _point(private.public_key())
+    shared = private.exchange(ec.ECDH(), theirs)
+    info = b"WebPush: info\0" + recipient.public + ours
+    key = _derived(shared, recipient.secret, info, 32)
+    content_key = _derived(key, salt, b"Content-Encoding: aes128gcm\0", 16)
+    nonce = _derived(key, salt, b"Content-Encoding: nonce\0", 12)
+    record = AESGCM(content_key).encrypt(nonce, message + b"\x02", None)
+    header = salt + RECORD_SIZE.to_bytes(4, "big") + bytes([len(ours)]) + ours
+    return header + record
+
+
+def _derived(material: bytes, salt: bytes, info: bytes, length: int) -> bytes:
+    return HKDF(algorithm=SHA256(), length=length, salt=salt, info=info).derive(material)
+
+
+class PushKey:
+    """The key by which push services know this hub; a subscription is good for it alone."""
+
+    def __init__(self, private: ec.EllipticCurvePrivateKey) -> None:
+        self._private = private
+        self.public: Final = to_base64url(_point(private.public_key()))
+
+    def authorization(self, origin: str, subject: str, now: float) -> str:
+        """Return the header that says to the push service at `origin` who we are."""
+        claims = {"aud": origin, "exp": int(now) + TOKEN_SECONDS, "sub": subject}
+        parts = ({"typ": "JWT", "alg": "ES256"}, claims)
+        text = ".".join(to_base64url(json.dumps(each).encode()) for each in parts)
+        signed = self._private.sign(text.encode(), ec.ECDSA(SHA256()))
+        one, other = decode_dss_signature(signed)
+        signature = to_base64url(one.to_bytes(32, "big") + other.to_bytes(32, "big"))
+        return f"vapid t={text}.{signature}, k={self.public}"
+
+
+def push_key(path: Path) -> PushKey:
+    """Return the key in a file; make it if there is none.
+
+    Raises:
+        HubRefused: if the file is not ours alone, or holds something else.
+    """
+    try:
+        private = _made(path)
+    except FileExistsError:
+        open_private(path)
+        private = _read(path)
+    except OSError as error:
+        raise HubRefused(f"cannot write {path}: {error.strerror}", "make room there") from error
+    return PushKey(private)
+
+
+def _made(path: Path) -> ec.EllipticCurvePrivateKey:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    file = os.open(path, flags, PRIVATE_FILE)
+    private = ec.generate_private_key(_CURVE)
+    number = private.private_numbers().private_value
+    try:
+        with os.fdopen(file, "w", encoding="ascii") as stream:
+            stream.write(to_base64url(number.to_bytes(32, "big")) + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError:
+        path.unlink(missing_ok=True)  # half a key would stop every later start
+        raise
+    return private
+
+
+def _read(path: Path) -> ec.EllipticCurvePrivateKey:
+    try:
+        number = int.from_bytes(from_base64url(path.read_text(encoding="ascii").strip()), "big")
+        return ec.derive_private_key(number, _CURVE)
+    except ValueError as error:
+        remedy = "remove it; devices have to turn notifications on again then"
+        raise HubRefused(f"{path} does not hold a key", remedy) from error
+
+
+def _point(public: ec.EllipticCurvePublicKey) -> bytes:
+    return public.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+
+
+def to_base64url(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+
+
+def from_base64url(text: str) -> bytes:
+    """Read base64url with or without padding; raises ValueError."""
+    plain = text.rstrip("=")
+    return base64.b64decode(plain + "=" * (-len(plain) % 4), altchars=b"-_", validate=True)

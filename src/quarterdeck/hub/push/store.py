@@ -1,0 +1,129 @@
+"""The push subscriptions in hub.db, one for each device: `PushStore`."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final
+
+import msgspec
+
+from quarterdeck.hub.api.endpoint import Answer
+from quarterdeck.runner.schema import now
+from quarterdeck.storage.database import HubDatabase, Tables
+
+
+class PushKinds(Answer, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a device wants to hear of."""
+
+    approvals: bool = True
+    questions: bool = True
+    finished: bool = True
+    failed: bool = True
+
+
+class Subscription(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the messages of a device go."""
+
+    device_id: str
+    endpoint: str
+    p256dh: str
+    auth: str
+    kinds: PushKinds
+    problem: str | None = None
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "CREATE TABLE push_subscriptions (device_id TEXT PRIMARY KEY, endpoint TEXT NOT NULL,"
+        " p256dh TEXT NOT NULL, auth TEXT NOT NULL, kinds TEXT NOT NULL, problem TEXT,"
+        " created_at TEXT NOT NULL)"
+    )
+
+
+PUSH_TABLES: Final = (Tables("push", (_create,)),)
+_COLUMNS: Final = "device_id, endpoint, p256dh, auth, kinds, problem"
+
+
+class PushStore:
+    """The push subscriptions of all devices. Every method raises `HubDatabaseFailed`."""
+
+    def __init__(self, database: HubDatabase) -> None:
+        self._database = database
+
+    async def put(self, wanted: Subscription) -> None:
+        """Store the subscription of a device in place of its earlier one."""
+        kinds = msgspec.json.encode(wanted.kinds).decode()
+        row = (wanted.device_id, wanted.endpoint, wanted.p256dh, wanted.auth, kinds, now())
+
+        def change(connection: sqlite3.Connection) -> None:
+            # A browser has one subscription: it belongs to the device that sent it last.
+            connection.execute(
+                "DELETE FROM push_subscriptions WHERE endpoint = ?", (wanted.endpoint,)
+            )
+            connection.execute(
+                "INSERT OR REPLACE INTO push_subscriptions"
+                " (device_id, endpoint, p256dh, auth, kinds, created_at) VALUES (?, ?, ?, ?, ?, ?)",
+                row,
+            )
+
+        await self._database.write(change)
+
+    async def get(self, device_id: str) -> Subscription | None:
+        query = f"SELECT {_COLUMNS} FROM push_subscriptions WHERE device_id = ?"  # noqa: S608
+
+        def look(connection: sqlite3.Connection) -> Subscription | None:
+            row = connection.execute(query, (device_id,)).fetchone()
+            return None if row is None else _read(row)
+
+        return await self._database.read(look)
+
+    async def all(self) -> list[Subscription]:
+        query = f"SELECT {_COLUMNS} FROM push_subscriptions ORDER BY device_id"  # noqa: S608
+
+        def look(connection: sqlite3.Connection) -> list[Subscription]:
+            return [_read(row) for row in connection.execute(query)]
+
+        return await self._database.read(look)
+
+    async def set_kinds(self, device_id: str, kinds: PushKinds) -> bool:
+        """Store what a device wants to hear of; return whether it has a subscription."""
+        text = msgspec.json.encode(kinds).decode()
+
+        def change(connection: sqlite3.Connection) -> bool:
+            query = "UPDATE push_subscriptions SET kinds = ? WHERE device_id = ?"
+            return connection.execute(query, (text, device_id)).rowcount > 0
+
+        return await self._database.write(change)
+
+    async def set_problem(self, device_id: str, problem: str | None) -> None:
+        """Store why the last message could not be delivered; None: it was."""
+
+        def change(connection: sqlite3.Connection) -> None:
+            query = "UPDATE push_subscriptions SET problem = ? WHERE device_id = ?"
+            connection.execute(query, (problem, device_id))
+
+        await self._database.write(change)
+
+    async def remove(self, device_id: str, endpoint: str | None = None) -> None:
+        """Remove a device's subscription; with an endpoint, only if it is still that one."""
+
+        def change(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                "DELETE FROM push_subscriptions"
+                " WHERE device_id = ? AND endpoint = COALESCE(?, endpoint)",
+                (device_id, endpoint),
+            )
+
+        await self._database.write(change)
+
+
+def _read(row: tuple[str, str, str, str, str, str | None]) -> Subscription:
+    device_id, endpoint, p256dh, auth, kinds, problem = row
+    return Subscription(
+        device_id=device_id,
+        endpoint=endpoint,
+        p256dh=p256dh,
+        auth=auth,
+        kinds=msgspec.json.decode(kinds, type=PushKinds),
+        problem=problem,
+    )

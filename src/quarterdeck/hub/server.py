@@ -1,0 +1,229 @@
+"""Serves a hub on a port until a signal, or until its caller ends it.
+
+The hub as an application: the route table, and the guard in front of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import uvicorn
+from starlette.types import Receive, Scope as AsgiScope, Send
+
+from quarterdeck.errors import HubRefused
+from quarterdeck.http.limits import capacity_for, raise_file_limit
+from quarterdeck.http.origins import LOOPBACK, is_wildcard
+from quarterdeck.http.server import ServerOptions, listening, running_server, server_config
+from quarterdeck.hub.api import (
+    agent_endpoints,
+    approval_endpoints,
+    file_endpoints,
+    folder_endpoints,
+    operation_endpoints,
+    prompt_endpoints,
+    push_endpoints,
+    session_endpoints,
+    transcript_endpoints,
+)
+from quarterdeck.hub.api.devices import gate_endpoints
+from quarterdeck.hub.api.endpoint import (
+    Asgi,
+    Asked,
+    Endpoint,
+    error_response,
+    json_app,
+    make_router,
+    send_refusal,
+)
+from quarterdeck.hub.api.openapi import openapi
+from quarterdeck.hub.hub import Hub
+from quarterdeck.hub.page.files import page_endpoints
+from quarterdeck.hub.streams import StreamSources, stream_endpoints
+from quarterdeck.jsontext import encode_json
+from quarterdeck.machine.private_files import PRIVATE_FILE
+from quarterdeck.protocol.timestamps import iso_seconds
+
+Part = Callable[[Hub], list[Endpoint]]
+
+PARTS: tuple[Part, ...] = (
+    operation_endpoints,
+    agent_endpoints,
+    session_endpoints,
+    prompt_endpoints,
+    approval_endpoints,
+    transcript_endpoints,
+    folder_endpoints,
+    file_endpoints,
+    push_endpoints,
+    lambda hub: stream_endpoints(stream_sources(hub)),
+    lambda hub: gate_endpoints(hub.gate),
+)
+
+
+def stream_sources(hub: Hub) -> StreamSources:
+    """Return what the streams use of a hub."""
+    return StreamSources(
+        host=hub.host,
+        approvals=hub.approvals,
+        manager=hub.keeper,
+        create_session=hub.create_session,
+        owner=hub.keeps,
+        library=hub.library,
+        queue_news=hub.prompts.news,
+        devices=hub.gate.devices,
+        before_end=hub.before_end,
+    )
+
+
+def hub_endpoints(hub: Hub) -> list[Endpoint]:
+    """Return every way into a hub."""
+    endpoints = [endpoint for part in (*PARTS, *hub.parts) for endpoint in part(hub)]
+    document = openapi([*endpoints, _document_endpoint({})])
+
+    return [*endpoints, _document_endpoint(document)]
+
+
+def _document_endpoint(document: dict[str, object]) -> Endpoint:
+    async def tell(_asked: Asked) -> dict[str, object]:
+        return document
+
+    return Endpoint(
+        method="GET",
+        path="/openapi.json",
+        scope="view",
+        app=json_app(tell),
+        summary="This document",
+        tag="operations",
+        answer=dict,
+    )
+
+
+def hub_app(hub: Hub, *, more: Sequence[Endpoint] = ()) -> Asgi:
+    """Return the application of an open hub; `more` are endpoints of somebody else."""
+    endpoints = [*hub_endpoints(hub), *page_endpoints(), *more]
+    router = make_router(endpoints)
+    router.default = _nowhere
+    return hub.gate.guard(router)
+
+
+async def _nowhere(scope: AsgiScope, receive: Receive, send: Send) -> None:
+    message = f"there is nothing at {scope['path']!r}; /openapi.json tells what there is"
+    response = error_response(404, "quarterdeck/not-found", message)
+    await send_refusal(response, scope, receive, send)
+
+
+logger = logging.getLogger(__name__)
+
+FILE: Final = "hub.json"
+END_SECONDS: Final = 1
+"""For requests that are being answered when the hub ends; streams are closed then."""
+INTERRUPTED: Final = 130
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """Where a hub is reached."""
+
+    url: str
+    port: int
+
+
+async def serve_hub(hub: Hub, on_ready: Callable[[Address], None] | None = None) -> int:
+    """Serve an open hub until SIGTERM or SIGINT; return the exit status.
+
+    When `on_ready` is called, requests are taken and signals are heeded.
+
+    Raises:
+        HubRefused: if the address cannot be had.
+    """
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with serving(hub) as address:
+            if on_ready is not None:
+                on_ready(address)
+            async for number in signals:
+                logger.info("ending", extra={"signal": signal.Signals(number).name})
+                return INTERRUPTED if number == signal.SIGINT else 0
+    return 0  # pragma: no cover - the receiver gives signals for ever
+
+
+@asynccontextmanager
+async def serving(hub: Hub) -> AsyncIterator[Address]:
+    """Serve an open hub while the body runs.
+
+    Raises:
+        HubRefused: if the address cannot be had.
+    """
+    with _listener(hub) as listener:
+        port = listener.getsockname()[1]
+        hub.gate.listens_at(port)
+        address = Address(url=_url(hub, port), port=port)
+
+        async def say_goodbye() -> None:
+            hub.say_goodbye()
+
+        async with running_server(_config(hub), listener, before_end=say_goodbye):
+            with _announced(hub, address):
+                yield address
+
+
+def _url(hub: Hub, port: int) -> str:
+    """Return the address for programs on this computer."""
+    host = LOOPBACK if is_wildcard(hub.options.host) else hub.options.host
+    scheme = "http" if hub.options.certificate is None else "https"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def _config(hub: Hub) -> uvicorn.Config:
+    options = hub.options
+    tls: dict[str, Any] = {}
+    if options.certificate is not None:
+        tls = {"ssl_certfile": options.certificate, "ssl_keyfile": options.private_key}
+    accepted = ServerOptions(
+        capacity=capacity_for(raise_file_limit()), trusted_proxies=options.listening.proxies
+    )
+    return server_config(hub_app(hub), accepted, end_seconds=END_SECONDS, **tls)
+
+
+@contextmanager
+def _listener(hub: Hub) -> Iterator[socket.socket]:
+    options = hub.options
+    with ExitStack() as stack:
+        try:
+            listener = stack.enter_context(listening(options.host, options.port))
+        except OSError as error:
+            reason = f"cannot listen at {options.host}:{options.port} ({error.strerror})"
+            raise HubRefused(reason, "choose another port with --port, or 0 for any") from error
+        yield listener
+
+
+@contextmanager
+def _announced(hub: Hub, address: Address) -> Iterator[None]:
+    """Tell other programs of this user where the hub is."""
+    path = hub.options.home / FILE
+    facts = {"url": address.url, "pid": os.getpid(), "startedAt": iso_seconds(hub.started_at)}
+    if hub.options.certificate is not None:
+        facts["certificate"] = str(hub.options.certificate.absolute())
+    _write_private(path, encode_json(facts))
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    """Replace a file in one step, so that nobody reads half of it."""
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(fresh, flags, PRIVATE_FILE), "wb") as stream:
+        stream.write(content)
+    fresh.replace(path)

@@ -1,0 +1,43 @@
+"""`HubStore`: everything in hub.db, as methods that are one transaction each.
+
+hub.db belongs to the code that people connect to: devices and their history, pairings, push
+subscriptions. What agents need while no person is connected is in runner.db.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final
+
+from quarterdeck.hub.auth.device_store import DEVICE_LOG_TABLES, DEVICE_TABLES, DeviceStore
+from quarterdeck.hub.auth.pairing_store import PAIRING_TABLES, PairingStore
+from quarterdeck.hub.push.store import PUSH_TABLES, PushStore
+from quarterdeck.storage.database import HubDatabase, Tables
+
+MOVED: Final = ("agents", "prompts", "decisions")
+"""Tables that hub.db had before runner.db existed."""
+
+
+def _drop_moved(connection: sqlite3.Connection) -> None:
+    for name in MOVED:
+        connection.execute(f"DROP TABLE IF EXISTS {name}")
+        connection.execute("DELETE FROM parts WHERE name = ?", (name,))
+
+
+HUB_TABLES: Final = (
+    DEVICE_TABLES,
+    DEVICE_LOG_TABLES,
+    PAIRING_TABLES,
+    *PUSH_TABLES,
+    # A version that does not know this part refuses the file, instead of creating the tables again.
+    Tables("split", (_drop_moved,)),
+)
+
+
+class HubStore:
+    """The tables of hub.db, by feature."""
+
+    def __init__(self, database: HubDatabase) -> None:
+        self.devices = DeviceStore(database)
+        self.pairings = PairingStore(database)
+        self.push = PushStore(database)

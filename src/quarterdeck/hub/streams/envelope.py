@@ -1,0 +1,353 @@
+"""The host's envelopes over a WebSocket: what a client does in process, it does from elsewhere.
+
+Frames are JSON texts, objects with one of these keys:
+
+    client: request            {"id", "method", "params"}
+            subscribe          {"subscription", "sessionId"?, "fromSeq"}; the client names it
+            unsubscribe        {"subscription"}
+            inboundResponse    {"id", "result"}; with "ref" beside it, which its result repeats
+    hub:    hello              {"epoch", "device"}, first; the epoch is that of the host's numbers
+            response           {"id", "ok", "result" or "error"}
+            subscription       the name; beside it "events", a list of one or many
+            subscriptionError  {"subscription", "error"}
+            subscriptionAhead  {"subscription", "fromSeq", "head", "message"}
+            inboundRequest     {"id", "kind", "payload"}
+            inboundResult      {"ref", "ok", "error"?}
+            error              about a frame that is none of these
+
+A call goes on if its connection breaks: what came of it is in the log.
+
+What a device must be allowed for each method of the envelopes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+from starlette.types import Receive, Scope as AsgiScope, Send
+
+from quarterdeck.errors import AcpError, JsonInvalid, QuarterdeckError, StorageFailed
+from quarterdeck.http.websocket import TOO_SLOW, WebSocketConnection, accept_websocket
+from quarterdeck.hub.api.endpoint import Asgi, device_of
+from quarterdeck.hub.auth.device import Device, Scope
+from quarterdeck.hub.streams.service import Streams
+from quarterdeck.hub.streams.shared_log import NEAR_EVENTS, SharedLog
+from quarterdeck.hub.streams.tasks import start_in_background
+from quarterdeck.jsontext import decode_json, encode_json
+from quarterdeck.protocol import (
+    ERROR_CODES,
+    AcpRpcMethod,
+    ErrorObject,
+    InboundRequest,
+    InboundResponse,
+    RpcRequest,
+    RpcResponse,
+    to_json,
+)
+from quarterdeck.runner.prompts.store import META_SCOPE, permitted, tell_left_out
+from quarterdeck.runner.workspaces.files import relative_folder
+
+METHOD_SCOPES: Final[Mapping[str, Scope]] = {
+    AcpRpcMethod.LIST_AGENTS: "view",
+    AcpRpcMethod.GET_ALL_SESSIONS: "view",
+    AcpRpcMethod.LIST_SESSIONS: "view",
+    AcpRpcMethod.CREATE_SESSION: "prompt",
+    AcpRpcMethod.LOAD_SESSION: "prompt",
+    AcpRpcMethod.RESUME_SESSION: "prompt",
+    AcpRpcMethod.RESTORE_SESSIONS: "prompt",
+    AcpRpcMethod.PROMPT: "prompt",
+    AcpRpcMethod.CANCEL: "prompt",
+    AcpRpcMethod.CLOSE_SESSION: "prompt",
+    AcpRpcMethod.SET_MODE: "approve",  # it can let the agent do everything unasked
+    AcpRpcMethod.SET_CONFIG_OPTION: "approve",
+    AcpRpcMethod.DELETE_SESSION: "admin",
+    AcpRpcMethod.SPAWN_AGENT: "admin",
+    AcpRpcMethod.DISPOSE_AGENT: "admin",
+    AcpRpcMethod.AUTHENTICATE: "admin",
+    AcpRpcMethod.LOGOUT: "admin",
+}
+"""A method that is not here needs "admin"."""
+
+
+ANSWER_SCOPE: Final[Scope] = "approve"
+
+
+def needed_scope(request: RpcRequest) -> Scope:
+    """Return what a device must be allowed to make a call: MCP servers are commands."""
+    if request.params.get("mcpServers"):
+        return "admin"
+    return METHOD_SCOPES.get(request.method, "admin")
+
+
+OnFailed = Callable[[str, StorageFailed], None]
+
+MOST_CALLS: Final = 256  # of one connection that are not answered yet
+MOST_SUBSCRIPTIONS: Final = 1024
+
+
+class Subscribe(msgspec.Struct, frozen=True, rename="camel"):
+    subscription: str
+    from_seq: int
+    session_id: str | UnsetType = UNSET
+
+
+class Unsubscribe(msgspec.Struct, frozen=True):
+    subscription: str
+
+
+class Frame(msgspec.Struct, frozen=True, rename="camel"):
+    """What a client may send; one of these."""
+
+    request: RpcRequest | UnsetType = UNSET
+    subscribe: Subscribe | UnsetType = UNSET
+    unsubscribe: Unsubscribe | UnsetType = UNSET
+    inbound_response: InboundResponse | UnsetType = UNSET
+    ref: str = ""
+
+
+def envelope_app(streams: Streams) -> Asgi:
+    """Return the WebSocket's application."""
+
+    async def app(scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if not await accept_websocket(receive, send):
+            return
+        socket = WebSocketConnection(streams.keep_alive, receive, send)
+        if streams.is_full:
+            socket.close(TOO_SLOW, "there are as many streams as there may be; try later")
+        connection = _Connection(streams, socket, device_of(scope))
+        try:
+            await connection.run()
+        finally:
+            connection.end()
+
+    return app
+
+
+class _Subscription:
+    """A lane of events to one client."""
+
+    def __init__(self, log: SharedLog, cursor: int, key: str, on_failed: OnFailed) -> None:
+        self.log = log
+        self._cursor = cursor
+        self._key = key
+        self._on_failed = on_failed
+        self._head = f'{{"subscription":{encode_json(key).decode()},"events":'
+        self.leave: Callable[[], None] = lambda: None
+
+    @property
+    def is_last(self) -> bool:
+        return self.log.session_id is None
+
+    @property
+    def goal(self) -> int:
+        return self.log.head
+
+    def is_near(self, goal: int) -> bool:
+        return goal - self._cursor <= NEAR_EVENTS
+
+    async def next(self, goal: int) -> str | None:
+        if self._cursor >= goal:
+            return None
+        try:
+            run = self.log.recent(self._cursor) or await self.log.older(self._cursor)
+        except StorageFailed as error:
+            self._on_failed(self._key, error)
+            return None
+        if self.is_last:  # what was published meanwhile tells of what others have not sent yet
+            run = run.up_to(goal)
+        self._cursor = run.last
+        return run.frame(self._head)
+
+
+class _Connection:
+    """One client."""
+
+    def __init__(self, streams: Streams, socket: WebSocketConnection, device: Device) -> None:
+        self._streams = streams
+        self._socket = socket
+        self._device = device
+        self._calls = 0
+        self._subscriptions: dict[str, _Subscription] = {}
+
+    async def run(self) -> None:
+        device = {"id": self._device.id, "name": self._device.name, "scope": self._device.scope}
+        self._push("hello", {"epoch": self._streams.logs.epoch, "device": device})
+        stop = self._streams.endpoint.on_inbound_request(self._on_inbound)
+        try:
+            await self._socket.run(self._on_frame)
+        finally:
+            stop()
+
+    def end(self) -> None:
+        """Let go of all logs."""
+        for key in tuple(self._subscriptions):
+            self._unsubscribe(key)
+
+    # ---- what the client sends -------------------------------------------------------------
+
+    async def _on_frame(self, text: str | bytes) -> None:
+        try:
+            frame = _read(text)
+        except (JsonInvalid, msgspec.ValidationError, UnicodeError) as error:
+            message = f"this frame cannot be understood: {error}"
+            self._push("error", _error(ERROR_CODES["config_invalid"], message))
+            return
+        if frame.request is not UNSET:
+            self._call(frame.request)
+        elif frame.subscribe is not UNSET:
+            await self._subscribe(frame.subscribe)
+        elif frame.unsubscribe is not UNSET:
+            self._unsubscribe(frame.unsubscribe.subscription)
+        elif frame.inbound_response is not UNSET:
+            self._start(partial(self._answer, frame.inbound_response, frame.ref))
+        else:
+            message = "a frame has one of request, subscribe, unsubscribe, inboundResponse"
+            self._push("error", _error(ERROR_CODES["config_invalid"], message))
+
+    def _call(self, request: RpcRequest) -> None:
+        needed = needed_scope(request)
+        if not self._device.may(needed):
+            message = f"this device may {self._device.scope}; {request.method} needs {needed}"
+            self._respond(request, _error("quarterdeck/forbidden", message))
+        elif self._calls >= MOST_CALLS:
+            message = f"{MOST_CALLS} calls of this connection wait for an answer; wait for one"
+            self._respond(request, _error("quarterdeck/too-many", message, retryable=True))
+        elif (sentence := _odd_place(request)) is not None:
+            self._respond(request, _error(ERROR_CODES["config_invalid"], sentence))
+        else:
+            self._start(partial(self._perform, request))
+
+    def _start(self, work: Any) -> None:
+        try:
+            start_in_background(self._streams.sources.host, work)
+        except AcpError as error:
+            self._push("error", to_json(_error(error.code, error.message)))
+        else:
+            self._calls += 1
+
+    async def _perform(self, request: RpcRequest) -> None:
+        try:
+            response = await self._streams.endpoint.request(self._permitted(request))
+        finally:
+            self._calls -= 1
+        self._push("response", to_json(response))
+
+    def _permitted(self, request: RpcRequest) -> RpcRequest:
+        """Return a call as this device may make it."""
+        params = request.params
+        if request.method != AcpRpcMethod.PROMPT:
+            return request
+        blocks, is_less = permitted(
+            params.get("prompt"), may_send_meta=self._device.may(META_SCOPE)
+        )
+        if not is_less:
+            return request
+        device, host = self._device, self._streams.sources.host
+        tell_left_out(host, params.get("sessionId"), device.actor, device.scope)
+        return replace(request, params={**params, "prompt": blocks})
+
+    async def _answer(self, response: InboundResponse, ref: str) -> None:
+        result: dict[str, Any] = {"ref": ref, "ok": True}
+        try:
+            self._check_may_answer()
+            await self._streams.answers.give(response.id, response.result, self._device)
+        except AcpError as error:
+            failed = _error(error.code, error.message, data=error.data)
+            result = {"ref": ref, "ok": False, "error": to_json(failed)}
+        except QuarterdeckError as error:
+            failed = _error(ERROR_CODES["agent_error"], str(error))
+            result = {"ref": ref, "ok": False, "error": to_json(failed)}
+        finally:
+            self._calls -= 1
+        self._push("inboundResult", result)
+
+    async def _subscribe(self, asked: Subscribe) -> None:
+        key = asked.subscription
+        session_id = None if asked.session_id is UNSET else asked.session_id
+        try:
+            self._check_may_subscribe(key)
+            log = await self._streams.logs.open(session_id)
+        except (AcpError, StorageFailed) as error:
+            code = error.code if isinstance(error, AcpError) else ERROR_CODES["agent_error"]
+            self._fail(key, _error(code, str(error)))
+            return
+        lane = _Subscription(log, max(asked.from_seq, 0), key, self._on_failed)
+        self._subscriptions[key] = lane
+        lane.leave = log.join(partial(self._socket.due, lane))
+        self._socket.due(lane)
+        if asked.from_seq > log.head:
+            self._push("subscriptionAhead", _ahead(asked, log.head))
+
+    def _check_may_answer(self) -> None:
+        if not self._device.may(ANSWER_SCOPE):
+            message = f"this device may {self._device.scope}; an answer needs {ANSWER_SCOPE}"
+            raise AcpError("quarterdeck/forbidden", message)
+
+    def _check_may_subscribe(self, key: str) -> None:
+        if key in self._subscriptions:
+            raise AcpError(ERROR_CODES["config_invalid"], f"there is a subscription {key!r}")
+        if len(self._subscriptions) >= MOST_SUBSCRIPTIONS:
+            message = f"there are {MOST_SUBSCRIPTIONS} subscriptions; end one"
+            raise AcpError("quarterdeck/too-many", message)
+
+    def _unsubscribe(self, key: str) -> None:
+        lane = self._subscriptions.pop(key, None)
+        if lane is not None:
+            self._socket.drop(lane)
+            lane.leave()
+            self._streams.logs.release(lane.log)
+
+    # ---- what the client gets --------------------------------------------------------------
+
+    def _on_failed(self, key: str, error: StorageFailed) -> None:
+        """End a subscription whose log cannot be read."""
+        self._unsubscribe(key)
+        self._fail(key, _error(ERROR_CODES["agent_error"], str(error), retryable=True))
+
+    def _fail(self, key: str, error: ErrorObject) -> None:
+        self._push("subscriptionError", {"subscription": key, "error": to_json(error)})
+
+    def _on_inbound(self, request: InboundRequest) -> None:
+        self._push("inboundRequest", to_json(request))
+
+    def _respond(self, request: RpcRequest, error: ErrorObject) -> None:
+        self._push("response", to_json(RpcResponse(id=request.id, ok=False, error=error)))
+
+    def _push(self, key: str, value: Any) -> None:
+        self._socket.push(encode_json({key: value}).decode("utf-8", "replace"))
+
+
+def _read(text: str | bytes) -> Frame:
+    try:
+        return _decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return msgspec.convert(decode_json(text), Frame)
+
+
+def _ahead(asked: Subscribe, head: int) -> dict[str, Any]:
+    """Tell a client that waits for numbers to come; if it had them, they were of another log."""
+    message = (
+        f"the newest event is {head}, so nothing comes until there are more than "
+        f"{asked.from_seq}; if you had those, forget them and subscribe from 0"
+    )
+    facts = {"subscription": asked.subscription, "fromSeq": asked.from_seq, "head": head}
+    return {**facts, "message": message}
+
+
+def _error(code: str, message: str, *, data: Any = None, retryable: bool = False) -> ErrorObject:
+    given = UNSET if data is None else data
+    return ErrorObject(code=code, message=message, data=given, retryable=retryable)
+
+
+_decode: Final = msgspec.json.Decoder(Frame).decode
+
+
+def _odd_place(request: RpcRequest) -> str | None:
+    further = request.params.get("additionalDirectories")
+    folders = further if isinstance(further, list | tuple) else ()
+    return relative_folder(request.params.get("cwd"), *folders)

@@ -1,0 +1,383 @@
+"""One log, encoded once for all who follow it.
+
+A follower is a cursor, not a queue. What it has not seen is in the ring (the newest events, in
+memory) or in a block: older events, read from storage in aligned runs, so that all who are behind
+read the same blocks and share them. Nobody's slowness costs more than the bytes on their way to
+them (INV-8), and the ring is filled in the step that publishes, so nothing falls between what was
+read and what is live (INV-2).
+
+The log of a session that was closed before this hub began: it is read, and nothing is added.
+
+Events that follow each other, as bytes, with each way to write them made once for everybody.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, Final, Self, TypeAlias
+
+import anyio
+import msgspec
+from typing_extensions import override
+
+from quarterdeck.errors import AcpError, JsonInvalid, RequestRejected
+from quarterdeck.host import EncodedLog, Host, PermissionRequest, Watcher
+from quarterdeck.jsontext import decode_json, encode_json
+from quarterdeck.protocol import Event, to_json
+from quarterdeck.runner.sessions.catalogue import Library
+
+
+class ClosedLog:
+    """What an `EncodedLog` is; it ends when the session is opened again, under a log that grows."""
+
+    first = 1
+    has_ended = False
+
+    def __init__(self, host: Host, library: Library, session_id: str, head: int) -> None:
+        self.head = head
+        self._host = host
+        self._library = library
+        self._session_id = session_id
+
+    async def read(self, after: int, limit: int) -> list[bytes]:
+        return list(await self._library.page(self._session_id, after, limit))
+
+    def watch(self, watcher: Watcher) -> Callable[[], None]:
+        is_live = False
+
+        def on_event(event: Event) -> None:
+            is_it = event.type == "session-updated" and is_live
+            if is_it and event.payload.get("sessionId") == self._session_id:
+                watcher.on_ended()
+
+        unsubscribe = self._host.subscribe(None, 0, on_event)
+        is_live = True  # what was before is no news
+        return unsubscribe
+
+
+async def open_source(
+    host: Host, library: Library | None, session_id: str | None
+) -> EncodedLog | ClosedLog:
+    """Return the log of a session, of the host, or of one that was closed long ago.
+
+    Raises:
+        AcpError: `acpjs/session-closed` if there is no such session.
+        StorageFailed: if it cannot be read.
+    """
+    try:
+        return await host.open_log(session_id)
+    except AcpError:
+        if library is None or session_id is None:
+            raise
+        try:
+            view = library.get(session_id)
+        except RequestRejected:
+            view = None
+        if view is None:
+            raise
+        return ClosedLog(host, library, session_id, view.last_seq)
+
+
+logger = logging.getLogger(__name__)
+
+
+class EncodedText(str):
+    """A text that remembers its bytes.
+
+    ASGI has the frames of a WebSocket as `str`, which servers encode for every client again: for
+    text that is not ASCII that costs more than sending it.
+    """
+
+    __slots__ = ("_data",)
+
+    _data: bytes
+
+    def __new__(cls, data: bytes) -> Self:
+        plain = data.decode("utf-8", "replace")
+        text = super().__new__(cls, plain)
+        text._data = data if "\ufffd" not in plain else plain.encode()  # it may be damaged
+        return text
+
+    @override
+    def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
+        return self._data if encoding == "utf-8" else super().encode(encoding, errors)
+
+
+class Run:
+    """A run of one log; `last` is the cursor of whoever has it."""
+
+    def __init__(
+        self, numbers: Sequence[int], events: Sequence[bytes], last: int, prefix: bytes = b""
+    ) -> None:
+        self.numbers = numbers
+        self.events = events
+        self.last = last
+        self._prefix = prefix
+        self._frame: tuple[str, EncodedText] | None = None
+
+    @cached_property
+    def sse(self) -> bytes:
+        """The events as an event stream; `id:` is the number, behind the log's prefix."""
+        form = b"id: " + self._prefix.replace(b"%", b"%%") + b"%d\ndata: %b\n\n"
+        return b"".join([form % each for each in zip(self.numbers, self.events, strict=True)])
+
+    def frame(self, head: str) -> str:
+        """Return the events as a JSON array behind `head`; most clients name it the same."""
+        if self._frame is None or self._frame[0] != head:
+            data = b"%b[%b]}" % (head.encode(), b",".join(self.events))
+            self._frame = (head, EncodedText(data))
+        return self._frame[1]
+
+    @cached_property
+    def size(self) -> int:
+        return sum(map(len, self.events))
+
+    def after(self, cursor: int) -> Run:
+        """Return what follows a number."""
+        skipped = bisect_right(self.numbers, cursor)
+        if not skipped:
+            return self
+        return Run(self.numbers[skipped:], self.events[skipped:], self.last, self._prefix)
+
+    def up_to(self, number: int) -> Run:
+        """Return what does not go beyond a number."""
+        if self.last <= number:
+            return self
+        kept = bisect_right(self.numbers, number)
+        return Run(self.numbers[:kept], self.events[:kept], number, self._prefix)
+
+
+class _Numbered(msgspec.Struct):
+    seq: int
+
+
+_read_number = msgspec.json.Decoder(_Numbered).decode
+
+
+def stored_run(page: Sequence[bytes], last: int, prefix: bytes = b"") -> Run:
+    """Return what was read from storage; a damaged event is left out and does not hide others.
+
+    Reading the number reads the whole event: what is passed on is JSON, on one line.
+    """
+    whole = b" ".join(page)
+    if b"\n" not in whole and b"\r" not in whole:
+        try:
+            numbers = [_read_number(data).seq for data in page]
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            pass  # one of them is damaged, or odd
+        else:
+            if not numbers or numbers[-1] <= last:
+                return Run(numbers, page, last, prefix)
+    found = [(number, data) for data in page if (number := _read_slowly(data)) is not None]
+    kept = [(number, _on_one_line(data)) for number, data in found if number <= last]
+    return Run([number for number, _ in kept], [data for _, data in kept], last, prefix)
+
+
+def _read_slowly(data: bytes) -> int | None:
+    try:
+        event = decode_json(data)
+    except JsonInvalid as error:
+        logger.warning("a stored event cannot be read", extra={"reason": error.reason})
+        return None
+    number = event.get("seq") if isinstance(event, dict) else None
+    return number if isinstance(number, int) else None
+
+
+def _on_one_line(data: bytes) -> bytes:
+    # JSON may be written on several lines; ours never is, but a log can be edited.
+    return encode_json(decode_json(data)) if b"\n" in data or b"\r" in data else data
+
+
+BLOCK: Final = 128  # events; about 40 KB of an ordinary session, and as much is on its way at most
+RING_EVENTS: Final = 8192  # that are kept, or two runs if they are longer: a commit can be large
+NEAR_EVENTS: Final = 1024  # behind the head, that are soon caught up with
+RING_BYTES: Final = 4 << 20
+BLOCKS_BYTES: Final = 2 << 20  # of one log, while somebody reads it
+Source: TypeAlias = EncodedLog | ClosedLog
+_CUTS: Final = 32  # runs of the ring that are kept until the next event
+
+
+class SharedLog:
+    """The log of a session, or of the host, while somebody follows it."""
+
+    def __init__(self, source: Source, session_id: str | None, prefix: bytes = b"") -> None:
+        self.session_id = session_id
+        self.head = source.head
+        self.has_ended = source.has_ended
+        self.prefix = prefix
+        self.holders = 0
+        self._source = source
+        self._ring: list[bytes] = []
+        self._ring_from = self.head + 1
+        self._ring_bytes = 0
+        self._cuts: dict[int, Run] = {}
+        self._blocks: OrderedDict[int, Run] = OrderedDict()
+        self._blocks_bytes = 0
+        self._reading = anyio.Lock()
+        self._wakers: dict[object, Callable[[], None]] = {}
+        self._unwatch = source.watch(self)
+
+    # ---- followers -------------------------------------------------------------------------
+
+    def join(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call `wake` whenever there is news; return what ends that."""
+        key = object()
+        self._wakers[key] = wake
+        return lambda: self._wakers.pop(key, None) and None
+
+    def close(self) -> None:
+        self._unwatch()
+
+    @property
+    def was_closed(self) -> bool:
+        """Whether it is of a session that was closed before this hub began."""
+        return isinstance(self._source, ClosedLog)
+
+    @property
+    def first(self) -> int:
+        """The number of the oldest event there may be."""
+        return self._source.first
+
+    def recent(self, cursor: int) -> Run | None:
+        """Return what follows a cursor that is behind the head, if it is in memory."""
+        if cursor + 1 < self._ring_from:
+            return None
+        run = self._cuts.get(cursor)
+        if run is None:
+            if len(self._cuts) >= _CUTS:
+                self._cuts.clear()
+            run = self._cuts[cursor] = self._cut(cursor)
+        return run
+
+    async def older(self, cursor: int) -> Run:
+        """Return what follows a cursor, up to the next border of a block.
+
+        Raises:
+            StorageFailed: if it cannot be read.
+        """
+        number = cursor // BLOCK
+        block = self._blocks.get(number)
+        if block is None:
+            async with self._reading:
+                block = self._blocks.get(number) or await self._read(number)
+        else:
+            self._blocks.move_to_end(number)
+        return block.after(cursor)
+
+    # ---- of the host -----------------------------------------------------------------------
+
+    def on_published(self, last_seq: int, encoded: list[bytes]) -> None:
+        self._ring += encoded
+        self._ring_bytes += sum(map(len, encoded))
+        self.head = last_seq
+        self._cuts.clear()
+        kept = max(RING_EVENTS, 2 * len(encoded))
+        if len(self._ring) > 2 * kept or self._ring_bytes > RING_BYTES:
+            self._trim(kept)
+        self._wake()
+
+    def on_ended(self) -> None:
+        self.has_ended = True
+        self._wake()
+
+    def _wake(self) -> None:
+        for wake in tuple(self._wakers.values()):
+            wake()
+
+    def _trim(self, kept: int) -> None:
+        """Forget all but the newest, and of those the older half if they are large."""
+        dropped = max(0, len(self._ring) - kept)
+        size = self._ring_bytes - sum(map(len, self._ring[:dropped]))
+        while size > RING_BYTES // 2 and dropped < len(self._ring):
+            size -= len(self._ring[dropped])
+            dropped += 1
+        del self._ring[:dropped]
+        self._ring_from += dropped
+        self._ring_bytes = size
+
+    def _cut(self, cursor: int) -> Run:
+        last = min(self.head, (cursor // BLOCK + 1) * BLOCK)
+        start = cursor + 1 - self._ring_from
+        events = self._ring[start : start + last - cursor]
+        return Run(range(cursor + 1, last + 1), events, last, self.prefix)
+
+    async def _read(self, number: int) -> Run:
+        after = number * BLOCK
+        last = min(self.head, after + BLOCK)
+        page = await self._source.read(after, last - after)
+        block = stored_run(page, last, self.prefix)
+        if last == after + BLOCK and block.size <= BLOCKS_BYTES:
+            self._keep(number, block)
+        return block
+
+    def _keep(self, number: int, block: Run) -> None:
+        self._blocks[number] = block
+        self._blocks_bytes += block.size
+        while self._blocks_bytes > BLOCKS_BYTES:
+            _, oldest = self._blocks.popitem(last=False)
+            self._blocks_bytes -= oldest.size
+
+
+class Logs:
+    """The logs that are being followed."""
+
+    def __init__(self, host: Host, library: Library | None = None) -> None:
+        self.host = host
+        self._library = library
+        self.epoch = secrets.token_hex(4)
+        """Of the host's own numbers, which begin anew with each process."""
+        self._logs: dict[str | None, SharedLog] = {}
+        self._standing = (-1, b"")
+
+    async def open(self, session_id: str | None) -> SharedLog:
+        """Return the log of a session, or without one the host's; `release` it in the end.
+
+        Raises:
+            AcpError: `acpjs/session-closed` if there is no such session.
+            StorageFailed: if it cannot be read.
+        """
+        source = await open_source(self.host, self._library, session_id)
+        log = self._logs.get(session_id)
+        if log is None or log.has_ended:
+            prefix = b"" if session_id is not None else b"%b-" % self.epoch.encode()
+            log = self._logs[session_id] = SharedLog(source, session_id, prefix)
+        log.holders += 1
+        return log
+
+    def release(self, log: SharedLog) -> None:
+        """Let go of a log; nobody's is forgotten."""
+        log.holders -= 1
+        if not log.holders:
+            log.close()
+            if self._logs.get(log.session_id) is log:
+                del self._logs[log.session_id]
+
+    def standing(self, head: int) -> bytes:
+        """Write how things stand after the host's newest event, as members of a JSON object."""
+        if self._standing[0] != head:
+            self._standing = (head, _standing(self.host))
+        return self._standing[1]
+
+
+def _standing(host: Host) -> bytes:
+    state: dict[str, Sequence[Any]] = {
+        "agents": host.get_agents(),
+        "sessions": host.get_sessions(),
+        "elicitations": host.pending_elicitations(),
+    }
+    facts = {name: [to_json(each) for each in listed] for name, listed in state.items()}
+    facts["permissions"] = [_permission(each) for each in host.pending_permissions()]
+    return encode_json(facts)[1:-1]
+
+
+def _permission(request: PermissionRequest) -> dict[str, Any]:
+    """Return a pending request with the extensions of its event: the whole card."""
+    shown: dict[str, Any] = to_json(request.snapshot())
+    if request.derived is not None:
+        shown["extensions"] = {"quarterdeck": {"request": request.derived}}
+    return shown

@@ -1,0 +1,250 @@
+"""A log on its way to one reader: its cursor, and what it is to be told when it cannot go on.
+
+Several logs on one connection: browsers allow six to a server, a phone wants one.
+
+Each id says how far every log has come (`cursors`), so that a reader that is cut off anywhere goes
+on exactly there. The events themselves are those that everybody gets: only their ids are completed.
+
+The queues of the sessions on one connection: that they have changed, not what is in them.
+
+A notice is no event of a log: it has no id, and is not repeated to a reader that comes again,
+which asks for the queue anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, ClassVar, Final, Protocol
+
+from typing_extensions import override
+
+from quarterdeck.http.sse import EventStream, named_event
+from quarterdeck.hub.streams.cursors import HostCursor, ManyCursors
+from quarterdeck.hub.streams.shared_log import Logs, Run, SharedLog
+from quarterdeck.jsontext import encode_json
+from quarterdeck.runner.prompts.changes import QueueNews
+
+_MUCH: Final = 256 << 10  # bytes, after which others get their turn if nobody had to wait
+
+
+class Track:
+    """One session's log."""
+
+    _mark: ClassVar = b""
+    """What tells its events from others on the same connection; a session's have its id."""
+
+    def __init__(self, logs: Logs, log: SharedLog, cursor: int) -> None:
+        self.log = log
+        self.cursor = cursor
+        self.is_over = False
+        self.complete: Callable[[], bytes] | None = None
+        """Makes what an id says beyond this log's own cursor."""
+        self._logs = logs
+        self._is_behind = True
+        self._must_reset = cursor > log.head
+
+    @property
+    def position(self) -> str:
+        """The cursor as an id has it."""
+        return str(self.cursor)
+
+    async def next(self) -> bytes:
+        """Return what to say next; nothing, if there is nothing new.
+
+        Raises:
+            StorageFailed: if older events cannot be read.
+        """
+        if self._must_reset:
+            return self._reset()
+        log = self.log
+        if self.cursor < log.head:
+            run = log.recent(self.cursor) or await self._older()
+            if run is None:
+                return self._reset()
+            self.cursor = run.last
+            return self._said(run)
+        if self._is_behind:
+            self._is_behind = False
+            return named_event("caught-up", {**self._facts(), "seq": self.cursor})
+        if log.has_ended:
+            self.is_over = True
+            return named_event("ended", {**self._facts(), "reason": why_ended(self._logs, log)})
+        return b""
+
+    async def _older(self) -> Run | None:
+        self._is_behind = True
+        return await self.log.older(self.cursor)
+
+    def _said(self, run: Run) -> bytes:
+        if self.complete is None:
+            return run.sse
+        # JSON has no line breaks: this is found where an id ends and nowhere else.
+        return run.sse.replace(b"\ndata: ", b"%b%b\ndata: " % (self.complete(), self._mark))
+
+    def _id(self) -> bytes:
+        return self.position.encode() + (b"" if self.complete is None else self.complete())
+
+    def _reset(self) -> bytes:
+        """Send a reader that is ahead of the log back to its beginning."""
+        self.cursor, self._must_reset = 0, False
+        facts = {**self._facts(), "reason": "ahead", "seq": 0, "head": self.log.head}
+        return named_event("reset", facts, self._id())
+
+    def _facts(self) -> dict[str, Any]:
+        return {"sessionId": self.log.session_id}
+
+
+class HostTrack(Track):
+    """The host's own log: its older events are nowhere, but what they led to is known."""
+
+    _mark: ClassVar = b"\nevent: host"
+
+    def __init__(self, logs: Logs, log: SharedLog, cursor: HostCursor | None) -> None:
+        epoch = logs.epoch
+        is_ours = cursor is not None and cursor.epoch in (None, epoch)
+        super().__init__(logs, log, cursor.seq if cursor is not None and is_ours else 0)
+        self._must_reset = not is_ours or self.cursor > log.head or self._is_forgotten()
+        self._epoch = epoch
+        self._asked = "" if cursor is None else cursor.text
+        self._reason = "start" if cursor is None else "epoch" if not is_ours else "forgotten"
+
+    @property
+    @override
+    def position(self) -> str:
+        # Until it was told to begin anew, a reader that is cut off has to be told again.
+        return self._asked if self._must_reset else f"{self._epoch}-{self.cursor}"
+
+    def _is_forgotten(self) -> bool:
+        return self.cursor + 1 < self.log.first
+
+    @override
+    async def _older(self) -> Run | None:
+        return None if self._is_forgotten() else await super()._older()
+
+    @override
+    def _reset(self) -> bytes:
+        """Show how things stand now, instead of how they came to."""
+        self.cursor, self._must_reset = self.log.head, False
+        reason, self._reason = self._reason, "forgotten"
+        facts = b'{"epoch":%b,"reason":%b,"seq":%d,%b}' % (
+            encode_json(self._epoch),
+            encode_json(reason),
+            self.cursor,
+            self._logs.standing(self.cursor),
+        )
+        return b"id: %b\nevent: reset\ndata: %b\n\n" % (self._id(), facts)
+
+    @override
+    def _facts(self) -> dict[str, Any]:
+        return {"epoch": self._epoch}
+
+
+def why_ended(logs: Logs, log: SharedLog) -> str:
+    """Say why nothing more will come of a log."""
+    if log.was_closed:
+        return "reopened"
+    is_there = log.session_id is None or logs.host.get_session(log.session_id) is not None
+    return "shutdown" if is_there else "deleted"
+
+
+class Joins(Protocol):
+    """What tells of news."""
+
+    def join(self, wake: Callable[[], None]) -> Callable[[], None]: ...
+
+
+class Says(Protocol):
+    """What has something to say on a connection."""
+
+    @property
+    def log(self) -> Joins: ...
+
+    @property
+    def is_over(self) -> bool: ...
+
+    async def next(self) -> bytes: ...
+
+
+async def follow(stream: EventStream, tracks: Sequence[Says]) -> None:
+    """Say what is in some logs, a run of each in turn, until all have ended.
+
+    Raises:
+        StorageFailed: if older events cannot be read.
+    """
+    leaves = [track.log.join(stream.wake) for track in tracks]
+    sent = 0
+    try:
+        while tracks:
+            if len(tracks) == 1:
+                text = await tracks[0].next()
+            else:
+                text = b"".join([await track.next() for track in tracks])
+            if not text:
+                sent = 0
+                await stream.wait()
+                continue
+            await stream.send(text)
+            sent += len(text)
+            if sent > _MUCH:
+                sent = 0
+                await asyncio.sleep(0)
+            if any(track.is_over for track in tracks):
+                tracks = [track for track in tracks if not track.is_over]
+    finally:
+        for leave in leaves:
+            leave()
+
+
+class Braid:
+    """The logs of one connection, by their places in its query."""
+
+    def __init__(self, asked: ManyCursors) -> None:
+        self._names = asked.names
+        self._tracks: dict[int, Track] = {}
+        self._asked = [str(seq) for _, seq in asked.sessions]
+        if asked.has_host:
+            self._asked.append("" if asked.host is None else asked.host.text)
+
+    @property
+    def tracks(self) -> list[Track]:
+        return list(self._tracks.values())
+
+    def add(self, index: int, track: Track) -> None:
+        self._tracks[index] = track
+        track.complete = partial(self._complete, index)
+
+    def _complete(self, index: int) -> bytes:
+        """Write the rest of an id: which log it is of, and where the others are."""
+        positions = [
+            "" if each == index else self._position(each) for each in range(len(self._asked))
+        ]
+        return f"@{index}/{self._names}/{','.join(positions)}".encode()
+
+    def _position(self, index: int) -> str:
+        track = self._tracks.get(index)
+        return self._asked[index] if track is None else track.position
+
+
+class QueueTrack:
+    """Goes along with the logs of a connection, and ends with them."""
+
+    def __init__(self, news: QueueNews, tracks: Sequence[Track]) -> None:
+        self.log = news
+        self._tracks = tracks
+        sessions = [track.log.session_id for track in tracks]
+        self._seen = {each: news.changes(each) for each in sessions if each is not None}
+
+    @property
+    def is_over(self) -> bool:
+        return all(track.is_over for track in self._tracks)
+
+    async def next(self) -> bytes:
+        """Return what to say next; nothing, if there is nothing new."""
+        changes = {session_id: self.log.changes(session_id) for session_id in self._seen}
+        if changes == self._seen:
+            return b""
+        news = [each for each in changes if changes[each] != self._seen[each]]
+        self._seen = changes
+        return b"".join(named_event("queue", {"sessionId": session_id}) for session_id in news)

@@ -1,0 +1,137 @@
+"""Files and folders that only their user can read.
+
+Nothing is repaired: a file that other users could have read or replaced is not trusted any more,
+and only its owner can find out why.
+
+The data directory: private, and one hub at a time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from quarterdeck.errors import HubRefused
+
+PRIVATE_FILE: Final = 0o600
+PRIVATE_FOLDER: Final = 0o700
+
+
+def open_private(path: Path) -> None:
+    """Create the file at `path`, or check that only its user can read or write it.
+
+    Raises:
+        HubRefused: if it is not such a file.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    try:
+        file = os.open(path, flags, PRIVATE_FILE)
+    except OSError as error:
+        refuse_link(path)
+        raise unwritable_file(path, error) from error
+    try:
+        check_private(path, os.fstat(file))
+    finally:
+        os.close(file)
+
+
+def private_folder(path: Path) -> Path:
+    """Create the folder at `path`, or check that only its user can read it; return it.
+
+    Raises:
+        HubRefused: if it belongs to another user or other users can read it.
+    """
+    try:
+        path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+        found = path.stat()
+    except OSError as error:
+        raise unwritable_file(path, error) from error
+    if found.st_uid != os.geteuid():
+        raise HubRefused(f"{path} belongs to another user", "choose another data directory")
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        reason = f"other users can look into {path} (mode {stat.S_IMODE(found.st_mode):04o})"
+        raise HubRefused(reason, f"see what is in it, then run: chmod 700 {path}")
+    return path
+
+
+def check_private(path: Path, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise HubRefused(f"{path} is not a file", "move it away")
+    if found.st_uid != os.geteuid():
+        raise HubRefused(f"{path} belongs to another user", "find out why, then move it away")
+    mode = stat.S_IMODE(found.st_mode)
+    if mode & 0o077:
+        reason = f"other users can use {path} (mode {mode:04o})"
+        raise HubRefused(reason, "find out why, then remove it or run: chmod 600 " + str(path))
+    if found.st_nlink != 1:
+        raise HubRefused(f"{path} has a second name (a hard link)", "find out why, then remove it")
+
+
+def refuse_link(path: Path) -> None:
+    if path.is_symlink():
+        raise HubRefused(f"{path} is a symbolic link", "find out who made it, then remove it")
+
+
+def unwritable_file(path: Path, error: OSError) -> HubRefused:
+    reason = f"cannot use {path} ({error.strerror or error})"
+    return HubRefused(reason, "check its disk and that this user may write there")
+
+
+_ATTEMPTS: Final = 5
+_PAUSE_SECONDS: Final = 0.02
+
+
+@contextmanager
+def locked_home(home: Path) -> Iterator[Path]:
+    """Make sure of the directory and keep other hubs out of it.
+
+    Raises:
+        HubRefused: if another hub has it, or other users can look into it.
+    """
+    lock = _take(private_folder(home))
+    try:
+        yield home
+    finally:
+        os.close(lock)  # the file stays: removing it could split the lock in two
+
+
+def _take(home: Path) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        lock = os.open(home / "hub.lock", flags, PRIVATE_FILE)
+    except OSError as error:
+        reason = f"cannot write in {home} ({error.strerror})"
+        raise HubRefused(reason, "check its disk and that this user may write there") from error
+    if not _has_locked(lock):
+        owner = os.pread(lock, 20, 0).decode(errors="replace").strip() or "unknown"
+        os.close(lock)
+        raise _in_use(home, owner)
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    return lock
+
+
+def _has_locked(lock: int) -> bool:
+    for _ in range(_ATTEMPTS):  # a command that only looks whether there is a hub is gone at once
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_PAUSE_SECONDS)
+        else:
+            return True
+    return False
+
+
+def _in_use(home: Path, owner: str) -> HubRefused:
+    if (home / "hub.json").exists():
+        reason = f"a hub is running in {home} already (process {owner})"
+        return HubRefused(reason, "use that one, or stop it first")
+    reason = f"another command is using {home} (process {owner})"
+    remedy = "wait for its end; several at once can share a hub that quarterdeck up started"
+    return HubRefused(reason, remedy)

@@ -1,0 +1,120 @@
+"""An agent's `session/update` as the type, payload and extensions of an event.
+
+Nothing is validated and nothing is lost: known keys make the payload, `_meta` and every other
+key the extensions, and an update that is not modelled is kept whole.
+
+A null stands for an optional key that is absent, so it is left out, except where null says
+something: `title` and `updatedAt` of a session are cleared by it, and a tool's raw input and
+output can be any value.
+
+The way back: an event's type, payload and extensions as the `session/update` it came from.
+
+What `normalize` left out (a null that stood for an absent key) stays out; everything else comes
+out as it went in. Events that no update can say, such as the end of a turn, have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+
+from quarterdeck.jsontext import decode_json
+from quarterdeck.protocol.events import Event
+from quarterdeck.protocol.payloads import AcpEventExtensions
+
+
+class Normalized(Struct, frozen=True, gc=False, omit_defaults=True):
+    """What an update says, before a session and a number make it an event."""
+
+    type: str
+    payload: dict[str, Any]
+    extensions: AcpEventExtensions | None = None
+    """None instead of an empty object."""
+
+
+class _Variant(Struct, frozen=True):
+    type: str
+    keys: frozenset[str]
+    nullable: frozenset[str] = frozenset()
+
+
+_CHUNK: Final = frozenset({"content", "messageId"})
+_RAW: Final = frozenset({"rawInput", "rawOutput"})
+_TOOL_CALL: Final = _RAW | {"toolCallId", "title", "kind", "status", "content", "locations"}
+_INFO: Final = frozenset({"title", "updatedAt"})
+
+_VARIANTS: Final[Mapping[object, _Variant]] = {
+    "user_message_chunk": _Variant("user-message-chunk", _CHUNK),
+    "agent_message_chunk": _Variant("agent-message-chunk", _CHUNK),
+    "agent_thought_chunk": _Variant("agent-thought-chunk", _CHUNK),
+    "tool_call": _Variant("tool-call", _TOOL_CALL, _RAW),
+    "tool_call_update": _Variant("tool-call-update", _TOOL_CALL, _RAW),
+    "plan": _Variant("plan", frozenset({"entries"})),
+    "available_commands_update": _Variant(
+        "available-commands-update", frozenset({"availableCommands"})
+    ),
+    "current_mode_update": _Variant("current-mode-update", frozenset({"currentModeId"})),
+    "config_option_update": _Variant("config-options-update", frozenset({"configOptions"})),
+    "session_info_update": _Variant("session-info-update", _INFO, _INFO),
+    "usage_update": _Variant("usage-update", frozenset({"used", "size", "cost"})),
+}
+"""The 11 of ACP's 13 variants that have an event type; `plan_update` and `plan_removed` are not."""
+
+UPDATE_NAMES: Final[Mapping[str, str]] = {
+    variant.type: str(name) for name, variant in _VARIANTS.items()
+}
+"""The names of updates, by the types of their events."""
+
+
+def normalize_session_update(update: Mapping[str, Any] | str | bytes) -> Normalized:
+    """Turn the `update` of a `session/update` notification into what its event will carry.
+
+    Raises:
+        JsonInvalid: if a text is given and is not JSON.
+    """
+    fields: Any = decode_json(update) if isinstance(update, str | bytes) else update
+    if not isinstance(fields, Mapping):
+        return Normalized("unrecognized-update", {"update": fields})
+    return normalize_own_update(dict(fields))
+
+
+def normalize_own_update(fields: dict[str, Any]) -> Normalized:
+    """Do the same with an object that nobody else holds: it becomes the payload, uncopied."""
+    name = fields.get("sessionUpdate")
+    variant = _VARIANTS.get(name) if isinstance(name, str) else None
+    if variant is None:
+        return Normalized("unrecognized-update", fields)
+    del fields["sessionUpdate"]
+    known = variant.keys
+    for key, value in fields.items():
+        if value is None or key not in known:
+            return _sorted_out(variant, fields)
+    return Normalized(variant.type, fields)
+
+
+def _sorted_out(variant: _Variant, fields: dict[str, Any]) -> Normalized:
+    payload: dict[str, Any] = {}
+    extensions: AcpEventExtensions = {}
+    for key, value in fields.items():
+        if key in variant.keys:
+            if value is not None or key in variant.nullable:
+                payload[key] = value
+        elif key != "_meta" or value is not None:
+            extensions[key] = value
+    return Normalized(variant.type, payload, extensions or None)
+
+
+_VERBATIM: Final = "unrecognized-update"
+
+
+def denormalize_session_update(event: Event | Normalized) -> dict[str, Any] | None:
+    """Return the update that `event` tells of; None if it tells of something else."""
+    payload: Mapping[str, Any] = event.payload
+    if event.type == _VERBATIM:
+        return dict(payload)
+    name = UPDATE_NAMES.get(event.type)
+    if name is None:
+        return None
+    return {"sessionUpdate": name, **payload, **(event.extensions or {})}

@@ -1,0 +1,159 @@
+"""How agents were started, by name: so that they can be started again, and a change is noticed.
+
+The values of an agent's environment are not stored (INV-7): one that was started by command with
+some cannot be started again by the hub alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import sqlite3
+from collections.abc import Mapping
+from typing import Any, Final
+
+from quarterdeck.agents.catalogue import KnownAgents
+from quarterdeck.errors import HubDatabaseFailed, RequestRejected
+from quarterdeck.host import Host, resolve_agent_definition
+from quarterdeck.jsontext import decode_json, encode_json
+from quarterdeck.protocol import AgentDefinition
+from quarterdeck.runner.api import not_found
+from quarterdeck.runner.schema import now
+from quarterdeck.storage.database import HubDatabase
+
+logger = logging.getLogger(__name__)
+
+_FACTS: Final = ("command", "args", "cwd", "envNames")
+
+
+class DefinitionStore:
+    """The definitions in runner.db. Every method raises `HubDatabaseFailed` if SQLite fails."""
+
+    def __init__(self, database: HubDatabase) -> None:
+        self._database = database
+
+    async def all(self) -> dict[str, dict[str, Any]]:
+        """Return all definitions by name."""
+
+        def look(connection: sqlite3.Connection) -> dict[str, dict[str, Any]]:
+            rows = connection.execute("SELECT name, definition FROM agents")
+            return {name: decode_json(definition) for name, definition in rows}
+
+        return await self._database.read(look)
+
+    async def put(self, name: str, definition: Mapping[str, Any]) -> None:
+        """Store a definition in place of the earlier one of that name."""
+        row = (name, encode_json(definition).decode(), now())
+
+        def change(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                "INSERT INTO agents (name, definition, stored_at) VALUES (?, ?, ?)"
+                " ON CONFLICT (name) DO UPDATE SET definition = excluded.definition,"
+                " stored_at = excluded.stored_at",
+                row,
+            )
+
+        await self._database.write(change)
+
+
+class Definitions:
+    """What is known by its name, and what was started by command."""
+
+    def __init__(self, host: Host, store: DefinitionStore, known: KnownAgents) -> None:
+        self._host = host
+        self._store = store
+        self._known = known
+        self._stored: dict[str, dict[str, Any]] = {}
+
+    async def load(self) -> None:
+        self._stored = await self._store.all()
+
+    def __contains__(self, name: str) -> bool:
+        """Whether there is, or was, an agent of that name."""
+        return name in self._known or name in self._stored
+
+    def get(self, name: str) -> AgentDefinition:
+        """Return how an agent is started.
+
+        Raises:
+            RequestRejected: if there is no such name, or not all that it was started with is known.
+        """
+        definition = self._known.definition(name)
+        if definition is not None:
+            return definition
+        stored = self._stored.get(name)
+        if stored is None or stored.get("isKnown"):  # then it was taken out of the configuration
+            raise not_found(f"agent named {name!r}", "GET /api/agents/known lists those there are")
+        if stored["envNames"]:
+            names = ", ".join(stored["envNames"])
+            message = (
+                f"agent {name!r} was started with {names}, whose values are not stored; "
+                "set it up in hub.toml, or start it again with them"
+            )
+            raise RequestRejected("not-startable", message)
+        return resolve_agent_definition(
+            {key: value for key, value in stored.items() if key != "envNames"}
+        )
+
+    def can_start(self, name: str) -> bool:
+        """Whether `get` has an answer."""
+        stored = self._stored.get(name)
+        is_whole = stored is not None and not stored["envNames"] and not stored.get("isKnown")
+        return name in self._known or is_whole
+
+    async def keep(self, definition: AgentDefinition) -> None:
+        """Store how an agent was started by command.
+
+        Raises:
+            HubDatabaseFailed: if that fails.
+        """
+        kept = _kept(definition)
+        self._tell_change(kept)
+        await self._put(kept)
+
+    async def note(self, definition: AgentDefinition) -> None:
+        """Remember what ran under a known name, only to notice when that changes."""
+        kept = {**_kept(definition), "isKnown": definition.id in self._known}
+        if not kept["isKnown"] or self._stored.get(definition.id) == kept:
+            return
+        self._tell_change(kept)
+        try:
+            await self._put(kept)
+        except HubDatabaseFailed as error:  # it runs all the same
+            logger.warning("an agent was not noted", extra={"reason": str(error)})
+
+    async def _put(self, kept: dict[str, Any]) -> None:
+        self._stored[kept["id"]] = kept
+        await self._store.put(kept["id"], kept)
+
+    def _tell_change(self, kept: Mapping[str, Any]) -> None:
+        """Say that what runs under a name is something else now: its sessions go on with that."""
+        before = self._stored.get(kept["id"])
+        if before is None or all(before[each] == kept[each] for each in _FACTS):
+            return
+        self._host.diagnose(
+            "warn",
+            "agent/definition-changed",
+            f"agent {kept['id']!r} is not started as the last time: {_line(kept)}, and not"
+            f" {_line(before)}; its sessions go on with that",
+            data={"before": _facts(before), "now": _facts(kept)},
+        )
+
+
+def _kept(definition: AgentDefinition) -> dict[str, Any]:
+    """Return what is stored of a definition."""
+    return {
+        "id": definition.id,
+        "command": definition.command,
+        "args": list(definition.args),
+        "cwd": definition.cwd,
+        "envNames": sorted(definition.env or ()),
+    }
+
+
+def _facts(kept: Mapping[str, Any]) -> dict[str, Any]:
+    return {each: kept[each] for each in _FACTS}
+
+
+def _line(kept: Mapping[str, Any]) -> str:
+    return shlex.join((kept["command"], *kept["args"]))

@@ -1,0 +1,298 @@
+"""A permission request as people see it, and the digest of what they saw. Pure.
+
+Buttons are named by what they do, never by the agent: an option that the agent calls "Deny" may be
+of the kind that allows forever.
+
+A pending permission request with all that a decision needs, and how answers are worded. Pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from msgspec import UNSET, Struct, UnsetType, to_builtins
+
+from quarterdeck.errors import RequestRejected
+from quarterdeck.host import PermissionRequest
+from quarterdeck.policy.call import InspectedCall, inspect_call
+from quarterdeck.policy.rules import ParsedCall
+from quarterdeck.protocol import ToolCallFacts
+from quarterdeck.runner.permissions.decisions import (
+    MOST_REASON,
+    DecidedBy,
+    IndexEntry,
+    RecordedDecision,
+    facts_of,
+)
+from quarterdeck.views.context import resolution
+
+LABELS: Final[Mapping[str, str]] = {
+    "allow_once": "Allow once",
+    "allow_always": "Allow always",
+    "reject_once": "Reject",
+    "reject_always": "Reject always",
+}
+MOST_SHOWN: Final = 80  # characters of what an agent calls an option of an unknown kind
+
+
+class OptionView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A button."""
+
+    option_id: str
+    kind: str
+    label: str
+
+
+class CallView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a call would do, by its input."""
+
+    tool_call_id: str
+    name: str
+    kind: str | None
+    agent_says: str
+    """The agent's own words; they prove nothing."""
+    description: str
+    command: str | None
+    paths: tuple[str, ...]
+    reads: bool
+    writes: bool
+    searches: bool
+    risk: str
+    risk_reason: str
+    is_inspectable: bool
+    """Whether its input says what it does."""
+
+
+class PermissionCard(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A permission request that waits."""
+
+    request_id: str
+    session_id: str
+    agent_id: str | UnsetType = UNSET
+    agent: str | UnsetType = UNSET
+    """The name under which the agent is set up."""
+    cwd: str
+    title: str | UnsetType | None = UNSET
+    """The session's, as the list of sessions has it."""
+    tool_call: Any
+    """As the agent sent it."""
+    call: CallView
+    options: tuple[OptionView, ...]
+    is_ambiguous: bool
+    """Two options have the same id: no answer but `cancelled` says what is meant."""
+    digest: str
+    """Has to come back with the answer."""
+    asked_at: str
+    expires_at: str | UnsetType = UNSET
+
+
+def digest_of(session_id: str, request_id: str, tool_call: Any, options: Any) -> str:
+    """Return the SHA-256 of what is requested."""
+    shown = {
+        "sessionId": session_id,
+        "requestId": request_id,
+        "toolCall": tool_call,
+        "options": list(options) if isinstance(options, list | tuple) else [],
+    }
+    canonical = json.dumps(shown, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def derived_from(card: PermissionCard) -> dict[str, Any]:
+    """Return `extensions.quarterdeck.request`: what was derived, without a copy of the tool call.
+
+    With the event's payload it is the whole card, so no surface has to fetch it.
+    """
+    derived: dict[str, Any] = {
+        "digest": card.digest,
+        "call": to_builtins(card.call),
+        "options": to_builtins(card.options),
+        "isAmbiguous": card.is_ambiguous,
+        "cwd": card.cwd,
+        "requestedAt": card.asked_at,
+    }
+    if card.agent is not UNSET:
+        derived["agent"] = card.agent
+    if card.expires_at is not UNSET:
+        derived["expiresAt"] = card.expires_at
+    return derived
+
+
+def option_views(options: Sequence[Any]) -> tuple[OptionView, ...]:
+    return tuple(_option(each) for each in options if isinstance(each, Mapping))
+
+
+def is_ambiguous(options: Sequence[OptionView]) -> bool:
+    ids = [option.option_id for option in options]
+    return len(set(ids)) != len(ids)
+
+
+def _option(option: Mapping[str, Any]) -> OptionView:
+    kind = option.get("kind")
+    kind = kind if isinstance(kind, str) else ""
+    label = LABELS.get(kind)
+    if label is None:
+        label = f"Other choice (agent calls it {visible(str(option.get('name')))!s})"
+    return OptionView(option_id=str(option.get("optionId")), kind=kind, label=label)
+
+
+def visible(text: str) -> str:
+    """Return a text of an agent with everything escaped that is not seen, or turns others around.
+
+    A long one keeps its beginning and its end.
+    """
+    if len(text) > MOST_SHOWN:
+        text = f"{text[: MOST_SHOWN // 2]}…{text[-MOST_SHOWN // 2 :]}"
+    return "".join(each if _is_plain(each) else f"\\u{{{ord(each):x}}}" for each in text)
+
+
+def _is_plain(character: str) -> bool:
+    # C: controls, formats (bidirectional, zero width), surrogates; Z but the space: odd blanks.
+    category = unicodedata.category(character)
+    return character == " " or category[0] not in "CZ"
+
+
+def call_view(call: InspectedCall) -> CallView:
+    parsed = call.parsed
+    return CallView(
+        tool_call_id=call.tool_call_id,
+        name=call.name,
+        kind=call.kind,
+        agent_says=call.title,
+        description=call.description,
+        command=call.command,
+        paths=parsed.paths,
+        reads=parsed.is_read,
+        writes=parsed.is_write,
+        searches=parsed.is_search,
+        risk=call.risk,
+        risk_reason=call.risk_reason,
+        is_inspectable=parsed != ParsedCall(),
+    )
+
+
+_CANCELLED: Final = {"outcome": "cancelled"}
+
+
+@dataclass(frozen=True)
+class PendingPermission:
+    """A permission request that waits, with all that a decision needs."""
+
+    card: PermissionCard
+    call: InspectedCall
+
+    def outcome(self, option_id: str | None) -> dict[str, Any]:
+        """Return what is sent to the agent for a choice.
+
+        Raises:
+            RequestRejected: if there is no such option, or two.
+        """
+        if option_id is None:
+            return dict(_CANCELLED)
+        if self.card.is_ambiguous:
+            message = (
+                "two options of this request have the same id, so an answer does not say which is "
+                "meant; answer it with cancelled"
+            )
+            raise RequestRejected("ambiguous", message)
+        if any(option.option_id == option_id for option in self.card.options):
+            return {"outcome": "selected", "optionId": option_id}
+        choices = ", ".join(option.option_id for option in self.card.options) or "none"
+        raise RequestRejected(
+            "invalid", f"{option_id!r} is no option of this request; there are: {choices}"
+        )
+
+
+def make_pending(
+    request: PermissionRequest,
+    facts: ToolCallFacts,
+    *,
+    asked_at: str,
+    expires_at: str | None,
+) -> PendingPermission:
+    """Inspect a request; `facts` is all that is known of its call."""
+    session = request.in_session
+    tool_call: Any = request.tool_call
+    call = inspect_call(facts, tool_call if isinstance(tool_call, Mapping) else {})
+    options = option_views(request.options if isinstance(request.options, list) else ())
+    card = PermissionCard(
+        request_id=request.id,
+        session_id=session.id,
+        agent_id=UNSET if request.agent_id is None else request.agent_id,
+        agent=UNSET if session.definition_id is None else session.definition_id,
+        cwd=session.place.cwd,
+        title=session.title,
+        tool_call=request.tool_call,
+        call=call_view(call),
+        options=options,
+        is_ambiguous=is_ambiguous(options),
+        digest=digest_of(session.id, request.id, request.tool_call, request.options),
+        asked_at=asked_at,
+        expires_at=UNSET if expires_at is None else expires_at,
+    )
+    return PendingPermission(card, call)
+
+
+def sent_outcome(outcome: Mapping[str, Any], by: DecidedBy) -> dict[str, Any]:
+    """Return what goes to the agent; what decided it, if it was no person, or why is with it."""
+    sent = dict(outcome)
+    if by.kind == "policy":
+        rule = "" if by.rule is UNSET else f": {by.rule}"
+        sent["_meta"] = resolution("policy", f"the hub's policy{rule}")
+    elif by.kind == "expiry":
+        sent["_meta"] = resolution("timeout", "nobody answered in time")
+    elif by.reason is not UNSET:
+        sent["_meta"] = resolution("user", by.reason)
+    return sent
+
+
+def said_reason(outcome: Mapping[str, Any]) -> str:
+    """Return the reason that a client put into the `_meta` of an outcome, "" if there is none.
+
+    Raises:
+        RequestRejected: if it is too long.
+    """
+    meta = outcome.get("_meta")
+    ours = meta.get("quarterdeck") if isinstance(meta, Mapping) else None
+    reason = ours.get("reason") if isinstance(ours, Mapping) else None
+    if not isinstance(reason, str):
+        return ""
+    if len(reason) > MOST_REASON:
+        raise RequestRejected(
+            "invalid", f"a reason has at most {MOST_REASON} characters; say it in fewer"
+        )
+    return reason
+
+
+def rejecting(options: Sequence[OptionView]) -> str | None:
+    """Return the option that refuses once; without one, or if it is not clear, it is cancelled."""
+    if is_ambiguous(options):
+        return None
+    return next((each.option_id for each in options if each.kind == "reject_once"), None)
+
+
+def is_retry(entry: IndexEntry, by: DecidedBy, key: str | None) -> bool:
+    """Return whether an answer is the one that was recorded, sent again: same device, same key."""
+    decided = entry.decision.by
+    if key is None or key != entry.key or decided is UNSET:
+        return False
+    return decided.device_id == by.device_id
+
+
+def winner(decision: RecordedDecision) -> dict[str, Any]:
+    return {
+        "requestId": decision.request_id,
+        "outcome": decision.outcome,
+        "by": {} if decision.by is UNSET else facts_of(decision.by),
+        "decidedAt": None if decision.decided_at is UNSET else decision.decided_at,
+    }
+
+
+def gone(request_id: str) -> RequestRejected:
+    message = f"request {request_id} was withdrawn: its turn was cancelled, or its agent ended"
+    return RequestRejected("gone", message)

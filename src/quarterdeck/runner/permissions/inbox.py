@@ -1,0 +1,344 @@
+"""The permission inbox: what waits for a decision over all sessions, and how requests were decided.
+
+A request takes one path, whatever decides it, and the log is the only truth about it:
+
+    wire → examine (rules) → created [+ resolved] in the log → published → index, surfaces
+    answer → take → resolved in the log → stored → the agent → the reply to the device
+
+| state   | in the host's table | in the log       | left by                                    |
+| ------- | ------------------- | ---------------- | ------------------------------------------ |
+| pending | yes                 | created          | an answer, a rule, the timer, a withdrawal |
+| taken   | no                  | resolved, queued | its commit                                 |
+| decided | no                  | resolved, stored |                                            |
+
+Orderings that matter:
+
+1. *Rules first.* `examine` is the host's permission hook. It runs in the step that reads the
+   request from the wire, before an event exists. What a rule decides is never pending, so no
+   client can see it so, or answer it before the rule does.
+2. *One arbiter.* `take` in the host's table is synchronous. The digest and the option are checked
+   in the same step. A device, a changed rule, the timer and a withdrawal all meet there.
+3. *Stored before allowed.* The agent gets a permission after the resolved event is stored, a
+   refusal at once: a full disk must not hold back a "no".
+4. *The index follows.* Rows of the decision index are made of published events, so the index may
+   lag behind the log but is never ahead of it. What it missed is read at the next start.
+
+Two phases were tried before: a row in the database was the arbiter, then the host was. Each crash
+between the two needed a repair, and the rules, being one subscriber among others, could be late.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+from msgspec import UNSET
+
+from quarterdeck.errors import (
+    AcpError,
+    RequestRejected,
+)
+from quarterdeck.host import Ask, Decided, Host, PermissionRequest, Verdict
+from quarterdeck.policy.rules import Policy, decide_by_rules
+from quarterdeck.protocol import ERROR_CODES, Event, ToolCallFacts
+from quarterdeck.protocol.timestamps import iso_seconds
+from quarterdeck.runner.api import Actor, not_found
+from quarterdeck.runner.permissions.card import (
+    PendingPermission,
+    PermissionCard,
+    derived_from,
+    gone,
+    is_retry,
+    make_pending,
+    rejecting,
+    said_reason,
+    sent_outcome,
+    winner,
+)
+from quarterdeck.runner.permissions.decision_log import DecisionRecorder
+from quarterdeck.runner.permissions.decisions import (
+    DecidedBy,
+    DecisionIndex,
+    RecordedDecision,
+    facts_of,
+)
+from quarterdeck.runner.schema import now
+from quarterdeck.runner.tasks import Chores
+
+logger = logging.getLogger(__name__)
+
+
+class PermissionInbox:
+    """All requests of all sessions, and their decisions."""
+
+    def __init__(self, index: DecisionIndex, policy: Policy) -> None:
+        self.policy = policy
+        self._index = index
+        self._host: Host | None = None
+        self._decisions: DecisionRecorder | None = None
+        self._expiring: list[tuple[float, str]] = []
+        self._has_expiring = anyio.Event()
+
+    async def start(self, host: Host, tasks: Chores) -> None:
+        """Serve a host whose hook is `examine`; bring the index up to date with its log."""
+        self._host, self._decisions = host, DecisionRecorder(self._index, host)
+        await self._decisions.start(tasks)
+        tasks.start_soon(self._expire)
+
+    async def stop(self) -> None:
+        """Write what the index lacks."""
+        if self._decisions is not None:
+            await self._decisions.stop()
+
+    # ---- rules ---------------------------------------------------------------------------------
+
+    def examine(self, request: PermissionRequest, facts: ToolCallFacts) -> Verdict:
+        """Decide a request by the rules, or leave it to people; the host's permission hook."""
+        expiry = self.policy.expiry_seconds
+        try:
+            pending = make_pending(
+                request,
+                facts,
+                asked_at=now(),
+                expires_at=None if expiry is None else iso_seconds(time.time() + expiry),
+            )
+        except Exception as error:  # noqa: BLE001 - what an agent sent, in any shape
+            return self._unreadable(request, error)
+        derived = derived_from(pending.card)
+        decided = self._by_policy(pending)
+        if decided is None:
+            return Ask(card=pending, derived=derived)
+        option_id, by = decided
+        outcome = sent_outcome(pending.outcome(option_id), by)
+        return Decided(outcome=outcome, by=_facts(by, pending.card.digest), derived=derived)
+
+    def _unreadable(self, request: PermissionRequest, error: Exception) -> Decided:
+        """Cancel what cannot be shown: else its agent would wait forever."""
+        self._running.diagnose(
+            "error",
+            "permission/cannot-be-shown",
+            f"a request of the agent cannot be shown ({type(error).__name__}); it was cancelled",
+            session_id=request.in_session.id,
+        )
+        by = DecidedBy(kind="policy", reason="the request cannot be shown")
+        return Decided(outcome={"outcome": "cancelled"}, by=facts_of(by))
+
+    def set_policy(self, policy: Policy) -> None:
+        """Decide by other rules from now on, also what waits already."""
+        self.policy = policy
+        for request in self._running.pending_permissions():
+            pending: PendingPermission | None = request.card
+            decided = None if pending is None else self._by_policy(pending)
+            if pending is not None and decided is not None:
+                self._take(pending, *decided)
+
+    def _by_policy(self, pending: PendingPermission) -> tuple[str | None, DecidedBy] | None:
+        """Return the option that the rules choose, and which of them did; None leaves it open."""
+        card = pending.card
+        agent = None if card.agent is UNSET else card.agent
+        decision, rule = decide_by_rules(
+            self.policy, pending.call.parsed, agent=agent, project=card.cwd
+        )
+        by = DecidedBy(kind="policy", rule=rule)
+        if decision == "deny":
+            return rejecting(card.options), by
+        if decision == "allow" and not card.is_ambiguous:
+            allowing = [each for each in card.options if each.kind == "allow_once"]
+            if allowing:  # else a person has to choose for how long
+                return allowing[0].option_id, by
+        return None
+
+    # ---- what waits ----------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> list[PermissionCard]:
+        """The requests that wait, the oldest first."""
+        cards = [request.card for request in self._running.pending_permissions()]
+        return [pending.card for pending in cards if pending is not None]
+
+    def get(self, request_id: str) -> PermissionCard | None:
+        request = self._running.pending_permission(request_id)
+        return None if request is None or request.card is None else request.card.card
+
+    def on_event(self, event: Event) -> None:
+        """Follow the host's stream: what is published is stored."""
+        self._recorder.on_event(event)
+        if event.type == "permission-updated" and event.payload["status"] == "pending":
+            self._expire_later(event.payload["requestId"])
+
+    # ---- answers -------------------------------------------------------------------------------
+
+    async def answer(
+        self,
+        request_id: str,
+        option_id: str | None,
+        *,
+        by: DecidedBy,
+        digest: str | None = None,
+        key: str | None = None,
+    ) -> RecordedDecision:
+        """Answer a request, with an option or, if that is None, with "cancelled".
+
+        Idempotent: the same key from the same device returns the decision that was recorded.
+
+        Raises:
+            RequestRejected: if it is not pending (any more), the digest is of something else, or
+                there is no such option.
+        """
+        request = self._running.pending_permission(request_id)
+        if request is None:
+            return await self._decision(request_id, by, key)
+        pending: PendingPermission | None = request.card
+        if pending is None:  # the hook failed, so there is nothing to check against
+            pending = make_pending(request, _facts_of(request), asked_at=now(), expires_at=None)
+        if digest is not None and digest != pending.card.digest:
+            message = "this is not what is asked; look at the request again"
+            raise RequestRejected("stale", message, data={"digest": pending.card.digest})
+        outcome = sent_outcome(pending.outcome(option_id), by)
+        facts = _facts(by, pending.card.digest, key)
+        stored = self._running.respond_permission(request_id, outcome, by=facts)
+        with anyio.CancelScope(shield=True):
+            await stored
+        return await self._decision(request_id, by, key, is_winner=True)
+
+    def _take(self, pending: PendingPermission, option_id: str | None, by: DecidedBy) -> None:
+        """Decide a request that may be pending; a device may have been faster."""
+        outcome = sent_outcome(pending.outcome(option_id), by)
+        facts = _facts(by, pending.card.digest)
+        try:
+            _ = self._running.respond_permission(pending.card.request_id, outcome, by=facts)
+        except AcpError as error:
+            logger.info("a request was decided already", extra={"reason": error.message})
+
+    async def _decision(
+        self, request_id: str, by: DecidedBy, key: str | None, *, is_winner: bool = False
+    ) -> RecordedDecision:
+        """Return a decision to the device that made it; refuse all others."""
+        entry = await self._recorder.find(request_id)
+        if entry is None:
+            raise not_found(f"request {request_id!r}", "GET /api/permissions lists what waits")
+        decision = entry.decision
+        if is_winner or (decision.state == "answered" and is_retry(entry, by, key)):
+            return decision
+        if decision.state != "answered":
+            raise gone(request_id)
+        message = f"request {request_id} is answered already; data has the answer that counts"
+        raise RequestRejected("already-answered", message, data=winner(decision))
+
+    async def answer_outcome(
+        self, request_id: str, outcome: Mapping[str, Any], actor: Actor
+    ) -> None:
+        """Answer a request for a client of the host's protocol.
+
+        Raises:
+            AcpError: `acpjs/already-answered`, or `acpjs/config-invalid` if it is no answer.
+        """
+        try:
+            if request_id.startswith("elic-"):
+                await self.answer_question(request_id, outcome, by=self.decider(actor))
+            else:
+                by = self.decider(actor, said_reason(outcome))
+                await self.answer(request_id, _chosen(outcome), by=by)
+        except RequestRejected as error:
+            is_invalid = error.code == "quarterdeck/invalid"
+            code = ERROR_CODES["config_invalid" if is_invalid else "already_answered"]
+            raise AcpError(code, error.message, data=error.data) from error
+
+    async def answer_question(
+        self, request_id: str, response: Mapping[str, Any], *, by: DecidedBy
+    ) -> RecordedDecision:
+        """Answer an elicitation; the agent alone gets its content, the audit the action.
+
+        Raises:
+            RequestRejected: if it is not pending (any more).
+            AcpError: `acpjs/config-invalid` if it is no answer.
+        """
+        elicitation = self._running.get_elicitation(request_id)
+        if elicitation is None:
+            raise not_found(f"question {request_id!r}", "GET /api/elicitations lists what waits")
+        if elicitation.status == "superseded":
+            raise gone(request_id)
+        if elicitation.status == "answered":
+            message = f"question {request_id} is answered already"
+            raise RequestRejected("already-answered", message)
+        stored = self._running.respond_elicitation(request_id, response, by=_facts(by))
+        with anyio.CancelScope(shield=True):
+            await stored
+        return await self._decision(request_id, by, None, is_winner=True)
+
+    @staticmethod
+    def decider(actor: Actor, reason: str = "") -> DecidedBy:
+        """Return a device as what decides, with its reason, if there is one."""
+        return DecidedBy(
+            kind="device",
+            device_id=actor.id,
+            device_name=actor.name,
+            reason=reason.strip() or UNSET,
+        )
+
+    # ---- expiry --------------------------------------------------------------------------------
+
+    def _expire_later(self, request_id: str) -> None:
+        expiry = self.policy.expiry_seconds
+        if expiry is not None:
+            heapq.heappush(self._expiring, (anyio.current_time() + expiry, request_id))
+            self._has_expiring.set()
+
+    async def _expire(self) -> None:
+        """Reject requests whose time is up: one timer, for the earliest."""
+        while True:
+            self._has_expiring = anyio.Event()
+            deadline = self._expiring[0][0] if self._expiring else float("inf")
+            with anyio.move_on_at(deadline):
+                await self._has_expiring.wait()
+            while self._expiring and self._expiring[0][0] <= anyio.current_time():
+                _, request_id = heapq.heappop(self._expiring)
+                request = self._running.pending_permission(request_id)
+                if request is not None and request.card is not None:
+                    options = request.card.card.options
+                    self._take(request.card, rejecting(options), DecidedBy(kind="expiry"))
+
+    async def decisions(
+        self, *, before: int | None, session_id: str | None, limit: int
+    ) -> list[RecordedDecision]:
+        """Return the audit, the newest first."""
+        return await self._recorder.list(before, session_id, limit)
+
+    @property
+    def _recorder(self) -> DecisionRecorder:
+        assert self._decisions is not None
+        return self._decisions
+
+    @property
+    def _running(self) -> Host:
+        assert self._host is not None
+        return self._host
+
+
+def _facts(by: DecidedBy, digest: str | None = None, key: str | None = None) -> dict[str, Any]:
+    """Return `extensions.quarterdeck.decidedBy`."""
+    more = {"digest": digest, "key": key}
+    return {
+        **facts_of(by),
+        **{name: value for name, value in more.items() if value is not None},
+        "at": now(),
+    }
+
+
+def _facts_of(request: PermissionRequest) -> ToolCallFacts:
+    assert request.facts is not None  # there is a hook
+    return request.facts
+
+
+def _chosen(outcome: Mapping[str, Any]) -> str | None:
+    option_id = outcome.get("optionId")
+    if outcome.get("outcome") == "selected" and isinstance(option_id, str):
+        return option_id
+    if outcome.get("outcome") == "cancelled":
+        return None
+    message = "an outcome is {outcome: 'cancelled'} or {outcome: 'selected', optionId: …}"
+    raise AcpError(ERROR_CODES["config_invalid"], message)

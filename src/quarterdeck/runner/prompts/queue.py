@@ -1,0 +1,396 @@
+"""Prompts wait in line, durably, and each is run once.
+
+A client makes a key for each prompt; the same key again is the same prompt, also after a crash. A
+prompt is "running" in the database before the agent hears of it. So what an earlier hub left
+running may have been heard or not: the log tells how far it came, and it is never run again by
+itself. What only waited is run after a restart (docs/adr/0014).
+
+What an earlier hub left running: its log tells how far each prompt came.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import anyio
+
+from quarterdeck.errors import (
+    AcpError,
+    EventInvalid,
+    HubDatabaseFailed,
+    QuarterdeckError,
+    RequestRejected,
+    RpcError,
+)
+from quarterdeck.host import Host
+from quarterdeck.protocol import ERROR_CODES, Event, decode_event
+from quarterdeck.runner.api import Actor, not_found
+from quarterdeck.runner.prompts.changes import QueueNews
+from quarterdeck.runner.prompts.store import (
+    PromptEntry,
+    PromptError,
+    PromptMode,
+    PromptRow,
+    PromptState,
+    PromptStore,
+    deleted_prompt,
+)
+from quarterdeck.runner.sessions.manager import Keeper, Watch
+from quarterdeck.runner.tasks import Chores
+from quarterdeck.storage import Storage
+from quarterdeck.wire import background_tasks
+
+PAGE = 1000
+
+_HEARD = PromptError(
+    code="quarterdeck/interrupted",
+    message="the hub ended while this ran; see how far it came before you send it again",
+)
+_UNHEARD = PromptError(
+    code="quarterdeck/interrupted",
+    message="the hub ended when this began; the log does not have it, so send it again",
+)
+
+
+async def settle_left_prompts(storage: Storage, store: PromptStore) -> None:
+    """Store how each prompt that was running ended; none is run again."""
+    for row, after in await store.left_running():
+        await _settle(storage, store, row, after)
+
+
+async def _settle(storage: Storage, store: PromptStore, row: PromptRow, after: int) -> None:
+    seq: int | None = None
+    ended: Mapping[str, Any] | None = None
+    async for event in _stored(storage, row.entry.session_id, after):
+        if seq is None and begins(event, row.entry.key):
+            seq = event.seq
+        elif seq is not None and event.type == "prompt-finished":
+            ended = event.payload
+            break
+    state: PromptState = "interrupted"
+    stop_reason: str | None = None
+    error: PromptError | None = _UNHEARD if seq is None else _HEARD
+    if ended is not None:
+        state, stop_reason, error = outcome_of(ended)
+    await store.end(row.id, state, seq=seq, stop_reason=stop_reason, error=error)
+
+
+def begins(event: Event, key: str) -> bool:
+    """Tell whether an event is the beginning of the prompt with this key."""
+    if event.type != "user-message-chunk" or event.extensions is None:
+        return False
+    ours = event.extensions.get("quarterdeck")
+    return isinstance(ours, dict) and ours.get("promptKey") == key
+
+
+def outcome_of(
+    finished: Mapping[str, Any],
+) -> tuple[PromptState, str | None, PromptError | None]:
+    """Return how a prompt ended, from the payload of its `prompt-finished`."""
+    stop_reason = finished.get("stopReason")
+    reason = stop_reason if isinstance(stop_reason, str) else None
+    failure = finished.get("error")
+    if isinstance(failure, Mapping):
+        facts = PromptError(code="acpjs/agent-error", message=str(failure.get("message")))
+        return "failed", reason, facts
+    return "cancelled" if reason == "cancelled" else "done", reason, None
+
+
+async def _stored(storage: Storage, session_id: str, after: int) -> AsyncIterator[Event]:
+    while page := await storage.read(session_id, after, PAGE):
+        after += len(page)
+        for data in page:
+            try:
+                event = decode_event(data)
+            except EventInvalid:
+                continue  # told of when the session is read
+            after = max(after, event.seq)
+            yield event
+
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS: Final = 1.0
+"""Until a database that failed is tried again."""
+BUSY_SECONDS: Final = 0.05
+"""Until a session is tried again that is busy with something that no status tells of."""
+PARKING_SECONDS: Final = 2.0
+"""That turns have to end when the hub does."""
+_ENDED: Final = ("closed", "deleted")
+_BUSY: Final = (ERROR_CODES["prompt_in_flight"], ERROR_CODES["config_invalid"])
+_STOPPED: Final = PromptError(
+    code="quarterdeck/interrupted", message="the hub was stopped; send the prompt again if need be"
+)
+_T = TypeVar("_T")
+
+
+class PromptQueue:
+    """The prompts of all sessions; one worker for each session that has some."""
+
+    def __init__(self, host: Host, store: PromptStore, keeper: Keeper, watch: Watch) -> None:
+        self._host = host
+        self._store = store
+        self._keeper = keeper
+        self._watch = watch
+        self.news = QueueNews()
+        self._tasks: Chores | None = None
+        self._awake: dict[str, bool] = {}  # whether a worker has to look again, by session
+        self._running: dict[str, int] = {}  # the row that runs, by session
+        self._is_ending = False
+
+    async def start(self, tasks: Chores) -> None:
+        """Settle what an earlier hub left behind and go on with what waits."""
+        self._tasks = tasks
+        await settle_left_prompts(self._host.options.storage, self._store)
+        for session_id in await self._store.waiting_sessions():
+            self._wake(session_id)
+
+    async def park(self) -> None:
+        """Cancel the turns that run and wait for their end, a while; the queue stays."""
+        self._is_ending = True
+        # All of it within that time: while the disk is full, no cancellation is ever stored.
+        with anyio.move_on_after(PARKING_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                for session_id in tuple(self._running):
+                    tasks.start_soon(self._cancel, session_id)
+            await self._watch.until(lambda: not self._running)
+
+    # ---- what clients do -----------------------------------------------------------------------
+
+    async def add(
+        self,
+        session_id: str,
+        key: str,
+        blocks: Sequence[Any],
+        *,
+        mode: PromptMode = "queue",
+        by: Actor | None = None,
+    ) -> PromptEntry:
+        """Put a prompt into the queue; one that is there already is returned as it is.
+
+        Raises:
+            RequestRejected: if the session is unknown or full, or the key was another prompt's.
+            AcpError: `acpjs/session-closed`.
+        """
+        known = await self._store.find_repeated(session_id, key, blocks, mode)
+        if known is not None:
+            return known.entry
+        session = self._keeper.session(session_id)
+        if session.status in _ENDED:
+            message = f"session {session_id} is {session.status}; load it to open it again"
+            raise AcpError(ERROR_CODES["session_closed"], message)
+        row, is_new = await self._store.add(session_id, key, blocks, mode, by)
+        if self._host.get_session(session_id) is None:  # it was deleted while that was stored
+            await self._store.remove_all(session_id)
+            raise not_found(f"session {session_id!r}", "it was deleted just now")
+        if is_new:
+            self.news.changed(session_id)
+            self._wake(session_id)
+            if mode == "interrupt":
+                await self._cancel(session_id)
+        return row.entry
+
+    async def get(self, session_id: str, key: str) -> PromptEntry:
+        return (await self._store.get(session_id, key)).entry
+
+    async def entries(self, session_id: str, limit: int) -> list[PromptEntry]:
+        return await self._store.entries(session_id, limit)
+
+    async def edit(
+        self, session_id: str, key: str, blocks: Sequence[Any], *, by: Actor | None = None
+    ) -> PromptEntry:
+        """Change a prompt that waits: it is then that of whoever changed it."""
+        row = await self._store.edit(session_id, key, blocks, by)
+        self.news.changed(session_id)
+        return row.entry
+
+    async def cancel(self, session_id: str, key: str) -> PromptEntry:
+        row = await self._store.cancel(session_id, key)
+        self.news.changed(session_id)
+        return row.entry
+
+    def is_busy(self, session_id: str) -> bool:
+        """Tell whether a prompt of this session runs, or is about to."""
+        return session_id in self._awake or session_id in self._running
+
+    async def wait_ended(self, session_id: str, key: str) -> PromptEntry:
+        """Wait until a prompt neither waits nor runs any more; a deleted one is cancelled."""
+        while True:
+            changed = self.news.next
+            row = await self._store.find(session_id, key)
+            if row is None:
+                return deleted_prompt(session_id, key)
+            if row.entry.state not in ("queued", "running"):
+                return row.entry
+            await changed.wait()
+
+    async def length(self) -> int:
+        return await self._store.count_queued()
+
+    # ---- workers -------------------------------------------------------------------------------
+
+    def _wake(self, session_id: str) -> None:
+        if self._tasks is None or self._is_ending:
+            return
+        is_new = session_id not in self._awake
+        self._awake[session_id] = True
+        if is_new:
+            self._tasks.start_soon(self._work, session_id)
+
+    async def _work(self, session_id: str) -> None:
+        """Run what waits, one after the other, until nothing does."""
+        while not self._is_ending:
+            self._awake[session_id] = False
+            try:
+                row = await self._store.next_queued(session_id)
+                if row is not None:
+                    await self._run(row)
+                elif not self._awake[session_id]:
+                    break
+            except QuarterdeckError as error:  # the database; or the session went meanwhile
+                logger.warning("the prompt queue failed", extra={"reason": str(error)})
+                await anyio.sleep(RETRY_SECONDS)
+        del self._awake[session_id]
+
+    async def _run(self, waiting: PromptRow) -> None:
+        session_id = waiting.entry.session_id
+        try:
+            await self._ready(session_id)
+        except QuarterdeckError as error:
+            await self._refused(waiting, error)
+            return
+        if self._is_ending:
+            return
+        after = self._host.last_seq(session_id)
+        row = await self._store.begin(waiting.id, after)
+        if row is not None:
+            self.news.changed(session_id)
+            self._running[session_id] = row.id
+            try:
+                await self._turn(row, after)
+            finally:
+                del self._running[session_id]
+                self._watch.look()
+
+    async def _ready(self, session_id: str) -> None:
+        """Wait until a session takes a prompt."""
+        while (await self._keeper.active(session_id)).status != "active":
+            await self._watch.until(lambda: not self._is_prompting(session_id))
+
+    def _is_prompting(self, session_id: str) -> bool:
+        session = self._host.get_session(session_id)
+        return session is not None and session.status == "prompting" and not self._is_ending
+
+    async def _refused(self, row: PromptRow, error: Exception) -> None:
+        """Say that a prompt could not be run; a session that has ended runs none any more."""
+        session = self._host.get_session(row.entry.session_id)
+        facts = _facts(error)
+        if session is None or session.status in _ENDED:
+            await self._write(row, lambda: self._store.cancel_all(row.entry.session_id, facts))
+        else:
+            await self._write(row, lambda: self._store.end(row.id, "failed", error=facts))
+
+    async def _turn(self, row: PromptRow, after: int) -> None:
+        seqs: list[int] = []
+        try:
+            async with background_tasks() as tasks:
+                tasks.start_soon(self._note_seq, row, after, seqs)
+                entry = row.entry
+                finished = await self._host.prompt(entry.session_id, entry.prompt, key=entry.key)
+        except AcpError as error:
+            await self._turn_refused(row, error, seqs)
+        except QuarterdeckError as error:
+            await self._end(row, "failed", seqs, error=_facts(error))
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True):
+                await self._end(row, "interrupted", seqs, error=_STOPPED, is_last=True)
+            raise
+        else:
+            state, stop_reason, failure = outcome_of(finished)
+            if self._is_ending and state == "cancelled":
+                state, failure = "interrupted", _STOPPED
+            await self._end(row, state, seqs, stop_reason=stop_reason, error=failure)
+
+    async def _turn_refused(self, row: PromptRow, error: AcpError, seqs: list[int]) -> None:
+        if error.code in _BUSY and not seqs:  # refused before anything came of it
+            await self._write(row, lambda: self._store.put_back(row.id))
+            await anyio.sleep(BUSY_SECONDS)
+            return
+        await self._end(row, "failed", seqs, error=_facts(error))
+
+    async def _note_seq(self, row: PromptRow, after: int, seqs: list[int]) -> None:
+        """Note where in the log a prompt begins, as soon as it is there; its end notes it again."""
+        begun = anyio.Event()
+
+        def look(event: Event) -> None:
+            if not seqs and begins(event, row.entry.key):
+                seqs.append(event.seq)
+                begun.set()
+
+        try:
+            unsubscribe = self._host.subscribe(row.entry.session_id, after, look)
+            try:
+                await begun.wait()
+            finally:
+                unsubscribe()
+            await self._store.note_seq(row.id, seqs[0])
+        except QuarterdeckError as error:  # the turn goes on all the same
+            logger.warning("the prompt queue failed", extra={"reason": str(error)})
+
+    async def _end(
+        self,
+        row: PromptRow,
+        state: PromptState,
+        seqs: Sequence[int],
+        *,
+        stop_reason: str | None = None,
+        error: PromptError | None = None,
+        is_last: bool = False,
+    ) -> None:
+        end = partial(
+            self._store.end,
+            row.id,
+            state,
+            seq=seqs[0] if seqs else None,
+            stop_reason=stop_reason,
+            error=error,
+        )
+        await self._write(row, end, is_last=is_last)
+
+    async def _write(
+        self, row: PromptRow, change: Callable[[], Awaitable[None]], *, is_last: bool = False
+    ) -> None:
+        """Write how a prompt ended; until that works nothing else of the session is run."""
+        while True:
+            try:
+                await change()
+                self.news.changed(row.entry.session_id)
+                return
+            except HubDatabaseFailed as error:
+                logger.warning("the prompt queue failed", extra={"reason": str(error)})
+                if is_last or self._is_ending:
+                    return  # the next hub finds out from the log
+                await anyio.sleep(RETRY_SECONDS)
+
+    async def _cancel(self, session_id: str) -> None:
+        session = self._host.get_session(session_id)
+        if session is None or session.status != "prompting":
+            return
+        try:
+            await self._host.cancel(session_id)
+        except QuarterdeckError as error:  # its agent is gone, and the turn with it
+            logger.info("a turn could not be cancelled", extra={"reason": str(error)})
+
+
+def _facts(error: Exception) -> PromptError:
+    match error:
+        case AcpError() | RequestRejected():
+            return PromptError(code=str(error.code), message=error.message)
+        case RpcError():
+            message = f"the agent refused: {error.explanation}"
+            return PromptError(code=str(ERROR_CODES["agent_error"]), message=message)
+        case _:
+            return PromptError(code="quarterdeck/failed", message=str(error))

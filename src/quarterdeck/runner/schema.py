@@ -1,0 +1,82 @@
+"""The tables of runner.db; append steps, never change one that was released.
+
+A part has one table, of the same name: that is how it is copied from an older hub.db.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from typing import Final
+
+from quarterdeck.storage.database import Tables
+
+
+def now() -> str:
+    """Return the time as the hub's tables have it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()) + "Z"
+
+
+def column_of(session_id: str) -> str | bytes:
+    """Return an id as a column; agents choose ids, and half a surrogate pair is no text."""
+    try:
+        session_id.encode()
+    except UnicodeEncodeError:
+        return session_id.encode("utf-8", "surrogatepass")
+    return session_id
+
+
+def id_of_column(column: str | bytes) -> str:
+    return column if isinstance(column, str) else column.decode("utf-8", "surrogatepass")
+
+
+def _agents(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "CREATE TABLE agents (name TEXT PRIMARY KEY, definition TEXT NOT NULL,"
+        " stored_at TEXT NOT NULL)"
+    )
+
+
+def _prompts(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "CREATE TABLE prompts (id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL,"
+        " key TEXT NOT NULL, digest BLOB NOT NULL, blocks TEXT NOT NULL,"
+        " is_urgent INTEGER NOT NULL,"
+        " state TEXT NOT NULL, after_seq INTEGER, seq INTEGER, stop_reason TEXT, error TEXT,"
+        " by TEXT, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,"
+        " UNIQUE (session_id, key))"
+    )
+    connection.execute(
+        "CREATE INDEX prompts_open ON prompts (session_id, state)"
+        " WHERE state IN ('queued', 'running')"
+    )
+
+
+def _decisions(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "CREATE TABLE decisions (id INTEGER PRIMARY KEY AUTOINCREMENT,"
+        " request_id TEXT NOT NULL UNIQUE, session_id TEXT, agent TEXT, digest TEXT NOT NULL,"
+        " asked TEXT NOT NULL, state TEXT NOT NULL, outcome TEXT, kind TEXT, by TEXT, key TEXT,"
+        " is_delivered INTEGER NOT NULL DEFAULT 0, asked_at TEXT NOT NULL, decided_at TEXT)"
+    )
+    connection.execute("CREATE INDEX decisions_open ON decisions (state) WHERE state = 'pending'")
+    connection.execute("CREATE INDEX decisions_of_session ON decisions (session_id, id)")
+
+
+def _decision_index(connection: sqlite3.Connection) -> None:
+    """Make the table an index over the log: what was delivered is what the log has."""
+    connection.execute("ALTER TABLE decisions DROP COLUMN is_delivered")
+
+
+def _decision_progress(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "CREATE TABLE decision_progress (session_id TEXT PRIMARY KEY, seq INTEGER NOT NULL)"
+    )
+
+
+RUNNER_TABLES: Final = (
+    Tables("agents", (_agents,)),
+    Tables("prompts", (_prompts,)),
+    Tables("decisions", (_decisions, _decision_index)),
+    Tables("decision_progress", (_decision_progress,)),
+)

@@ -1,0 +1,261 @@
+"""The sessions that can be read: those of the host, and those that were closed before it began.
+
+What a session is listed by: the words of its first prompt, and when it began and last went on.
+
+Both are in its log, at its two ends: a few events are read when somebody asks and there are new
+ones, and nothing when the hub starts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import anyio
+from msgspec import UNSET, Struct, UnsetType
+
+from quarterdeck.errors import EventInvalid, QuarterdeckError
+from quarterdeck.host import Host
+from quarterdeck.protocol import Event, SessionSnapshotWire, decode_event
+from quarterdeck.protocol.timestamps import iso_seconds
+from quarterdeck.runner.api import not_found
+from quarterdeck.storage import SessionMeta, Storage
+
+logger = logging.getLogger(__name__)
+
+LONGEST: Final = 120  # characters of a title
+MOST: Final = 256  # events that are looked through for a first prompt
+PAGE: Final = 16
+_JOINERS: Final = "\u200c\u200d"  # not printable, but parts of words and of pictures
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heading:
+    """What is known of a session as of the event `seq`."""
+
+    seq: int = 0
+    title: str | None = None
+    first_at: str | None = None
+    last_at: str | None = None
+    is_settled: bool = False
+    """The first prompt was read to its end, or it is too far from the beginning."""
+
+
+_UNKNOWN: Final = Heading()
+
+
+class Headings:
+    """Those of all sessions, as they were when they were last looked at."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._known: dict[str, Heading] = {}
+        self._lock = anyio.Lock()  # one reads, others find it read
+
+    def get(self, session_id: str) -> Heading:
+        return self._known.get(session_id, _UNKNOWN)
+
+    def forget(self, session_id: str) -> None:
+        self._known.pop(session_id, None)
+
+    async def learn(self, heads: Iterable[tuple[str, int]]) -> None:
+        """Look at sessions, each given with its last seq; those without news cost nothing."""
+        news = [(name, seq) for name, seq in heads if self.get(name).seq != seq]
+        if not news:
+            return
+        async with self._lock:
+            for session_id, seq in news:
+                if self.get(session_id).seq == seq:
+                    continue
+                try:
+                    self._known[session_id] = await self._look(session_id, seq)
+                except QuarterdeckError as error:  # a list without it is better than none
+                    logger.warning("a session could not be looked at", extra={"reason": str(error)})
+
+    async def _look(self, session_id: str, seq: int) -> Heading:
+        known = self.get(session_id)
+        if not known.is_settled:
+            words, is_settled, first_at = await self._beginning(session_id)
+            known = replace(known, title=title_of(words), is_settled=is_settled, first_at=first_at)
+        page = await self._storage.read(session_id, seq - 1, 1)
+        last_at = next(map(_time_of, _decoded(page)), None)
+        # What is not stored yet is looked for again.
+        return replace(known, seq=seq if page else known.seq, last_at=last_at or known.last_at)
+
+    async def _beginning(self, session_id: str) -> tuple[str, bool, str | None]:
+        """Return the first words of a user, whether they are all, and when the session began."""
+        words, after, looked, first_at = "", 0, 0, None
+        while looked < MOST:
+            page = await self._storage.read(session_id, after, PAGE)
+            events = _decoded(page)
+            first_at = first_at or next(map(_time_of, events), None)
+            for event in events:
+                if event.type == "user-message-chunk":
+                    words += _text_of(event.payload)
+                elif words.strip():
+                    return words, True, first_at
+            looked += len(page)
+            if len(page) < PAGE:
+                return words, False, first_at
+            after = max(after + len(page), events[-1].seq if events else 0)
+        return words, True, first_at
+
+
+def title_of(words: str) -> str | None:
+    """Return words as a title: one line, not long, nothing that cannot be seen; None if empty."""
+    seen = "".join(
+        each if each.isprintable() or each in _JOINERS else " " for each in words[: LONGEST * 20]
+    )
+    line = " ".join(seen.split()).strip(" " + _JOINERS)
+    return (line if len(line) <= LONGEST else line[: LONGEST - 1].rstrip() + "…") or None
+
+
+def _decoded(page: list[bytes]) -> list[Event]:
+    events = []
+    for data in page:
+        try:
+            events.append(decode_event(data))
+        except EventInvalid:
+            continue  # damaged; told of when the session is read
+    return events
+
+
+def _text_of(payload: Any) -> str:
+    content = payload.get("content") if isinstance(payload, dict) else None
+    text = content.get("text") if isinstance(content, dict) else None
+    return text if isinstance(text, str) else ""
+
+
+def _time_of(event: Event) -> str | None:
+    try:
+        return iso_seconds(event.ts / 1000)
+    except (ValueError, OverflowError, OSError):  # no time that a clock shows
+        return None
+
+
+class SessionView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A session as the hub knows it."""
+
+    session_id: str
+    status: str
+    agent_id: str | UnsetType = UNSET
+    agent: str | UnsetType = UNSET
+    """The name, or the id of the definition, of its agent."""
+    cwd: str
+    additional_directories: tuple[str, ...]
+    mcp_servers: tuple[dict[str, Any], ...] | UnsetType = UNSET
+    """Without the values of secrets."""
+    title: str | UnsetType | None = UNSET
+    """The agent's; the beginning of the first prompt if it gives none."""
+    updated_at: str | UnsetType | None = UNSET
+    """What the agent says."""
+    last_at: str | UnsetType = UNSET
+    """When its last event was."""
+    last_seq: int
+
+
+class Library:
+    """Reads sessions, whether they live or not."""
+
+    def __init__(self, host: Host, on_deleted: Callable[[str], None]) -> None:
+        """`on_deleted` is called with the id of each session that was deleted."""
+        self._host = host
+        self._on_deleted = on_deleted
+        self._closed: dict[str, SessionMeta] = {}
+        self._headings = Headings(host.options.storage)
+
+    async def start(self) -> None:
+        """Learn which sessions were closed before."""
+        metas = await self._host.options.storage.sessions()
+        self._closed = {meta.session_id: meta for meta in metas if meta.lifecycle == "closed"}
+
+    async def listed(self) -> list[SessionView]:
+        """Return all sessions as `all` does, with titles and times that are up to date."""
+        await self._headings.learn((each.session_id, each.last_seq) for each in self.all())
+        return self.all()
+
+    async def shown(self, session_id: str) -> SessionView:
+        """Return a session as `get` does, with a title and a time that are up to date."""
+        await self._headings.learn([(session_id, self.get(session_id).last_seq)])
+        return self.get(session_id)
+
+    def all(self) -> list[SessionView]:
+        """Return all sessions, in the order of their beginning as far as it is known."""
+        live = self._host.get_sessions()
+        known = {session.session_id for session in live}
+        closed = [meta for name, meta in self._closed.items() if name not in known]
+        return [self._closed_view(meta) for meta in closed] + [self._view(each) for each in live]
+
+    def get(self, session_id: str) -> SessionView:
+        """Return a session.
+
+        Raises:
+            RequestRejected: if there is none.
+        """
+        session = self._host.get_session(session_id)
+        if session is not None:
+            return self._view(session)
+        meta = self._closed.get(session_id)
+        if meta is None:
+            raise not_found(f"session {session_id!r}", "GET /api/sessions lists those there are")
+        return self._closed_view(meta)
+
+    async def learn(self) -> None:
+        """Look at what has happened in the sessions of the host since the last time."""
+        live = [each.session_id for each in self._host.get_sessions()]
+        await self._headings.learn((name, self._host.last_seq(name)) for name in live)
+
+    def heading(self, session_id: str) -> Heading:
+        """Return what was learned of a session."""
+        return self._headings.get(session_id)
+
+    def forget(self, session_id: str) -> None:
+        """A session was deleted."""
+        self._closed.pop(session_id, None)
+        self._headings.forget(session_id)
+        self._on_deleted(session_id)
+
+    async def page(self, session_id: str, after: int, limit: int) -> list[bytes]:
+        """Return stored events after a number, verbatim."""
+        if self._host.get_session(session_id) is None and session_id in self._closed:
+            return await self._host.options.storage.read(session_id, after, limit)
+        return await self._host.read_events(session_id, after, limit)
+
+    def _view(self, session: SessionSnapshotWire) -> SessionView:
+        heading = self._headings.get(session.session_id)
+        return SessionView(
+            session_id=session.session_id,
+            status=session.status,
+            agent_id=session.agent_id,
+            agent=session.agent_definition_id,
+            cwd=session.cwd,
+            additional_directories=tuple(session.additional_directories),
+            mcp_servers=session.mcp_servers,
+            title=_title(session.title, heading),
+            updated_at=session.updated_at,
+            last_at=heading.last_at or UNSET,
+            last_seq=self._host.last_seq(session.session_id),
+        )
+
+    def _closed_view(self, meta: SessionMeta) -> SessionView:
+        servers, heading = meta.mcp_servers, self._headings.get(meta.session_id)
+        return SessionView(
+            session_id=meta.session_id,
+            status="closed",
+            agent=UNSET if meta.agent_definition_id is None else meta.agent_definition_id,
+            cwd=meta.cwd,
+            additional_directories=tuple(meta.additional_directories),
+            mcp_servers=UNSET if servers is None else tuple(dict(each) for each in servers),
+            title=_title(meta.title, heading),
+            updated_at=meta.updated_at,
+            last_at=heading.last_at or UNSET,
+            last_seq=meta.last_seq,
+        )
+
+
+def _title(given: str | UnsetType | None, heading: Heading) -> str | UnsetType | None:
+    if isinstance(given, str) and given.strip():
+        return given
+    return given if heading.title is None else heading.title

@@ -1,0 +1,445 @@
+"""Agents and sessions on demand: whoever needs a session gets it, running.
+
+An agent that is set up under a name runs once, for all its sessions; it is started when somebody
+needs it.
+
+What a client of the host's envelopes does, done so that the hub remembers it, or forgets it.
+
+Waiting for something to become true of the host: it is looked at again after each event.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final
+
+import anyio
+from msgspec import UNSET
+
+from quarterdeck.agents.catalogue import KnownAgents
+from quarterdeck.errors import AcpError, HubDatabaseFailed, RequestRejected, RpcError, StorageFailed
+from quarterdeck.host import Host, resolve_agent_definition
+from quarterdeck.protocol import (
+    ERROR_CODES,
+    AgentDefinition,
+    AgentSnapshotWire,
+    Event,
+    SessionSnapshotWire,
+)
+from quarterdeck.runner.agent_definitions import Definitions, DefinitionStore
+from quarterdeck.runner.prompts.changes import QueueNews
+from quarterdeck.runner.sessions.catalogue import Library, SessionView
+from quarterdeck.runner.store import RunnerStore
+from quarterdeck.runner.tasks import Chores
+
+LOOKS: Final = frozenset({"agent-updated", "agent-removed", "session-updated"})
+
+
+class Watch:
+    """Wakes whoever waits when an agent or a session has changed."""
+
+    def __init__(self) -> None:
+        self._changed: anyio.Event | None = None  # exists while somebody waits
+
+    def on_event(self, event: Event) -> None:
+        if event.type in LOOKS:
+            self.look()
+
+    def look(self) -> None:
+        """Have everybody look again."""
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
+
+    async def until(self, is_true: Callable[[], bool]) -> None:
+        while not is_true():
+            if self._changed is None:
+                self._changed = anyio.Event()
+            await self._changed.wait()
+
+
+SETTLING_SECONDS: Final = 60.0
+"""That somebody waits for an agent that is starting, or a session that is being opened."""
+GONE_SECONDS: Final = 5.0
+"""Until an agent that is gone is said to be."""
+_STARTING: Final = ("spawning", "initializing", "restarting")
+_NEVER_RAN: Final = ("spawn-failed", "initialize-failed")
+_WORKING: Final = ("active", "prompting")
+
+
+class _Shared:
+    """Something that is done once for all who ask for it meanwhile."""
+
+    def __init__(self) -> None:
+        self.ended = anyio.Event()
+        self.result: Any = None
+        self.failure: Exception | None = None
+
+
+class Keeper:
+    """Starts agents and revives sessions."""
+
+    def __init__(
+        self,
+        host: Host,
+        definitions: DefinitionStore,
+        known: KnownAgents,
+        watch: Watch,
+        library: Library,
+    ) -> None:
+        self.known = known
+        self._library = library
+        self._host = host
+        self._definitions = Definitions(host, definitions, known)
+        self._watch = watch
+        self._names: dict[str, str] = {}  # definition ids by agent ids
+        self._shared: dict[str, _Shared] = {}
+        self._uses: dict[str, int] = {}  # how often somebody wanted an agent
+        self._leaving: dict[str, str] = {}  # definition ids of agents that are being stopped
+        self._tasks: Chores | None = None
+
+    async def start(self, tasks: Chores) -> None:
+        self._tasks = tasks
+        await self._definitions.load()
+
+    def name_of(self, agent_id: str) -> str | None:
+        """Return the definition's id of an agent that was started here."""
+        return self._names.get(agent_id)
+
+    def knows(self, name: str) -> bool:
+        """Whether there is, or was, an agent of that name."""
+        return name in self._definitions
+
+    # ---- agents --------------------------------------------------------------------------------
+
+    async def spawn_known(self, name: str) -> AgentSnapshotWire:
+        """Return the agent of a name, started if it does not run.
+
+        Raises:
+            RequestRejected: if there is no such name.
+            AcpError: `acpjs/agent-exited` if it cannot be started.
+        """
+        definition = self._definitions.get(name)
+        agent: AgentSnapshotWire = await self.once(
+            f"agent {name}", lambda: self._running(name, definition)
+        )
+        return agent
+
+    async def spawn(self, definition: Mapping[str, Any] | AgentDefinition) -> AgentSnapshotWire:
+        """Start an agent by command, and remember how; its id must not be that of another.
+
+        Raises:
+            RequestRejected: if the id is taken.
+            AcpError: `acpjs/config-invalid`, or `acpjs/agent-exited` if it cannot be started.
+        """
+        resolved = resolve_agent_definition(definition)
+        if resolved.id in self.known:
+            message = f"{resolved.id!r} is the name of a known agent; choose another id"
+            raise RequestRejected("name-taken", message)
+        agent = await self._spawned(resolved)
+        await self._definitions.keep(resolved)
+        return agent
+
+    async def dispose(self, agent_id: str) -> None:
+        await self._host.dispose_agent(agent_id)
+        self._names.pop(agent_id, None)
+        self._uses.pop(agent_id, None)
+
+    # ---- agents that rest ----------------------------------------------------------------------
+
+    def uses(self, agent_id: str) -> int:
+        """Return a number that grows whenever somebody wants this agent."""
+        return self._uses.get(agent_id, 0)
+
+    def can_come_back(
+        self, agent: AgentSnapshotWire, sessions: Sequence[SessionSnapshotWire]
+    ) -> bool:
+        """Tell whether an agent can be stopped without a loss to its sessions."""
+        name = self._names.get(agent.agent_id)
+        if name is None or not (can_resume(agent) or can_load(agent)):
+            return False
+        servers = [
+            each for session in sessions if session.mcp_servers for each in session.mcp_servers
+        ]
+        return self._definitions.can_start(name) and not any(map(_lacks_secrets, servers))
+
+    async def rest(self, agent_id: str) -> None:
+        """Stop an agent; whoever wants it meanwhile waits, and gets another."""
+        self._leaving[agent_id] = self._names.get(agent_id, "")
+        try:
+            await self.dispose(agent_id)
+        finally:
+            del self._leaving[agent_id]
+            self._watch.look()
+
+    async def _running(self, name: str, definition: AgentDefinition) -> AgentSnapshotWire:
+        await self._watch.until(lambda: name not in self._leaving.values())
+        for agent_id in [each for each, of in self._names.items() if of == name]:
+            agent = await self._settled_agent(agent_id)
+            if agent is not None and agent.status == "ready":
+                self._uses[agent_id] = self.uses(agent_id) + 1
+                return agent
+            await self.dispose(agent_id)
+        agent = await self._spawned(definition)
+        await self._definitions.note(definition)
+        return agent
+
+    async def _spawned(self, definition: AgentDefinition) -> AgentSnapshotWire:
+        try:
+            agent = await self._host.spawn_agent(definition)
+        except AcpError as error:
+            # Whoever asked is told; what never ran is not left in the list.
+            has_begun = False
+            for each in self._host.get_agents():
+                if each.status == "exited" and each.reason in _NEVER_RAN:
+                    has_begun |= each.reason != "spawn-failed"
+                    await self._host.dispose_agent(each.agent_id)
+            if has_begun:
+                raise self._without_keys(error, definition) from error
+            raise
+        self._names[agent.agent_id] = definition.id
+        return agent
+
+    def _without_keys(self, error: AcpError, definition: AgentDefinition) -> AcpError:
+        """Tell an agent that did not get through its start with what it was not given."""
+        withheld = self.known.environment.withheld(definition)
+        if not withheld:
+            return error
+        names = ", ".join(withheld)
+        message = f"{error.message}; it did not get {names}: if it needs one, name it in pass_env"
+        return AcpError(error.code, message, data=error.data, retryable=error.retryable)
+
+    async def _settled_agent(self, agent_id: str) -> AgentSnapshotWire | None:
+        def is_settled() -> bool:
+            agent = self._host.get_agent(agent_id)
+            return agent is None or agent.status not in _STARTING
+
+        with anyio.move_on_after(SETTLING_SECONDS):
+            await self._watch.until(is_settled)
+        return self._host.get_agent(agent_id)
+
+    # ---- sessions ------------------------------------------------------------------------------
+
+    def session(self, session_id: str) -> SessionSnapshotWire:
+        """Return a session.
+
+        Raises:
+            RequestRejected: if there is none.
+            AcpError: `acpjs/session-closed` if it was closed before this hub began.
+        """
+        session = self._host.get_session(session_id)
+        if session is None:
+            raise _closed(self._library.get(session_id))
+        return session
+
+    async def active(self, session_id: str) -> SessionSnapshotWire:
+        """Return a session whose agent runs, revived if need be; it may be prompting.
+
+        Raises:
+            RequestRejected: if there is no such session, or nothing can revive it.
+            AcpError: if its agent cannot be started, or refuses.
+        """
+        session = await self._settled_session(session_id)
+        if session.status in _WORKING:
+            if session.agent_id is not UNSET:
+                self._uses[session.agent_id] = self.uses(session.agent_id) + 1
+            return session
+        if session.status != "disconnected":
+            raise _closed(session)
+        await self.once(f"session {session_id}", lambda: self._revive(session_id))
+        return self.session(session_id)
+
+    async def _settled_session(self, session_id: str) -> SessionSnapshotWire:
+        def is_settled() -> bool:
+            session = self._host.get_session(session_id)
+            if session is None or session.agent_id in self._leaving:
+                return session is None
+            return session.status not in ("creating", "resuming")
+
+        with anyio.move_on_after(SETTLING_SECONDS):
+            await self._watch.until(is_settled)
+        return self.session(session_id)
+
+    async def _revive(self, session_id: str) -> None:
+        session = self.session(session_id)
+        name = session.agent_definition_id
+        if name is UNSET:
+            message = f"nobody knows which agent had session {session_id}; load it with one"
+            raise RequestRejected("not-startable", message)
+        agent = await self.spawn_known(name)
+        try:
+            await self._reopen(agent, session_id, name)
+        except AcpError as error:
+            if error.code != ERROR_CODES["agent_exited"]:
+                raise
+            # Sessions hear first that their agent is gone; it is told itself a moment later.
+            with anyio.move_on_after(GONE_SECONDS):
+                await self._watch.until(lambda: not self._is_ready(agent.agent_id))
+            await self._reopen(await self.spawn_known(name), session_id, name)
+
+    def _is_ready(self, agent_id: str) -> bool:
+        agent = self._host.get_agent(agent_id)
+        return agent is not None and agent.status == "ready"
+
+    async def _reopen(self, agent: AgentSnapshotWire, session_id: str, name: str) -> None:
+        session = await self._settled_session(session_id)
+        if session.status in _WORKING:
+            return  # an agent that was restarted resumes what it had by itself
+        place: dict[str, Any] = {
+            "cwd": session.cwd,
+            "mcp_servers": self.whole_servers(session),
+            "additional_directories": session.additional_directories,
+        }
+        if can_resume(agent):
+            try:
+                await self._host.resume_session(agent.agent_id, session_id, **place)
+            except RpcError:
+                if not can_load(agent):
+                    raise
+            else:
+                return
+        if can_load(agent):
+            await self._host.load_session(agent.agent_id, session_id, **place)
+        else:
+            message = f"agent {name!r} can neither resume nor load sessions; start a new one"
+            raise AcpError(ERROR_CODES["capability_unsupported"], message)
+
+    def whole_servers(self, session: SessionSnapshotWire | SessionView) -> list[Any]:
+        """Return the MCP servers of a session but those whose secrets were not stored."""
+        servers: list[Any] = [] if session.mcp_servers is UNSET else list(session.mcp_servers)
+        missing = [server for server in servers if _lacks_secrets(server)]
+        if missing:
+            names = ", ".join(str(server.get("name")) for server in missing)
+            self._host.diagnose(
+                "warn",
+                "session/servers-left-out",
+                f"{names}: the values of their secrets are not stored; load the session with them",
+                session_id=session.session_id,
+            )
+        return [server for server in servers if server not in missing]
+
+    async def once(self, what: str, work: Any) -> Any:
+        """Do something in a task of the hub; whoever asks meanwhile waits for the same."""
+        shared = self._shared.get(what)
+        if shared is None:
+            assert self._tasks is not None
+            shared = self._shared[what] = _Shared()
+            self._tasks.start_soon(self._run, what, shared, work)
+        await shared.ended.wait()
+        if shared.failure is not None:
+            raise _again(shared.failure)
+        return shared.result
+
+    async def _run(self, what: str, shared: _Shared, work: Any) -> None:
+        shared.failure = RequestRejected("unavailable", "the hub is ending", retryable=True)
+        try:
+            shared.result = await work()
+            shared.failure = None
+        except Exception as error:  # noqa: BLE001 - it is the callers', and raised there
+            shared.failure = error
+        finally:
+            del self._shared[what]
+            shared.ended.set()
+
+
+def _closed(session: SessionSnapshotWire | SessionView) -> AcpError:
+    message = f"session {session.session_id} is {session.status}; load it to open it again"
+    return AcpError(ERROR_CODES["session_closed"], message)
+
+
+def _lacks_secrets(server: Mapping[str, Any]) -> bool:
+    entries = [*(server.get("env") or ()), *(server.get("headers") or ())]
+    return any(isinstance(each, Mapping) and "value" not in each for each in entries)
+
+
+def can_resume(agent: AgentSnapshotWire) -> bool:
+    sessions = _capability(agent, "session_capabilities")
+    return isinstance(sessions, dict) and sessions.get("resume") not in (None, False)
+
+
+def can_load(agent: AgentSnapshotWire) -> bool:
+    return _capability(agent, "load_session") is True
+
+
+def _capability(agent: AgentSnapshotWire, name: str) -> Any:
+    capabilities = agent.capabilities
+    return None if capabilities is UNSET else getattr(capabilities, name)
+
+
+def _again(failure: Exception) -> Exception:
+    """Return a failure for one of several callers: a raised one keeps all it went through."""
+    if isinstance(failure, AcpError):
+        facts = {"data": failure.data, "retryable": failure.retryable}
+        return AcpError(failure.code, failure.message, **facts)
+    return failure
+
+
+logger = logging.getLogger(__name__)
+
+
+class Keeps:
+    """Agents and sessions in the host's words."""
+
+    def __init__(
+        self,
+        host: Host,
+        store: RunnerStore,
+        keeper: Keeper,
+        library: Library,
+        news: QueueNews,
+    ) -> None:
+        self._host = host
+        self._store = store
+        self._keeper = keeper
+        self._library = library
+        self._news = news
+
+    async def start(self) -> None:
+        """Forget what an earlier hub left of sessions that are deleted."""
+        try:
+            await self._forget_left()
+        except (StorageFailed, HubDatabaseFailed) as error:  # a full disk; the next start does it
+            logger.warning("deleted sessions were not forgotten", extra={"reason": str(error)})
+
+    async def _forget_left(self) -> None:
+        storage = self._host.options.storage
+        metas = await storage.sessions()
+        deleted = {meta.session_id for meta in metas if meta.lifecycle == "deleted"}
+        for session_id in deleted:
+            if await storage.read(session_id, 0, 1):
+                await storage.delete_events(session_id)
+        left = deleted & await self._store.sessions()
+        if left:
+            await self._forget(left)
+
+    async def spawn_agent(self, definition: Any) -> AgentSnapshotWire:
+        """Start an agent, and remember how, so that its sessions come back after a restart.
+
+        One with the id of a known agent is started as it is asked for, and not remembered: how to
+        bring its sessions back is known, and others get the known one by that name.
+        """
+        resolved = resolve_agent_definition(definition)
+        if resolved.id in self._keeper.known:
+            return await self._host.spawn_agent(resolved)
+        return await self._keeper.spawn(resolved)
+
+    async def dispose_agent(self, agent_id: str) -> None:
+        await self._keeper.dispose(agent_id)
+
+    async def delete_session(self, agent_id: str | None, session_id: str) -> None:
+        """Delete a session and all that happened in it; the audit keeps who decided what."""
+
+        async def delete() -> None:
+            await self._host.delete_session(agent_id, session_id)
+            self._library.forget(session_id)
+            await self._forget([session_id])
+            await self._host.options.storage.delete_events(session_id)
+
+        # Seen through also when whoever asked has gone meanwhile.
+        await self._keeper.once(f"deletion by {agent_id!r} of {session_id!r}", delete)
+
+    async def _forget(self, session_ids: Collection[str]) -> None:
+        await self._store.forget_sessions(session_ids)
+        for session_id in session_ids:
+            self._news.changed(session_id)

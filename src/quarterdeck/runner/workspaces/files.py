@@ -1,0 +1,185 @@
+"""Names of files in the folders of sessions, for naming one in a prompt; never their contents.
+
+Folders that clients name for sessions.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import anyio.abc
+
+from quarterdeck.errors import AcpError
+from quarterdeck.protocol import ERROR_CODES
+
+MOST_FILES: Final = 50_000
+"""Of one folder; larger projects are cut off."""
+MOST_BYTES: Final = 8 << 20
+PATIENCE_SECONDS: Final = 4.0
+FRESH_SECONDS: Final = 10.0
+"""So that each letter that is typed does not list everything anew."""
+MOST_ROOTS: Final = 8
+SKIPPED: Final = frozenset({"node_modules", "__pycache__", "venv", "target", "dist", "build"})
+PASSED_ON: Final = ("PATH", "HOME", "XDG_CONFIG_HOME")
+SETTINGS: Final = ("-c", "core.fsmonitor=false", "-c", "safe.bareRepository=explicit")
+"""The second: folders that a repository brings along can look like one, settings and all."""
+CAREFUL: Final = {
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_ALLOW_PROTOCOL": "none",  # older ones do not know the former; no setting overrides this
+}
+LIST_FILES: Final = ("ls-files", "-z", "--cached", "--others", "--exclude-standard")
+
+
+class FileNames:
+    """Lists folders, and remembers the last lists for a moment."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[float, list[str]]] = {}
+
+    async def under(self, root: str) -> list[str]:
+        """Return the files beneath a folder, relative to it; without those that git ignores."""
+        known = self._known.pop(root, None)
+        if known is None or time.monotonic() - known[0] > FRESH_SECONDS:
+            names = await _listed_by_git(root)
+            if names is None:
+                # On a thread: a disk may be slow, or far away.
+                names = await anyio.to_thread.run_sync(_walked, root)
+            known = (time.monotonic(), names)
+        self._known[root] = known
+        while len(self._known) > MOST_ROOTS:
+            self._known.pop(next(iter(self._known)))
+        return known[1]
+
+
+def best_matches(names: Sequence[str], wanted: str, limit: int) -> list[str]:
+    """Return names that what is typed may mean, the likeliest first."""
+    sought = wanted.lower()
+    ranked = ((_rank(name.lower(), sought), name) for name in names)
+    found = [(rank, name.count("/"), len(name), name) for rank, name in ranked if rank is not None]
+    return [name for *_, name in sorted(found)[:limit]]
+
+
+def _rank(name: str, sought: str) -> int | None:
+    last = name.rpartition("/")[2]
+    if last.startswith(sought):
+        return 0
+    if sought in last:
+        return 1
+    if sought in name:
+        return 2
+    letters = iter(name)
+    return 3 if all(letter in letters for letter in sought) else None
+
+
+async def _listed_by_git(root: str) -> list[str] | None:
+    """Return what git knows and does not ignore; None without a repository, or without git."""
+    # Whatever the repository's own settings say, no program of theirs is started: not to watch
+    # files, and not to fetch what is missing, which a protocol of theirs would do.
+    command = ("git", *SETTINGS, "-C", root, *LIST_FILES)
+    plain = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    try:
+        process = await anyio.open_process(
+            command,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**plain, **CAREFUL},
+        )
+    except OSError:
+        return None
+    async with process:
+        output = await _output(process)
+    if output is None or (process.returncode != 0 and not output):
+        return None
+    return _names(output)
+
+
+async def _output(process: anyio.abc.Process) -> bytes | None:
+    """Return what a process says, up to a limit; None if that takes too long."""
+    assert process.stdout is not None
+    parts, size = [], 0
+    with anyio.move_on_after(PATIENCE_SECONDS) as patience:
+        async for part in process.stdout:
+            parts.append(part)
+            size += len(part)
+            if size > MOST_BYTES:
+                break
+        else:
+            await process.wait()
+    if process.returncode is None:
+        process.kill()
+    return None if patience.cancelled_caught else b"".join(parts)
+
+
+def _names(output: bytes) -> list[str]:
+    names: dict[str, None] = {}
+    # What follows the last zero is cut off, or nothing.
+    for each in output.split(b"\0")[:-1]:
+        try:
+            name = each.decode()
+        except UnicodeDecodeError:
+            continue  # it could not be named in a prompt
+        if name and not name.startswith("/") and ".." not in name.split("/"):
+            names[name] = None
+        if len(names) == MOST_FILES:
+            break
+    return list(names)
+
+
+def _walked(root: str) -> list[str]:
+    ends = time.monotonic() + PATIENCE_SECONDS
+    names: list[str] = []
+    for name in _files_beneath(root):
+        names.append(name)
+        if len(names) == MOST_FILES or time.monotonic() > ends:
+            break
+    return names
+
+
+def _files_beneath(root: str) -> Iterator[str]:
+    """Yield names without hidden folders and those that tools fill; links are not followed."""
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(
+            each for each in folders if not each.startswith(".") and each not in SKIPPED
+        )
+        for file in sorted(files):
+            name = os.path.relpath(Path(folder) / file, root)  # noqa: TID251 - names of any bytes
+            if name.isprintable():  # what is not text in this system's names is not
+                yield name
+
+
+def relative_folder(*folders: Any) -> str | None:
+    """Return a sentence if one would be relative to wherever the hub was started."""
+    for folder in folders:
+        if not isinstance(folder, str):
+            continue
+        if not folder.startswith("/"):
+            return f"{folder!r} is no absolute path; begin it with a slash"
+        if "\0" in folder or not _is_writable(folder):
+            return f"{folder!r} is no path: it has half a character or a NUL; leave that out"
+    return None
+
+
+def _is_writable(folder: str) -> bool:
+    try:
+        folder.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_absolute(*folders: Any) -> None:
+    """Refuse a relative one.
+
+    Raises:
+        AcpError: `acpjs/config-invalid`.
+    """
+    sentence = relative_folder(*folders)
+    if sentence is not None:
+        raise AcpError(ERROR_CODES["config_invalid"], sentence)

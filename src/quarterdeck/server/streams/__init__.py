@@ -1,6 +1,0 @@
-"""Everything that happens, as it happens: event streams and WebSockets over the shared log."""
-
-from quarterdeck.server.streams.endpoints import stream_endpoints
-from quarterdeck.server.streams.needs import StreamSources
-
-__all__ = ["StreamSources", "stream_endpoints"]

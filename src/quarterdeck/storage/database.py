@@ -1,0 +1,313 @@
+"""A small SQLite file of tables (runner.db, hub.db), written by one thread at a time.
+
+Each feature owns the shape of its tables (`Tables`); features know nothing of each other. A commit
+that returned survives a power cut: a revoked device stays revoked. The process that opens the file
+holds the lock of the data directory, so there is never a second writer.
+
+Only the stores (`PromptStore`, `DeviceStore` …) use `HubDatabase`; other code calls their methods.
+
+Tables move from one file to another in two transactions, each in one file. The first copies
+tables, rows and versions; the second, when the old file is opened, drops the old tables. A process
+that is killed between the two finds the versions in the new file, copies nothing again and drops.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeAlias, TypeVar
+from urllib.parse import quote
+
+import anyio
+from anyio import to_thread
+
+from quarterdeck.errors import HubDatabaseFailed, HubRefused
+from quarterdeck.machine.private_files import open_private
+
+APPLICATION_ID: Final = 0x51646862  # "Qdhb"
+
+_BUSY_MS: Final = 5_000  # somebody may look into the file with the `sqlite3` tool for a moment
+_DAMAGED: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_SALVAGE: Final = (
+    "restore a backup, or move it away: sessions are kept elsewhere, but devices must be paired"
+    " again and prompts that were waiting are lost"
+)
+
+_T = TypeVar("_T")
+Step: TypeAlias = Callable[[sqlite3.Connection], None]
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables of one part of the hub, and how they came to be."""
+
+    name: str
+    """Of the feature; also of its table, if it can be moved to another file."""
+    steps: tuple[Step, ...]
+    """Append only: a released step is never changed."""
+
+
+class HubDatabase:
+    """The open database; made by `open_database`."""
+
+    def __init__(self, path: Path, writer: sqlite3.Connection, reader: sqlite3.Connection) -> None:
+        self.path = path
+        self._writer = writer
+        self._reader = reader
+        self._writes = anyio.CapacityLimiter(1)
+        self._reads = anyio.CapacityLimiter(1)
+
+    async def read(self, look: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Run `look` on a thread, with a connection that cannot write.
+
+        Raises:
+            HubDatabaseFailed: if SQLite does.
+        """
+        return await to_thread.run_sync(
+            partial(self._run, self._reader, "BEGIN", look), limiter=self._reads
+        )
+
+    async def write(self, change: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Run `change` on a thread, inside a transaction; whatever it raises undoes it.
+
+        A change that has begun is seen through, also when its caller is cancelled.
+
+        Raises:
+            HubDatabaseFailed: if SQLite does.
+        """
+        return await to_thread.run_sync(
+            partial(self._run, self._writer, "BEGIN IMMEDIATE", change), limiter=self._writes
+        )
+
+    def _run(
+        self, connection: sqlite3.Connection, begin: str, run: Callable[[sqlite3.Connection], _T]
+    ) -> _T:
+        try:
+            with _transaction(connection, begin):
+                return run(connection)
+        except sqlite3.Error as error:
+            raise _failure(self.path, error) from error
+
+
+@asynccontextmanager
+async def open_database(
+    path: Path,
+    parts: Sequence[Tables],
+    *,
+    moved_from: Path | None = None,
+    moved_away: Collection[str] = (),
+) -> AsyncIterator[HubDatabase]:
+    """Open or create the database and bring its tables up to date.
+
+    Parts that are missing are copied from the file `moved_from`, if it has them. Parts named in
+    `moved_away` may still be in the file, in any version; one of `parts` drops them.
+
+    Raises:
+        HubRefused: if a file is not ours, damaged, or written by a newer version; it is left as it
+            is.
+    """
+    writer, reader = await to_thread.run_sync(_open, path, parts, moved_from, moved_away)
+    database = HubDatabase(path, writer, reader)
+    try:
+        yield database
+    finally:
+        # Nothing waits in there: both connections are idle once their limiters are free.
+        with anyio.CancelScope(shield=True):
+            async with database._reads, database._writes:  # noqa: SLF001 - its other half
+                await to_thread.run_sync(_close, writer, reader)
+
+
+def _open(
+    path: Path,
+    parts: Sequence[Tables],
+    moved_from: Path | None = None,
+    moved_away: Collection[str] = (),
+) -> tuple[sqlite3.Connection, sqlite3.Connection]:
+    open_private(path)
+    with _told_of(path):
+        versions = _versions(path)
+        _refuse_newer(path, parts, {n: v for n, v in versions.items() if n not in moved_away})
+    moved = {} if moved_from is None else _moved(moved_from, parts, versions)
+    with _told_of(path):
+        writer = _connect(path, "rw")
+        try:
+            _set_up(path, writer)
+            _mark(writer)
+            if moved_from is not None and moved:
+                _copy_parts(moved_from, moved, writer)
+            _migrate(path, writer, parts)
+            return writer, _connect(path, "ro")
+        except BaseException:
+            writer.close()
+            raise
+
+
+@contextmanager
+def _told_of(path: Path) -> Iterator[None]:
+    """Raise what SQLite raises as a sentence about the file."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _unusable(path, error) from error
+
+
+def _close(writer: sqlite3.Connection, reader: sqlite3.Connection) -> None:
+    reader.close()
+    writer.close()  # the last one to close checkpoints and removes the WAL
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        _uri(path, mode), uri=True, isolation_level=None, check_same_thread=False
+    )
+    try:
+        for setting in (
+            f"busy_timeout={_BUSY_MS}",
+            "mmap_size=0",  # a bad disk is an error here; with a memory map it would be a signal
+            "cell_size_check=ON",
+            "trusted_schema=OFF",
+            "foreign_keys=ON",
+        ):
+            connection.execute(f"PRAGMA {setting}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _uri(path: Path, mode: str) -> str:
+    return f"file:{quote(str(path.absolute()))}?mode={mode}"
+
+
+def _set_up(path: Path, writer: sqlite3.Connection) -> None:
+    mode = writer.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+    if mode != "wal":
+        reason = f"{path} is on a file system that allows only the journal mode {mode!r}"
+        raise HubRefused(reason, "keep the data directory on a local disk")
+    for setting in ("synchronous=FULL", "fullfsync=1", "secure_delete=ON"):
+        writer.execute(f"PRAGMA {setting}")
+
+
+def _versions(path: Path) -> dict[str, int]:
+    """Return the parts of a file; look without changing anything."""
+    if path.stat().st_size == 0:
+        return {}
+    with closing(_connect(path, "ro")) as connection:
+        owner = connection.execute("PRAGMA application_id").fetchone()[0]
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+        if owner == 0 and not tables:
+            return {}  # created, but nothing was written
+        if owner != APPLICATION_ID or "parts" not in tables:
+            raise HubRefused(f"{path} belongs to another program", "choose another data directory")
+        if (check := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+            found = " ".join(check.split())
+            raise HubRefused(f"{path} is damaged ({found})", _SALVAGE)
+        return dict(connection.execute("SELECT name, version FROM parts").fetchall())
+
+
+def _refuse_newer(path: Path, parts: Sequence[Tables], versions: Mapping[str, int]) -> None:
+    known = {part.name: len(part.steps) for part in parts}
+    for name, version in versions.items():
+        if version > known.get(name, 0):
+            reason = f"{path} was written by a newer Quarterdeck (format {name} {version})"
+            raise HubRefused(reason, "upgrade Quarterdeck, or choose another data directory")
+
+
+def _moved(source: Path, parts: Sequence[Tables], present: Collection[str]) -> dict[str, int]:
+    """Return the parts, with their versions, that a file still has to be given by another."""
+    if not source.exists():
+        return {}
+    with _told_of(source):
+        versions = _versions(source)
+    wanted = {part.name for part in parts}
+    _refuse_newer(source, parts, {n: v for n, v in versions.items() if n in wanted})
+    return {n: v for n, v in versions.items() if n in wanted and n not in present}
+
+
+def _mark(writer: sqlite3.Connection) -> None:
+    """Make an empty file one of ours."""
+    with _transaction(writer, "BEGIN IMMEDIATE"):
+        writer.execute(f"PRAGMA application_id={APPLICATION_ID}")
+        writer.execute(
+            "CREATE TABLE IF NOT EXISTS parts (name TEXT PRIMARY KEY, version INTEGER NOT NULL)"
+        )
+
+
+def _copy_parts(source: Path, parts: Mapping[str, int], writer: sqlite3.Connection) -> None:
+    """Copy tables, indexes, rows and versions as they are: all of it, or nothing."""
+    writer.execute("ATTACH ? AS source", (_uri(source, "ro"),))
+    try:
+        with _transaction(writer, "BEGIN IMMEDIATE"):
+            for name, version in parts.items():
+                _copy_table(name, writer)
+                writer.execute("INSERT INTO parts VALUES (?, ?)", (name, version))
+    finally:
+        writer.execute("DETACH source")
+
+
+def _copy_table(name: str, writer: sqlite3.Connection) -> None:
+    made = writer.execute(
+        "SELECT sql FROM source.sqlite_master WHERE tbl_name = ? AND sql IS NOT NULL"
+        " ORDER BY type = 'table' DESC",
+        (name,),
+    ).fetchall()
+    for (sql,) in made:
+        writer.execute(sql)
+    writer.execute(f"INSERT INTO main.{name} SELECT * FROM source.{name}")  # noqa: S608 - ours
+    if any("AUTOINCREMENT" in sql for (sql,) in made):  # a number is never given twice
+        writer.execute("DELETE FROM main.sqlite_sequence WHERE name = ?", (name,))
+        writer.execute(
+            "INSERT INTO main.sqlite_sequence SELECT * FROM source.sqlite_sequence WHERE name = ?",
+            (name,),
+        )
+
+
+def _migrate(path: Path, writer: sqlite3.Connection, parts: Sequence[Tables]) -> None:
+    versions = dict(writer.execute("SELECT name, version FROM parts").fetchall())
+    for part in parts:
+        for number in range(versions.get(part.name, 0) + 1, len(part.steps) + 1):
+            _step(path, writer, part, number)
+
+
+def _step(path: Path, writer: sqlite3.Connection, part: Tables, number: int) -> None:
+    try:
+        with _transaction(writer, "BEGIN IMMEDIATE"):
+            part.steps[number - 1](writer)
+            writer.execute("INSERT OR REPLACE INTO parts VALUES (?, ?)", (part.name, number))
+    except sqlite3.Error as error:
+        reason = f"{path} cannot be brought to format {part.name} {number} ({error})"
+        remedy = "it was left as it is; make room or report this, and try again"
+        raise HubRefused(reason, remedy) from error
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
+    connection.execute(begin)
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:  # after some errors SQLite has rolled back by itself
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _unusable(path: Path, error: sqlite3.Error) -> HubRefused:
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
+        return HubRefused(f"{path} is damaged ({error})", _SALVAGE)
+    remedy = "check the room on its disk, its permissions, and who else has it open"
+    return HubRefused(f"{path} cannot be opened ({error})", remedy)
+
+
+def _failure(path: Path, error: sqlite3.Error) -> HubDatabaseFailed:
+    code = getattr(error, "sqlite_errorcode", 0)
+    reason = f"{error} ({getattr(error, 'sqlite_errorname', 'no code')})"
+    if code == sqlite3.SQLITE_FULL:
+        return HubDatabaseFailed(path, reason, "make room on its disk; then it goes on by itself")
+    if code & 0xFF in _DAMAGED:
+        return HubDatabaseFailed(path, reason, f"stop the hub and {_SALVAGE}")
+    return HubDatabaseFailed(path, reason, "check the disk, its quota and its permissions")

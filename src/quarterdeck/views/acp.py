@@ -1,0 +1,222 @@
+"""The log in ACP's words. Pure.
+
+What Quarterdeck itself added to an event stands in `_meta.quarterdeck`: ACP keeps the rest of an
+update for itself.
+
+Terminals of an agent, as an editor sees them: their output as text. Pure.
+
+The hub runs them, so the editor does not know them by their ids: where a tool call shows one, the
+editor gets what it has written so far, and again as it writes on. How often goes by how much there
+is already, so that all of it together costs a few times its length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from quarterdeck.protocol import (
+    ELICITATION_UPDATED,
+    Event,
+    SessionState,
+    denormalize_session_update,
+    to_json,
+    truncate_utf8_tail,
+)
+
+MODE: Final = "mode"
+"""The category of the config option that says what ACP's modes say."""
+
+
+def session_updates(event: Event) -> Iterator[dict[str, Any]]:
+    """Yield what an editor is told of an event of the log."""
+    if event.type == "session-config-init":
+        yield from _settings(event.payload)
+        return
+    update = denormalize_session_update(event)
+    if update is None or update.get("sessionUpdate") == ELICITATION_UPDATED:
+        return  # a question is asked, not told
+    ours = update.pop("quarterdeck", None)
+    if ours is not None:
+        meta = update.get("_meta")
+        update["_meta"] = {**(meta if isinstance(meta, dict) else {}), "quarterdeck": ours}
+    yield update
+
+
+def commands_update(commands: Sequence[Any]) -> dict[str, Any]:
+    """Return what tells an editor that has not seen the history which commands there are."""
+    return {"sessionUpdate": "available_commands_update", "availableCommands": list(commands)}
+
+
+def prompt_key(event: Event) -> str | None:
+    """Return the key of the prompt that an event is a part of."""
+    if event.type != "user-message-chunk" or event.extensions is None:
+        return None
+    ours: Any = event.extensions.get("quarterdeck")
+    key = ours.get("promptKey") if isinstance(ours, Mapping) else None
+    return key if isinstance(key, str) else None
+
+
+def _settings(payload: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    options = payload.get("configOptions")
+    if isinstance(options, list):
+        yield {"sessionUpdate": "config_option_update", "configOptions": options}
+    modes = payload.get("modes")
+    if isinstance(modes, Mapping) and isinstance(modes.get("currentModeId"), str):
+        yield {"sessionUpdate": "current_mode_update", "currentModeId": modes["currentModeId"]}
+
+
+def session_settings(state: SessionState) -> dict[str, Any]:
+    """Return what the answer to new, load and resume tells of a session."""
+    told: dict[str, Any] = {}
+    plain = to_json(state)
+    if plain["configOptions"]:
+        told["configOptions"] = plain["configOptions"]
+    modes = plain["modes"] or modes_of(plain["configOptions"])
+    if modes:
+        told["modes"] = modes
+    return told
+
+
+def mode_option(options: Sequence[Any]) -> Mapping[str, Any] | None:
+    """Return the config option that stands for the modes."""
+    for option in options:
+        if isinstance(option, Mapping) and option.get("category") == MODE:
+            return option
+    return None
+
+
+def modes_of(options: Sequence[Any]) -> dict[str, Any] | None:
+    """Return the modes that config options replaced: for editors that know only modes."""
+    option = mode_option(options)
+    if option is None or not isinstance(option.get("currentValue"), str):
+        return None
+    modes = [
+        {
+            "id": choice["value"],
+            "name": choice["name"],
+            **({"description": choice["description"]} if choice.get("description") else {}),
+        }
+        for choice in _choices(option.get("options"))
+    ]
+    return {"currentModeId": option["currentValue"], "availableModes": modes} if modes else None
+
+
+def _choices(options: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the choices of a select, out of their groups."""
+    for each in options if isinstance(options, list) else ():
+        if not isinstance(each, Mapping):
+            continue
+        if isinstance(each.get("options"), list):
+            yield from _choices(each["options"])
+        elif isinstance(each.get("value"), str) and isinstance(each.get("name"), str):
+            yield each
+
+
+SHOWN_BYTES: Final = 32 * 1024
+"""Of the end of what a terminal has written."""
+_GROWTH: Final = 4  # it is shown again when it is longer by a quarter
+
+
+@dataclass
+class _Terminal:
+    text: str = ""
+    is_cut: bool = False
+    exit: Mapping[str, Any] | None = None
+    written: int = 0
+    due: int = 1
+    """How much has to be written before it is shown again."""
+    calls: dict[str, list[Any]] = field(default_factory=dict)
+    """The tool calls that show it, and their content as the agent sent it."""
+
+    def take(self, payload: Mapping[str, Any]) -> None:
+        delta = str(payload.get("delta") or "")
+        self.written += len(delta)
+        self.text, is_cut = truncate_utf8_tail(self.text + delta, SHOWN_BYTES)
+        self.is_cut = self.is_cut or is_cut or bool(payload.get("truncated"))
+        self.exit = payload.get("exit", self.exit)
+
+    def is_due(self, payload: Mapping[str, Any]) -> bool:
+        if "exit" not in payload and self.written < self.due:
+            return False
+        self.due = self.written + max(1, self.written // _GROWTH)
+        return True
+
+    def block(self) -> dict[str, Any]:
+        fence = "```"
+        while fence in self.text:
+            fence += "`"
+        lines = [fence, *(["…"] if self.is_cut else []), self.text.rstrip("\n"), fence]
+        ending = _ending(self.exit)
+        text = "\n".join([*lines, *([ending] if ending else [])])
+        return {"type": "content", "content": {"type": "text", "text": text}}
+
+
+class Terminals:
+    """All terminals of one session."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Terminal] = {}
+
+    def learn(self, state: SessionState) -> None:
+        """Take in what was written before."""
+        for terminal_id, known in state.terminals.items():
+            payload: dict[str, Any] = {"delta": known.output, "truncated": known.truncated}
+            if isinstance(known.exit, Mapping):
+                payload["exit"] = known.exit
+            self._terminal(terminal_id).take(payload)
+        for call in state.tool_calls.values():
+            self.shown({"toolCallId": call.tool_call_id, "content": list(call.content)})
+
+    def shown(self, update: dict[str, Any]) -> dict[str, Any]:
+        """Return a tool call, or an update of one, with texts instead of terminals."""
+        content = update.get("content")
+        if not isinstance(content, list) or not any(map(_terminal_id, content)):
+            return update
+        call_id = update.get("toolCallId")
+        for each in content:
+            terminal_id = _terminal_id(each)
+            if terminal_id is not None and isinstance(call_id, str):
+                self._terminal(terminal_id).calls[call_id] = content
+        return {**update, "content": self._replaced(content)}
+
+    def on_output(self, payload: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield the updates of tool calls that show more now."""
+        terminal = self._terminal(str(payload.get("terminalId")))
+        terminal.take(payload)
+        if terminal.calls and terminal.is_due(payload):
+            for call_id, content in terminal.calls.items():
+                yield {
+                    "sessionUpdate": "tool_call_update",
+                    "toolCallId": call_id,
+                    "content": self._replaced(content),
+                }
+
+    def _terminal(self, terminal_id: str) -> _Terminal:
+        return self._known.setdefault(terminal_id, _Terminal())
+
+    def _replaced(self, content: list[Any]) -> list[Any]:
+        return [
+            each if (terminal_id := _terminal_id(each)) is None else self._block(terminal_id)
+            for each in content
+        ]
+
+    def _block(self, terminal_id: str) -> dict[str, Any]:
+        return self._terminal(terminal_id).block()
+
+
+def _terminal_id(block: Any) -> str | None:
+    if not isinstance(block, Mapping) or block.get("type") != "terminal":
+        return None
+    terminal_id = block.get("terminalId")
+    return terminal_id if isinstance(terminal_id, str) else None
+
+
+def _ending(exit_status: Mapping[str, Any] | None) -> str:
+    if exit_status is None:
+        return ""
+    if exit_status.get("signal"):
+        return f"ended by {exit_status['signal']}"
+    code = exit_status.get("exitCode")
+    return "" if code in (None, 0) else f"exit status {code}"

@@ -1,0 +1,238 @@
+"""Git operations that a command line has carried out, as far as its output proves them.
+
+Unified diffs of two texts, and what kind of change they are; pure and bounded in time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
+from typing import Final, NamedTuple
+
+from quarterdeck.policy.command_line import parse_command_line
+from quarterdeck.policy.risk import git_parts
+from quarterdeck.policy.wrappers import unwrapped
+from quarterdeck.views.context.types import (
+    ChangeType,
+    GitBranchCreate,
+    GitBranchSwitch,
+    GitCommit,
+    GitOperation,
+    GitPullRequest,
+    GitPush,
+    GitStash,
+)
+
+# Each looks at one line at a time: an output may be long, and its author no friend of ours.
+_COMMITTED: Final = re.compile(
+    r"^\[([^\]\s]+)(?: \([^)\n]*\))? ([0-9a-f]{4,40})\] (.*)$", re.MULTILINE
+)
+_FILES: Final = re.compile(r"^ ?(\d{1,9}) files? changed", re.MULTILINE)
+_PUSHED: Final = re.compile(r"^[ \t].*\S -> (\S+)", re.MULTILINE)
+_PULL_REQUEST: Final = re.compile(
+    r"https?://[^\s/]{1,255}(?:/[^\s/]{1,255}){1,8}/(?:pull|merge_requests)/(\d{1,9})"
+)
+
+
+def may_use_git(line: str) -> bool:
+    """Say no if reading a line for git operations would be in vain."""
+    return "git" in line or "gh" in line
+
+
+def git_operations(line: str, output: str) -> list[GitOperation]:
+    """Return what a command line that succeeded has done, in its order."""
+    found: list[GitOperation] = []
+    for command in parse_command_line(line).commands:
+        for program, arguments in unwrapped(command):
+            if program == "git":
+                _, subcommand, rest = git_parts(arguments)
+                reader = _READERS.get(subcommand)
+                if reader is not None:
+                    found += reader(rest, output)
+            elif program == "gh" and tuple(arguments[:2]) == ("pr", "create"):
+                found += _pull_request(arguments[2:], output)
+    return found
+
+
+def _commit(_rest: Sequence[str], output: str) -> Iterator[GitOperation]:
+    committed = _COMMITTED.search(output)
+    if committed is not None:
+        files = _FILES.search(output, committed.end())
+        count = int(files[1]) if files is not None else 0
+        yield GitCommit(hash=committed[2], message=committed[3], files_changed=count)
+
+
+def _switch(rest: Sequence[str], output: str) -> Iterator[GitOperation]:
+    creating = next((each for each in ("-b", "-B", "-c", "-C", "--create") if each in rest), None)
+    if creating is not None:
+        names = [each for each in rest[rest.index(creating) + 1 :] if not each.startswith("-")]
+        if names:
+            yield GitBranchCreate(name=names[0], from_=names[1] if names[1:] else "HEAD")
+        return
+    switched = re.search(r"Switched to branch '([^']+)'", output)
+    if switched is not None:
+        yield GitBranchSwitch(name=switched[1])
+
+
+def _branch(rest: Sequence[str], _output: str) -> Iterator[GitOperation]:
+    if rest and not any(each.startswith("-") for each in rest):
+        yield GitBranchCreate(name=rest[0], from_=rest[1] if rest[1:] else "HEAD")
+
+
+def _push(rest: Sequence[str], output: str) -> Iterator[GitOperation]:
+    names = [each for each in rest if not each.startswith("-")]
+    pushed = _PUSHED.search(output)
+    if pushed is not None:
+        branch = pushed[1]
+    elif names[1:]:
+        branch = names[1].rpartition(":")[2].lstrip("+")
+    else:
+        return  # which branch it was, nobody said
+    yield GitPush(remote=names[0] if names else "origin", branch=branch)
+
+
+def _stash(rest: Sequence[str], _output: str) -> Iterator[GitOperation]:
+    action = rest[0] if rest and not rest[0].startswith("-") else "push"
+    if action in ("push", "save"):
+        yield GitStash(action="push")
+    elif action == "pop":
+        yield GitStash(action="pop")
+
+
+def _pull_request(rest: Sequence[str], output: str) -> Iterator[GitOperation]:
+    created = _PULL_REQUEST.search(output)
+    if created is None:
+        return
+    title = ""
+    for position, word in enumerate(rest):
+        if word in ("-t", "--title") and position + 1 < len(rest):
+            title = rest[position + 1]
+        elif word.startswith("--title="):
+            title = word.removeprefix("--title=")
+    yield GitPullRequest(number=int(created[1]), title=title, url=created[0])
+
+
+_READERS: Final[Mapping[str, Callable[[Sequence[str], str], Iterator[GitOperation]]]] = {
+    "commit": _commit,
+    "checkout": _switch,
+    "switch": _switch,
+    "branch": _branch,
+    "push": _push,
+    "stash": _stash,
+}
+
+
+_CONTEXT: Final = 3
+_MOST_LINES: Final = 2_000  # that are compared line by line; more are replaced as a whole
+_NO_NEWLINE: Final = "\\ No newline at end of file\n"
+_LANGUAGES: Final = {
+    "c": "c", "cc": "cpp", "cpp": "cpp", "cs": "csharp", "css": "css", "go": "go", "h": "c",
+    "html": "html", "java": "java", "js": "javascript", "json": "json", "jsx": "javascript",
+    "kt": "kotlin", "md": "markdown", "php": "php", "py": "python", "rb": "ruby", "rs": "rust",
+    "sh": "shell", "sql": "sql", "swift": "swift", "toml": "toml", "ts": "typescript",
+    "tsx": "typescript", "yaml": "yaml", "yml": "yaml",
+}  # fmt: skip
+
+
+class Change(NamedTuple):
+    """One file before and after; `diff` is None where nobody told what changed."""
+
+    path: str
+    change_type: ChangeType
+    diff: str | None = None
+    added: int = 0
+    removed: int = 0
+
+
+def language_of(path: str) -> str | None:
+    return _LANGUAGES.get(path.rpartition(".")[2].lower())
+
+
+def changed(
+    path: str, old: str | None, new: str, *, name: str | None = None, is_deletion: bool = False
+) -> Change:
+    """Compare two texts of a file; the old one is None or empty if there was none.
+
+    `name` is the path as the diff has it, relative to the project.
+    """
+    change_type: ChangeType = "modified"
+    if is_deletion and not new:
+        change_type = "deleted"
+    elif not old:
+        change_type = "created"
+    before, after = _lines(old or ""), _lines(new)
+    diff, added, removed = [], 0, 0
+    for hunk in _hunks(before, after):
+        for line in hunk:
+            added += line[0] == "+"
+            removed += line[0] == "-"
+            diff.append(line if line.endswith("\n") else f"{line}\n{_NO_NEWLINE}")
+    name = (name or path).lstrip("/")
+    header = (
+        f"--- {'/dev/null' if change_type == 'created' else f'a/{name}'}\n"
+        f"+++ {'/dev/null' if change_type == 'deleted' else f'b/{name}'}\n"
+    )
+    return Change(path, change_type, header + "".join(diff) if diff else "", added, removed)
+
+
+def _lines(text: str) -> list[str]:
+    """Split at line feeds only: other separators are part of a line, in a diff."""
+    *lines, rest = text.split("\n")
+    return [line + "\n" for line in lines] + ([rest] if rest else [])
+
+
+def _hunks(before: Sequence[str], after: Sequence[str]) -> Iterator[list[str]]:
+    matcher = SequenceMatcher[str](None, "", "")
+    start, end = _common_ends(before, after)
+    old, new = before[start : len(before) - end], after[start : len(after) - end]
+    if not old and not new:
+        return
+    if max(len(old), len(new)) <= _MOST_LINES:
+        codes = SequenceMatcher(None, old, new).get_opcodes()
+    else:
+        codes = [("replace", 0, len(old), 0, len(new))]
+    whole = [(tag, i + start, j + start, k + start, m + start) for tag, i, j, k, m in codes]
+    first, last = (
+        (0, start, 0, start),
+        (len(before) - end, len(before), len(after) - end, len(after)),
+    )
+    matcher.opcodes = [  # type: ignore[attr-defined]
+        *([("equal", *first)] if start else []),
+        *whole,
+        *([("equal", *last)] if end else []),
+    ]
+    for group in matcher.get_grouped_opcodes(_CONTEXT):
+        yield _hunk(group, before, after)
+
+
+def _hunk(
+    group: Sequence[tuple[str, int, int, int, int]], before: Sequence[str], after: Sequence[str]
+) -> list[str]:
+    old = _range(group[0][1], group[-1][2])
+    new = _range(group[0][3], group[-1][4])
+    lines = [f"@@ -{old} +{new} @@\n"]
+    for tag, i, j, k, m in group:
+        if tag == "equal":
+            lines += [" " + line for line in before[i:j]]
+        else:
+            lines += ["-" + line for line in before[i:j]]
+            lines += ["+" + line for line in after[k:m]]
+    return lines
+
+
+def _range(start: int, stop: int) -> str:
+    length = stop - start
+    first = start + 1 if length else start  # an empty range is named by the line before it
+    return f"{first}" if length == 1 else f"{first},{length}"
+
+
+def _common_ends(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
+    shorter = min(len(before), len(after))
+    start = 0
+    while start < shorter and before[start] == after[start]:
+        start += 1
+    end = 0
+    while end < shorter - start and before[-1 - end] == after[-1 - end]:
+        end += 1
+    return start, end

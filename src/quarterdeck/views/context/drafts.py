@@ -1,0 +1,132 @@
+"""Updates that are drafts of the Agent Client Protocol, or not known at all; none is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from quarterdeck.policy.tool_call import objects
+from quarterdeck.policy.tools import text_of
+from quarterdeck.views.context.events import (
+    NotificationEvent,
+    ProgressEvent,
+    SubAgentCompletedEvent,
+    SubAgentProgressEvent,
+    SubAgentSpawnedEvent,
+)
+from quarterdeck.views.context.numbering import Stage
+from quarterdeck.views.context.session_settings import Settings
+from quarterdeck.views.context.tool_results import block_text
+
+_LEVELS = ("info", "warning", "error")
+_ENDED = frozenset({"idle", "completed", "failed", "cancelled", "done", "ended"})
+
+
+class Drafts:
+    """Reads the variants that have no event of their own in the log."""
+
+    def __init__(self, stage: Stage, settings: Settings) -> None:
+        self._stage = stage
+        self._settings = settings
+        self._sub_agents: dict[str, str] = {}
+        self._plans: dict[str, list[dict[str, Any]]] = {}
+        self._summaries: dict[str, str] = {}
+        self._readers: Mapping[str, Callable[[dict[str, Any]], None]] = {
+            "notice": self._notice,
+            "compaction_update": self._compaction,
+            "compaction_summary_chunk": self._compaction_summary,
+            "plan_update": self._plan_update,
+            "plan_removed": self._plan_removed,
+            "subagent_spawned": self._sub_agent,
+            "subagent_update": self._sub_agent,
+            "subagent_state_update": self._sub_agent,
+        }
+
+    def read(self, update: dict[str, Any]) -> None:
+        name = update.get("sessionUpdate")
+        reader = self._readers.get(name) if isinstance(name, str) else None
+        if reader is not None:
+            reader(update)
+        else:
+            self._stage.custom(name if isinstance(name, str) else "update", update)
+
+    def _notify(self, level: str, title: str, message: str) -> None:
+        if not self._stage.is_replay:
+            self._stage.emit(NotificationEvent, level=level, title=title, message=message)
+
+    def _notice(self, update: dict[str, Any]) -> None:
+        severity = update.get("severity")
+        level = severity if severity in _LEVELS else "info"
+        title = text_of(update, ("title",)) or "Notice"
+        self._notify(level, title, text_of(update, ("description", "message")) or "")
+
+    def _compaction(self, update: dict[str, Any]) -> None:
+        status, key = update.get("status"), str(update.get("compactionId"))
+        if status == "in_progress":
+            self._stage.emit(ProgressEvent, label="Compacting context")
+            return
+        summary = self._summaries.pop(key, "")
+        blocks = objects(update.get("summary"))
+        summary = "".join(block_text(block) for block in blocks) or summary
+        if status == "completed":
+            self._stage.emit(ProgressEvent, label="Compacting context", percentage=100.0)
+            self._notify("info", "Context compacted", summary)
+        else:
+            reason = text_of(update, ("error",)) or str(status)
+            self._notify("warning", "Context not compacted", reason)
+
+    def _compaction_summary(self, update: dict[str, Any]) -> None:
+        key = str(update.get("compactionId"))
+        self._summaries[key] = self._summaries.get(key, "") + block_text(update.get("content"))
+
+    def _plan_update(self, update: dict[str, Any]) -> None:
+        plan = update.get("plan")
+        given = plan if isinstance(plan, dict) else {}
+        plan_id = str(given.get("planId") or given.get("id"))
+        if isinstance(given.get("entries"), list):
+            self._plans[plan_id] = objects(given["entries"])
+            self._tell_plans()
+            return
+        text = text_of(given, ("content", "text", "markdown", "uri"))
+        if text is not None:
+            self._settings.plan_proposed(text)
+
+    def _plan_removed(self, update: dict[str, Any]) -> None:
+        self._plans.pop(str(update.get("planId")), None)
+        self._tell_plans()
+
+    def _tell_plans(self) -> None:
+        self._settings.todos([entry for plan in self._plans.values() for entry in plan])
+
+    def _sub_agent(self, update: dict[str, Any]) -> None:
+        child = text_of(update, ("subAgentId", "subagentId", "childSessionId", "sessionId"))
+        if child is None:
+            self._stage.custom(str(update.get("sessionUpdate")), update)
+            return
+        parent = text_of(update, ("parentToolCallId", "toolCallId")) or ""
+        task = text_of(update, ("description", "task", "prompt", "title")) or ""
+        if child not in self._sub_agents:
+            self._sub_agents[child] = parent
+            self._stage.emit(
+                SubAgentSpawnedEvent, sub_agent_id=child, parent_tool_call_id=parent, task=task
+            )
+        state = _state(update)
+        if state in _ENDED:
+            parent = self._sub_agents.pop(child)
+            result = text_of(update, ("result", "message", "summary")) or ""
+            self._stage.emit(
+                SubAgentCompletedEvent,
+                sub_agent_id=child,
+                parent_tool_call_id=parent,
+                result=result,
+            )
+        elif state is not None:
+            message = text_of(update, ("message",)) or state
+            self._stage.emit(SubAgentProgressEvent, sub_agent_id=child, message=message)
+
+
+def _state(update: dict[str, Any]) -> str | None:
+    state = update.get("state", update.get("status"))
+    if isinstance(state, dict):
+        state = state.get("state") or state.get("type") or state.get("status")
+    return state if isinstance(state, str) else None

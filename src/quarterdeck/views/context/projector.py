@@ -1,0 +1,252 @@
+"""A session's log as context events: a pure, stateful projection.
+
+The same log gives the same events with the same numbers, in any process, on any day: time comes
+from the events of the log, ids from it or from counters. Nothing here reads a clock or a file.
+
+    status                 as long as
+    starting               the session is not ready, or is being resumed
+    idle                   nothing runs
+    running, thinking      a prompt runs; thinking while the agent's last word is a thought
+    waiting_for_approval   a permission request is pending; wins over all that runs
+    waiting_for_input      a question of the agent is open
+    paused                 the agent is gone, and nothing ran when it went
+    error                  the agent is gone and a prompt with it; for a moment if a prompt failed
+    completed              the session is closed or deleted
+
+What an agent retells when a session is loaded (everything between `session-reset` and the next
+status) is marked `replay`: whole messages without deltas, no approvals, no statuses, no questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from quarterdeck.protocol import ELICITATION_UPDATED, Event, SessionSnapshotWire, UnknownEvent
+from quarterdeck.views.context.contract import SessionFacts, session_facts
+from quarterdeck.views.context.drafts import Drafts
+from quarterdeck.views.context.events import ContextEvent, SessionResumedEvent
+from quarterdeck.views.context.lifecycle import Lifecycle
+from quarterdeck.views.context.messages import Messages
+from quarterdeck.views.context.numbering import Stage
+from quarterdeck.views.context.requests import (
+    Approvals,
+    PendingApproval,
+    PendingQuestion,
+    Questions,
+)
+from quarterdeck.views.context.session_settings import Settings
+from quarterdeck.views.context.tool_calls import ToolCalls
+from quarterdeck.views.context.usage import Resources
+
+_NOTHING: dict[str, Any] = {}
+
+
+class ContextProjector:
+    """Turns the events of one session into context events, one after the other."""
+
+    def __init__(
+        self,
+        session: SessionFacts | SessionSnapshotWire | Mapping[str, Any] | str,
+        *,
+        approval_expiry_ms: float | None = None,
+        derive_on_replay: Collection[str] = ("file",),
+    ) -> None:
+        """Begin before the first event of a session.
+
+        `session` tells what no log has: `SessionFacts`, or a snapshot of the host, its JSON, or a
+        bare id. Approvals expire if `approval_expiry_ms` says so. `derive_on_replay` names what is
+        derived from retold calls, too: "file", "git", "web".
+        """
+        facts = session_facts(session)
+        self._session_id = facts.session_id
+        self._stage = stage = Stage(facts.session_id)
+        self._messages = Messages(stage)
+        self._settings = Settings(stage, facts)
+        self._calls = ToolCalls(stage, self._settings, facts.cwd, derive_on_replay)
+        self._approvals = Approvals(stage, self._calls, facts.cwd, approval_expiry_ms)
+        self._resources = Resources(stage)
+        self._drafts = Drafts(stage, self._settings)
+        self._questions = Questions(stage)
+        self._lifecycle = Lifecycle(
+            stage,
+            facts,
+            self._messages,
+            self._calls,
+            self._approvals,
+            self._questions,
+            self._settings,
+            self._resources,
+        )
+        self._commands: Any = None
+        self._readers = self._table()
+
+    def _table(self) -> Mapping[str, Callable[[Event], None]]:
+        return {
+            "user-message-chunk": self._user_chunk,
+            "agent-message-chunk": self._agent_chunk,
+            "agent-thought-chunk": self._thought_chunk,
+            "tool-call": self._tool_call,
+            "tool-call-update": self._tool_call,
+            "plan": self._plan,
+            "available-commands-update": self._available_commands,
+            "current-mode-update": self._mode,
+            "session-config-init": self._config_init,
+            "config-options-update": self._config_options,
+            "session-info-update": self._session_info,
+            "usage-update": self._usage,
+            "prompt-finished": self._prompt_finished,
+            "session-status-change": self._status_change,
+            "session-reset": self._reset,
+            "permission-request-created": self._permission_created,
+            "permission-request-resolved": self._permission_resolved,
+            "terminal-output": self._terminal_output,
+            "unrecognized-update": self._unrecognized,
+        }
+
+    @property
+    def seq(self) -> int:
+        """The number of the last context event; 0 before the first."""
+        return self._stage.seq
+
+    @property
+    def pending(self) -> tuple[PendingApproval, ...]:
+        """The permission requests that wait for an answer."""
+        return self._approvals.pending
+
+    @property
+    def questions(self) -> tuple[PendingQuestion, ...]:
+        """The questions of the agent that wait for an answer, beside permission requests."""
+        return self._questions.pending
+
+    def feed(self, event: Event) -> list[ContextEvent]:
+        """Take the next event of the log and return what it is told as.
+
+        Events of other sessions and of the host are told as nothing.
+        """
+        if event.session_id != self._session_id:
+            return []
+        told = self._stage.begin(event.ts)
+        reader = self._readers.get(event.type)
+        if reader is not None:
+            if isinstance(event.payload, dict):
+                reader(event)
+        elif isinstance(event, UnknownEvent):
+            self._stage.custom(event.type, event.raw, namespace="quarterdeck")
+        return told
+
+    # ---- what is said and done -----------------------------------------------------------------
+
+    def _user_chunk(self, event: Event) -> None:
+        self._messages.chunk("user", event.payload)
+
+    def _agent_chunk(self, event: Event) -> None:
+        was_thinking = self._messages.is_thinking
+        self._messages.chunk("assistant", event.payload)
+        if was_thinking:
+            self._lifecycle.tell_status("the agent speaks")
+
+    def _thought_chunk(self, event: Event) -> None:
+        was_thinking = self._messages.is_thinking
+        self._messages.thought(event.payload)
+        if not was_thinking:
+            self._lifecycle.tell_status("the agent thinks")
+
+    def _tool_call(self, event: Event) -> None:
+        payload = event.payload
+        if not isinstance(payload.get("toolCallId"), str):
+            self._stage.custom(event.type, payload)
+            return
+        was_open, was_asking = self._messages.is_open, bool(self._calls.asking)
+        if was_open:
+            self._interrupt(payload["toolCallId"])
+        self._calls.update(
+            payload,
+            event.extensions or _NOTHING,
+            is_announcement=event.type == "tool-call",
+        )
+        is_asking = bool(self._calls.asking)
+        if was_open or is_asking != was_asking:  # nothing else of a call is a status
+            reason = "the agent asks a question" if is_asking else "a tool is called"
+            self._lifecycle.tell_status(reason)
+
+    def _interrupt(self, call_id: object) -> None:
+        if self._calls.is_new(call_id):
+            self._messages.at_tool_call()
+        else:
+            self._messages.end_thought()
+
+    def _terminal_output(self, event: Event) -> None:
+        self._calls.terminal_output(event.payload)
+
+    def _permission_created(self, event: Event) -> None:
+        asked = event.payload.get("toolCall")
+        self._interrupt(asked.get("toolCallId") if isinstance(asked, dict) else None)
+        self._approvals.requested(event.payload)
+        self._lifecycle.tell_status("the agent asks for permission")
+
+    def _permission_resolved(self, event: Event) -> None:
+        self._approvals.resolved(event.payload)
+        self._lifecycle.tell_status("permission was decided")
+
+    # ---- what accompanies it -------------------------------------------------------------------
+
+    def _plan(self, event: Event) -> None:
+        self._messages.end_thought()
+        self._settings.todos(event.payload.get("entries"))
+        self._lifecycle.tell_status("the agent plans")
+
+    def _available_commands(self, event: Event) -> None:
+        commands = event.payload.get("availableCommands")
+        if commands != self._commands:
+            self._commands = commands
+            self._stage.custom("available_commands", event.payload)
+
+    def _mode(self, event: Event) -> None:
+        mode = event.payload.get("currentModeId") or (event.extensions or _NOTHING).get("modeId")
+        self._settings.mode_changed(mode if isinstance(mode, str) else None)
+
+    def _config_init(self, event: Event) -> None:
+        self._settings.learn(event.payload)
+        self._settings.learn_agent((event.extensions or _NOTHING).get("agentInfo"))
+        self._lifecycle.learn_model()
+
+    def _config_options(self, event: Event) -> None:
+        self._settings.changed(event.payload, "config_options")
+        self._lifecycle.learn_model()
+
+    def _session_info(self, event: Event) -> None:
+        if "title" in event.payload:
+            self._stage.custom("title", {"title": event.payload["title"]})
+
+    def _usage(self, event: Event) -> None:
+        self._resources.usage_update(event.payload)
+
+    def _unrecognized(self, event: Event) -> None:
+        payload = event.payload
+        if payload.get("sessionUpdate") == ELICITATION_UPDATED and _is_ours(event):
+            self._messages.end_thought()
+            self._lifecycle.tell_status(self._questions.update(payload))
+        else:
+            self._drafts.read(payload)
+
+    # ---- where the session stands --------------------------------------------------------------
+
+    def _prompt_finished(self, event: Event) -> None:
+        self._lifecycle.turn_ended(event.payload, (event.extensions or _NOTHING).get("_meta"))
+
+    def _status_change(self, event: Event) -> None:
+        self._lifecycle.status_change(event.payload)
+
+    def _reset(self, _event: Event) -> None:
+        self._lifecycle.leave_off("the session was loaded again")
+        self._calls.forget()
+        self._messages.count = 0
+        self._stage.is_replay = True
+        self._stage.emit(SessionResumedEvent, previous_session_id=self._session_id)
+        self._lifecycle.reset()
+
+
+def _is_ours(event: Event) -> bool:
+    """Say whether the host wrote this; what an agent sends as an unknown update has no mark."""
+    return "quarterdeck" in (event.extensions or _NOTHING)

@@ -1,0 +1,390 @@
+"""Tool calls as events, from the first word about one to what it left behind.
+
+    tool:start        when a call is first heard of
+    tool:args_delta   while its input is written, by agents that show that
+    tool:executing    when it is in progress, when permission is asked, or else before its end
+    tool:result | tool:error
+    file:*, git:operation, web:operation, subagent:completed    after a result
+
+A call that the turn leaves open is ended with an error. After its end a call is not emitted again:
+some agents announce a rejected call a second time and fail it again. The id is free for a new call
+in the next turn, or as soon as a permission request names it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection
+from typing import Any, Final
+
+from quarterdeck.policy.risk import risk_of_call
+from quarterdeck.policy.tool_call import ToolCall, objects
+from quarterdeck.policy.tools import categorize_call, describe_tool_call, text_of
+from quarterdeck.protocol import ToolCallFacts, announced, is_open, requested, updated
+from quarterdeck.views.context.events import (
+    SubAgentProgressEvent,
+    SubAgentSpawnedEvent,
+    ToolCallArgsDeltaEvent,
+    ToolCallErrorEvent,
+    ToolCallExecutingEvent,
+    ToolCallResultEvent,
+    ToolCallStartEvent,
+    UserQuestionEvent,
+)
+from quarterdeck.views.context.numbering import Stage
+from quarterdeck.views.context.session_settings import Settings
+from quarterdeck.views.context.tool_results import (
+    Aftermath,
+    Terminal,
+    changes_of,
+    content_text,
+    output_text,
+    structured_output,
+    whole_number,
+)
+from quarterdeck.views.context.types import ACPError
+
+KNOWN: Final = 10_000  # calls that have ended and are remembered as such
+TERMINALS: Final = 64  # terminals whose output is kept for the calls that show them
+
+
+class ToolCalls:
+    """The calls of a session that have not ended, and what they came to."""
+
+    def __init__(
+        self, stage: Stage, settings: Settings, project: str, derive_on_replay: Collection[str]
+    ) -> None:
+        self._stage = stage
+        self._settings = settings
+        self._project = project
+        self._open: dict[str, ToolCall] = {}
+        self.asking: set[str] = set()
+        """The calls that wait for somebody's answer."""
+        self._ended: OrderedDict[str, int] = OrderedDict()
+        self._announced_again: dict[str, ToolCallFacts] = {}
+        """Calls of this turn with the id of one that has ended, in case they ask for permission."""
+        self._terminals: OrderedDict[str, Terminal] = OrderedDict()
+        self._turn = 0
+        self.aftermath = Aftermath(stage, derive_on_replay)
+        self.count = 0
+        self.errors = 0
+
+    def answered(self, call_id: str) -> None:
+        """Somebody has answered what a call asked."""
+        self.asking.discard(call_id)
+
+    def next_turn(self) -> None:
+        self._turn += 1
+        self._announced_again.clear()
+
+    def forget(self) -> None:
+        """Start over: the history is told again."""
+        self._open.clear()
+        self.asking.clear()
+        self._ended.clear()
+        self._announced_again.clear()
+        self.aftermath.forget()
+        self.count = self.errors = 0
+
+    def is_new(self, call_id: object) -> bool:
+        return isinstance(call_id, str) and call_id not in self._open and call_id not in self._ended
+
+    # ---- what an agent says --------------------------------------------------------------------
+
+    def update(
+        self, payload: dict[str, Any], more: dict[str, Any], *, is_announcement: bool
+    ) -> None:
+        """Take an announcement or an update of a call."""
+        call_id = payload["toolCallId"]
+        call = self._find(call_id) if is_announcement else self._open.get(call_id)
+        ended_in = self._ended.get(call_id) if call is None else None
+        if ended_in is not None and (not is_announcement or ended_in == self._turn):
+            self._fold_silently(call_id, payload, is_announcement=is_announcement)
+            return
+        facts = None if call is None else call.facts
+        if facts is None or is_announcement:
+            facts = announced(facts, payload, self._turn)
+        else:
+            facts = updated(facts, payload)
+        call = call or self._begin(call_id)
+        if more:
+            self._take_terminal(more.get("_meta"))
+        is_first = not call.name
+        call.take(facts, more, self._stage.ts)
+        if is_first:
+            self._start(call)
+        if "quarterdeck" not in more:  # else it is no input that the agent writes bit by bit
+            self._tell_arguments(call)
+        self._tell(call)
+
+    def _fold_silently(
+        self, call_id: str, payload: dict[str, Any], *, is_announcement: bool
+    ) -> None:
+        facts = self._announced_again.get(call_id)
+        if is_announcement:
+            self._announced_again[call_id] = announced(facts, payload, self._turn)
+        elif facts is not None:
+            self._announced_again[call_id] = updated(facts, payload)
+
+    def ask(self, patch: dict[str, Any]) -> ToolCall:
+        """Take the call of a permission request, and emit that it waits."""
+        call_id = patch.get("toolCallId")
+        call = self._find(call_id) if isinstance(call_id, str) else None
+        facts = None if call is None else call.facts
+        if call is None and isinstance(call_id, str):
+            facts = self._announced_again.pop(call_id, None)
+            call = self._begin(call_id)
+        elif call is None:
+            call = ToolCall(str(call_id), self._stage.ts)
+        is_first = not call.name
+        call.take(requested(facts, patch, self._turn), patch, self._stage.ts)
+        if is_first:
+            self._start(call)
+        if not call.has_asked:
+            self._execute(call, requires_approval=True)
+        self._tell(call)
+        return call
+
+    def terminal_output(self, payload: dict[str, Any]) -> None:
+        terminal = self._terminal(payload.get("terminalId"))
+        delta, ending = payload.get("delta"), payload.get("exit")
+        if isinstance(delta, str):
+            terminal.add(delta)
+        if isinstance(ending, dict):
+            terminal.exit_code = whole_number(ending.get("exitCode"))
+
+    def _take_terminal(self, meta: Any) -> None:
+        """Take in what agents with terminals of their own say about them."""
+        if not isinstance(meta, dict):
+            return
+        for key in ("terminal_output", "terminal_output_delta"):
+            said = meta.get(key)
+            if isinstance(said, dict) and isinstance(said.get("data"), str):
+                self._terminal(said.get("terminal_id")).add(said["data"])
+        ending = meta.get("terminal_exit")
+        if isinstance(ending, dict):
+            terminal = self._terminal(ending.get("terminal_id"))
+            terminal.exit_code = whole_number(ending.get("exit_code"))
+
+    def _terminal(self, terminal_id: Any) -> Terminal:
+        name = str(terminal_id)
+        terminal = self._terminals.get(name)
+        if terminal is None:
+            terminal = self._terminals[name] = Terminal()
+            if len(self._terminals) > TERMINALS:
+                self._terminals.popitem(last=False)
+        return terminal
+
+    def _find(self, call_id: str) -> ToolCall | None:
+        """Return the call that an announcement or request continues; None if it is a new one."""
+        call = self._open.get(call_id)
+        if call is None or is_open(call.facts, self._turn):
+            return call
+        self._leave(call, is_cancelled=False)
+        del self._ended[call_id]  # it ended with its own turn, not in this one
+        return None
+
+    def _begin(self, call_id: str) -> ToolCall:
+        self._ended.pop(call_id, None)
+        call = self._open[call_id] = ToolCall(call_id, self._stage.ts)
+        self.count += 1
+        return call
+
+    # ---- what is told of it --------------------------------------------------------------------
+
+    def _start(self, call: ToolCall) -> None:
+        stage = self._stage
+        stage.add(
+            ToolCallStartEvent(
+                seq=stage.take_seq(),
+                session_id=stage.session_id,
+                timestamp=stage.timestamp,
+                replay=stage.is_replay,
+                tool_call_id=call.id,
+                name=call.name,
+                category=category_of(call),
+                description=description_of(call),
+            )
+        )
+
+    def _tell(self, call: ToolCall) -> None:
+        is_running = call.status == "in_progress" and not (call.arguments and not call.raw_input)
+        if not call.has_executed and (is_running or call.is_done):
+            self._execute(call, requires_approval=False)
+        if call.traits.tells_more:
+            self._tell_more(call)
+        if call.is_done:
+            self._end(call)
+
+    def _tell_more(self, call: ToolCall) -> None:
+        canonical = call.traits.canonical
+        if canonical == "Task":
+            self._tell_sub_agent(call)
+        elif canonical == "AskUserQuestion" and not self._stage.is_replay:
+            self._tell_questions(call)
+        elif canonical == "TodoWrite" and "todos" in call.input:
+            self._settings.todos(call.input["todos"])
+        elif canonical == "ExitPlanMode" or call.kind == "switch_mode":
+            self._tell_plan(call)
+
+    def _tell_arguments(self, call: ToolCall) -> None:
+        """Tell how the input grows, where an agent shows it as text before it has it."""
+        if self._stage.is_replay or not call.content or call.raw_input:
+            return
+        if call.has_executed or call.is_done:
+            return
+        text = content_text(call)
+        if text.startswith("{") and text.startswith(call.arguments) and text != call.arguments:
+            delta = text[len(call.arguments) :]
+            call.arguments = text
+            self._stage.emit(ToolCallArgsDeltaEvent, tool_call_id=call.id, delta=delta)
+
+    def _execute(self, call: ToolCall, *, requires_approval: bool) -> None:
+        call.has_executed = True
+        call.has_asked |= requires_approval
+        stage = self._stage
+        stage.add(
+            ToolCallExecutingEvent(
+                seq=stage.take_seq(),
+                session_id=stage.session_id,
+                timestamp=stage.timestamp,
+                replay=stage.is_replay,
+                tool_call_id=call.id,
+                name=call.name,
+                input=call.input,
+                risk_level=risk_of(call),
+                requires_approval=requires_approval,
+            )
+        )
+
+    def _tell_sub_agent(self, call: ToolCall) -> None:
+        task = text_of(call.raw_input, ("description", "prompt", "task"))
+        if not call.is_sub_agent and (task is not None or call.has_executed):
+            call.is_sub_agent = True
+            self._stage.emit(
+                SubAgentSpawnedEvent,
+                sub_agent_id=call.id,
+                parent_tool_call_id=call.id,
+                task=task or call.title,
+                model=text_of(call.raw_input, ("model",)),
+            )
+        text = content_text(call)
+        if not call.is_sub_agent or call.is_done or not text or text == call.last_progress:
+            return
+        call.last_progress = text
+        if text not in (call.input.get("prompt"), task) and not text.startswith("{"):
+            line = text.rstrip().rpartition("\n")[2]
+            self._stage.emit(SubAgentProgressEvent, sub_agent_id=call.id, message=line)
+
+    def _tell_questions(self, call: ToolCall) -> None:
+        listed = objects(call.input.get("questions")) or [call.input]
+        for number, each in enumerate(listed, 1):
+            question = text_of(each, ("question", "prompt"))
+            if question is None:
+                continue
+            question_id = call.id if len(listed) == 1 else f"{call.id}#{number}"
+            options = each.get("options")
+            labels = tuple(_labels(options)) if isinstance(options, list) else None
+            if call.questions.get(question_id) != (question, labels):
+                call.questions[question_id] = (question, labels)
+                self.asking.add(call.id)
+                self._stage.emit(
+                    UserQuestionEvent, question_id=question_id, question=question, options=labels
+                )
+
+    def _tell_plan(self, call: ToolCall) -> None:
+        plan = text_of(call.raw_input, ("plan",)) or content_text(call)
+        if plan and plan != call.last_progress and not call.is_done:
+            call.last_progress = plan
+            self._settings.plan_proposed(plan)
+        if call.status == "completed":
+            self._settings.plan_accepted()
+
+    # ---- how it ends ---------------------------------------------------------------------------
+
+    def _end(self, call: ToolCall) -> None:
+        output = output_text(call, self._terminals) if call.has_output else ""
+        stage = self._stage
+        duration = max(0.0, float(stage.ts - call.started_at))
+        if call.status == "completed":
+            changes = changes_of(call, self._project)
+            structured = structured_output(call, output, changes, self._terminals)
+            stage.add(
+                ToolCallResultEvent(
+                    seq=stage.take_seq(),
+                    session_id=stage.session_id,
+                    timestamp=stage.timestamp,
+                    replay=stage.is_replay,
+                    tool_call_id=call.id,
+                    name=call.name,
+                    output=output,
+                    duration=duration,
+                    structured=structured,
+                )
+            )
+            self.aftermath.tell(call, output, changes, self._terminals)
+        else:
+            self._fail(call, "TOOL_ERROR", output or "the tool failed", duration)
+        if call.is_sub_agent:
+            self.aftermath.sub_agent_ended(call, output)
+        self._forget(call)
+
+    def _fail(self, call: ToolCall, code: str, message: str, duration: float) -> None:
+        self.errors += 1
+        error = ACPError(code=code, message=message, recoverable=True)
+        self._stage.emit(
+            ToolCallErrorEvent, tool_call_id=call.id, name=call.name, error=error, duration=duration
+        )
+
+    def end_all(self, *, is_cancelled: bool) -> None:
+        """End what the turn has left open."""
+        for call in list(self._open.values()):
+            self._leave(call, is_cancelled=is_cancelled)
+
+    def _leave(self, call: ToolCall, *, is_cancelled: bool) -> None:
+        duration = max(0.0, float(self._stage.ts - call.started_at))
+        if is_cancelled:
+            self._fail(call, "CANCELLED", "Cancelled", duration)
+        else:
+            message = "the turn ended before the agent said how this call ended"
+            self._fail(call, "INCOMPLETE", message, duration)
+        if call.is_sub_agent:
+            self.aftermath.sub_agent_ended(call, "")
+        self._forget(call)
+
+    def _forget(self, call: ToolCall) -> None:
+        self._open.pop(call.id, None)
+        self.asking.discard(call.id)
+        for terminal_id in call.terminal_ids:
+            self._terminals.pop(terminal_id, None)
+        self._ended.pop(call.id, None)
+        self._ended[call.id] = self._turn
+        if len(self._ended) > KNOWN:
+            self._ended.popitem(last=False)
+
+
+def category_of(call: ToolCall) -> Any:
+    if not call.diffs:
+        return call.traits.category
+    is_creation = all(old is None for old, _, _ in call.diffs.values())
+    return categorize_call(call.name, call.kind, is_creation=is_creation)
+
+
+def risk_of(call: ToolCall) -> Any:
+    given = call.decisive_input
+    return risk_of_call(call.name, given, call.kind) if given else call.traits.risk
+
+
+def description_of(call: ToolCall) -> str:
+    """Say what a call does: in the agent's words if they are a sentence, else in ours."""
+    if " " in call.title and call.title != call.command:
+        return call.title
+    return describe_tool_call(call.name, call.decisive_input)
+
+
+def _labels(options: list[Any]) -> list[str]:
+    named = [
+        each.get("label") or each.get("name") if isinstance(each, dict) else each
+        for each in options
+    ]
+    return [each for each in named if isinstance(each, str)]

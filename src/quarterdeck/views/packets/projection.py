@@ -1,0 +1,335 @@
+"""Events to packets, one by one; `projector` and `rows` are the two ways to use it.
+
+Besides packets of the stream it gives `user_message_chunk`s, which only rows are made of.
+
+    event                          packets
+    agent-message-chunk            agent_message_chunk, or artifact_created
+    agent-thought-chunk            agent_thought_chunk
+    tool-call, tool-call-update    tool_call_start if it is new, tool_call_progress if it is not
+                                   or has begun; then artifact_created
+    permission-request-created     tool_call_start if the call is new; approval_requested
+    plan                           agent_plan_update
+    current-mode-update            current_mode_update
+    usage-update                   context_usage
+    prompt-finished                tool_call_progress for every call left open;
+                                   prompt_response, or error
+    session-status-change          the same with error, if the agent left in the middle of a turn
+    unrecognized-update            the drafts of ACP that packets have a word for
+    everything else                none
+
+Updates that ACP has as drafts, as far as packets have a word for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import isfinite
+from typing import Any, Final, Literal, Protocol, TypeAlias
+
+from quarterdeck.protocol import Event
+from quarterdeck.views.packets import builders
+from quarterdeck.views.packets.tool_calls import Call, Ledger
+from quarterdeck.views.packets.tools import as_code, as_object, as_text, text_of
+from quarterdeck.views.packets.types import Json, Packet
+
+_CHILD_KEYS: Final = ("subagentSessionId", "childSessionId", "sessionId", "subagentId")
+
+_UNDER_WAY: Final = 16  # compactions at a time; an agent has one
+
+
+class Drafts:
+    """Reads drafts; remembers the summaries of compactions that are under way."""
+
+    def __init__(self) -> None:
+        self._summaries: dict[str, list[str]] = {}
+
+    def packets(self, update: Mapping[str, Any], session_id: str, time: str) -> list[Packet]:
+        match update.get("sessionUpdate"):
+            case "plan_update":
+                plan = as_object(update.get("plan"))
+                is_list = isinstance(plan.get("entries"), list)
+                return [builders.agent_plan_update(plan["entries"], time)] if is_list else []
+            case "plan_removed":
+                return [builders.agent_plan_update([], time)]
+            case "compaction_summary_chunk":
+                self._summary(update).append(text_of(update.get("content")))
+                return []
+            case "compaction_update":
+                return self._compaction(update, time)
+            case "subagent_spawned":
+                named = (as_text(update.get(key)) for key in _CHILD_KEYS)
+                child = next((name for name in named if name), "")
+                return [builders.subagent_started(child, session_id, time)] if child else []
+            case _:
+                return []
+
+    def _compaction(self, update: Mapping[str, Any], time: str) -> list[Packet]:
+        summary = self._summary(update)
+        if "summary" in update:
+            summary[:] = [text_of(update["summary"])]
+        if update.get("status") == "in_progress":
+            return []
+        del self._summaries[as_text(update.get("compactionId"))]
+        is_done = update.get("status") == "completed"
+        return [builders.compaction("".join(summary) or None, time)] if is_done else []
+
+    def _summary(self, update: Mapping[str, Any]) -> list[str]:
+        key = as_text(update.get("compactionId"))
+        if key not in self._summaries and len(self._summaries) >= _UNDER_WAY:
+            del self._summaries[next(iter(self._summaries))]
+        return self._summaries.setdefault(key, [])
+
+
+Style: TypeAlias = Literal["plain", "tagged"]
+GONE: Final[Mapping[str, str]] = {
+    "disconnected": "the agent is gone; resume the session to go on",
+    "closed": "the session was closed",
+    "deleted": "the session was deleted",
+}
+
+
+class HasSessionId(Protocol):
+    """A session in any form that knows its id, for example a snapshot of the host."""
+
+    @property
+    def session_id(self) -> str: ...
+
+
+class Projection:
+    """What has to be remembered of a log to make packets of the rest."""
+
+    def __init__(self, session: str | HasSessionId, style: Style) -> None:
+        self.session_id = session if isinstance(session, str) else session.session_id
+        self._is_tagged = style == "tagged"
+        self._ledger = Ledger()
+        self._drafts = Drafts()
+        self._is_prompting = False
+        self._is_replaying = False
+
+    def feed(self, event: Event) -> list[Packet]:
+        """Return the packets of one event; an event of another session is of a subagent."""
+        handler = _HANDLERS.get(event.type)
+        if handler is None or event.session_id is None:
+            return []
+        packets = handler(self, event, event.payload)
+        return self._tag(packets, event) if self._is_tagged else packets
+
+    def _tag(self, packets: list[Packet], event: Event) -> list[Packet]:
+        """Write on every packet what newer readers look for first."""
+        timestamp = builders.iso_time(event.ts)
+        for packet in packets:
+            if packet.get("sessionUpdate") == "tool_call":
+                packet["type"] = "tool_call_start"
+            packet.setdefault("timestamp", timestamp)
+        return packets
+
+    def _meta(self, event: Event) -> Json | None:
+        """Return what goes along with a packet: the agent's `_meta`, and whose packet it is."""
+        extensions = event.extensions
+        meta = None if extensions is None else extensions.get("_meta")
+        if event.session_id == self.session_id:
+            return meta if isinstance(meta, dict) else None
+        whose = {"sessionId": event.session_id, "parentSessionId": self.session_id}
+        return {**meta, **whose} if isinstance(meta, dict) else whose
+
+    def _chunk(self, event: Event, payload: Json) -> list[Packet]:
+        meta = self._meta(event)
+        message_id = payload.get("messageId")
+        if isinstance(message_id, str):
+            meta = {"messageId": message_id, **(meta or {})}
+        if meta is not None and (artifact := _artifact(meta)) is not None:
+            return [artifact]
+        block = builders.whole_block(payload.get("content"))
+        if block is None:
+            return []
+        name = event.type.replace("-", "_")
+        return [{"_meta": meta, "content": block, "sessionUpdate": name, "type": name}]
+
+    def _tool(self, event: Event, payload: Json) -> list[Packet]:
+        call_id, session = payload.get("toolCallId"), event.session_id
+        if not isinstance(call_id, str) or session is None:
+            return []
+        call = self._ledger.find(session, call_id)
+        if call is not None and event.type == "tool-call" and not call.is_open(self._ledger.turn):
+            call = None  # an old id for a new call
+        is_new = call is None
+        if call is None:
+            call = self._ledger.begin(session, call_id)
+        is_ours = event.extensions is not None and "quarterdeck" in event.extensions
+        before = call.snapshot(None, names=False) if is_ours and not is_new else None
+        meta = self._say(call, event, payload)
+        packets = [builders.tool_call_start(self._snapshot(call, meta))] if is_new else []
+        is_repeated = before is not None and _is_same(before, call.snapshot(None, names=False))
+        if (not is_new or call.status != "pending" or _is_update(event)) and not is_repeated:
+            packets.append(self._progress(call, event, meta))
+        artifact = _artifact(meta) if meta else None
+        return packets if artifact is None else [*packets, artifact]
+
+    def _say(self, call: Call, event: Event, payload: Json) -> Json | None:
+        meta = self._meta(event)
+        if meta is not None or event.extensions is not None:
+            call.declare(_declared_name(event.extensions or {}, meta or {}), meta or {})
+        if event.type == "tool-call":
+            call.announce(payload)
+        else:
+            call.update(payload)
+        self._ledger.sort(call)
+        return meta
+
+    def _snapshot(self, call: Call, meta: Json | None) -> builders.ToolSnapshot:
+        return call.snapshot(meta, names=self._is_tagged)
+
+    def _progress(self, call: Call, event: Event, meta: Json | None) -> Packet:
+        return builders.tool_call_progress(self._snapshot(call, meta), builders.iso_time(event.ts))
+
+    def _permission(self, event: Event, payload: Json) -> list[Packet]:
+        request_id, said = payload.get("requestId"), payload.get("toolCall")
+        session = event.session_id or self.session_id
+        packets: list[Packet] = []
+        if isinstance(said, dict) and isinstance(call_id := said.get("toolCallId"), str):
+            call = self._ledger.find(session, call_id)
+            is_new = call is None or not call.is_open(self._ledger.turn)
+            if call is None or is_new:
+                call = self._ledger.begin(session, call_id)
+            call.request(said)
+            self._ledger.sort(call)
+            packets = [builders.tool_call_start(self._snapshot(call, None))] if is_new else []
+        if isinstance(request_id, str):
+            time = builders.iso_time(event.ts)
+            packets.append(builders.approval_requested(request_id, session, time))
+        return packets
+
+    def _plan(self, event: Event, payload: Json) -> list[Packet]:
+        time = builders.iso_time(event.ts)
+        return [builders.agent_plan_update(payload.get("entries"), time, self._meta(event))]
+
+    def _mode(self, event: Event, payload: Json) -> list[Packet]:
+        mode = payload.get("currentModeId") or (event.extensions or {}).get("modeId")
+        return (
+            [builders.current_mode_update(mode, self._meta(event))] if isinstance(mode, str) else []
+        )
+
+    def _usage(self, event: Event, payload: Json) -> list[Packet]:
+        used, cost = _number(payload.get("used")), payload.get("cost")
+        if used is None:
+            return []
+        amount = _number(cost.get("amount")) if isinstance(cost, dict) else None
+        return [builders.context_usage(int(used), amount, builders.iso_time(event.ts))]
+
+    def _finished(self, event: Event, payload: Json) -> list[Packet]:
+        if event.session_id != self.session_id:
+            return self._close(event, payload.get("stopReason"))
+        self._is_prompting = False
+        failure, reason = payload.get("error"), payload.get("stopReason")
+        packets = self._close(event, reason)
+        self._ledger.turn += 1
+        if isinstance(failure, dict):
+            text = as_text(failure.get("message")) or "the agent failed and did not say why"
+            return [*packets, builders.error(text, as_code(failure.get("code")) or None)]
+        reason = reason if isinstance(reason, str) and reason else "end_turn"
+        return [*packets, builders.prompt_response(reason)]
+
+    def _close(self, event: Event, reason: object) -> list[Packet]:
+        """End the calls that were left open: those of a subagent, or all when the turn is over."""
+        is_all = event.session_id == self.session_id
+        packets = [
+            self._progress(call, event, None)
+            for call in self._ledger.end_open(None if is_all else event.session_id)
+        ]
+        if self._is_tagged and reason == "cancelled":
+            for packet in packets:
+                packet["status"] = "cancelled"
+        return packets
+
+    def _status(self, event: Event, payload: Json) -> list[Packet]:
+        if event.session_id != self.session_id:
+            return []
+        status, was_prompting = payload.get("status"), self._is_prompting
+        self._is_prompting = status == "prompting"
+        if self._is_prompting:
+            self._ledger.turn += 1
+        if was_prompting and isinstance(status, str) and status in GONE:
+            self._ledger.turn += 1
+            return [*self._close(event, None), builders.error(GONE[status], f"session_{status}")]
+        if self._is_replaying:
+            self._is_replaying = False
+            self._ledger.turn += 1
+            return self._close(event, None)
+        return []
+
+    def _reset(self, event: Event, _payload: Json) -> list[Packet]:
+        if event.session_id == self.session_id:
+            self._ledger.clear()
+            self._is_prompting = False
+            self._is_replaying = True
+        return []
+
+    def _terminal(self, event: Event, payload: Json) -> list[Packet]:
+        terminal, delta = payload.get("terminalId"), payload.get("delta")
+        session = event.session_id
+        if session is not None and isinstance(terminal, str) and isinstance(delta, str) and delta:
+            self._ledger.terminals.extend((session, terminal), delta)
+        return []
+
+    def _draft(self, event: Event, payload: Json) -> list[Packet]:
+        return self._drafts.packets(payload, self.session_id, builders.iso_time(event.ts))
+
+
+def _is_same(before: builders.ToolSnapshot, after: builders.ToolSnapshot) -> bool:
+    try:
+        return before == after
+    except RecursionError:  # an agent may nest its input as deeply as it likes
+        return False
+
+
+def _is_update(event: Event) -> bool:
+    return event.type == "tool-call-update"
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _artifact(meta: Json) -> Packet | None:
+    """Return the artifact that an agent announces in `_meta.artifact`, if it is one."""
+    said = meta.get("artifact")
+    if not isinstance(said, dict):
+        return None
+    if not all(isinstance(said.get(key), str) for key in ("id", "type", "name", "path")):
+        return None
+    kept = {key: said[key] for key in ("id", "type", "name", "path")}
+    if "preview_url" in said:
+        url = said["preview_url"]
+        kept["preview_url"] = url if isinstance(url, str) else None
+    return builders.artifact_created(kept)
+
+
+def _declared_name(extensions: Mapping[str, Any], meta: Mapping[str, Any]) -> str:
+    """Return what the agent calls the tool: beside the call, in `_meta`, or in a vendor's part."""
+    vendors = [value for value in meta.values() if isinstance(value, dict)]
+    for source in (extensions, meta, *vendors):
+        for key in ("toolName", "tool_name"):
+            if isinstance(name := source.get(key), str) and name:
+                return name
+    name = extensions.get("name")
+    return name if isinstance(name, str) else ""
+
+
+_HANDLERS: Final[Mapping[str, Callable[[Projection, Event, Json], list[Packet]]]] = {
+    "user-message-chunk": Projection._chunk,  # noqa: SLF001 - its own table
+    "agent-message-chunk": Projection._chunk,  # noqa: SLF001
+    "agent-thought-chunk": Projection._chunk,  # noqa: SLF001
+    "tool-call": Projection._tool,  # noqa: SLF001
+    "tool-call-update": Projection._tool,  # noqa: SLF001
+    "plan": Projection._plan,  # noqa: SLF001
+    "current-mode-update": Projection._mode,  # noqa: SLF001
+    "usage-update": Projection._usage,  # noqa: SLF001
+    "prompt-finished": Projection._finished,  # noqa: SLF001
+    "session-status-change": Projection._status,  # noqa: SLF001
+    "session-reset": Projection._reset,  # noqa: SLF001
+    "permission-request-created": Projection._permission,  # noqa: SLF001
+    "terminal-output": Projection._terminal,  # noqa: SLF001
+    "unrecognized-update": Projection._draft,  # noqa: SLF001
+}

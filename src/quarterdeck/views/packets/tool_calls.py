@@ -1,0 +1,259 @@
+"""The tool calls of a log: an agent sends patches of them, packets want all that is known.
+
+`quarterdeck.protocol.tool_calls` says which messages change which facts. Here is what packets need
+beyond them: items and locations with all their keys, the output of terminals in place of the
+terminals, the names of tools, and the end of calls that agents leave open.
+
+Memory is bounded: of the calls that have ended only the newest `REMEMBERED` are kept, and of
+terminals the newest `TERMINALS`, each with the end of its output. A call that is mentioned again
+after it was forgotten begins again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from quarterdeck.protocol import (
+    FINAL_STATUSES,
+    TailBuffer,
+    ToolCallFacts,
+    announced,
+    ended_by_us,
+    is_open,
+    requested,
+    updated,
+)
+from quarterdeck.views.packets.builders import ToolSnapshot, text_item, whole_item, whole_locations
+from quarterdeck.views.packets.tools import WIRE_KINDS, canonical_name, resolve_name, tool_kind
+from quarterdeck.views.packets.types import Json
+
+REMEMBERED: Final = 64
+TERMINALS: Final = 64
+TERMINAL_BYTES: Final = 65_536
+_ONE_WORD: Final = re.compile(r"[A-Za-z][\w.:\-]*")
+_LASTING: Final = ("toolName", "tool_name", "sessionId", "parentSessionId", "subagentSessionId")
+"""What is true of a call for good; the rest of `_meta` is about one update."""
+_STATUSES: Final = FINAL_STATUSES | {"pending", "in_progress"}
+_NOTHING: Final = ToolCallFacts(id="", turn=0)
+CallKey = tuple[str, str]
+"""The session and the id: an id is unique in its session only."""
+
+
+class Terminals:
+    """The end of what each terminal wrote."""
+
+    def __init__(self) -> None:
+        self._outputs: OrderedDict[CallKey, TailBuffer] = OrderedDict()
+
+    def extend(self, key: CallKey, delta: str) -> None:
+        output = self._outputs.pop(key, None) or TailBuffer.empty()
+        self._outputs[key] = output.extended(delta, TERMINAL_BYTES)[0]
+        if len(self._outputs) > TERMINALS:
+            self._outputs.popitem(last=False)
+
+    def text(self, key: CallKey) -> str:
+        output = self._outputs.get(key)
+        return "" if output is None else output.text
+
+
+class Call:
+    """One tool call."""
+
+    __slots__ = (
+        "_content",
+        "_facts",
+        "_locations",
+        "_meta",
+        "_name",
+        "_shown",
+        "id",
+        "session",
+        "status",
+        "turn",
+    )
+
+    def __init__(self, session: str, call_id: str, turn: int) -> None:
+        self.session = session
+        self.id = call_id
+        self.turn = turn
+        self.status = "pending"
+        self._facts: ToolCallFacts | None = None
+        self._name = ""
+        self._content: list[Json] | None = None
+        self._shown: list[Json] | None = None
+        self._locations: list[Json] | None = None
+        self._meta: Json | None = None
+
+    def declare(self, name: str, meta: Json) -> None:
+        """Take in what an agent says beside the call."""
+        self._name = name or self._name
+        lasting: Json = {key: meta[key] for key in _LASTING if key in meta}
+        if lasting:
+            self._meta = {**(self._meta or {}), **lasting}
+
+    def is_open(self, turn: int) -> bool:
+        """Return whether an announcement or request of `turn` is for this call, not a new one."""
+        return self._facts is None or is_open(self._facts, turn)
+
+    def announce(self, payload: Mapping[str, Any]) -> None:
+        """Take an announcement, the first or a repeated one."""
+        self._take(announced(self._facts, payload, self.turn), payload)
+
+    def update(self, payload: Mapping[str, Any]) -> None:
+        """Take an update."""
+        if self._facts is None:
+            self.announce(payload)
+        else:
+            self._take(updated(self._facts, payload), payload)
+
+    def request(self, tool_call: Mapping[str, Any]) -> None:
+        """Take what a permission request has of the call."""
+        self._take(requested(self._facts, tool_call, self.turn), {})
+
+    def end(self) -> None:
+        """End a call that its agent left open."""
+        self.status = "failed"
+        if self._facts is not None:
+            self._facts = ended_by_us(self._facts)
+
+    def _take(self, facts: ToolCallFacts, payload: Mapping[str, Any]) -> None:
+        before, self._facts = self._facts or _NOTHING, facts
+        # An empty list is written as one if the agent sent it, and as null if it sent none; in a
+        # permission request it only means that the agent does not repeat the list.
+        if facts.content is not before.content or _is_emptied(facts.content, payload, "content"):
+            self._keep(_whole_content(facts.content))
+        is_emptied = _is_emptied(facts.locations, payload, "locations")
+        if facts.locations is not before.locations or is_emptied:
+            self._locations = whole_locations(list(facts.locations))
+        if facts.status in _STATUSES:
+            self.status = facts.status
+
+    def settle(self, terminals: Terminals) -> None:
+        """Put what terminals wrote in the place of the terminals: the call is over."""
+        if self._content is not None and self._content is not self._shown:
+            self._keep(list(_settled(self._content, self.session, terminals)))
+
+    def snapshot(self, meta: Json | None, *, names: bool) -> ToolSnapshot:
+        """Return all that is known, and `meta`; with `names`, the tool's name and own kind too."""
+        facts = self._facts or _NOTHING
+        if self._meta is not None:
+            meta = {**self._meta, **(meta or {})}
+        if names:
+            meta = {"toolName": self._tool_name(facts), **(meta or {})}
+        return ToolSnapshot(
+            tool_call_id=self.id,
+            title=facts.title or self._name or self.id,
+            kind=self._kind_to_write(facts, any_kind=names),
+            status=self.status,
+            raw_input=facts.raw_input,
+            raw_output=facts.raw_output,
+            content=self._shown,
+            locations=self._locations,
+            meta=meta,
+        )
+
+    def _keep(self, content: list[Json]) -> None:
+        self._content = content
+        self._shown = _without_terminals(content)
+
+    def _kind_to_write(self, facts: ToolCallFacts, *, any_kind: bool) -> str:
+        if any_kind and facts.kind:
+            return facts.kind
+        # Only a call without a kind is judged by its name: an agent knows best.
+        kind = facts.kind or tool_kind(self._name or facts.title)
+        return kind if kind in WIRE_KINDS else "other"
+
+    def _tool_name(self, facts: ToolCallFacts) -> str:
+        """Return what the tool is called; a first title of one word is taken for its name."""
+        if not self._name and _ONE_WORD.fullmatch(facts.title):
+            self._name = facts.title
+        if self._name:
+            return canonical_name(self._name) or self._name
+        raw_input = facts.raw_input if isinstance(facts.raw_input, dict) else {}
+        return resolve_name(facts.title, raw_input, facts.kind or "")
+
+
+def _is_emptied(kept: tuple[Any, ...], payload: Mapping[str, Any], field: str) -> bool:
+    return not kept and isinstance(payload.get(field), list)
+
+
+def _whole_content(items: Iterable[Any]) -> list[Json]:
+    """Complete the items that packets have; terminals wait for the end."""
+    whole = [
+        item if item.get("type") == "terminal" else whole_item(item)
+        for item in items
+        if isinstance(item, dict)
+    ]
+    return [item for item in whole if item is not None]
+
+
+def _without_terminals(content: list[Json]) -> list[Json] | None:
+    shown = [item for item in content if item["type"] != "terminal"]
+    if len(shown) == len(content):
+        return content
+    return shown or None
+
+
+def _settled(content: list[Json], session: str, terminals: Terminals) -> Iterator[Json]:
+    for item in content:
+        if item["type"] != "terminal":
+            yield item
+        elif isinstance(item.get("terminalId"), str):
+            text = terminals.text((session, item["terminalId"]))
+            if text:
+                yield text_item(text)
+
+
+class Ledger:
+    """All calls that may be mentioned again."""
+
+    def __init__(self) -> None:
+        self._open: dict[CallKey, Call] = {}
+        self._ended: OrderedDict[CallKey, Call] = OrderedDict()
+        self.terminals = Terminals()
+        self.turn = 0
+
+    def clear(self) -> None:
+        self._open.clear()
+        self._ended.clear()
+        self.terminals = Terminals()
+
+    def find(self, session: str, call_id: str) -> Call | None:
+        key = (session, call_id)
+        return self._open.get(key) or self._ended.get(key)
+
+    def begin(self, session: str, call_id: str) -> Call:
+        """Make a new call, in the place of an old one with the same id."""
+        key = (session, call_id)
+        self._ended.pop(key, None)
+        call = self._open[key] = Call(session, call_id, self.turn)
+        return call
+
+    def sort(self, call: Call) -> None:
+        """Put a call where it belongs after it changed."""
+        key = (call.session, call.id)
+        if call.status not in FINAL_STATUSES:
+            if self._ended.pop(key, None) is not None:
+                self._open[key] = call
+            return
+        call.settle(self.terminals)
+        self._end(key, call)
+
+    def end_open(self, session: str | None) -> list[Call]:
+        """End what an agent left open: in one session, or in all."""
+        left = [call for call in self._open.values() if session in (None, call.session)]
+        for call in left:
+            call.end()
+            call.settle(self.terminals)
+            self._end((call.session, call.id), call)
+        return left
+
+    def _end(self, key: CallKey, call: Call) -> None:
+        self._open.pop(key, None)
+        self._ended[key] = call
+        self._ended.move_to_end(key)
+        if len(self._ended) > REMEMBERED:
+            self._ended.popitem(last=False)

@@ -1,0 +1,395 @@
+"""The transcript of a session: messages, tool calls and turns in order, with their times. Pure.
+
+`SessionState` has neither times nor order: a message that continues after a tool call is one
+message there. In a transcript it is two entries with the call between them, as it happened.
+
+Entries of a transcript as pages get them, and how much of a large one. Pure.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType, structs
+
+from quarterdeck.jsontext import encode_json
+from quarterdeck.protocol import (
+    Event,
+    SessionState,
+    TerminalOutputState,
+    ToolCallState,
+    decode_event,
+    initial_state,
+    reduce,
+    to_json,
+)
+
+LONGEST_TEXT: Final = 32 << 10
+"""Characters of one text of a call; a page asks for the whole when somebody wants to see it."""
+LONGEST_MESSAGE: Final = 256 << 10
+"""Characters of one text of a message: those are what people read."""
+LONGEST_DATA: Final = 512 << 10
+"""Characters of an image or a file: half of one shows nothing."""
+MOST_ELEMENTS: Final = 500
+_DATA: Final = frozenset({"data", "blob"})
+
+
+class MessageEntry(
+    Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="message"
+):
+    seq: int
+    at: float
+    kind: str
+    message_id: Any
+    content: list[Any]
+    """Plain texts that follow each other are one block."""
+    prompt_key: str | UnsetType = UNSET
+    """Of the prompt that it is, if it came through the queue."""
+    is_clipped: bool = False
+
+
+class ToolEntry(Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="tool"):
+    seq: int
+    at: float
+    ended_at: float | None
+    call: dict[str, Any]
+    terminals: dict[str, Any]
+    """Those that its content names."""
+    is_clipped: bool = False
+
+
+class TurnEntry(Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="turn"):
+    """A turn has ended."""
+
+    seq: int
+    at: float
+    stop_reason: Any
+    usage: Any
+    error: Any
+
+
+class StatusEntry(
+    Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="status"
+):
+    """A session was closed, lost its agent, or came back."""
+
+    seq: int
+    at: float
+    status: str
+    resumed: bool
+
+
+Entry: TypeAlias = MessageEntry | ToolEntry | TurnEntry | StatusEntry
+
+
+class Message:
+    """A part of a message, without anything else between its chunks; it grows."""
+
+    __slots__ = ("_blocks", "extensions", "kind", "message_id", "seq")
+
+    def __init__(self, kind: str, message_id: Any, seq: int, extensions: Any) -> None:
+        self.kind = kind
+        self.message_id = message_id
+        self.seq = seq
+        self.extensions = extensions
+        self._blocks: list[Any] = []
+        """Plain texts that follow each other are a list."""
+
+    def append(self, block: Any) -> None:
+        if _is_plain(block):
+            self.append_text(block["text"])
+        else:
+            self._blocks.append(block)
+
+    def append_text(self, text: str) -> None:
+        if self._blocks and isinstance(self._blocks[-1], list):
+            self._blocks[-1].append(text)
+        else:
+            self._blocks.append([text])
+
+    @property
+    def content(self) -> list[Any]:
+        return [
+            {"type": "text", "text": "".join(each)} if isinstance(each, list) else each
+            for each in self._blocks
+        ]
+
+
+def message_entry(message: Message, at: float) -> MessageEntry:
+    ours = (message.extensions or {}).get("quarterdeck")
+    key = ours.get("promptKey") if isinstance(ours, dict) else None
+    return MessageEntry(
+        seq=message.seq,
+        at=at,
+        kind=message.kind,
+        message_id=message.message_id,
+        content=message.content,
+        prompt_key=key if isinstance(key, str) else UNSET,
+    )
+
+
+def tool_entry(
+    call: ToolCallState,
+    terminals: Mapping[str, TerminalOutputState],
+    at: float,
+    ended_at: float | None,
+) -> ToolEntry:
+    content: tuple[Any, ...] = call.content  # whatever its agent has put there
+    named = [each.get("terminalId") for each in content if isinstance(each, Mapping)]
+    return ToolEntry(
+        seq=call.seq,
+        at=at,
+        ended_at=ended_at,
+        call=to_json(call),
+        terminals={
+            name: to_json(terminals[name])
+            for name in named
+            if isinstance(name, str) and name in terminals
+        },
+    )
+
+
+def _is_plain(block: Any) -> bool:
+    return (
+        isinstance(block, dict)
+        and len(block) == 2
+        and block.get("type") == "text"
+        and isinstance(block.get("text"), str)
+    )
+
+
+def clipped(entry: Entry) -> Entry:
+    """Return an entry with what is very long in it cut; terminals keep their end."""
+    clip = _Clip(LONGEST_MESSAGE if isinstance(entry, MessageEntry) else LONGEST_TEXT)
+    match entry:
+        case MessageEntry():
+            entry = structs.replace(entry, content=clip.value(entry.content))
+        case ToolEntry():
+            terminals = {
+                name: {**each, "output": clip.tail(each["output"])}
+                for name, each in entry.terminals.items()
+            }
+            entry = structs.replace(entry, call=clip.value(entry.call), terminals=terminals)
+        case TurnEntry() | StatusEntry():
+            return entry
+    return structs.replace(entry, is_clipped=True) if clip.has_cut else entry
+
+
+class _Clip:
+    """Copies JSON without what is too long, and remembers whether there was any."""
+
+    def __init__(self, longest: int) -> None:
+        self.has_cut = False
+        self._longest = longest
+
+    def value(self, value: Any, name: str = "") -> Any:
+        match value:
+            case str():
+                return self._text(value, name)
+            case Mapping():
+                return {each: self.value(inner, each) for each, inner in value.items()}
+            case list() | tuple():
+                return [self.value(each, name) for each in self._few(value)]
+            case _:
+                return value
+
+    def tail(self, text: str) -> str:
+        if len(text) <= self._longest:
+            return text
+        self.has_cut = True
+        return text[-self._longest :]
+
+    def _text(self, text: str, name: str) -> str:
+        is_data = name in _DATA
+        if len(text) <= (LONGEST_DATA if is_data else self._longest):
+            return text
+        self.has_cut = True
+        return "" if is_data else text[: self._longest]
+
+    def _few(self, elements: Sequence[Any]) -> Sequence[Any]:
+        if len(elements) <= MOST_ELEMENTS:
+            return elements
+        self.has_cut = True
+        return elements[:MOST_ELEMENTS]
+
+
+_KINDS: Final = {
+    "agent-message-chunk": "agent",
+    "agent-thought-chunk": "thought",
+    "user-message-chunk": "user",
+}
+_OPENINGS: Final = {kind: f'{{"type":"{name}",'.encode() for name, kind in _KINDS.items()}
+_CALLS: Final = frozenset({"tool-call", "tool-call-update"})
+_OVER: Final = frozenset({"completed", "failed"})
+_NOTABLE: Final = frozenset({"disconnected", "closed"})
+
+
+class _Text(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fields=True):
+    text: str
+
+
+class _Said(msgspec.Struct, rename="camel"):
+    content: _Text
+    message_id: Any = None
+
+
+class _TextChunk(msgspec.Struct, rename="camel"):
+    """What most events of a log are; what only the first of a message tells is left out."""
+
+    seq: int
+    ts: int | float
+    session_id: str
+    payload: _Said
+
+
+_decode_text = msgspec.json.Decoder(_TextChunk).decode
+
+
+class Transcript:
+    """What one session has come to."""
+
+    def __init__(self, session_id: str) -> None:
+        self.seq = 0
+        self._begin(session_id)
+
+    def _begin(self, session_id: str) -> None:
+        self.state: SessionState = initial_state(session_id)
+        """All but the messages, which are in the entries."""
+        self._seqs: list[int] = []
+        self._whats: list[Message | str | Entry] = []
+        """A call is here by its key."""
+        self._times: list[float] = []
+        self._ended: dict[str, float] = {}
+        self._open: dict[tuple[str, str], Message] = {}
+        """Messages with an id since the last entry that is none: they may go on."""
+
+    def apply(self, event: Event) -> None:
+        """Take the next event in."""
+        self.seq = event.seq
+        kind = _KINDS.get(event.type)
+        if kind is not None:
+            self._chunk(kind, event)
+            return
+        before = self.state
+        self.state = reduce(before, event)
+        if event.type in _CALLS:
+            self._call(event, before)
+        elif event.type == "session-reset":
+            self._begin(str(event.session_id))
+        else:
+            entry = _shown(event, before)
+            if entry is not None:
+                self._note(event, entry)
+
+    def apply_stored(self, data: bytes) -> None:
+        """Take the next event in as it is stored.
+
+        Raises:
+            EventInvalid: if it is damaged.
+        """
+        newest = self._whats[-1] if self._whats else None
+        if not (isinstance(newest, Message) and self._goes_on(newest, data)):
+            self.apply(decode_event(data))
+
+    def _goes_on(self, newest: Message, data: bytes) -> bool:
+        """Add a text to the newest message if it is a part of that, for a third of the cost."""
+        if not data.startswith(_OPENINGS[newest.kind]):
+            return False
+        try:
+            chunk = _decode_text(data)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return False
+        if chunk.payload.message_id != newest.message_id:
+            return False
+        self.seq = chunk.seq
+        newest.append_text(chunk.payload.content.text)
+        return True
+
+    def _note(self, event: Event, what: Message | str | Entry) -> None:
+        self._seqs.append(event.seq)
+        self._whats.append(what)
+        self._times.append(event.ts)
+        if not isinstance(what, Message):
+            self._open.clear()
+
+    def _chunk(self, kind: str, event: Event) -> None:
+        payload: Any = event.payload
+        message_id, block = payload.get("messageId"), payload.get("content")
+        newest = self._whats[-1] if self._whats else None
+        found: Message | None = None
+        if isinstance(newest, Message) and (newest.kind, newest.message_id) == (kind, message_id):
+            found = newest
+        elif message_id is not None:
+            found = self._open.get((kind, _text(message_id)))
+        if found is None:
+            found = Message(kind, message_id, event.seq, event.extensions)
+            self._note(event, found)
+            if message_id is not None:
+                self._open[kind, _text(message_id)] = found
+        found.append(block)
+
+    def _call(self, event: Event, before: SessionState) -> None:
+        if self.state is before:
+            return  # an update of a call that is not there
+        payload: Any = event.payload
+        key = _text(payload.get("toolCallId"))
+        if event.type == "tool-call":
+            self._note(event, key)
+            self._ended.pop(key, None)
+        if payload.get("status") in _OVER:
+            self._ended.setdefault(key, event.ts)
+
+    # ---- reading -------------------------------------------------------------------------------
+
+    def older(self, before: int | None) -> Iterator[Entry]:
+        """Return entries whose number is less than `before`, the newest first."""
+        position = len(self._seqs) if before is None else bisect_left(self._seqs, before)
+        for each in range(position - 1, -1, -1):
+            entry = self._entry(each)
+            if entry is not None:
+                yield entry
+
+    def entry(self, seq: int) -> Entry | None:
+        """Return the entry that begins with the event `seq`."""
+        position = bisect_left(self._seqs, seq)
+        if position == len(self._seqs) or self._seqs[position] != seq:
+            return None
+        return self._entry(position)
+
+    def _entry(self, position: int) -> Entry | None:
+        what, at = self._whats[position], self._times[position]
+        if isinstance(what, Message):
+            return message_entry(what, at)
+        if not isinstance(what, str):
+            return what
+        place = self.state.tool_calls.position(what)
+        call = None if place < 0 else self.state.tool_calls.at(place)
+        if call is None or call.seq != self._seqs[position]:
+            return None  # it was begun again later, and is shown there
+        return tool_entry(call, self.state.terminals, at, self._ended.get(what))
+
+
+def _text(value: object) -> str:
+    """Return an id as the reducer has it."""
+    return value if isinstance(value, str) else encode_json(value).decode()
+
+
+def _shown(event: Event, before: SessionState) -> Entry | None:
+    payload: Any = event.payload
+    if event.type == "prompt-finished":
+        return TurnEntry(
+            seq=event.seq,
+            at=event.ts,
+            stop_reason=payload.get("stopReason"),
+            usage=payload.get("usage"),
+            error=payload.get("error"),
+        )
+    if event.type == "session-status-change":
+        status, resumed = payload.get("status"), payload.get("resumed") is True
+        was = before.connection.status
+        if (status in _NOTABLE and status != was) or (resumed and was != "creating"):
+            return StatusEntry(seq=event.seq, at=event.ts, status=status, resumed=resumed)
+    return None

@@ -1,0 +1,208 @@
+"""Requests of the peer that run here: started in order, answered once, cancellable."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from quarterdeck.errors import ConnectionClosed, JsonInvalid, QuarterdeckError, RpcError
+from quarterdeck.jsontext import decode_json, encode_json
+from quarterdeck.wire.messages import (
+    INTERNAL_ERROR,
+    REQUEST_CANCELLED,
+    Writer,
+    rpc_error,
+)
+from quarterdeck.wire.options import OnReport, Report, ReportKind
+from quarterdeck.wire.outbox import Outbox
+from quarterdeck.wire.tasks import foreign_errors
+
+logger = logging.getLogger(__name__)
+
+OnRequest = Callable[[str, Any], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a handler returns if something has to follow its answer on the wire.
+
+    `then` is called right after the answer was written, before any other task runs.
+    """
+
+    result: Any
+    then: Callable[[], None]
+
+
+class _Running:
+    """One request; `scope` exists before its task, so that a cancel right behind it is seen."""
+
+    __slots__ = ("id", "key", "method", "scope", "then", "work")
+
+    def __init__(self, request_id: bytes, method: str, work: Awaitable[Any]) -> None:
+        self.id = request_id
+        self.key = _key(request_id)
+        self.method = method
+        self.work = work
+        self.scope = anyio.CancelScope()
+        self.then: Callable[[], None] | None = None
+
+
+class Requests:
+    """The requests that run; `idle` tells when there are none."""
+
+    def __init__(
+        self, on_request: OnRequest, writer: Writer, outbox: Outbox, on_report: OnReport, limit: int
+    ) -> None:
+        self._on_request = on_request
+        self._writer = writer
+        self._outbox = outbox
+        self._report = on_report
+        self._limit = limit
+        self._running: dict[bytes, _Running] = {}
+        self._unstarted: set[_Running] = set()
+        self._idle = anyio.Event()
+        self._idle.set()
+
+    def start(self, tasks: TaskGroup, request_id: bytes, method: str, params: Any) -> None:
+        """Call the handler now, in the order of the wire, and await what it returns in a task."""
+        if self._is_at_limit(request_id):
+            return
+        try:
+            work = self._on_request(method, params)
+        except foreign_errors() as error:
+            work = _raise(self._to_rpc_error(method, error))
+        self._run(tasks, _Running(request_id, method, work))
+
+    def fail(self, tasks: TaskGroup, request_id: bytes, method: str, error: RpcError) -> None:
+        """Answer a request that no handler can take by an error, as soon as the peer reads."""
+        if not self._is_at_limit(request_id):
+            self._run(tasks, _Running(request_id, method, _raise(error)))
+
+    def _is_at_limit(self, request_id: bytes) -> bool:
+        if len(self._running) < self._limit:
+            return False
+        text = f"more than {self._limit} requests at once; wait for answers"
+        self._report(Report(ReportKind.OVERLOADED, text))
+        self.answer_now(request_id, rpc_error(INTERNAL_ERROR, text))
+        return True
+
+    def _run(self, tasks: TaskGroup, running: _Running) -> None:
+        if running.key in self._running:
+            running.key += b"#%d" % id(running)  # a peer that uses an id twice gets both answers
+        self._running[running.key] = running
+        self._unstarted.add(running)
+        self._idle = anyio.Event() if self._idle.is_set() else self._idle
+        tasks.start_soon(self._serve, running)
+
+    def cancel(self, request_id: Any) -> None:
+        """Cancel a request by the id its asker names; an unknown one has ended already."""
+        with suppress(JsonInvalid, TypeError):  # an id that cannot be written names no request
+            running = self._running.get(encode_json(request_id))
+            if running is not None:
+                running.scope.cancel()
+
+    def cancel_all(self) -> None:
+        for running in self._running.values():
+            running.scope.cancel()
+
+    async def wait_idle(self) -> None:
+        while self._running:
+            await self._idle.wait()
+
+    def answer_now(self, request_id: bytes, error: RpcError) -> None:
+        """Answer from the read loop, which must not wait: who reads nothing gets nothing."""
+        if self._outbox.is_full:
+            text = "an error answer was dropped: the peer does not read"
+            self._report(Report(ReportKind.OVERLOADED, text))
+            return
+        with suppress(ConnectionClosed):  # nobody is left to be told
+            self._outbox.put(self._failure(request_id, error))
+
+    def close(self) -> None:
+        """Dispose of work whose task never got to run."""
+        for running in self._unstarted:
+            if inspect.iscoroutine(running.work):
+                running.work.close()
+        self._unstarted.clear()
+
+    async def _serve(self, running: _Running) -> None:
+        self._unstarted.discard(running)
+        try:
+            payload = await self._payload(running)
+            await self._outbox.room()
+            with suppress(ConnectionClosed):  # nobody is left to be told
+                self._outbox.put(payload)
+                self._follow(running)
+        finally:
+            del self._running[running.key]
+            if not self._running:
+                self._idle.set()
+
+    def _follow(self, running: _Running) -> None:
+        if running.then is None:
+            return
+        try:
+            running.then()
+        except foreign_errors() as error:
+            logger.exception("what follows an answer failed")
+            reason = f"what follows the answer to {running.method} failed: {type(error).__name__}"
+            self._report(Report(ReportKind.HANDLER_FAILED, reason))
+
+    async def _payload(self, running: _Running) -> bytes:
+        """Do the work and write its answer; whatever happens, there is one."""
+        error = rpc_error(REQUEST_CANCELLED)
+        with running.scope:
+            try:
+                value = await running.work
+                if isinstance(value, Answer):
+                    running.then, value = value.then, value.result
+                return self._writer.result(running.id, value)
+            except anyio.get_cancelled_exc_class() as failure:
+                if anyio.current_effective_deadline() == -math.inf:
+                    raise
+                # Nobody cancelled this request: the handler awaited something that was cancelled
+                # elsewhere. Left alone it would end the task group, and the connection with it.
+                error = self._to_rpc_error(running.method, failure)
+            except Exception as failure:  # noqa: BLE001 - a handler is foreign code
+                error = self._to_rpc_error(running.method, failure)
+        return self._failure(running.id, error)
+
+    def _failure(self, request_id: bytes, error: RpcError) -> bytes:
+        """Write an error, leaving out what JSON has no word for."""
+        for candidate in (error, RpcError(error.code, error.message)):
+            try:
+                return self._writer.failure(request_id, candidate)
+            except Exception:  # foreign code raised it, and `enc_hook` is foreign code too
+                logger.exception("an error answer cannot be written")
+        return self._writer.failure(request_id, rpc_error(INTERNAL_ERROR))
+
+    def _to_rpc_error(self, method: str, error: BaseException) -> RpcError:
+        """Turn an exception of a handler into the error its asker gets; no other place does."""
+        if isinstance(error, RpcError):
+            return error
+        if isinstance(error, QuarterdeckError):
+            return rpc_error(INTERNAL_ERROR, str(error))
+        logger.error("request handler failed", extra={"method": method}, exc_info=error)
+        reason = f"the handler of {method} failed: {type(error).__name__}"
+        self._report(Report(ReportKind.HANDLER_FAILED, reason))
+        return rpc_error(INTERNAL_ERROR)
+
+
+async def _raise(error: RpcError) -> Any:
+    raise error
+
+
+def _key(request_id: bytes) -> bytes:
+    """Spell an id in one way, so that a cancel finds it however the peer spells it."""
+    try:
+        return encode_json(decode_json(request_id))
+    except JsonInvalid:  # a number of more digits than Python reads has its own spelling only
+        return request_id

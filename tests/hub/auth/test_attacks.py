@@ -1,0 +1,30 @@
+"""Every attack on every kind of endpoint, over real sockets, with both parsers of HTTP.
+
+On every endpoint of a whole hub they are tried in `test_whole_hub`.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.hub.attacks import Target, attack_every
+from tests.hub.auth.support import open_hut
+from tests.hub.served import PARSERS, Parser
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+async def test_no_attack_gets_through_to_any_kind_of_endpoint(
+    tmp_path: Path, parser: Parser
+) -> None:
+    async with open_hut(tmp_path, parser) as hut:
+        cookie = (await hut.browser("admin")).removeprefix("Cookie: ")
+
+        def reached() -> int:
+            return len(hut.behind.reached)
+
+        target = Target(hut.served, hut.owner, cookie, reached)
+        holes = await attack_every(hut.behind.endpoints(), target)
+        assert not holes, "\n".join(holes)
+        assert (await hut.get("/api/device", f"Cookie: {cookie}")).status == 200

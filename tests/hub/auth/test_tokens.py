@@ -1,0 +1,120 @@
+"""The owner's token in its file, and files that are nobody else's business."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from quarterdeck.errors import HubRefused
+from quarterdeck.hub.auth.tokens import TOKEN, make_token, owner_token, redacted
+from quarterdeck.machine.private_files import open_private, private_folder
+
+
+def test_a_token_is_made_once_and_only_its_user_can_read_it(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    token = owner_token(path)
+    assert TOKEN.fullmatch(token)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert owner_token(path) == token
+    path.unlink()
+    assert owner_token(path) != token
+
+
+def test_a_generous_umask_does_not_open_it(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        owner_token(tmp_path / "token")
+        open_private(tmp_path / "hub.db")
+        private_folder(tmp_path / "home")
+    finally:
+        os.umask(before)
+    modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()}
+    assert modes == {"token": 0o600, "hub.db": 0o600, "home": 0o700}
+
+
+@pytest.mark.parametrize("use", [owner_token, open_private])
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o602, 0o660, 0o604])
+def test_a_file_that_others_can_use_is_refused(tmp_path: Path, use: object, mode: int) -> None:
+    path = tmp_path / "token"
+    path.write_text(make_token())
+    path.chmod(mode)
+    with pytest.raises(HubRefused, match=rf"other users can use .*mode {mode:04o}"):
+        use(path)  # type: ignore[operator]  # one of two functions
+
+
+@pytest.mark.parametrize("use", [owner_token, open_private])
+def test_a_link_is_refused_whatever_it_points_to(tmp_path: Path, use: object) -> None:
+    good = tmp_path / "elsewhere"
+    owner_token(good)
+    for target in (good, tmp_path / "nothing"):
+        path = tmp_path / "token"
+        path.symlink_to(target)
+        with pytest.raises(HubRefused, match="is a symbolic link"):
+            use(path)  # type: ignore[operator]  # one of two functions
+        path.unlink()
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_second_name_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    owner_token(path)
+    os.link(path, tmp_path / "other")
+    with pytest.raises(HubRefused, match="has a second name"):
+        owner_token(path)
+
+
+def test_a_folder_or_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    (tmp_path / "folder").mkdir(mode=0o700)
+    for name in ("pipe", "folder"):
+        with pytest.raises(HubRefused):
+            owner_token(tmp_path / name)
+
+
+@pytest.mark.parametrize("text", ["", "hunter2\n", "qd_" + "x" * 42, "qd_" + "x" * 44])
+def test_what_is_no_token_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "token"
+    path.touch(mode=0o600)
+    path.write_text(text)
+    with pytest.raises(HubRefused, match="does not hold a token; remove it"):
+        owner_token(path)
+
+
+def test_a_foreign_owner_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("token", "home"):
+        (tmp_path / name).touch(mode=0o600)
+    (tmp_path / "folder").mkdir(mode=0o700)
+    (tmp_path / "token").write_text(make_token())
+    if os.geteuid() == 0:
+        os.chown(tmp_path / "token", 1, 1)
+        os.chown(tmp_path / "folder", 1, 1)
+    else:  # only root can give files away: let us be somebody else instead
+        somebody = os.geteuid() + 1
+        monkeypatch.setattr(os, "geteuid", lambda: somebody)
+    with pytest.raises(HubRefused, match="belongs to another user"):
+        owner_token(tmp_path / "token")
+    with pytest.raises(HubRefused, match="belongs to another user"):
+        private_folder(tmp_path / "folder")
+
+
+def test_a_folder_that_others_can_look_into_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "home"
+    folder.mkdir()
+    folder.chmod(0o750)
+    with pytest.raises(HubRefused, match="chmod 700"):
+        private_folder(folder)
+    folder.chmod(0o700)
+    assert private_folder(folder) == folder
+
+
+def test_a_folder_that_cannot_be_made_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(HubRefused, match=r"cannot use .*check its disk"):
+        private_folder(tmp_path / "file" / "home")
+
+
+def test_tokens_and_links_are_taken_out_of_texts() -> None:
+    token = make_token()
+    text = f"GET /?token={token} and http://127.0.0.1:1/#pair=abc-DEF_1 end"
+    assert redacted(text) == "GET /?token=[token] and http://127.0.0.1:1/#pair=[code] end"

@@ -1,0 +1,333 @@
+"""Notifications: cryptography by its vectors, the rest against a push service on this computer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+from cryptography.hazmat.primitives.hashes import SHA256
+
+from quarterdeck.errors import HubRefused
+from quarterdeck.hub import Hub, HubOptions
+from quarterdeck.hub.push.delivery import (
+    AddressRefused,
+    KeyInvalid,
+    Recipient,
+    deliver,
+    encrypted,
+    from_base64url,
+    origin_of,
+    push_key,
+    to_base64url,
+)
+from quarterdeck.hub.push.service import turn_note
+from quarterdeck.policy.rules import Policy, PolicyRule
+from quarterdeck.runner.sessions.catalogue import SessionView
+from tests.hub.api.kit import ASK, Client, running, scripted
+from tests.hub.push.push_service import Browser, PushService, push_service
+
+SAY = {"say": "done"}
+NOBODY: frozenset[str] = frozenset()
+
+
+@asynccontextmanager
+async def hub_with(
+    home: Path, service: PushService, /, policy: Policy | None = None, **agents: Any
+) -> AsyncIterator[tuple[Hub, Client]]:
+    options = HubOptions(
+        home=home,
+        port=0,
+        agents=agents,
+        policy=policy or Policy(),
+        push_services=(service.origin,),
+    )
+    async with running(options) as (hub, client):
+        yield hub, client
+
+
+async def subscribed(client: Client, service: PushService, **kinds: bool) -> Browser:
+    browser = Browser()
+    body = {"subscription": browser.subscription(f"{service.origin}/send/1"), "kinds": kinds}
+    await client.call("PUT", "/api/push", body)
+    return browser
+
+
+async def received(service: PushService, browser: Browser) -> tuple[dict[str, str], Any]:
+    return await anyio.to_thread.run_sync(partial(service.next, browser))
+
+
+# ---- what is sent ------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+async def test_a_device_is_told_of_a_request_and_where_it_is(tmp_path: Path) -> None:
+    with push_service() as service:
+        async with hub_with(tmp_path / "home", service, asker=scripted(ASK)) as (hub, client):
+            browser = await subscribed(client, service)
+            session = await client.session("asker", tmp_path)
+            await client.prompt(session, "p1")
+            (asked,) = await client.asked()
+            headers, note = await received(service, browser)
+            key = hub.pushes.options.key.public
+    assert note["kind"] == "approvals"
+    assert note["url"] == f"/#/inbox/{asked['requestId']}"
+    assert note["body"] == f"asker in {tmp_path.name} wants to change a file."
+    assert "a.py" not in json.dumps(note)
+    assert headers["content-encoding"] == "aes128gcm"
+    assert headers["urgency"] == "high"
+    assert int(headers["ttl"]) > 0
+    check_signature(headers["authorization"], service.origin, key)
+
+
+def check_signature(authorization: str, origin: str, key: str) -> None:
+    scheme, _, rest = authorization.partition(" ")
+    token, public = (part.split("=", 1)[1] for part in rest.split(", "))
+    assert (scheme, public) == ("vapid", key)
+    signed, _, signature = token.rpartition(".")
+    raw = from_base64url(signature)
+    der = encode_dss_signature(int.from_bytes(raw[:32], "big"), int.from_bytes(raw[32:], "big"))
+    point = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), from_base64url(public))
+    point.verify(der, signed.encode(), ec.ECDSA(SHA256()))
+    claims = json.loads(from_base64url(signed.split(".")[1]))
+    assert claims["aud"] == origin
+    assert claims["sub"].startswith(("https:", "mailto:"))
+
+
+@pytest.mark.slow
+async def test_a_device_is_told_that_another_one_was_paired(tmp_path: Path) -> None:
+    with push_service() as service:
+        async with hub_with(tmp_path / "home", service) as (_hub, client):
+            browser = await subscribed(client, service, approvals=False, finished=False)
+            made = await client.post("/api/pairings", {"scope": "approve"}, status=201)
+            await client.post("/api/pair", {"code": made["code"], "name": "a phone"})
+            _, note = await received(service, browser)
+    assert (note["kind"], note["url"]) == ("device", "/#/devices")
+    assert note["body"] == "a phone may approve. If that was not you, revoke it."
+
+
+@pytest.mark.slow
+async def test_a_device_is_told_how_a_turn_ended(tmp_path: Path) -> None:
+    failing = scripted({"fail": "no luck"}, sessions={"id": "bad-{n}"})
+    with push_service() as service:
+        agents = hub_with(tmp_path / "home", service, good=scripted(SAY), bad=failing)
+        async with agents as (_hub, client):
+            browser = await subscribed(client, service)
+            good = await client.session("good", tmp_path)
+            await client.prompt(good, "p1")
+            _, finished = await received(service, browser)
+            bad = await client.session("bad", tmp_path)
+            await client.prompt(bad, "p1")
+            _, failed = await received(service, browser)
+    assert (finished["kind"], finished["url"]) == ("finished", f"/#/s/{good}")
+    assert (failed["kind"], failed["url"]) == ("failed", f"/#/s/{bad}")
+
+
+@pytest.mark.slow
+async def test_only_what_a_device_wants_is_sent(tmp_path: Path) -> None:
+    with push_service() as service:
+        async with hub_with(tmp_path / "home", service, asker=scripted(ASK)) as (_hub, client):
+            browser = await subscribed(client, service, approvals=False)
+            view = await client.call("PATCH", "/api/push", {"kinds": {"approvals": False}})
+            assert view["subscription"]["kinds"]["approvals"] is False
+            session = await client.session("asker", tmp_path)
+            await client.prompt(session, "p1")
+            (asked,) = await client.asked()
+            answer = {"digest": asked["digest"], "optionId": "allow_once"}
+            await client.post(f"/api/permissions/{asked['requestId']}/answer", answer)
+            _, note = await received(service, browser)
+    assert note["kind"] == "finished"
+
+
+@pytest.mark.slow
+async def test_what_a_rule_decides_is_not_sent(tmp_path: Path) -> None:
+    policy = Policy(rule=(PolicyRule(decision="allow", writes=True),))
+    with push_service() as service:
+        hub = hub_with(tmp_path / "home", service, policy=policy, asker=scripted(ASK))
+        async with hub as (_hub, client):
+            browser = await subscribed(client, service)
+            session = await client.session("asker", tmp_path)
+            await client.prompt(session, "p1")
+            _, note = await received(service, browser)
+    assert note["kind"] == "finished"
+
+
+# ---- how it is sent ----------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+async def test_a_push_service_that_is_busy_is_tried_again(tmp_path: Path) -> None:
+    with push_service(503, 429, 201) as service:
+        async with hub_with(tmp_path / "home", service, good=scripted(SAY)) as (hub, client):
+            hub.pushes.options = _with_short_pauses(hub)
+            browser = await subscribed(client, service)
+            session = await client.session("good", tmp_path)
+            await client.prompt(session, "p1")
+            notes = [(await received(service, browser))[1] for _ in range(3)]
+            view = await client.until(
+                "/api/push", lambda view: view["subscription"]["problem"] is None
+            )
+    assert notes[0] == notes[1] == notes[2]
+    assert view["subscription"] is not None
+
+
+def _with_short_pauses(hub: Hub) -> Any:
+    options = hub.pushes.options
+    return type(options)(
+        key=options.key,
+        subject=options.subject,
+        trusted=options.trusted,
+        moment_seconds=0.01,
+        retry_seconds=(0.01, 0.01, 0.01),
+    )
+
+
+async def test_a_subscription_that_has_ended_is_forgotten(tmp_path: Path) -> None:
+    with push_service(410) as service:
+        async with hub_with(tmp_path / "home", service) as (_hub, client):
+            await subscribed(client, service)
+            refused = await client.post("/api/push/test", status=410)
+            view = await client.get("/api/push")
+    assert "turn notifications on again" in refused["error"]["message"]
+    assert view["subscription"] is None
+
+
+async def test_a_test_is_sent_and_its_receipt_noted(tmp_path: Path) -> None:
+    with push_service() as service:
+        async with hub_with(tmp_path / "home", service) as (_hub, client):
+            await client.post("/api/push/test", status=404)
+            browser = await subscribed(client, service)
+            sent = await client.post("/api/push/test")
+            _, note = await received(service, browser)
+            await client.post("/api/push/receipts", {"id": "of another"}, status=404)
+            await client.post("/api/push/receipts", {"id": note["id"]}, status=204)
+            view = await client.get("/api/push")
+            await client.call("DELETE", "/api/push", status=204)
+            after = await client.get("/api/push")
+    assert sent["id"] == note["id"]
+    assert view["subscription"]["receivedAt"] is not None
+    assert after["subscription"] is None
+
+
+async def test_a_refused_test_is_told_with_the_reason(tmp_path: Path) -> None:
+    with push_service(403) as service:
+        async with hub_with(tmp_path / "home", service) as (_hub, client):
+            await subscribed(client, service)
+            refused = await client.post("/api/push/test", status=424)
+            view = await client.get("/api/push")
+    assert "did not take it" in refused["error"]["message"]
+    assert view["subscription"]["problem"].startswith("403")
+
+
+async def test_a_subscription_survives_a_restart_with_the_same_key(tmp_path: Path) -> None:
+    with push_service() as service:
+        async with hub_with(tmp_path / "home", service) as (_hub, client):
+            await subscribed(client, service, finished=False)
+            before = await client.get("/api/push")
+        async with hub_with(tmp_path / "home", service) as (_hub, client):
+            assert await client.get("/api/push") == before
+    assert (tmp_path / "home" / "push.key").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"endpoint": "http://push.example/1"},
+        {"endpoint": "https://127.0.0.1/1"},
+        {"endpoint": "https://[::1]/1"},
+        {"endpoint": "https://192.168.0.1/1"},
+        {"endpoint": "https://user@push.example/1"},
+        {"endpoint": "https://push.example/a b"},
+        {"endpoint": "file:///etc/passwd"},
+        {"keys": {"p256dh": "AAAA", "auth": "AAAA"}},
+        {"keys": {"p256dh": "not base64!", "auth": "AAAA"}},
+    ],
+)
+async def test_a_subscription_that_cannot_be_one_is_refused(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    with push_service() as service:
+        async with hub_with(tmp_path / "home", service) as (_hub, client):
+            given = {**Browser().subscription("https://push.example/1"), **change}
+            await client.call("PUT", "/api/push", {"subscription": given}, status=400)
+
+
+async def test_a_name_that_means_this_computer_is_not_asked() -> None:
+    delivery = await deliver("https://localhost:1/x", {}, b"", NOBODY)
+    assert (delivery.status, delivery.may_work_later) == (400, False)
+
+
+async def test_a_push_service_that_is_not_there_may_work_later() -> None:
+    origin = "http://127.0.0.1:1"
+    delivery = await deliver(f"{origin}/x", {}, b"", frozenset({origin}))
+    assert (delivery.status, delivery.may_work_later) == (0, True)
+
+
+def test_the_origin_is_what_the_signature_is_for() -> None:
+    assert origin_of("https://push.example:444/a?b=c", NOBODY) == "https://push.example:444"
+    with pytest.raises(AddressRefused):
+        origin_of("https://push.example:port/", NOBODY)
+
+
+# ---- cryptography ------------------------------------------------------------------------------
+
+
+def test_the_example_of_rfc_8291_is_encrypted_as_there() -> None:
+    number = int.from_bytes(from_base64url("yfWPiYE-n46HLnH0KqZOF1fJJU3MYrct3AELtAQ-oRw"), "big")
+    recipient = Recipient.read(
+        "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4",
+        "BTBZMqHH6r4Tts7J_aSIgg",
+    )
+    body = encrypted(
+        b"When I grow up, I want to be a watermelon",
+        recipient,
+        private=ec.derive_private_key(number, ec.SECP256R1()),
+        salt=from_base64url("DGv6ra1nlYgDCS1FRnbzlw"),
+    )
+    assert to_base64url(body) == (
+        "DGv6ra1nlYgDCS1FRnbzlwAAEABBBP4z9KsN6nGRTbVYI_c7VJSPQTBtkgcy27mlmlMoZIIgDll6e3vCYLocInmYWA"
+        "mS6TlzAC8wEqKK6PBru3jl7A_yl95bQpu6cVPTpK4Mqgkf1CXztLVBSt2Ks3oZwbuwXPXLWyouBWLVWGNWQexSgSxs"
+        "j_Qulcy4a-fN"
+    )
+
+
+def test_what_is_encrypted_twice_is_not_the_same_and_both_can_be_read() -> None:
+    browser = Browser()
+    recipient = Recipient(browser.public, browser.secret)
+    one, other = (encrypted(b"a message", recipient) for _ in range(2))
+    assert one != other
+    assert browser.decrypted(one) == browser.decrypted(other) == b"a message"
+
+
+def test_a_secret_of_another_length_is_none() -> None:
+    with pytest.raises(KeyInvalid):
+        Recipient.read(to_base64url(Browser().public), to_base64url(b"short"))
+
+
+def test_a_key_that_others_can_read_is_not_used(tmp_path: Path) -> None:
+    path = tmp_path / "push.key"
+    first = push_key(path)
+    assert push_key(path).public == first.public
+    path.chmod(0o644)
+    with pytest.raises(HubRefused, match="other users"):
+        push_key(path)
+    path.chmod(0o600)
+    path.write_text("no key\n")
+    with pytest.raises(HubRefused, match="does not hold a key"):
+        push_key(path)
+
+
+def test_a_session_whose_id_is_no_text_ends_its_turns_like_any_other() -> None:
+    session = SessionView(
+        session_id="half \ud83d", status="active", cwd="/p", additional_directories=(), last_seq=1
+    )
+    note = turn_note(session, {"stopReason": "end_turn"})
+    assert note is not None
+    assert note.url == "/#/s/half%20%3F"
