@@ -29,6 +29,7 @@ from quarterdeck.runner.permissions.decisions import (
     DecidedBy,
     DecisionIndex,
     IndexEntry,
+    IndexPosition,
     RecordedDecision,
     decided_by,
 )
@@ -170,6 +171,7 @@ logger = logging.getLogger(__name__)
 
 RECENT: Final = 1000  # decisions that are found without the database
 RETRY_SECONDS: Final = 1.0
+_BATCH: Final = 500  # sessions in one transaction of a start
 _RESTART: Final = DecidedBy(kind="restart")
 
 
@@ -189,9 +191,15 @@ class DecisionRecorder:
         self._writing = anyio.Lock()
 
     async def start(self, tasks: Chores) -> None:
-        """Bring the index up to date with the log, then keep it so."""
+        """Bring the index up to date with the log, then keep it so.
+
+        Raises:
+            HubDatabaseFailed: if it cannot be read: without it, numbers would be given twice.
+        """
+        position = await self._index.position()
+        self._last_id = position.last_id
         try:
-            await self._catch_up()
+            await self._catch_up(position)
         except (HubDatabaseFailed, StorageFailed) as error:  # a full disk; the next start does it
             logger.warning("the decision index is not complete", extra={"reason": str(error)})
         tasks.start_soon(self._write_index)
@@ -314,10 +322,8 @@ class DecisionRecorder:
                 self._progress = {**progress, **self._progress}
                 raise
 
-    async def _catch_up(self) -> None:
+    async def _catch_up(self, position: IndexPosition) -> None:
         """Index what an earlier process stored and did not index, and end what it left pending."""
-        position = await self._index.position()
-        self._last_id = position.last_id
         for meta in await self._host.options.storage.sessions():
             after = position.progress.get(meta.session_id, 0)
             if meta.lifecycle == "deleted" or meta.last_seq <= after:
@@ -329,8 +335,12 @@ class DecisionRecorder:
                 # `decidedBy: restart` is now behind what was read.
                 await self._host.read_events(meta.session_id, max(last, meta.last_seq), 1)
                 last = await self._read(found, meta.session_id, last)
-            progress = {} if found.has_pending else {meta.session_id: max(last, meta.last_seq)}
-            await self._index.record([*found.entries.values()], progress)
+            self._unwritten.update(found.entries)
+            if not found.has_pending:
+                self._progress[meta.session_id] = max(last, meta.last_seq)
+            if len(self._progress) >= _BATCH:
+                await self._flush()  # a commit for each of many sessions would take long
+        await self._flush()
         await self._index.end_pending(_RESTART, now())
 
     async def _read(self, found: SessionDecisions, session_id: str, after: int) -> int:
