@@ -278,7 +278,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from quarterdeck.acp.calls import Method, Note
+from quarterdeck.acp.calls import Method, NotificationMethod
 from quarterdeck.acp.schema import (
 ''',
             *(f"    {name},\n" for name in imported),
@@ -300,7 +300,7 @@ def _constant(call: Call, taken: set[str]) -> str:
 def _call(call: Call, constant: str) -> str:
     kind, types = ("Method", f"{call.request}, {call.response}")
     if call.response is None:
-        kind, types = ("Note", call.request)
+        kind, types = ("NotificationMethod", call.request)
     arguments = f'"{call.name}", "{call.side}", {types}, stable={call.is_stable}'
     if len(arguments) + 4 > LINE_LENGTH:
         arguments = arguments.replace(", ", ",\n    ") + ","
@@ -312,7 +312,7 @@ def _call(call: Call, constant: str) -> str:
 
 def _call_tables(calls: list[Call], taken: set[str]) -> Iterable[str]:
     for side in _SIDES:
-        for kind, suffix in (("Method[Any, Any]", "METHODS"), ("Note[Any]", "NOTES")):
+        for kind, suffix in (("Method[Any, Any]", "METHODS"), ("NotificationMethod[Any]", "NOTES")):
             names = [
                 _constant(call, taken)
                 for call in calls

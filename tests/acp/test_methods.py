@@ -1,10 +1,10 @@
 from typing import Any, assert_type
 
-from quarterdeck.acp import PROTOCOL_VERSION, Method, Note, methods, schema
+from quarterdeck.acp import PROTOCOL_VERSION, Method, NotificationMethod, methods, schema
 
 # Not in the schema any more, but agents still answer it.
 LEGACY = {("agent", "session/set_model")}
-TABLES: dict[str, tuple[dict[str, Method[Any, Any]], dict[str, Note[Any]]]] = {
+TABLES: dict[str, tuple[dict[str, Method[Any, Any]], dict[str, NotificationMethod[Any]]]] = {
     "agent": (methods.AGENT_METHODS, methods.AGENT_NOTES),
     "client": (methods.CLIENT_METHODS, methods.CLIENT_NOTES),
     "protocol": ({}, methods.PROTOCOL_NOTES),
@@ -29,7 +29,7 @@ def our_methods() -> dict[tuple[str, str], Method[Any, Any]]:
     }
 
 
-def our_notes() -> dict[tuple[str, str], Note[Any]]:
+def our_notes() -> dict[tuple[str, str], NotificationMethod[Any]]:
     return {
         (side, name): note for side, (_, table) in TABLES.items() for name, note in table.items()
     }

@@ -9,10 +9,10 @@ import acp.schema as official
 import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from quarterdeck.acp import Method, Note, decode, encode, methods
+from quarterdeck.acp import Method, NotificationMethod, decode, encode, methods
 from tests.acp.instances import canonical, instances
 
-CALLS: list[Method[Any, Any] | Note[Any]] = [
+CALLS: list[Method[Any, Any] | NotificationMethod[Any]] = [
     call
     for table in (
         methods.AGENT_METHODS,
@@ -38,7 +38,9 @@ UNIONS: dict[str, Any] = {
 }
 
 
-def definitions_of(document: dict[str, Any], call: Method[Any, Any] | Note[Any]) -> list[str]:
+def definitions_of(
+    document: dict[str, Any], call: Method[Any, Any] | NotificationMethod[Any]
+) -> list[str]:
     return [
         name
         for name, definition in document["$defs"].items()
@@ -57,13 +59,13 @@ def reading(expected: Any, text: str | bytes) -> Any:
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
 def test_the_official_sdk_reads_what_we_write_as_it_reads_the_original(
-    call: Method[Any, Any] | Note[Any], stable: dict[str, Any]
+    call: Method[Any, Any] | NotificationMethod[Any], stable: dict[str, Any]
 ) -> None:
     names = definitions_of(stable, call)
     assert len(names) == (2 if isinstance(call, Method) else 1)
     for name in names:
         expected = UNIONS.get(name) or getattr(official, name)
-        ours: Any = call.params if isinstance(call, Note) else None
+        ours: Any = call.params if isinstance(call, NotificationMethod) else None
         if isinstance(call, Method):
             ours = call.request if name.endswith("Request") else call.response
         accepted = 0

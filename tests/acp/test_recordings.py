@@ -6,12 +6,21 @@ from typing import Any
 
 import pytest
 
-from quarterdeck.acp import Method, Note, Received, Unknown, methods, receive, schema, to_dict
+from quarterdeck.acp import (
+    Method,
+    NotificationMethod,
+    Received,
+    Unknown,
+    methods,
+    receive,
+    schema,
+    to_dict,
+)
 from tests.acp.conftest import ROOT
 from tests.acp.instances import canonical
 
 RECORDINGS = sorted((ROOT / "tests/vectors/acp").glob("*.jsonl"))
-SENT: dict[str, Method[Any, Any] | Note[Any]] = {
+SENT: dict[str, Method[Any, Any] | NotificationMethod[Any]] = {
     **methods.CLIENT_METHODS,
     **methods.CLIENT_NOTES,
     **methods.PROTOCOL_NOTES,

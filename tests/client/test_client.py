@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from quarterdeck.client import Client, InProcessTransport, Session, WebSocketTransport
+from quarterdeck.client import Client, InProcessTransport, SessionHandle, WebSocketTransport
 from quarterdeck.errors import AcpError
 from quarterdeck.host import Host, HostEndpoint
 from quarterdeck.protocol import AgentDefinition, Event, SessionState, initial_state, reduce
@@ -63,7 +63,7 @@ async def up_to_date(client: Client) -> None:
     await client.agents.list()
 
 
-async def opened(client: Client, cwd: Path, *steps: dict[str, Any], **more: Any) -> Session:
+async def opened(client: Client, cwd: Path, *steps: dict[str, Any], **more: Any) -> SessionHandle:
     spawned = await client.agents.spawn(agent(*steps, **more))
     session = await client.sessions.create(spawned.agent_id, cwd=str(cwd))
     await up_to_date(client)
@@ -208,7 +208,7 @@ async def test_a_session_that_is_closed_is_dropped_and_its_store_keeps_the_end(
         assert heard.types() == ["session-status-change"]
 
 
-def _blocks(session: Session) -> list[Any]:
+def _blocks(session: SessionHandle) -> list[Any]:
     return [block for message in session.store.state.messages for block in message.content]
 
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from quarterdeck.client import SessionStore
+from quarterdeck.client import LiveSession
 from quarterdeck.protocol import (
     SessionSnapshotWire,
     decode_event,
@@ -37,7 +37,7 @@ class Count:
 @pytest.mark.parametrize("name", VECTORS)
 def test_the_store_does_with_each_step_what_the_vector_says(name: str) -> None:
     vector = VECTORS[name]
-    store, count = SessionStore(vector["sessionId"]), Count()
+    store, count = LiveSession(vector["sessionId"]), Count()
     store.subscribe(count)
     for step in vector["steps"]:
         before, calls = store.state, count.calls
@@ -62,7 +62,7 @@ def _chunk(seq: int) -> Any:
 
 
 def test_after_a_reset_that_does_not_start_again_numbering_goes_on() -> None:
-    store = SessionStore("s")
+    store = LiveSession("s")
     reset = make_session_event("session-reset", "s", seq=3, ts=0, payload={"reason": "load"})
     for event in (_chunk(1), _chunk(2), reset, _chunk(2), _chunk(4)):
         store.apply(event)
@@ -74,7 +74,7 @@ def test_after_a_reset_that_does_not_start_again_numbering_goes_on() -> None:
 @given(st.lists(st.integers(0, 4), max_size=8))
 def test_however_a_log_is_cut_and_repeated_the_state_is_its_fold(starts: list[int]) -> None:
     log = [_chunk(seq) for seq in range(1, 6)]
-    store = SessionStore("s")
+    store = LiveSession("s")
     for start in [0, *starts]:
         for event in log[min(start, store.last_seq) :]:
             store.apply(event)
@@ -85,7 +85,7 @@ def test_however_a_log_is_cut_and_repeated_the_state_is_its_fold(starts: list[in
 
 
 def test_a_listener_that_fails_or_leaves_disturbs_nobody() -> None:
-    store, count = SessionStore("s"), Count()
+    store, count = LiveSession("s"), Count()
 
     def fail() -> None:
         raise ValueError("no")
@@ -102,7 +102,7 @@ def test_a_listener_that_fails_or_leaves_disturbs_nobody() -> None:
 
 
 def test_a_listener_removed_by_another_is_not_called_any_more() -> None:
-    store, count = SessionStore("s"), Count()
+    store, count = LiveSession("s"), Count()
     removals: list[Any] = []
 
     def remove_the_other() -> None:

@@ -15,7 +15,7 @@ from quarterdeck.http.origins import (
     public_origin,
     sites,
 )
-from quarterdeck.hub.auth.guard import Gate, GateOptions
+from quarterdeck.hub.auth.guard import Authentication, AuthenticationOptions
 from quarterdeck.hub.store import HUB_TABLES, HubStore
 from quarterdeck.storage.database import open_database
 
@@ -121,7 +121,9 @@ def test_other_devices_are_told_the_first_public_name(listening: Listening, orig
 async def test_a_gate_is_not_made_where_tokens_could_be_read(tmp_path: Path) -> None:
     async with open_database(tmp_path / "hub.db", HUB_TABLES) as database:
         with pytest.raises(HubRefused, match="tokens need TLS"):
-            Gate(HubStore(database), GateOptions(listening=Listening(host="0.0.0.0")))
+            Authentication(
+                HubStore(database), AuthenticationOptions(listening=Listening(host="0.0.0.0"))
+            )
 
 
 # ---- the check of an agent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quarterdeck.hub.view_cache import EVERY, States
+from quarterdeck.hub.view_cache import EVERY, SessionStates
 from quarterdeck.protocol import (
     SessionState,
     decode_event,
@@ -52,14 +52,14 @@ class Log:
 
 async def test_states_in_any_order_are_those_of_a_fold_from_the_beginning() -> None:
     log = Log()
-    states = States(log.page)
+    states = SessionStates(log.page)
     for seq in (EVERY + 1, 0, LENGTH, 1, EVERY, 2 * EVERY - 1, LENGTH - 1, 499, 500, 501):
         assert to_json(await states.at("s", seq)) == to_json(log.folded(seq)), seq
 
 
 async def test_a_log_that_was_read_once_is_not_read_again_from_its_beginning() -> None:
     log = Log()
-    states = States(log.page)
+    states = SessionStates(log.page)
     await states.at("s", LENGTH)
     assert log.read == LENGTH
     for seq in (LENGTH, LENGTH - 1, EVERY + 3, 2 * EVERY):
@@ -71,7 +71,7 @@ async def test_a_log_that_was_read_once_is_not_read_again_from_its_beginning() -
 async def test_an_event_that_is_damaged_does_not_hide_the_others() -> None:
     log = Log()
     log.events[10] = b"{damaged"
-    told = await States(log.page).at("s", 20)
+    told = await SessionStates(log.page).at("s", 20)
     texts = [block["text"] for message in told.messages for block in message.content]
     assert "12 " in texts
     assert "11 " not in texts
@@ -81,5 +81,5 @@ async def test_an_event_that_is_damaged_does_not_hide_the_others() -> None:
 async def test_events_that_were_deleted_leave_the_state_of_the_others() -> None:
     log = Log()
     log.events = log.events[:30]
-    state = await States(log.page).at("s", 100)
+    state = await SessionStates(log.page).at("s", 100)
     assert to_json(state) == to_json(log.folded(30))

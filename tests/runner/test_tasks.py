@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from quarterdeck.protocol import Event
-from quarterdeck.runner.tasks import Chores
+from quarterdeck.runner.tasks import IndependentTasks
 from tests.hub.api.kit import ASK, options, running, scripted
 
 pytestmark = pytest.mark.anyio
@@ -29,7 +29,7 @@ async def test_a_task_that_fails_is_told_and_ends_no_other(
 
     with caplog.at_level(logging.ERROR):
         async with anyio.create_task_group() as tasks:
-            chores = Chores(tasks)
+            chores = IndependentTasks(tasks)
             chores.start_soon(fail)
             chores.start_soon(go_on)
             await ended.wait()

@@ -9,7 +9,7 @@ import pytest
 
 from quarterdeck.errors import LogGap, StorageFailed
 from quarterdeck.storage.contract import Batch, Group
-from quarterdeck.storage.group_commit import GROUP_RECORDS, Writer
+from quarterdeck.storage.group_commit import GROUP_RECORDS, GroupCommit
 from tests.storage.support import run_of, stored
 
 AGES = 3600.0  # seconds, so that no test depends on how long a commit takes
@@ -52,8 +52,8 @@ def commits() -> HeldCommits:
 
 
 @pytest.fixture
-async def writer(commits: HeldCommits) -> AsyncIterator[Writer]:
-    writer = Writer(commits, "test")
+async def writer(commits: HeldCommits) -> AsyncIterator[GroupCommit]:
+    writer = GroupCommit(commits, "test")
     yield writer
     commits.may_end.release(100)
     await writer.stop()
@@ -65,7 +65,7 @@ async def begun(commits: HeldCommits) -> None:
 
 
 async def test_what_arrives_during_a_commit_is_committed_together(
-    commits: HeldCommits, writer: Writer
+    commits: HeldCommits, writer: GroupCommit
 ) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(writer.append, [stored("s", 1)])
@@ -77,7 +77,9 @@ async def test_what_arrives_during_a_commit_is_committed_together(
     assert [len(group) for group in commits.groups] == [1, 49]
 
 
-async def test_a_group_takes_no_more_when_it_is_large(commits: HeldCommits, writer: Writer) -> None:
+async def test_a_group_takes_no_more_when_it_is_large(
+    commits: HeldCommits, writer: GroupCommit
+) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(writer.append, [])
         await begun(commits)
@@ -89,7 +91,9 @@ async def test_a_group_takes_no_more_when_it_is_large(commits: HeldCommits, writ
     assert [len(group) for group in commits.groups] == [1, 2, 1]
 
 
-async def test_a_caller_waits_for_its_own_commit_only(commits: HeldCommits, writer: Writer) -> None:
+async def test_a_caller_waits_for_its_own_commit_only(
+    commits: HeldCommits, writer: GroupCommit
+) -> None:
     returned: list[str] = []
 
     async def append(session_id: str) -> None:
@@ -109,7 +113,7 @@ async def test_a_caller_waits_for_its_own_commit_only(commits: HeldCommits, writ
     assert returned == ["a", "b"]
 
 
-async def test_a_cancelled_batch_is_stored_whole(commits: HeldCommits, writer: Writer) -> None:
+async def test_a_cancelled_batch_is_stored_whole(commits: HeldCommits, writer: GroupCommit) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(writer.append, run_of("s", 1, 9))
         await begun(commits)
@@ -122,7 +126,7 @@ async def test_a_cancelled_batch_is_stored_whole(commits: HeldCommits, writer: W
 
 
 async def test_a_failure_takes_what_was_handed_over_before_it_was_known_with_it(
-    commits: HeldCommits, writer: Writer
+    commits: HeldCommits, writer: GroupCommit
 ) -> None:
     """Batch 2 follows batch 1: if that one is lost, "there is a gap" would be the wrong answer."""
     failures: list[str] = []
@@ -148,7 +152,7 @@ async def test_a_failure_takes_what_was_handed_over_before_it_was_known_with_it(
 
 
 async def test_a_failure_that_nobody_waits_for_is_logged(
-    commits: HeldCommits, writer: Writer, caplog: pytest.LogCaptureFixture
+    commits: HeldCommits, writer: GroupCommit, caplog: pytest.LogCaptureFixture
 ) -> None:
     commits.fails = True
     async with anyio.create_task_group() as tasks:
@@ -164,7 +168,7 @@ async def test_a_failure_that_nobody_waits_for_is_logged(
 
 
 async def test_an_errand_runs_after_what_was_handed_over_before(
-    commits: HeldCommits, writer: Writer
+    commits: HeldCommits, writer: GroupCommit
 ) -> None:
     commits.may_end.release(2)
     seen: list[int] = []
@@ -176,14 +180,14 @@ async def test_an_errand_runs_after_what_was_handed_over_before(
     assert seen == [1]
 
 
-async def test_an_errand_returns_its_result_or_its_error(writer: Writer) -> None:
+async def test_an_errand_returns_its_result_or_its_error(writer: GroupCommit) -> None:
     assert await writer.run(lambda: 42) == 42
     with pytest.raises(ZeroDivisionError):
         await writer.run(lambda: 1 / 0)
 
 
 async def test_housekeeping_goes_on_while_there_is_nothing_to_write(
-    commits: HeldCommits, writer: Writer
+    commits: HeldCommits, writer: GroupCommit
 ) -> None:
     commits.untidy = 50
     commits.may_end.release()
@@ -195,7 +199,7 @@ async def test_housekeeping_goes_on_while_there_is_nothing_to_write(
 
 @pytest.mark.parametrize("error", [StorageFailed("log", "full", "make room"), KeyError("bug")])
 async def test_housekeeping_that_fails_is_logged_and_stops_nothing(
-    commits: HeldCommits, writer: Writer, caplog: pytest.LogCaptureFixture, error: Exception
+    commits: HeldCommits, writer: GroupCommit, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     def fail() -> None:
         raise error
@@ -208,7 +212,7 @@ async def test_housekeeping_that_fails_is_logged_and_stops_nothing(
 
 
 async def test_a_mistake_of_ours_reaches_the_caller_and_the_thread_lives_on(
-    commits: HeldCommits, writer: Writer
+    commits: HeldCommits, writer: GroupCommit
 ) -> None:
     commits.may_end.release(2)
     with pytest.raises(AttributeError):
@@ -255,9 +259,9 @@ def quick() -> QuickCommits:
 
 
 @pytest.fixture
-async def idle(quick: QuickCommits, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Writer]:
+async def idle(quick: QuickCommits, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[GroupCommit]:
     monkeypatch.setattr("quarterdeck.storage.group_commit.SLOW_SECONDS", AGES)
-    writer = Writer(quick, "test")
+    writer = GroupCommit(quick, "test")
     await writer.run(lambda: None)
     yield writer
     quick.may_tidy.release(100)
@@ -265,20 +269,22 @@ async def idle(quick: QuickCommits, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
 
 
 async def test_a_quick_commit_is_made_where_it_is_asked_for(
-    quick: QuickCommits, idle: Writer
+    quick: QuickCommits, idle: GroupCommit
 ) -> None:
     assert idle.append_now([stored("s", 1)])
     assert quick.threads == [threading.get_ident()]
 
 
-async def test_what_is_not_quick_is_left_to_the_thread(quick: QuickCommits, idle: Writer) -> None:
+async def test_what_is_not_quick_is_left_to_the_thread(
+    quick: QuickCommits, idle: GroupCommit
+) -> None:
     quick.is_quick = False
     assert not idle.append_now([stored("s", 1)])
     assert quick.threads == []
 
 
 async def test_nothing_overtakes_what_was_handed_to_the_thread(
-    quick: QuickCommits, idle: Writer
+    quick: QuickCommits, idle: GroupCommit
 ) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(idle.append, [stored("s", 1)])
@@ -289,7 +295,9 @@ async def test_nothing_overtakes_what_was_handed_to_the_thread(
     assert quick.threads[0] != quick.threads[1] == threading.get_ident()
 
 
-async def test_the_log_is_the_threads_while_it_tidies_up(quick: QuickCommits, idle: Writer) -> None:
+async def test_the_log_is_the_threads_while_it_tidies_up(
+    quick: QuickCommits, idle: GroupCommit
+) -> None:
     quick.is_untidy = True
     assert idle.append_now([stored("s", 1)])
     assert await anyio.to_thread.run_sync(quick.tidied.acquire, True, 30)
@@ -301,7 +309,7 @@ async def test_the_log_is_the_threads_while_it_tidies_up(quick: QuickCommits, id
 
 
 async def test_after_a_slow_commit_the_thread_commits_for_a_while(
-    idle: Writer, monkeypatch: pytest.MonkeyPatch
+    idle: GroupCommit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("quarterdeck.storage.group_commit.SLOW_SECONDS", -1)  # whatever it takes
     monkeypatch.setattr("quarterdeck.storage.group_commit.WARY_SECONDS", AGES)
@@ -310,7 +318,7 @@ async def test_after_a_slow_commit_the_thread_commits_for_a_while(
 
 
 async def test_a_failed_commit_fails_its_caller_and_nothing_else(
-    quick: QuickCommits, idle: Writer
+    quick: QuickCommits, idle: GroupCommit
 ) -> None:
     quick.failure = StorageFailed("log", "the disk is full", "make room")
     with pytest.raises(StorageFailed, match="the disk is full"):

@@ -7,10 +7,10 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from quarterdeck.wire import (
-    Answer,
     ConnectionOptions,
     Report,
     ReportKind,
+    Response,
     background_tasks,
     memory_pair,
     open_connection,
@@ -22,7 +22,7 @@ async def test_what_follows_an_answer_follows_it_at_once() -> None:
     told: list[str] = []
 
     async def answer(_method: str, _params: Any) -> Any:
-        return Answer("done", lambda: connection.post("told", {"after": "the answer"}))
+        return Response("done", lambda: connection.post("told", {"after": "the answer"}))
 
     async with (
         open_connection(theirs, on_request=answer) as connection,
@@ -42,7 +42,7 @@ async def test_a_failure_of_what_follows_an_answer_is_reported_and_the_answer_st
         raise ValueError
 
     async def answer(_method: str, _params: Any) -> Any:
-        return Answer("done", fail)
+        return Response("done", fail)
 
     options = ConnectionOptions(on_report=reports.append)
     async with (

@@ -19,11 +19,11 @@ from quarterdeck.wire.messages import (
     PARSE_ERROR,
     Failure,
     Malformed,
+    MessageWriter,
     Noise,
     Notification,
     Request,
     Result,
-    Writer,
     owner,
     parse,
     read_error,
@@ -45,8 +45,8 @@ def test_the_error_table_is_that_of_json_rpc() -> None:
 def test_ids_of_any_legal_type_are_echoed_unchanged(request_id: bytes) -> None:
     message = parse(b'{"jsonrpc":"2.0","id":' + request_id + b',"method":"m"}')
     assert message == Request(request_id, "m", b"{}")
-    assert b'"id":' + request_id + b"," in Writer().result(request_id, {})
-    assert b'"id":' + request_id + b"," in Writer().failure(request_id, RpcError(-1, "x"))
+    assert b'"id":' + request_id + b"," in MessageWriter().result(request_id, {})
+    assert b'"id":' + request_id + b"," in MessageWriter().failure(request_id, RpcError(-1, "x"))
 
 
 @pytest.mark.parametrize("request_id", ["[]", "{}", "true", "false", "[1]"])
@@ -162,7 +162,7 @@ def test_an_id_keeps_its_spelling_beside_what_is_read_slowly() -> None:
     message = parse(b'{"jsonrpc":"2.0","id":1.10,"method":"m","params":{"n":NaN}}')
     assert isinstance(message, Request)
     assert message.id == b"1.10"
-    answer = Writer().result(b"1e2", {"t": "\ud83d"})
+    answer = MessageWriter().result(b"1e2", {"t": "\ud83d"})
     assert answer.startswith(b'{"jsonrpc":"2.0","id":1e2,"result":')
     assert json.loads(answer)["result"] == {"t": "\ud83d"}
 
@@ -203,7 +203,7 @@ def test_an_error_of_any_shape_is_read(error: bytes, code: int, message: str, da
 
 
 def test_our_messages_are_json_rpc_on_one_line() -> None:
-    writer = Writer()
+    writer = MessageWriter()
     written = [
         writer.request(1, "initialize", {"protocolVersion": 1}),
         writer.notification("session/update", {"text": "two\nlines\u2028"}),
@@ -224,7 +224,7 @@ def test_our_messages_are_json_rpc_on_one_line() -> None:
 
 
 def test_a_lone_surrogate_of_ours_is_written_as_an_escape() -> None:
-    assert json.loads(Writer().result(b"1", {"t": "\ud83d"}))["result"] == {"t": "\ud83d"}
+    assert json.loads(MessageWriter().result(b"1", {"t": "\ud83d"}))["result"] == {"t": "\ud83d"}
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType, ValidationError
 
 from quarterdeck.acp.model import AcpObject, UnionRule, Unknown
-from quarterdeck.acp.tables import DEFAULT_ON_ERROR, DEFAULT_ON_NULL, SKIP_INVALID_ITEMS, UNIONS
+from quarterdeck.acp.rules import DEFAULT_ON_ERROR, DEFAULT_ON_NULL, SKIP_INVALID_ITEMS
+from quarterdeck.acp.unions import UNIONS
 
 # At run time the alias of a hooked union is a class, that of a tagged one a plain union.
 _HOOKED: dict[Any, UnionRule] = {r.alias: r for r in UNIONS if isinstance(r.alias, type)}

@@ -133,7 +133,7 @@ class Method(Generic[Req, Res]):
 
 
 @dataclass(frozen=True, slots=True)
-class Note(Generic[Params]):
+class NotificationMethod(Generic[Params]):
     """A notification: a call that is not answered."""
 
     name: str
@@ -263,17 +263,21 @@ PROXY_SUCCESSOR = Method(
 SESSION_SET_MODEL = Method(
     "session/set_model", "agent", SetSessionModelRequest, SetSessionModelResponse, stable=False
 )
-SESSION_UPDATE = Note("session/update", "client", SessionNotification, stable=True)
-ELICITATION_COMPLETE = Note(
+SESSION_UPDATE = NotificationMethod("session/update", "client", SessionNotification, stable=True)
+ELICITATION_COMPLETE = NotificationMethod(
     "elicitation/complete", "client", CompleteElicitationNotification, stable=True
 )
-AUTH_STATUS_UPDATE = Note(
+AUTH_STATUS_UPDATE = NotificationMethod(
     "auth/status_update", "client", AuthStatusUpdateNotification, stable=False
 )
-SESSION_CANCEL = Note("session/cancel", "agent", CancelNotification, stable=True)
-MCP_MESSAGE_NOTE = Note("mcp/message", "agent", MessageMcpNotification, stable=False)
-CANCEL_REQUEST = Note("$/cancel_request", "protocol", CancelRequestNotification, stable=True)
-PROXY_SUCCESSOR_NOTE = Note("proxy/successor", "proxy", ProxySuccessorNotification, stable=False)
+SESSION_CANCEL = NotificationMethod("session/cancel", "agent", CancelNotification, stable=True)
+MCP_MESSAGE_NOTE = NotificationMethod("mcp/message", "agent", MessageMcpNotification, stable=False)
+CANCEL_REQUEST = NotificationMethod(
+    "$/cancel_request", "protocol", CancelRequestNotification, stable=True
+)
+PROXY_SUCCESSOR_NOTE = NotificationMethod(
+    "proxy/successor", "proxy", ProxySuccessorNotification, stable=False
+)
 
 AGENT_METHODS: dict[str, Method[Any, Any]] = {
     call.name: call
@@ -303,7 +307,7 @@ AGENT_METHODS: dict[str, Method[Any, Any]] = {
     )
 }
 
-AGENT_NOTES: dict[str, Note[Any]] = {
+AGENT_NOTES: dict[str, NotificationMethod[Any]] = {
     call.name: call
     for call in (
         SESSION_CANCEL,
@@ -327,7 +331,7 @@ CLIENT_METHODS: dict[str, Method[Any, Any]] = {
     )
 }
 
-CLIENT_NOTES: dict[str, Note[Any]] = {
+CLIENT_NOTES: dict[str, NotificationMethod[Any]] = {
     call.name: call
     for call in (
         SESSION_UPDATE,
@@ -336,7 +340,7 @@ CLIENT_NOTES: dict[str, Note[Any]] = {
     )
 }
 
-PROTOCOL_NOTES: dict[str, Note[Any]] = {CANCEL_REQUEST.name: CANCEL_REQUEST}
+PROTOCOL_NOTES: dict[str, NotificationMethod[Any]] = {CANCEL_REQUEST.name: CANCEL_REQUEST}
 
 PROXY_METHODS: dict[str, Method[Any, Any]] = {
     call.name: call
@@ -346,4 +350,4 @@ PROXY_METHODS: dict[str, Method[Any, Any]] = {
     )
 }
 
-PROXY_NOTES: dict[str, Note[Any]] = {PROXY_SUCCESSOR_NOTE.name: PROXY_SUCCESSOR_NOTE}
+PROXY_NOTES: dict[str, NotificationMethod[Any]] = {PROXY_SUCCESSOR_NOTE.name: PROXY_SUCCESSOR_NOTE}

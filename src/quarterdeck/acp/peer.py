@@ -17,9 +17,9 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from quarterdeck.acp.calls import Method, NotificationMethod
 from quarterdeck.acp.codec import enc_hook
 from quarterdeck.acp.lenient import dec_hook, lenient
-from quarterdeck.acp.methods import Method, Note
 from quarterdeck.wire import (
     ByteTransport,
     Connection,
@@ -50,7 +50,7 @@ class Handlers:
         self._types: dict[str, Any] = {}
         self._on_other = on_other
 
-    def on(self, note: Note[Params], handler: Callable[[Params], None]) -> None:
+    def on(self, note: NotificationMethod[Params], handler: Callable[[Params], None]) -> None:
         """Call `handler` for each notification, in the order of the wire."""
         self._notes[note.name] = handler
         self._types[note.name] = note.params
@@ -97,7 +97,7 @@ class Peer:
             method.name, params, read=method.read_response, timeout_seconds=timeout_seconds
         )
 
-    async def notify(self, note: Note[Params], params: Params) -> None:
+    async def notify(self, note: NotificationMethod[Params], params: Params) -> None:
         """Send a notification.
 
         Raises:

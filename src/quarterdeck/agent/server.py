@@ -34,10 +34,10 @@ from quarterdeck.agent.turn import AgentTurn, RunningTurn, to_rpc_error
 from quarterdeck.errors import RpcError
 from quarterdeck.wire import (
     INVALID_REQUEST,
-    Answer,
     ByteTransport,
     Connection,
     ConnectionOptions,
+    Response,
     method_not_found,
     open_connection,
     rpc_error,
@@ -160,7 +160,7 @@ class AgentConnection:
     async def _new(self, params: Json) -> Any:
         session_params = await to_thread.run_sync(_session_params, params)
         session = await self._sessions.create(self.link, session_params)
-        return Answer({"sessionId": session.id, **session.state()}, session.announce_commands)
+        return Response({"sessionId": session.id, **session.state()}, session.announce_commands)
 
     async def _load(self, params: Json) -> Any:
         return await self._reopen(params, replay=True)
@@ -176,7 +176,7 @@ class AgentConnection:
             session = await self._sessions.reopen(
                 session_id, self.link, session_params, replay=replay
             )
-        return Answer(session.state(), session.announce_commands)
+        return Response(session.state(), session.announce_commands)
 
     async def _close(self, params: Json) -> Any:
         session_id = checks.session_id(params)

@@ -4,7 +4,7 @@ from quarterdeck.client.client import Agents, Client, Diagnostics
 from quarterdeck.client.in_process import InProcessTransport
 from quarterdeck.client.link import Link
 from quarterdeck.client.requests import Elicitations, Permissions
-from quarterdeck.client.sessions import Session, Sessions, SessionStore
+from quarterdeck.client.sessions import LiveSession, SessionCollection, SessionHandle
 from quarterdeck.client.websocket import WebSocketTransport
 
 __all__ = [
@@ -14,9 +14,9 @@ __all__ = [
     "Elicitations",
     "InProcessTransport",
     "Link",
+    "LiveSession",
     "Permissions",
-    "Session",
-    "SessionStore",
-    "Sessions",
+    "SessionCollection",
+    "SessionHandle",
     "WebSocketTransport",
 ]

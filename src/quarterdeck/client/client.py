@@ -25,8 +25,8 @@ from msgspec import UNSET
 
 from quarterdeck.client.link import Link, Listener, Listeners, Unsubscribe
 from quarterdeck.client.mirror import Mirror, read_agent, read_agents, read_session
-from quarterdeck.client.requests import Elicitations, Permissions, Questions
-from quarterdeck.client.sessions import Sessions
+from quarterdeck.client.requests import Elicitations, PendingRequests, Permissions
+from quarterdeck.client.sessions import SessionCollection
 from quarterdeck.errors import AcpError
 from quarterdeck.protocol import (
     ELICITATION_UPDATED,
@@ -132,7 +132,7 @@ class Client:
         self.connection = Link(transport)
         """Its `status`, its `error`, and `subscribe` for changes of them."""
         self.agents = Agents(self.connection)
-        self.sessions = Sessions(self.connection)
+        self.sessions = SessionCollection(self.connection)
         self.permissions = Permissions(self.connection)
         self.elicitations = Elicitations(self.connection)
         self.diagnostics = Diagnostics()
@@ -213,7 +213,7 @@ class Client:
                 pass  # from a newer host, or not for us
 
     def _on_inbound_request(self, request: InboundRequest) -> None:
-        kinds: dict[str, Questions[Any]] = {
+        kinds: dict[str, PendingRequests[Any]] = {
             "permission": self.permissions,
             "elicitation": self.elicitations,
         }

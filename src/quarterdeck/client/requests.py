@@ -24,7 +24,7 @@ from quarterdeck.protocol import ERROR_CODES, HostElicitationSnapshot, HostPermi
 S = TypeVar("S")
 
 
-class Questions(Generic[S]):
+class PendingRequests(Generic[S]):
     """The pending questions of one kind."""
 
     def __init__(self, link: Link, read: Callable[[str, Mapping[str, Any]], S]) -> None:
@@ -78,7 +78,7 @@ class Questions(Generic[S]):
             self.mirror.remove(request_id)
 
 
-class Permissions(Questions[HostPermissionSnapshot]):
+class Permissions(PendingRequests[HostPermissionSnapshot]):
     """The pending permission requests of a host.
 
     An answer is `{"outcome": "selected", "optionId": …}` or `{"outcome": "cancelled"}`.
@@ -101,7 +101,7 @@ def _permission_snapshot(request_id: str, payload: Mapping[str, Any]) -> HostPer
     )
 
 
-class Elicitations(Questions[HostElicitationSnapshot]):
+class Elicitations(PendingRequests[HostElicitationSnapshot]):
     """The pending questions of agents to people.
 
     An answer is `{"action": "accept", "content": …}`, `{"action": "decline"}` or

@@ -40,7 +40,7 @@ from quarterdeck.protocol import (
 )
 
 
-class SessionStore:
+class LiveSession:
     """What a session looks like now."""
 
     def __init__(self, session_id: str) -> None:
@@ -89,7 +89,7 @@ Prompt = str | Sequence[Mapping[str, Any]]
 ConfigValue = SessionConfigValue | Mapping[str, Any] | str | bool
 
 
-class Session:
+class SessionHandle:
     """A handle; there is one per session and client until it is closed or deleted."""
 
     def __init__(self, link: Link, snapshot: SessionSnapshotWire) -> None:
@@ -97,13 +97,13 @@ class Session:
         self.snapshot = snapshot
         """The host's word on the session, kept up to date."""
         self._link = link
-        self._store = SessionStore(self.id)
+        self._store = LiveSession(self.id)
         self._unfollow: Unsubscribe | None = None
         self._listening: dict[object, Unsubscribe] = {}
         self._has_ended = False
 
     @property
-    def store(self) -> SessionStore:
+    def store(self) -> LiveSession:
         """The live state. It begins to follow the session when it is first asked for.
 
         Raises:
@@ -145,7 +145,7 @@ class Session:
         options: list[Any] = await self._call(method, configId=config_id, value=given)
         return options
 
-    # ---- for `Sessions` ------------------------------------------------------------------
+    # ---- for `SessionCollection` ------------------------------------------------------------------
 
     def tell(self, snapshot: SessionSnapshotWire) -> None:
         """Take in the host's word."""
@@ -179,20 +179,20 @@ McpServers = Sequence[Mapping[str, Any]]
 _OVER = ("closed", "deleted")
 
 
-class Sessions:
+class SessionCollection:
     """A live copy of the host's sessions. Calls raise `AcpError`."""
 
     def __init__(self, link: Link) -> None:
         self.mirror: Mirror[SessionSnapshotWire] = Mirror()
         self._link = link
-        self._handles: dict[str, Session] = {}
+        self._handles: dict[str, SessionHandle] = {}
 
-    def get(self, session_id: str) -> Session | None:
+    def get(self, session_id: str) -> SessionHandle | None:
         """Return the handle of a session that is known here and not over."""
         snapshot = self.mirror.get(session_id)
         return None if snapshot is None else self._handle(snapshot)
 
-    def all(self) -> tuple[Session, ...]:
+    def all(self) -> tuple[SessionHandle, ...]:
         return tuple(self._handle(snapshot) for snapshot in self.mirror.all())
 
     def subscribe(self, listener: Listener) -> Unsubscribe:
@@ -206,7 +206,7 @@ class Sessions:
         cwd: str,
         mcp_servers: McpServers = (),
         additional_directories: Sequence[str] = (),
-    ) -> Session:
+    ) -> SessionHandle:
         params = _place(cwd, mcp_servers, additional_directories)
         with self.mirror.question() as told:
             answer = await self._link.call(
@@ -224,7 +224,7 @@ class Sessions:
         cwd: str,
         mcp_servers: McpServers = (),
         additional_directories: Sequence[str] = (),
-    ) -> Session:
+    ) -> SessionHandle:
         """Load a session with its history from its agent, also one that was closed."""
         ids = {"agentId": agent_id, "sessionId": session_id}
         params = _place(cwd, mcp_servers, additional_directories)
@@ -239,7 +239,7 @@ class Sessions:
         cwd: str,
         mcp_servers: McpServers | None = None,
         additional_directories: Sequence[str] = (),
-    ) -> Session:
+    ) -> SessionHandle:
         """Go on with a session without its history."""
         ids = {"agentId": agent_id, "sessionId": session_id}
         params = _place(cwd, mcp_servers, additional_directories)
@@ -258,7 +258,7 @@ class Sessions:
         params = {"agentId": agent_id, "sessionId": session_id}
         await self._link.call(AcpRpcMethod.DELETE_SESSION, params)
 
-    async def restore(self) -> tuple[Session, ...]:
+    async def restore(self) -> tuple[SessionHandle, ...]:
         """Let the host bring back what its storage has; return the sessions that are new."""
         with self.mirror.question() as told:
             answer = await self._link.call(AcpRpcMethod.RESTORE_SESSIONS, {})
@@ -313,18 +313,18 @@ class Sessions:
             if handle is not None and snapshot is not None:
                 handle.tell(snapshot)
 
-    def _handle(self, snapshot: SessionSnapshotWire) -> Session:
+    def _handle(self, snapshot: SessionSnapshotWire) -> SessionHandle:
         handle = self._handles.get(snapshot.session_id)
         if handle is None:
-            handle = self._handles[snapshot.session_id] = Session(self._link, snapshot)
+            handle = self._handles[snapshot.session_id] = SessionHandle(self._link, snapshot)
         return handle
 
-    async def _found(self, session_id: str) -> Session:
+    async def _found(self, session_id: str) -> SessionHandle:
         if self.mirror.get(session_id) is None:  # a host whose answers overtake its events
             await self.refresh()
         return self._opened(session_id)
 
-    def _opened(self, session_id: str) -> Session:
+    def _opened(self, session_id: str) -> SessionHandle:
         handle = self.get(session_id)
         if handle is None:
             message = f"session {session_id} was ended meanwhile"

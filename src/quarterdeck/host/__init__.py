@@ -3,7 +3,7 @@
 from quarterdeck.host.capabilities import FsHandler, TerminalHandler, derive_client_capabilities
 from quarterdeck.host.endpoint import AgentAndSessionOwner, HostEndpoint
 from quarterdeck.host.host import Host
-from quarterdeck.host.log.stream import EncodedLog, Watcher
+from quarterdeck.host.log.stream import EncodedLog, RunSubscriber
 from quarterdeck.host.options import (
     HostOptions,
     ResolvedHostOptions,
@@ -43,9 +43,9 @@ __all__ = [
     "PermissionRequest",
     "ResolvedHostOptions",
     "RestartBackoff",
+    "RunSubscriber",
     "TerminalHandler",
     "Verdict",
-    "Watcher",
     "derive_client_capabilities",
     "guarded_command",
     "kill_tree",

@@ -93,7 +93,7 @@ class _UpdateParams(msgspec.Struct, rename="camel", gc=False):
 _VOCABULARY = Vocabulary({"session/update": _UpdateParams})
 
 
-OnUpdate = Callable[["Agent", str, dict[str, Any]], None]
+OnUpdate = Callable[["AgentProcess", str, dict[str, Any]], None]
 
 
 class AgentOwner(Protocol):
@@ -101,13 +101,13 @@ class AgentOwner(Protocol):
 
     on_update: OnUpdate
 
-    def on_request(self, agent: Agent, method: str, params: Any) -> Any: ...
-    def on_elicitation_complete(self, agent: Agent, elicitation_id: Any) -> None: ...
-    def on_down(self, agent: Agent) -> None: ...
-    def on_ready(self, agent: Agent) -> None: ...
+    def on_request(self, agent: AgentProcess, method: str, params: Any) -> Any: ...
+    def on_elicitation_complete(self, agent: AgentProcess, elicitation_id: Any) -> None: ...
+    def on_down(self, agent: AgentProcess) -> None: ...
+    def on_ready(self, agent: AgentProcess) -> None: ...
 
 
-class Agent:
+class AgentProcess:
     """One agent under one id, through all its restarts."""
 
     def __init__(

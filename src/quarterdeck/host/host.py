@@ -17,11 +17,11 @@ from typing import Any, Self
 import anyio
 from anyio.abc import TaskGroup
 
-from quarterdeck.host.agents import Agent, OnUpdate, can_log_out
+from quarterdeck.host.agents import AgentProcess, OnUpdate, can_log_out
 from quarterdeck.host.log.emitter import Emitter
-from quarterdeck.host.log.reader import Reading
+from quarterdeck.host.log.reader import LogReader
 from quarterdeck.host.log.stream import EncodedLog, OnEvent
-from quarterdeck.host.operations import Doing, Done
+from quarterdeck.host.operations import Completion, OperationBody
 from quarterdeck.host.options import (
     HostOptions,
     check_text,
@@ -29,15 +29,15 @@ from quarterdeck.host.options import (
     resolve_agent_definition,
     resolve_host_options,
 )
-from quarterdeck.host.requests.elicitations import Elicitations
-from quarterdeck.host.requests.handlers import Asked, Inbound
+from quarterdeck.host.requests.elicitations import ElicitationRequests
+from quarterdeck.host.requests.handlers import AgentRequests, RequestHandlers
 from quarterdeck.host.requests.permissions import PermissionRequests
 from quarterdeck.host.requests.verdicts import PermissionRequest
-from quarterdeck.host.sessions.lifecycle import Lifecycles
-from quarterdeck.host.sessions.recovery import Restorer, StoredSessions
-from quarterdeck.host.sessions.registry import Sessions, check_place
-from quarterdeck.host.sessions.session import Session, agent_exited, session_closed, unsupported
-from quarterdeck.host.sessions.teardown import Endings
+from quarterdeck.host.sessions.lifecycle import SessionLifecycle
+from quarterdeck.host.sessions.recovery import SessionRecovery, StoredSessions
+from quarterdeck.host.sessions.registry import SessionRegistry, check_place
+from quarterdeck.host.sessions.session import HostSession, agent_exited, session_closed, unsupported
+from quarterdeck.host.sessions.teardown import SessionTeardown
 from quarterdeck.host.turns import (
     ConfigValue,
     Prompt,
@@ -69,20 +69,20 @@ class Host:
         self.options = resolve_host_options(options)
         self._emitter = Emitter(self.options.storage)
         self._journal = self._emitter.journal
-        self._sessions = Sessions(self._emitter)
+        self._sessions = SessionRegistry(self._emitter)
         # Straight there: every update takes this way.
         self.on_update: OnUpdate = self._sessions.on_update
-        self._asked = Asked(
+        self._asked = AgentRequests(
             PermissionRequests(self._emitter, self.options.on_permission),
-            Elicitations(self._emitter, self.options.elicitation),
+            ElicitationRequests(self._emitter, self.options.elicitation),
         )
         self._turns = Turns(self._emitter, self._asked, self._in_background)
         terminal, seconds = self.options.terminal, self.options.open_timeout_ms / 1000
-        self._endings = Endings(
+        self._endings = SessionTeardown(
             self._emitter, self._sessions, self._asked, terminal, self._in_background
         )
         stored = StoredSessions(self.options, self._emitter)
-        self._lifecycles = Lifecycles(
+        self._lifecycles = SessionLifecycle(
             self._emitter,
             self._sessions,
             self._endings,
@@ -90,10 +90,12 @@ class Host:
             seconds,
             stored,
         )
-        self._restorer = Restorer(stored, self._emitter, self._sessions, self._lifecycles)
-        self._reading = Reading(self._emitter, self._sessions, self._restorer, self._in_background)
-        self._inbound = Inbound(self.options, self._asked, self._sessions.asked_for)
-        self._agents: dict[str, Agent] = {}
+        self._restorer = SessionRecovery(stored, self._emitter, self._sessions, self._lifecycles)
+        self._reading = LogReader(
+            self._emitter, self._sessions, self._restorer, self._in_background
+        )
+        self._inbound = RequestHandlers(self.options, self._asked, self._sessions.asked_for)
+        self._agents: dict[str, AgentProcess] = {}
         self._last_agent = 0
         self._stack = AsyncExitStack()
         self._tasks: TaskGroup | None = None
@@ -142,7 +144,9 @@ class Host:
         if self._is_disposed or self._tasks is None:
             raise agent_exited("host disposed" if self._is_disposed else "host not entered")
         self._last_agent += 1
-        agent = Agent(f"agent-{self._last_agent}", resolved, self.options, self._emitter, self)
+        agent = AgentProcess(
+            f"agent-{self._last_agent}", resolved, self.options, self._emitter, self
+        )
         self._agents[agent.id] = agent
         self._tasks.start_soon(agent.run)
         await agent.started()
@@ -320,7 +324,7 @@ class Host:
         await self._settle(session_id)
         return await self._reading.page(session_id, after, limit)
 
-    def start_soon(self, work: Doing) -> None:
+    def start_soon(self, work: OperationBody) -> None:
         """Let the host do something to its end, whatever becomes of who asked; it must not raise.
 
         Raises:
@@ -361,7 +365,7 @@ class Host:
 
     def respond_permission(
         self, request_id: str, outcome: Mapping[str, Any], *, by: Mapping[str, Any] | None = None
-    ) -> Done:
+    ) -> Completion:
         """Answer a permission request; await the result to know that it is stored.
 
         A refusal goes to the agent at once, a permission after it is stored. `by` names who or
@@ -371,18 +375,18 @@ class Host:
             AcpError: `acpjs/already-answered`.
         """
         self._asked.permissions.respond(request_id, dict(outcome), by)
-        return Done(self._journal.settled)
+        return Completion(self._journal.settled)
 
     def respond_elicitation(
         self, request_id: str, response: Mapping[str, Any], *, by: Mapping[str, Any] | None = None
-    ) -> Done:
+    ) -> Completion:
         """Answer an elicitation: `{"action": "accept", "content": …}`, "decline" or "cancel".
 
         Raises:
             AcpError: `acpjs/already-answered`, or `acpjs/config-invalid` if it is no answer.
         """
         self._asked.elicitations.respond(request_id, response, by)
-        return Done(self._journal.settled)
+        return Completion(self._journal.settled)
 
     async def settled(self) -> None:
         """Wait until all that was decided so far is stored and published.
@@ -424,30 +428,30 @@ class Host:
 
     # ---- what agents need ----------------------------------------------------------------
 
-    def on_request(self, agent: Agent, method: str, params: Any) -> Awaitable[Any]:
+    def on_request(self, agent: AgentProcess, method: str, params: Any) -> Awaitable[Any]:
         return self._inbound.serve(agent, method, params)
 
-    def on_elicitation_complete(self, agent: Agent, elicitation_id: Any) -> None:
+    def on_elicitation_complete(self, agent: AgentProcess, elicitation_id: Any) -> None:
         self._asked.elicitations.complete(agent.id, elicitation_id)
 
-    def on_down(self, agent: Agent) -> None:
+    def on_down(self, agent: AgentProcess) -> None:
         self._asked.supersede(lambda question: question.agent_id == agent.id)
         for session in self._sessions.of_agent(agent.id):
             self._endings.disconnect(session)
         self._inbound.forget(agent.id)
 
-    def on_ready(self, agent: Agent) -> None:
+    def on_ready(self, agent: AgentProcess) -> None:
         self._in_background(lambda: self._restorer.recover(agent))
 
     # ---- inside --------------------------------------------------------------------------
 
-    def _agent(self, agent_id: str) -> Agent:
+    def _agent(self, agent_id: str) -> AgentProcess:
         agent = self._agents.get(agent_id)
         if agent is None:
             raise agent_exited(f"agent {agent_id} is unknown")
         return agent
 
-    def _agent_of(self, session: Session) -> Agent:
+    def _agent_of(self, session: HostSession) -> AgentProcess:
         agent = self._agents.get(session.agent_id or "")
         if agent is None:
             raise session_closed(f"session {session.id} is not active")
@@ -463,7 +467,7 @@ class Host:
         if session is not None and session.is_live:
             self._emitter.session_event(session, "terminal-output", payload)
 
-    def _in_background(self, work: Doing) -> None:
+    def _in_background(self, work: OperationBody) -> None:
         if self._tasks is None:
             raise agent_exited("the host is not running")
         self._tasks.start_soon(work)

@@ -9,12 +9,12 @@ import anyio
 
 from quarterdeck.host.sessions.session import session_closed
 
-Doing = Callable[[], Coroutine[Any, Any, None]]
-InBackground = Callable[[Doing], None]
+OperationBody = Callable[[], Coroutine[Any, Any, None]]
+InBackground = Callable[[OperationBody], None]
 OnUnheard = Callable[[Exception], None]
 
 
-class Done:
+class Completion:
     """The end of something that was done at once; awaiting it waits until that is stored."""
 
     def __init__(self, wait: Callable[[], Awaitable[None]]) -> None:
@@ -24,11 +24,11 @@ class Done:
         return self._wait().__await__()
 
 
-class Work:
+class HostOperation:
     """Something that a task of the host does from now on; `done` waits for it."""
 
     def __init__(
-        self, in_background: InBackground, doing: Doing, on_unheard: OnUnheard | None = None
+        self, in_background: InBackground, doing: OperationBody, on_unheard: OnUnheard | None = None
     ) -> None:
         """`on_unheard` gets the failure of work whose caller has gone while it was done."""
         self._doing = doing

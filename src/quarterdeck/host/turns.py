@@ -16,13 +16,13 @@ from quarterdeck.errors import (
     ProtocolError,
     RpcError,
 )
-from quarterdeck.host.agents import Agent
+from quarterdeck.host.agents import AgentProcess
 from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.log.repair import mark
 from quarterdeck.host.operations import InBackground
 from quarterdeck.host.options import check_json, check_text, config_invalid
-from quarterdeck.host.requests.handlers import Asked
-from quarterdeck.host.sessions.session import Session, session_closed, unsupported
+from quarterdeck.host.requests.handlers import AgentRequests
+from quarterdeck.host.sessions.session import HostSession, session_closed, unsupported
 from quarterdeck.jsontext import decode_json
 from quarterdeck.protocol import ERROR_CODES, SessionConfigValue, to_json
 from quarterdeck.wire import INTERNAL_ERROR, Connection, Failure, Result, read_error
@@ -79,13 +79,17 @@ class _Turn:
 class Turns:
     """Runs prompts; one per session at a time."""
 
-    def __init__(self, emitter: Emitter, asked: Asked, in_background: InBackground) -> None:
+    def __init__(self, emitter: Emitter, asked: AgentRequests, in_background: InBackground) -> None:
         self._emitter = emitter
         self._asked = asked
         self._in_background = in_background
 
     async def prompt(
-        self, agent: Agent, session: Session, blocks: list[dict[str, Any]], key: str | None = None
+        self,
+        agent: AgentProcess,
+        session: HostSession,
+        blocks: list[dict[str, Any]],
+        key: str | None = None,
     ) -> dict[str, Any]:
         """Run one turn and return what its `prompt-finished` event carries."""
         connection = agent.connection()
@@ -112,7 +116,7 @@ class Turns:
     async def _run(
         self,
         connection: Connection,
-        session: Session,
+        session: HostSession,
         blocks: list[dict[str, Any]],
         turn: _Turn,
     ) -> None:
@@ -152,18 +156,18 @@ class Turns:
         finally:
             turn.ended.set()
 
-    async def _cancel_quietly(self, connection: Connection, session: Session) -> None:
+    async def _cancel_quietly(self, connection: Connection, session: HostSession) -> None:
         self._asked.supersede(lambda pending: pending.session is session)
         with suppress(ConnectionClosed):  # an agent that is gone has stopped
             await connection.notify("session/cancel", {"sessionId": session.id})
 
-    async def cancel(self, agent: Agent, session: Session) -> None:
+    async def cancel(self, agent: AgentProcess, session: HostSession) -> None:
         """Ask the agent to stop, and withdraw what it asked."""
         connection = agent.connection()
         self._asked.supersede(lambda pending: pending.session is session)
         await connection.notify("session/cancel", {"sessionId": session.id})
 
-    async def set_mode(self, agent: Agent, session: Session, mode_id: str) -> None:
+    async def set_mode(self, agent: AgentProcess, session: HostSession, mode_id: str) -> None:
         if not session.has_modes:
             raise unsupported(f"session {session.id} has no modes")
         params = {"sessionId": session.id, "modeId": check_text(mode_id, "the mode")}
@@ -176,7 +180,7 @@ class Turns:
         await self._ask(agent, "session/set_mode", params, on_answer)
 
     async def set_config_option(
-        self, agent: Agent, session: Session, config_id: str, value: Mapping[str, Any]
+        self, agent: AgentProcess, session: HostSession, config_id: str, value: Mapping[str, Any]
     ) -> list[Any]:
         if not session.has_config_options:
             raise unsupported(f"session {session.id} has no config options")
@@ -196,7 +200,9 @@ class Turns:
         await self._ask(agent, "session/set_config_option", params, on_answer)
         return options
 
-    async def _ask(self, agent: Agent, method: str, params: dict[str, Any], on_answer: Any) -> None:
+    async def _ask(
+        self, agent: AgentProcess, method: str, params: dict[str, Any], on_answer: Any
+    ) -> None:
         try:
             await agent.connection().call(method, params, on_answer=on_answer)
         except (ConnectionFailed, ProtocolError) as error:
@@ -204,7 +210,7 @@ class Turns:
         await self._emitter.journal.settled()
 
     def _record_prompt(
-        self, session: Session, blocks: list[dict[str, Any]], key: str | None
+        self, session: HostSession, blocks: list[dict[str, Any]], key: str | None
     ) -> None:
         session.echoes = deque(blocks)
         message_id = f"quarterdeck-prompt-{session.stream.last_seq + 1}"
@@ -216,7 +222,7 @@ class Turns:
             self._emitter.session_event(session, "user-message-chunk", payload, extensions)
 
 
-def check_can_prompt(session: Session) -> None:
+def check_can_prompt(session: HostSession) -> None:
     """Refuse what cannot be prompted now.
 
     Raises:

@@ -23,25 +23,25 @@ from quarterdeck.agents.catalogue import KnownAgents
 from quarterdeck.errors import AcpError, RequestRejected
 from quarterdeck.host import Host, HostOptions
 from quarterdeck.hub.api.endpoint import Endpoint
-from quarterdeck.hub.auth.guard import Gate, GateOptions
+from quarterdeck.hub.auth.guard import Authentication, AuthenticationOptions
 from quarterdeck.hub.auth.tokens import owner_token
 from quarterdeck.hub.options import HubOptions
 from quarterdeck.hub.push.delivery import push_key
-from quarterdeck.hub.push.service import Pushes, PushOptions
+from quarterdeck.hub.push.service import PushOptions, PushService
 from quarterdeck.hub.store import HUB_TABLES, MOVED, HubStore
-from quarterdeck.hub.view_cache import States
+from quarterdeck.hub.view_cache import SessionStates
 from quarterdeck.machine.private_files import locked_home
 from quarterdeck.machine.terminals import DefaultTerminalHandler
 from quarterdeck.protocol import Event, SessionSnapshotWire
-from quarterdeck.runner.log_health import Recording
+from quarterdeck.runner.log_health import LogHealth
 from quarterdeck.runner.permissions.inbox import PermissionInbox
 from quarterdeck.runner.prompts.queue import PromptQueue
 from quarterdeck.runner.schema import RUNNER_TABLES
-from quarterdeck.runner.sessions.catalogue import Library
-from quarterdeck.runner.sessions.idle import Idling
-from quarterdeck.runner.sessions.manager import Keeper, Keeps, Watch
+from quarterdeck.runner.sessions.catalogue import SessionCatalogue
+from quarterdeck.runner.sessions.idle import IdleAgents
+from quarterdeck.runner.sessions.manager import HostCondition, SessionManager, SessionOperations
 from quarterdeck.runner.store import RunnerStore, keep_tidy
-from quarterdeck.runner.tasks import Chores
+from quarterdeck.runner.tasks import IndependentTasks
 from quarterdeck.storage import SqliteStorage
 from quarterdeck.storage.database import HubDatabase, open_database
 from quarterdeck.wire import background_tasks
@@ -58,15 +58,15 @@ class Hub:
 
     host: Host
     runner_database: HubDatabase
-    gate: Gate
-    keeper: Keeper
-    keeps: Keeps
+    gate: Authentication
+    keeper: SessionManager
+    keeps: SessionOperations
     prompts: PromptQueue
-    idling: Idling
+    idling: IdleAgents
     approvals: PermissionInbox
-    library: Library
-    states: States
-    pushes: Pushes
+    library: SessionCatalogue
+    states: SessionStates
+    pushes: PushService
 
     def __init__(
         self, options: HubOptions, *, parts: Sequence[Callable[[Hub], list[Endpoint]]] = ()
@@ -76,9 +76,9 @@ class Hub:
         self.parts = tuple(parts)
         self.started_at = time.time()
         self._known = KnownAgents(options.agents, options.environ, options.pass_env)
-        self.watch = Watch()
+        self.watch = HostCondition()
         self.storage_failures = 0
-        self.recording = Recording(options.home / LOG, lambda: self.is_healthy)
+        self.recording = LogHealth(options.home / LOG, lambda: self.is_healthy)
         self._stack = AsyncExitStack()
         self._unfollow: Callable[[], None] | None = None
         self._leavers: list[Callable[[], None]] = []
@@ -143,23 +143,25 @@ class Hub:
         # The inbox first: its rules are the host's permission hook.
         self.approvals = PermissionInbox(runner_store.decisions, options.policy)
         self.host = await stack.enter_async_context(Host(self._host_options()))
-        gate = GateOptions(
+        gate = AuthenticationOptions(
             listening=options.listening, unused_seconds=options.device_unused_seconds
         )
-        self.gate = Gate(hub_store, gate)
+        self.gate = Authentication(hub_store, gate)
         await self.gate.load(owner_token(home / TOKEN))
-        self.library = Library(self.host, self._forget_state)
-        self.states = States(self.library.page)
-        self.keeper = Keeper(
+        self.library = SessionCatalogue(self.host, self._forget_state)
+        self.states = SessionStates(self.library.page)
+        self.keeper = SessionManager(
             self.host, runner_store.definitions, self._known, self.watch, self.library
         )
         self.prompts = PromptQueue(self.host, runner_store.prompts, self.keeper, self.watch)
-        self.keeps = Keeps(self.host, runner_store, self.keeper, self.library, self.prompts.news)
-        self.idling = Idling(
+        self.keeps = SessionOperations(
+            self.host, runner_store, self.keeper, self.library, self.prompts.news
+        )
+        self.idling = IdleAgents(
             self.host, self.keeper, self.prompts, lambda: self.options.idle_agent_minutes
         )
         self.pushes = self._pushes(home, hub_store)
-        tasks = Chores(await stack.enter_async_context(background_tasks()))
+        tasks = IndependentTasks(await stack.enter_async_context(background_tasks()))
         self.recording.start(tasks)
         await self.host.restore_sessions()
         await self.library.start()
@@ -183,7 +185,7 @@ class Hub:
         hub_database = await enter(open_database(hub_path, HUB_TABLES, moved_away=MOVED))
         return RunnerStore(self.runner_database), HubStore(hub_database)
 
-    def _pushes(self, home: Path, store: HubStore) -> Pushes:
+    def _pushes(self, home: Path, store: HubStore) -> PushService:
         origin = self.gate.public_origin
         options = PushOptions(
             key=push_key(home / PUSH_KEY),
@@ -191,7 +193,7 @@ class Hub:
             subject=origin if origin.startswith("https:") else "mailto:quarterdeck@example.com",
             trusted=frozenset(self.options.push_services),
         )
-        return Pushes(store.push, self.gate.devices, self.approvals, self.library, options)
+        return PushService(store.push, self.gate.devices, self.approvals, self.library, options)
 
     def _host_options(self) -> HostOptions:
         storage = SqliteStorage(self.options.home / LOG, synchronous=self.options.synchronous)

@@ -36,8 +36,8 @@ from quarterdeck.hub.api import (
 )
 from quarterdeck.hub.api.devices import gate_endpoints
 from quarterdeck.hub.api.endpoint import (
+    ApiRequest,
     Asgi,
-    Asked,
     Endpoint,
     error_response,
     json_app,
@@ -93,7 +93,7 @@ def hub_endpoints(hub: Hub) -> list[Endpoint]:
 
 
 def _document_endpoint(document: dict[str, object]) -> Endpoint:
-    async def tell(_asked: Asked) -> dict[str, object]:
+    async def tell(_asked: ApiRequest) -> dict[str, object]:
         return document
 
     return Endpoint(

@@ -20,7 +20,7 @@ from anyio import lowlevel
 from quarterdeck.errors import EventInvalid
 from quarterdeck.host.log.stream import FIRST_LIMIT, next_limit
 from quarterdeck.protocol import SessionState, decode_event, initial_state, reduce
-from quarterdeck.runner.sessions.catalogue import Library
+from quarterdeck.runner.sessions.catalogue import SessionCatalogue
 from quarterdeck.views.transcript import Transcript
 
 EVERY: Final = 5_000  # events between two states that are kept
@@ -53,7 +53,7 @@ class _Kept:
             self.states.append(state)
 
 
-class States:
+class SessionStates:
     """Folds logs into states."""
 
     def __init__(self, read: ReadPage) -> None:
@@ -115,7 +115,7 @@ class _KeptTranscript:
 class Transcripts:
     """The transcripts of the sessions that clients read last."""
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: SessionCatalogue) -> None:
         self._library = library
         self._kept: OrderedDict[str, _KeptTranscript] = OrderedDict()
 

@@ -8,7 +8,7 @@ from quarterdeck.machine.guard_program import living_descendants, send_signal
 from quarterdeck.machine.processes import guarded_command, kill_tree
 from quarterdeck.machine.roots import (
     Locate,
-    Place,
+    LocatedFile,
     locate_by_openat2,
     open_folder,
     outside_roots,
@@ -21,7 +21,7 @@ __all__ = [
     "DefaultFsHandler",
     "DefaultTerminalHandler",
     "Locate",
-    "Place",
+    "LocatedFile",
     "SandboxFolder",
     "guarded_command",
     "kill_tree",

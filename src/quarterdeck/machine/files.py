@@ -39,7 +39,7 @@ from anyio import to_thread
 
 from quarterdeck.acp import methods
 from quarterdeck.errors import RpcError
-from quarterdeck.machine.roots import Locate, Place, locate_by_openat2
+from quarterdeck.machine.roots import Locate, LocatedFile, locate_by_openat2
 from quarterdeck.wire import INTERNAL_ERROR, INVALID_PARAMS, rpc_error
 
 _MAX_BYTES = 32 * 1024 * 1024  # of text in one answer or one write; far more than a model can read
@@ -124,7 +124,7 @@ class DefaultFsHandler:
         finally:
             ended.set()
 
-    def _read(self, place: Place, path: str, lines: _Lines, abandoned: Abandoned) -> str:
+    def _read(self, place: LocatedFile, path: str, lines: _Lines, abandoned: Abandoned) -> str:
         if place.status is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         _require_regular(place.status, path)
@@ -215,7 +215,7 @@ def _decoded(text: bytearray, path: str) -> str:
         return text.decode(errors="replace")
 
 
-def _replace(place: Place, path: str, text: bytes, abandoned: Abandoned) -> None:
+def _replace(place: LocatedFile, path: str, text: bytes, abandoned: Abandoned) -> None:
     """Write a new file next to the old one and move it there."""
     old = _old_file(place, path)
     if old is not None and old.has_mark and not text.startswith(codecs.BOM_UTF8):
@@ -242,7 +242,7 @@ class _OldFile:
     has_mark: bool
 
 
-def _old_file(place: Place, path: str) -> _OldFile | None:
+def _old_file(place: LocatedFile, path: str) -> _OldFile | None:
     """Look at the file to be replaced; opening it for writing tells whether we may."""
     if place.status is None:
         return None
@@ -268,7 +268,7 @@ def _fill(fd: int, text: bytes, old: _OldFile | None) -> None:
 
 
 @contextmanager
-def _opened(place: Place, flags: int) -> Iterator[int]:
+def _opened(place: LocatedFile, flags: int) -> Iterator[int]:
     fd = os.open(place.name, flags | _OPEN, dir_fd=place.folder)
     try:
         yield fd

@@ -42,7 +42,7 @@ _Identity = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Place:
+class LocatedFile:
     """A name in an open folder inside the roots; no link and no folder when we looked."""
 
     folder: int
@@ -51,7 +51,7 @@ class Place:
     """None if there is nothing of that name."""
 
 
-Locate = Callable[[str, Sequence[str]], AbstractContextManager[Place]]
+Locate = Callable[[str, Sequence[str]], AbstractContextManager[LocatedFile]]
 """Find `path` beneath `roots`; raises `RpcError` if it is outside, `OSError` for the rest."""
 
 
@@ -69,13 +69,13 @@ def resolve_roots(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 @contextmanager
-def locate_by_walk(path: str, roots: Sequence[str]) -> Iterator[Place]:
+def locate_by_walk(path: str, roots: Sequence[str]) -> Iterator[LocatedFile]:
     with ExitStack() as cleanup:
         yield _walk_to(path, _open_roots(roots, cleanup), cleanup)
 
 
 @contextmanager
-def locate_by_openat2(path: str, roots: Sequence[str]) -> Iterator[Place]:
+def locate_by_openat2(path: str, roots: Sequence[str]) -> Iterator[LocatedFile]:
     with ExitStack() as cleanup:
         opened = _open_roots(roots, cleanup)
         yield _reach(path, opened, cleanup) or _walk_to(path, opened, cleanup)
@@ -176,7 +176,7 @@ def _open_roots(paths: Sequence[str], cleanup: ExitStack) -> list[_Root]:
     return opened
 
 
-def _walk_to(path: str, roots: Sequence[_Root], cleanup: ExitStack) -> Place:
+def _walk_to(path: str, roots: Sequence[_Root], cleanup: ExitStack) -> LocatedFile:
     trail = _Trail(root.identity for root in roots)
     cleanup.callback(trail.close)
     try:
@@ -189,7 +189,7 @@ def _walk_to(path: str, roots: Sequence[_Root], cleanup: ExitStack) -> Place:
         raise outside_roots() from error  # and not a word about what is there
     if found is None or not trail.is_inside:
         raise outside_roots()
-    return Place(trail.fd, *found)
+    return LocatedFile(trail.fd, *found)
 
 
 def _follow_to_end(path: str, trail: _Trail) -> tuple[str, os.stat_result | None] | None:
@@ -219,7 +219,7 @@ def _follow_to_end(path: str, trail: _Trail) -> tuple[str, os.stat_result | None
     return None
 
 
-def _reach(path: str, roots: Sequence[_Root], cleanup: ExitStack) -> Place | None:
+def _reach(path: str, roots: Sequence[_Root], cleanup: ExitStack) -> LocatedFile | None:
     """Let the kernel go to the folder of `path`; None if it has to be walked."""
     components = _components(path)
     for root in roots:
@@ -234,7 +234,7 @@ def _reach(path: str, roots: Sequence[_Root], cleanup: ExitStack) -> Place | Non
             cleanup.callback(os.close, folder)
             status = _status(name, folder)
             if status is None or not (stat.S_ISLNK(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-                return Place(folder, name, status)
+                return LocatedFile(folder, name, status)
     return None
 
 

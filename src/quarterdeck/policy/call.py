@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from quarterdeck.policy.risk import explain_risk
 from quarterdeck.policy.rules import ParsedCall, parse_call
-from quarterdeck.policy.tool_call import ToolCall
+from quarterdeck.policy.tool_call import NamedToolCall
 from quarterdeck.policy.tools import describe_tool_call
 from quarterdeck.policy.types import RiskLevel
 from quarterdeck.protocol import ToolCallFacts
@@ -42,7 +42,7 @@ def inspect_call(facts: ToolCallFacts, tool_call: Mapping[str, Any]) -> Inspecte
     `facts` is what is known of it, `tool_call` what the request has: it may name the tool in fields
     of its own.
     """
-    call = ToolCall(facts.id, 0)
+    call = NamedToolCall(facts.id, 0)
     call.take(facts, tool_call, 0)
     parsed = parsed_call(call)
     risk, reason = explain_risk(call.name, call.decisive_input, call.kind)
@@ -59,7 +59,7 @@ def inspect_call(facts: ToolCallFacts, tool_call: Mapping[str, Any]) -> Inspecte
     )
 
 
-def parsed_call(call: ToolCall) -> ParsedCall:
+def parsed_call(call: NamedToolCall) -> ParsedCall:
     """Return a call as policies see it, from all that is known of it."""
     diffs = [{"type": "diff", "path": path} for path in call.diffs]
     return parse_call(

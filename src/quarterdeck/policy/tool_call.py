@@ -28,7 +28,7 @@ def objects(value: Any) -> list[dict[str, Any]]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
-class ToolCall:
+class NamedToolCall:
     """All that is known of one call, and which events were emitted for it."""
 
     __slots__ = (

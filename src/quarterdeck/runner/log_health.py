@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 import anyio
 
 from quarterdeck.errors import RequestRejected, StorageFailed
-from quarterdeck.runner.tasks import Chores
+from quarterdeck.runner.tasks import IndependentTasks
 
 logger = logging.getLogger(__name__)
 
@@ -24,16 +24,16 @@ ACTING_SECONDS: Final = 1.0
 _T = TypeVar("_T")
 
 
-class Recording:
+class LogHealth:
     """Who waits for the log."""
 
     def __init__(self, path: Path, is_healthy: Callable[[], bool]) -> None:
         self._path = path
         self._is_healthy = is_healthy
         self._waiting: dict[anyio.CancelScope, float] = {}  # the seconds that each has still
-        self._tasks: Chores | None = None
+        self._tasks: IndependentTasks | None = None
 
-    def start(self, tasks: Chores) -> None:
+    def start(self, tasks: IndependentTasks) -> None:
         self._tasks = tasks
 
     def on_failure(self) -> None:

@@ -11,7 +11,7 @@ from anyio.abc import TaskGroup
 logger = logging.getLogger(__name__)
 
 
-class Chores:
+class IndependentTasks:
     """A task group that no failure of one of its tasks ends."""
 
     def __init__(self, tasks: TaskGroup) -> None:

@@ -112,7 +112,7 @@ class _Errand(_Job[_T]):
         self.run = run
 
 
-class Writer:
+class GroupCommit:
     """The thread, its queue and the way back to the event loop."""
 
     def __init__(self, commits: Commits, name: str) -> None:
@@ -316,7 +316,7 @@ class ThreadedStorage:
 
     def __init__(self, log: BlockingLog) -> None:
         self._log = log
-        self._writer: Writer | None = None
+        self._writer: GroupCommit | None = None
         self._reads = anyio.CapacityLimiter(1)  # one reader is enough: pages are short
 
     @property
@@ -334,7 +334,7 @@ class ThreadedStorage:
     async def open(self) -> None:
         if self._writer is None:
             await to_thread.run_sync(self._log.open, limiter=self._reads)
-            self._writer = Writer(self._log, name=f"writer of {self._log.path.name}")
+            self._writer = GroupCommit(self._log, name=f"writer of {self._log.path.name}")
 
     async def append(self, batch: Sequence[Stored | SessionMeta]) -> None:
         await self._open_writer().append(batch)
@@ -369,7 +369,7 @@ class ThreadedStorage:
         with anyio.CancelScope(shield=True):
             await to_thread.run_sync(self._log.close, limiter=self._reads)
 
-    def _open_writer(self) -> Writer:
+    def _open_writer(self) -> GroupCommit:
         if self._writer is None:
             raise StorageFailed(self._log.path, "it is not open", "open it first")
         return self._writer

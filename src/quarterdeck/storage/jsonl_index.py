@@ -63,7 +63,7 @@ def _read_slowly(line: bytes) -> Line:
         return None
 
 
-class Run(NamedTuple):
+class EventRange(NamedTuple):
     """A stretch of the file that holds events of a session, perhaps among others."""
 
     first_seq: int
@@ -79,16 +79,16 @@ class SessionIndex:
         self.last_seq = 0
         self.freed_seq = 0
         self.event_bytes = 0
-        self._runs: list[Run] = []
+        self._runs: list[EventRange] = []
 
     def add_event(self, seq: int, start: int, end: int) -> None:
         self.last_seq = seq
         self.event_bytes += end - start
         last = self._runs[-1] if self._runs else None
         if last is not None and end - last.start <= RUN_BYTES:
-            self._runs[-1] = Run(last.first_seq, last.start, end)
+            self._runs[-1] = EventRange(last.first_seq, last.start, end)
         else:
-            self._runs.append(Run(seq, start, end))
+            self._runs.append(EventRange(seq, start, end))
 
     def free_events(self, seq: int) -> int:
         """Forget the events up to `seq`, the last one; return how many bytes they took."""
@@ -98,7 +98,7 @@ class SessionIndex:
         self._runs = []
         return freed
 
-    def runs_after(self, seq: int) -> list[Run]:
+    def runs_after(self, seq: int) -> list[EventRange]:
         """Return where the events above `seq` are; the first run may begin before them.
 
         A copy, made in one step: the writer may be extending the last run, and a reader that went

@@ -153,7 +153,7 @@ class _Terminal:
         return {"type": "content", "content": {"type": "text", "text": text}}
 
 
-class Terminals:
+class AcpTerminals:
     """All terminals of one session."""
 
     def __init__(self) -> None:

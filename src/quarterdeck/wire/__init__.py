@@ -22,7 +22,7 @@ from quarterdeck.wire.messages import (
     rpc_error,
 )
 from quarterdeck.wire.options import ConnectionOptions, Report, ReportKind, log_report
-from quarterdeck.wire.requests import Answer
+from quarterdeck.wire.requests import Response
 from quarterdeck.wire.tasks import background_tasks, foreign_errors
 from quarterdeck.wire.transports import (
     ByteTransport,
@@ -42,7 +42,6 @@ __all__ = [
     "METHOD_NOT_FOUND",
     "PARSE_ERROR",
     "REQUEST_CANCELLED",
-    "Answer",
     "ByteTransport",
     "Connection",
     "ConnectionOptions",
@@ -56,6 +55,7 @@ __all__ = [
     "Report",
     "ReportKind",
     "Request",
+    "Response",
     "Result",
     "Vocabulary",
     "background_tasks",

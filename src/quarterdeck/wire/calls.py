@@ -26,7 +26,7 @@ _NOT_OURS = "an answer to nothing we asked"
 OnAnswer = Callable[[Result | Failure], None]
 
 
-class Call:
+class PendingCall:
     """The place where one caller waits."""
 
     __slots__ = ("answer", "arrived", "method", "on_answer")
@@ -52,18 +52,18 @@ class Calls:
     """Numbers calls from 0 and finds the one an answer belongs to."""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, Call] = {}
-        self._given_up: dict[int, Call] = {}  # in order of giving up
+        self._waiting: dict[int, PendingCall] = {}
+        self._given_up: dict[int, PendingCall] = {}  # in order of giving up
         self.next_id = 0
 
     @property
     def last_id(self) -> int:
         return self.next_id - 1
 
-    def open(self, method: str, on_answer: OnAnswer | None = None) -> tuple[int, Call]:
+    def open(self, method: str, on_answer: OnAnswer | None = None) -> tuple[int, PendingCall]:
         call_id = self.next_id
         self.next_id += 1
-        call = self._waiting[call_id] = Call(method, on_answer)
+        call = self._waiting[call_id] = PendingCall(method, on_answer)
         return call_id, call
 
     def give_up(self, call_id: int) -> bool:
@@ -76,7 +76,7 @@ class Calls:
             del self._given_up[next(iter(self._given_up))]
         return True
 
-    def find(self, answer_id: bytes) -> tuple[Call | None, str | None]:
+    def find(self, answer_id: bytes) -> tuple[PendingCall | None, str | None]:
         """Take out the call an answer belongs to, and say what was odd about the answer.
 
         A call that was given up is found if it has an `on_answer`, which may care for what its
@@ -102,7 +102,7 @@ class Calls:
             call.settle(ConnectionClosed(f"{call.method} was not answered: {reason}"))
 
 
-def read_answer(call: Call, read: Callable[[bytes], T]) -> T:
+def read_answer(call: PendingCall, read: Callable[[bytes], T]) -> T:
     """Turn the answer of a call that has one into its result, or raise what it means.
 
     Raises:

@@ -29,7 +29,7 @@ from msgspec import UNSET
 
 from quarterdeck.errors import AnswerInvalid, CallTimedOut, ConnectionClosed, RpcError
 from quarterdeck.jsontext import decode_json
-from quarterdeck.wire.calls import Call, Calls, OnAnswer, read_answer
+from quarterdeck.wire.calls import Calls, OnAnswer, PendingCall, read_answer
 from quarterdeck.wire.framing import (
     Fault,
     FaultKind,
@@ -46,13 +46,13 @@ from quarterdeck.wire.messages import (
     NULL_ID,
     PARSE_ERROR,
     Failure,
-    Known,
+    KnownParams,
     Malformed,
+    MessageWriter,
     Noise,
     Notification,
     Request,
     Result,
-    Writer,
     is_request_id,
     method_not_found,
     owner,
@@ -62,7 +62,7 @@ from quarterdeck.wire.messages import (
 )
 from quarterdeck.wire.options import SHOWN, ConnectionOptions, Report, ReportKind, guarded
 from quarterdeck.wire.outbox import Outbox
-from quarterdeck.wire.requests import OnRequest, Requests
+from quarterdeck.wire.requests import IncomingRequests, OnRequest
 from quarterdeck.wire.tasks import background_tasks, foreign_errors
 from quarterdeck.wire.transports.base import ByteTransport
 
@@ -89,11 +89,11 @@ class Connection:
         self._vocabulary = options.vocabulary
         self._frames = FrameReader(max_message=options.max_message, max_header=options.max_header)
         self._outbox = Outbox(high_water=options.high_water)
-        self._writer = Writer(options.enc_hook)
+        self._writer = MessageWriter(options.enc_hook)
         self._calls = Calls()
         self._seen_by_peer = -1  # the last call whose bytes the transport took
         self._is_writing = False
-        self._requests = Requests(
+        self._requests = IncomingRequests(
             on_request, self._writer, self._outbox, self._report, options.max_requests
         )
         self._ended = anyio.Event()
@@ -163,7 +163,7 @@ class Connection:
         """Wait while the peer is far behind with reading."""
         await self._outbox.room()
 
-    async def _answered(self, method: str, params: Any, on_answer: OnAnswer | None) -> Call:
+    async def _answered(self, method: str, params: Any, on_answer: OnAnswer | None) -> PendingCall:
         if self._outbox.is_full:
             await self._outbox.room()
         if self._outbox.failure is not None:
@@ -274,7 +274,7 @@ class Connection:
             if line:
                 self._on_payload(line, tasks)
 
-    def _on_known(self, messages: Sequence[Known], tasks: TaskGroup) -> None:
+    def _on_known(self, messages: Sequence[KnownParams], tasks: TaskGroup) -> None:
         on_notification = self._on_notification
         for message in messages:
             if message.id is UNSET:

@@ -279,7 +279,7 @@ class ErrorBody(Struct, omit_defaults=True, gc=False):
 _START = b'{"jsonrpc":"2.0",'
 
 
-class Writer:
+class MessageWriter:
     """Write messages as bytes; `enc_hook` tells msgspec about types it does not know."""
 
     def __init__(self, enc_hook: Any = None) -> None:
@@ -362,7 +362,7 @@ DecHook = Callable[[type, Any], Any]
 Lenient = Callable[[Any, Any], Any]
 
 
-class Known(Protocol):
+class KnownParams(Protocol):
     """A request or notification whose params were read straight into their type."""
 
     method: ClassVar[str]
@@ -396,23 +396,23 @@ class Vocabulary:
         if known:
             self._known = msgspec.json.Decoder(reduce(or_, known), dec_hook=dec_hook)
 
-    def read_lines(self, block: bytes, count: int) -> Sequence[Known] | None:
+    def read_lines(self, block: bytes, count: int) -> Sequence[KnownParams] | None:
         """Read `count` whole lines at once; None if any of them needs a closer look."""
         if self._known is None:
             return None
         try:
-            messages = cast("list[Known]", self._known.decode_lines(block))
+            messages = cast("list[KnownParams]", self._known.decode_lines(block))
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             return None
         # The decoder would also accept two messages on one line; that must not depend on the cut.
         return messages if len(messages) == count else None
 
-    def read_line(self, line: bytes) -> Known | None:
+    def read_line(self, line: bytes) -> KnownParams | None:
         """Read one message; None if it needs a closer look."""
         if self._known is None:
             return None
         try:
-            return cast("Known", self._known.decode(line))
+            return cast("KnownParams", self._known.decode(line))
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             return None
 

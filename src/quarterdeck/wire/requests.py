@@ -18,7 +18,7 @@ from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.wire.messages import (
     INTERNAL_ERROR,
     REQUEST_CANCELLED,
-    Writer,
+    MessageWriter,
     rpc_error,
 )
 from quarterdeck.wire.options import OnReport, Report, ReportKind
@@ -31,7 +31,7 @@ OnRequest = Callable[[str, Any], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """What a handler returns if something has to follow its answer on the wire.
 
     `then` is called right after the answer was written, before any other task runs.
@@ -55,11 +55,16 @@ class _Running:
         self.then: Callable[[], None] | None = None
 
 
-class Requests:
+class IncomingRequests:
     """The requests that run; `idle` tells when there are none."""
 
     def __init__(
-        self, on_request: OnRequest, writer: Writer, outbox: Outbox, on_report: OnReport, limit: int
+        self,
+        on_request: OnRequest,
+        writer: MessageWriter,
+        outbox: Outbox,
+        on_report: OnReport,
+        limit: int,
     ) -> None:
         self._on_request = on_request
         self._writer = writer
@@ -162,7 +167,7 @@ class Requests:
         with running.scope:
             try:
                 value = await running.work
-                if isinstance(value, Answer):
+                if isinstance(value, Response):
                     running.then, value = value.then, value.result
                 return self._writer.result(running.id, value)
             except anyio.get_cancelled_exc_class() as failure:

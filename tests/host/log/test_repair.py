@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from quarterdeck.host.log import repair
-from quarterdeck.host.log.repair import ToolCalls
+from quarterdeck.host.log.repair import ToolCallRepair
 from quarterdeck.protocol import (
     Normalized,
     SessionState,
@@ -49,7 +49,7 @@ def fold(events: Iterable[Normalized], state: SessionState | None = None) -> Ses
 
 def after(*sent: Normalized) -> dict[str, Any]:
     """Return the call `c` as clients see it."""
-    calls = ToolCalls()
+    calls = ToolCallRepair()
     state = fold(event for each in sent for event in calls.repaired(each))
     found: dict[str, Any] = to_json(state)["toolCalls"]["c"]
     return found
@@ -57,7 +57,7 @@ def after(*sent: Normalized) -> dict[str, Any]:
 
 def test_an_update_for_a_call_never_announced_gets_its_announcement_before_it() -> None:
     sent = update(kind="edit", title="Edit a.py", status="completed")
-    added, same = ToolCalls().repaired(sent)
+    added, same = ToolCallRepair().repaired(sent)
     assert same is sent
     assert is_added(added)
     assert added.payload == {
@@ -69,12 +69,12 @@ def test_an_update_for_a_call_never_announced_gets_its_announcement_before_it() 
 
 
 def test_a_call_without_a_title_is_named_by_its_id() -> None:
-    added, _ = ToolCalls().repaired(update(status="completed"))
+    added, _ = ToolCallRepair().repaired(update(status="completed"))
     assert added.payload["title"] == "c"
 
 
 def test_a_permission_request_for_a_call_never_announced_gets_its_announcement() -> None:
-    calls = ToolCalls()
+    calls = ToolCallRepair()
     (added,) = calls.requested({"toolCallId": "c", "title": "rm -r /"}).added
     assert is_added(added)
     assert added.payload["title"] == "rm -r /"
@@ -98,7 +98,7 @@ def test_what_a_second_announcement_changes_is_changed() -> None:
 
 
 def test_raw_input_that_is_reset_to_nothing_is_restored() -> None:
-    calls = ToolCalls()
+    calls = ToolCallRepair()
     calls.repaired(call(rawInput={"path": "a"}))
     sent = update(rawInput={}, status="completed")
     same, added = calls.repaired(sent)
@@ -108,32 +108,32 @@ def test_raw_input_that_is_reset_to_nothing_is_restored() -> None:
 
 
 def test_raw_input_that_was_never_known_is_not_restored() -> None:
-    calls = ToolCalls()
+    calls = ToolCallRepair()
     calls.repaired(call(rawInput={}))
     assert len(calls.repaired(update(rawInput={}))) == 1
 
 
 def test_a_call_without_an_id_is_left_alone() -> None:
     sent = Normalized("tool-call-update", {"status": "completed"})
-    assert ToolCalls().repaired(sent) == (sent,)
+    assert ToolCallRepair().repaired(sent) == (sent,)
 
 
 def test_an_update_of_another_kind_that_names_a_call_is_left_alone() -> None:
-    calls = ToolCalls()
+    calls = ToolCallRepair()
     sent = Normalized("unrecognized-update", {"toolCallId": "c"})
     assert calls.repaired(sent) == (sent,)
     assert len(calls.repaired(update())) == 2
 
 
 def test_after_a_reset_every_call_is_new() -> None:
-    calls = ToolCalls()
+    calls = ToolCallRepair()
     calls.repaired(call())
     calls.forget()
     assert len(calls.repaired(update())) == 2
 
 
 def test_what_is_said_of_a_call_a_thousand_times_is_kept_once() -> None:
-    calls = ToolCalls()
+    calls = ToolCallRepair()
     calls.repaired(call(rawInput={"n": 1}))
     for number in range(1000):
         calls.repaired(update(content=[number]))
@@ -146,7 +146,7 @@ def test_a_session_with_very_many_calls_forgets_the_oldest_and_adds_nothing_wron
 ) -> None:
     monkeypatch.setattr(repair, "KNOWN", 50)
     monkeypatch.setattr(repair, "REMEMBERED", 10)
-    calls = ToolCalls()
+    calls = ToolCallRepair()
     for number in range(60):
         calls.repaired(call(f"c{number}", rawInput={"n": number}))
     for number in range(60):  # a call added by mistake would erase the real one
@@ -180,7 +180,7 @@ def test_a_session_with_very_many_calls_forgets_the_oldest_and_adds_nothing_wron
     ],
 )
 def test_an_update_that_loses_something_known_gets_it_back(sent: Any, added: Any) -> None:
-    calls = ToolCalls()
+    calls = ToolCallRepair()
     content = [{"type": "content"}]
     calls.repaired(call(kind="read", rawInput={"a": 1}, rawOutput="out", content=content))
     same, *more = calls.repaired(update(**sent))
@@ -195,7 +195,7 @@ def test_a_call_that_has_ended_does_not_go_on_and_may_end_otherwise() -> None:
 
 @pytest.mark.parametrize("is_next_turn", [False, True])
 def test_a_call_with_the_id_of_one_that_has_ended_inherits_nothing(is_next_turn: bool) -> None:
-    calls = ToolCalls()
+    calls = ToolCallRepair()
     calls.repaired(call(kind="execute", rawInput={"command": "git status"}))
     calls.repaired(update(status="completed", rawOutput="clean"))
     if is_next_turn:
@@ -207,7 +207,7 @@ def test_a_call_with_the_id_of_one_that_has_ended_inherits_nothing(is_next_turn:
 
 
 def test_a_call_with_the_id_of_an_open_one_of_an_earlier_turn_inherits_nothing() -> None:
-    calls = ToolCalls()
+    calls = ToolCallRepair()
     calls.repaired(call(kind="execute", rawInput={"command": "git status"}))
     calls.next_turn()
     assert len(calls.repaired(call(kind="execute"))) == 1
@@ -216,7 +216,7 @@ def test_a_call_with_the_id_of_an_open_one_of_an_earlier_turn_inherits_nothing()
 
 @pytest.mark.parametrize("is_ended", [False, True])
 def test_a_request_for_an_old_call_is_announced_as_a_new_one(is_ended: bool) -> None:
-    calls = ToolCalls()
+    calls = ToolCallRepair()
     events = [*calls.repaired(call(kind="execute", rawInput={"command": "git status"}))]
     if is_ended:
         events += calls.repaired(update(status="completed"))
@@ -232,7 +232,7 @@ def test_a_request_for_an_old_call_is_announced_as_a_new_one(is_ended: bool) -> 
 
 
 def test_what_only_a_request_has_is_added_before_it() -> None:
-    calls = ToolCalls()
+    calls = ToolCallRepair()
     events = [*calls.repaired(call(kind="execute", status="pending"))]
     asked = {"toolCallId": "c", "rawInput": {"command": "ls"}, "content": [], "status": "pending"}
     facts, added = calls.requested(asked)
@@ -244,12 +244,12 @@ def test_what_only_a_request_has_is_added_before_it() -> None:
 
 
 def test_a_request_without_an_id_is_known_by_what_it_has() -> None:
-    facts, added = ToolCalls().requested({"title": "ls", "kind": "execute"})
+    facts, added = ToolCallRepair().requested({"title": "ls", "kind": "execute"})
     assert (facts.id, facts.title, added) == ("", "ls", ())
 
 
 def test_what_the_log_had_before_a_restart_is_known() -> None:
-    calls = ToolCalls()
+    calls = ToolCallRepair()
     calls.learn(call(rawInput={"a": 1}))
     _, added = calls.repaired(update(rawInput={}))
     assert added.payload == {"toolCallId": "c", "rawInput": {"a": 1}}
@@ -258,7 +258,7 @@ def test_what_the_log_had_before_a_restart_is_known() -> None:
 
 
 def test_the_call_after_ten_thousand_is_folded_and_nothing_wrong_is_added() -> None:
-    calls = ToolCalls()
+    calls = ToolCallRepair()
     for number in range(repair.KNOWN):
         calls.repaired(call(f"c{number}"))
     calls.repaired(call("last", rawInput={"a": 1}))
@@ -283,7 +283,7 @@ FIELDS = st.fixed_dictionaries(
 
 @given(st.lists(st.builds(Normalized, KINDS, FIELDS), max_size=30))
 def test_whatever_an_agent_sends_is_kept_and_no_call_is_missing(sent: list[Normalized]) -> None:
-    calls = ToolCalls()
+    calls = ToolCallRepair()
     events = [event for each in sent for event in calls.repaired(each)]
     assert [event for event in events if not is_added(event)] == sent
     assert set(fold(events).tool_calls) == {each.payload["toolCallId"] for each in sent}
@@ -301,7 +301,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_after_every_event_states_show_what_is_known(steps: list[Normalized]) -> None:
-    calls, state, turn = ToolCalls(), initial_state("s"), 0
+    calls, state, turn = ToolCallRepair(), initial_state("s"), 0
     known: dict[str, ToolCallFacts] = {}
     for step in steps:
         if step.type == "prompt-finished":

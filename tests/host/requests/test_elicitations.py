@@ -16,7 +16,7 @@ from quarterdeck.errors import AcpError
 from quarterdeck.host import Host, HostEndpoint
 from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.options import resolve_host_options
-from quarterdeck.host.requests.elicitations import Elicitations, is_elicitation_id
+from quarterdeck.host.requests.elicitations import ElicitationRequests, is_elicitation_id
 from quarterdeck.protocol import (
     ELICITATION_UPDATED,
     Event,
@@ -259,7 +259,7 @@ async def test_a_question_for_a_request_of_ours_needs_no_session(tmp_path: Path)
 
 async def test_questions_without_a_session_of_two_hosts_never_have_the_same_id() -> None:
     params = {**FORM, "requestId": 1}
-    hosts = [Elicitations(Emitter(MemoryStorage()), ("form",)) for _ in range(2)]
+    hosts = [ElicitationRequests(Emitter(MemoryStorage()), ("form",)) for _ in range(2)]
     one, other = [host.open("agent-1", None, params) for host in hosts]
     assert one.id.startswith("elic-1-")
     assert one.id != other.id

@@ -16,7 +16,7 @@ from quarterdeck.http.origins import Listening
 from quarterdeck.hub.api.devices import gate_endpoints
 from quarterdeck.hub.api.endpoint import Asgi, Endpoint, make_router
 from quarterdeck.hub.auth.device import Scope
-from quarterdeck.hub.auth.guard import Gate, GateLimits, GateOptions
+from quarterdeck.hub.auth.guard import Authentication, AuthenticationOptions, GateLimits
 from quarterdeck.hub.auth.tokens import owner_token
 from quarterdeck.hub.store import HUB_TABLES, HubStore
 from quarterdeck.storage.database import open_database
@@ -35,12 +35,15 @@ class Clock:
 
 @asynccontextmanager
 async def opened_gate(
-    folder: Path, options: GateOptions | None = None, *, now: Callable[[], float] | None = None
-) -> AsyncIterator[tuple[Gate, str]]:
+    folder: Path,
+    options: AuthenticationOptions | None = None,
+    *,
+    now: Callable[[], float] | None = None,
+) -> AsyncIterator[tuple[Authentication, str]]:
     """Open a gate on its database; yield it with the owner's token."""
     async with open_database(folder / "hub.db", HUB_TABLES) as database:
         times = {} if now is None else {"now": now}
-        gate = Gate(HubStore(database), options or GateOptions(), **times)
+        gate = Authentication(HubStore(database), options or AuthenticationOptions(), **times)
         token = owner_token(folder / "token")
         await gate.load(token)
         yield gate, token
@@ -130,7 +133,7 @@ class Behind:
 class Hut:
     """A served gate."""
 
-    gate: Gate
+    gate: Authentication
     owner: str
     behind: Behind
     served: Served
@@ -166,7 +169,7 @@ async def open_hut(
     capacity: Capacity | None = None,
     tls: dict[str, Any] | None = None,
 ) -> AsyncIterator[Hut]:
-    options = GateOptions(listening=listening, limits=limits or GateLimits())
+    options = AuthenticationOptions(listening=listening, limits=limits or GateLimits())
     async with opened_gate(folder, options, now=now) as (gate, owner):
         behind = Behind()
         endpoints = [*gate_endpoints(gate), *behind.endpoints()]

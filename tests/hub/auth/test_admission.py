@@ -9,10 +9,10 @@ from quarterdeck.http.origins import Listening, sites
 from quarterdeck.hub.auth.admission import (
     MAX_HEADER_BYTES,
     MAX_HEADERS,
-    Admitted,
+    Accepted,
     Head,
-    Refused,
-    judge,
+    Rejected,
+    admit,
     without_secrets,
 )
 
@@ -26,18 +26,18 @@ JSON = ("content-type", "application/json")
 
 def ask(
     *headers: tuple[str, str], method: str = "GET", path: str = "/api/x", is_socket: bool = False
-) -> Admitted | Refused:
+) -> Accepted | Rejected:
     encoded = [(name.encode(), value.encode("latin-1")) for name, value in headers]
     head = Head("http", method, path, path.encode(), encoded)
-    return judge(SITES, replace(head, kind="websocket") if is_socket else head)
+    return admit(SITES, replace(head, kind="websocket") if is_socket else head)
 
 
-def status(verdict: Admitted | Refused) -> int:
-    return verdict.status if isinstance(verdict, Refused) else 200
+def status(verdict: Accepted | Rejected) -> int:
+    return verdict.status if isinstance(verdict, Rejected) else 200
 
 
-def admitted(verdict: Admitted | Refused) -> Admitted:
-    assert isinstance(verdict, Admitted), verdict
+def admitted(verdict: Accepted | Rejected) -> Accepted:
+    assert isinstance(verdict, Accepted), verdict
     return verdict
 
 
@@ -179,9 +179,9 @@ def test_a_path_with_detours_is_refused(path: str) -> None:
 def test_a_path_that_only_decodes_to_a_detour_is_refused() -> None:
     for raw in (b"/a%2Fb", b"/a%2fb", b"/%2e%2E/x", b"/a%5cb", b"/a%00"):
         head = Head("http", "GET", "/a", raw, [(b"host", b"127.0.0.1:7272")])
-        assert status(judge(SITES, head)) == 400
+        assert status(admit(SITES, head)) == 400
     plain = Head("http", "GET", "/a b%", b"/a%20b%25", [(b"host", b"127.0.0.1:7272")])
-    assert status(judge(SITES, plain)) == 200
+    assert status(admit(SITES, plain)) == 200
 
 
 @pytest.mark.parametrize(
@@ -249,8 +249,8 @@ HEADS = st.builds(
 
 @given(HEADS)
 def test_whoever_is_admitted_has_named_us_once_and_is_no_stranger(head: Head) -> None:
-    verdict = judge(SITES, head)
-    if isinstance(verdict, Refused):
+    verdict = admit(SITES, head)
+    if isinstance(verdict, Rejected):
         assert verdict.status in (400, 403, 415, 421, 431)
         return
     named = [value.decode("latin-1").lower() for name, value in head.headers if name == b"host"]
@@ -270,5 +270,5 @@ def test_whoever_is_admitted_has_named_us_once_and_is_no_stranger(head: Head) ->
 def test_an_origin_of_somebody_else_changes_an_admission_into_a_refusal(head: Head) -> None:
     plain = replace(head, headers=[each for each in head.headers if each[0] != b"origin"])
     foreign = replace(head, headers=[*plain.headers, (b"origin", b"https://evil.example")])
-    if isinstance(judge(SITES, plain), Admitted):
-        assert status(judge(SITES, foreign)) == 403
+    if isinstance(admit(SITES, plain), Accepted):
+        assert status(admit(SITES, foreign)) == 403

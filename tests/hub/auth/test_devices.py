@@ -12,13 +12,13 @@ from quarterdeck.hub.auth import device_store
 from quarterdeck.hub.auth.device import OWNER, UNUSED_SECONDS
 from quarterdeck.hub.auth.device_store import Sighting
 from quarterdeck.hub.auth.devices import SEEN_SECONDS, clean_name
-from quarterdeck.hub.auth.guard import Gate, GateLimits, GateOptions
+from quarterdeck.hub.auth.guard import Authentication, AuthenticationOptions, GateLimits
 from quarterdeck.hub.auth.tokens import make_token
 from tests.hub.auth.support import Clock, Hut, open_hut, opened_gate
 from tests.hub.served import PARSERS, PATIENCE, UPGRADE, Parser, Wire, request
 
 
-async def paired(gate: Gate, **more: object) -> tuple[str, str]:
+async def paired(gate: Authentication, **more: object) -> tuple[str, str]:
     _, codes = await gate.pairings.create(scope="view", **more)  # type: ignore[arg-type]
     result = await gate.pairings.pair(codes.long, name="", address="a")
     assert result is not None
@@ -236,7 +236,7 @@ async def test_a_device_that_nobody_used_for_long_has_to_be_paired_again(tmp_pat
         assert await gate.devices.authenticate(owner) is not None
         (expired, *_) = await gate.devices.events()
         assert (expired.what, expired.device_id) == ("expired", device_id)
-    options = GateOptions(unused_seconds=0)
+    options = AuthenticationOptions(unused_seconds=0)
     async with opened_gate(tmp_path, options, now=clock) as (gate, _):
         assert await gate.devices.authenticate(token) is None
         assert [each.what for each in await gate.devices.events()].count("expired") == 1
@@ -256,7 +256,10 @@ async def test_a_device_that_is_over_is_shut_out_also_when_it_does_not_come(
     if finding == "restart":
         async with opened_gate(tmp_path, now=clock):
             pass
-    async with opened_gate(tmp_path, GateOptions(unused_seconds=0), now=clock) as (gate, _):
+    async with opened_gate(tmp_path, AuthenticationOptions(unused_seconds=0), now=clock) as (
+        gate,
+        _,
+    ):
         assert [each.what for each in await gate.devices.events()][:2] == ["expired"] * 2
         assert await gate.devices.authenticate(unused) is None
         assert await gate.devices.authenticate(expiring) is None

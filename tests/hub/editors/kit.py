@@ -12,7 +12,7 @@ import anyio
 from quarterdeck.hub import Hub
 from quarterdeck.hub.auth.device import Device, Scope
 from quarterdeck.hub.editors import acp_endpoints
-from quarterdeck.hub.editors.endpoints import BridgeServer
+from quarterdeck.hub.editors.endpoints import EditorServer
 from quarterdeck.wire import Connection, MemoryTransport, memory_pair, open_connection
 from tests.hub.api.kit import Client, Json, options, running, scripted
 
@@ -96,7 +96,7 @@ async def editor_at(
     editor = FakeEditor()
     editor.transport = ours
     async with (
-        BridgeServer(hub, agent, device).converse(theirs),
+        EditorServer(hub, agent, device).converse(theirs),
         open_connection(
             ours, on_notification=editor.on_notification, on_request=editor.on_request
         ) as editor.connection,

@@ -13,7 +13,7 @@ from quarterdeck.errors import RpcError
 from quarterdeck.hub.editors.access import PAGE, listed
 from quarterdeck.policy.rules import Policy, PolicyRule
 from quarterdeck.protocol import Event
-from quarterdeck.runner.sessions.catalogue import SessionView
+from quarterdeck.runner.sessions.catalogue import SessionOverview
 from tests.hub.api.kit import ASK, Json
 from tests.hub.editors.kit import FakeEditor, editor_at, hub_with
 
@@ -261,9 +261,9 @@ async def test_a_closed_session_is_loaded_again_and_a_deleted_one_is_gone(tmp_pa
         assert (await editor.call("session/list"))["sessions"] == []
 
 
-def _view(number: int, **more: Any) -> SessionView:
+def _view(number: int, **more: Any) -> SessionOverview:
     known: Json = {"status": "active", "agent": "mine", "cwd": "/a", **more}
-    return SessionView(
+    return SessionOverview(
         session_id=f"s{number}", additional_directories=(), last_seq=1, title="t", **known
     )
 

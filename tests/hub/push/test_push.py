@@ -30,7 +30,7 @@ from quarterdeck.hub.push.delivery import (
 )
 from quarterdeck.hub.push.service import turn_note
 from quarterdeck.policy.rules import Policy, PolicyRule
-from quarterdeck.runner.sessions.catalogue import SessionView
+from quarterdeck.runner.sessions.catalogue import SessionOverview
 from tests.hub.api.kit import ASK, Client, running, scripted
 from tests.hub.push.push_service import Browser, PushService, push_service
 
@@ -325,7 +325,7 @@ def test_a_key_that_others_can_read_is_not_used(tmp_path: Path) -> None:
 
 
 def test_a_session_whose_id_is_no_text_ends_its_turns_like_any_other() -> None:
-    session = SessionView(
+    session = SessionOverview(
         session_id="half \ud83d", status="active", cwd="/p", additional_directories=(), last_seq=1
     )
     note = turn_note(session, {"stopReason": "end_turn"})

@@ -12,7 +12,7 @@ from typing_extensions import override
 from quarterdeck.errors import StorageFailed
 from quarterdeck.protocol import decode_event, encode_event
 from quarterdeck.protocol.timestamps import iso_seconds
-from quarterdeck.runner.sessions.catalogue import LONGEST, MOST, Headings, title_of
+from quarterdeck.runner.sessions.catalogue import LONGEST, MOST, SessionTitles, title_of
 from quarterdeck.storage import MemoryStorage, SessionMeta, Stored
 from tests.hub.api.kit import Client, options, running, scripted
 
@@ -52,10 +52,10 @@ class CountingStorage(MemoryStorage):
         return first + len(events) - 1
 
 
-async def opened() -> tuple[CountingStorage, Headings]:
+async def opened() -> tuple[CountingStorage, SessionTitles]:
     storage = CountingStorage()
     await storage.open()
-    return storage, Headings(storage)
+    return storage, SessionTitles(storage)
 
 
 async def only(client: Client) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from quarterdeck.errors import AcpError
-from quarterdeck.views.context import ContextProjector, PendingQuestion, questions_of, response_to
+from quarterdeck.views.context import ContextProjector, PendingForm, questions_of, response_to
 from tests.views.context.support import SESSION, Log, every, only, statuses
 from tests.views.context.test_properties import FORM
 
@@ -109,7 +109,7 @@ def test_the_questions_that_wait_are_known() -> None:
 
 
 def respond(request: dict[str, Any], *answers: str) -> dict[str, Any] | None:
-    pending = PendingQuestion("e", questions_of("e", request))
+    pending = PendingForm("e", questions_of("e", request))
     ids = [question.id for question in pending.questions]
     return response_to(pending, dict(zip(ids, answers, strict=False)))
 

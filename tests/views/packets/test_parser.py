@@ -17,7 +17,7 @@ from quarterdeck.views.packets import (
     TaskRoute,
     ToolProgress,
     ToolStart,
-    Unknown,
+    UnknownPacket,
     clean_task_output,
     get_file_path,
     is_new_file_operation,
@@ -155,7 +155,7 @@ def test_a_packet_may_come_as_its_bytes() -> None:
     assert parse_packet(b'{"type": "error", "message": "m"}') == parse_packet(
         {"type": "error", "message": "m"}
     )
-    assert parse_packet(b"{") == Unknown()
+    assert parse_packet(b"{") == UnknownPacket()
 
 
 def test_a_file_comes_out_of_its_tags_and_line_numbers() -> None:

@@ -36,7 +36,7 @@ from quarterdeck.views.context import (
     DenyToolCallCommand,
     PauseCommand,
     PendingApproval,
-    PendingQuestion,
+    PendingForm,
     ResumeCommand,
     SendMessageCommand,
     SessionFacts,
@@ -202,7 +202,7 @@ class SessionFeed:
 
     # ---- questions -------------------------------------------------------------------------
 
-    def pending_question(self, question_id: str) -> PendingQuestion | None:
+    def pending_question(self, question_id: str) -> PendingForm | None:
         """Return the form that a question is of, if it waits for an answer."""
         for pending in self._projector.questions:
             if any(question.id == question_id for question in pending.questions):
@@ -210,7 +210,7 @@ class SessionFeed:
         return None
 
     def take_answer(
-        self, pending: PendingQuestion, question_id: str, answer: str
+        self, pending: PendingForm, question_id: str, answer: str
     ) -> dict[str, Any] | None:
         """Take the answer to a question; return that to its form, None until it is complete.
 

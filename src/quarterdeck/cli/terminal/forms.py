@@ -11,7 +11,7 @@ from typing import Any
 from quarterdeck.cli.terminal.keyboard import drop_typed, read_line
 from quarterdeck.cli.terminal.screen import Screen
 from quarterdeck.errors import AcpError
-from quarterdeck.views.context import PendingQuestion, Question, every_question_of, response_to
+from quarterdeck.views.context import FormField, PendingForm, every_question_of, response_to
 from quarterdeck.views.text import visible, wrapped
 
 DECLINED: dict[str, Any] = {"action": "decline"}
@@ -35,7 +35,7 @@ async def fill(screen: Screen, request_id: str, request: Mapping[str, Any]) -> d
         answers[field.id] = answer
         if (response := _response(field, answer)) == DECLINED:
             return response
-    return response_to(PendingQuestion(request_id, fields), answers) or DECLINED
+    return response_to(PendingForm(request_id, fields), answers) or DECLINED
 
 
 def opening(request: Mapping[str, Any]) -> Iterator[str]:
@@ -45,7 +45,7 @@ def opening(request: Mapping[str, Any]) -> Iterator[str]:
         yield f"  open this link: {visible(request['url'])}"
 
 
-def chosen(field: Question, typed: str) -> str:
+def chosen(field: FormField, typed: str) -> str:
     """Return the answer that was typed: a number selects an option, nothing the default."""
     words = typed.strip()
     if not words:
@@ -60,7 +60,7 @@ def _option(options: tuple[str, ...], part: str) -> str:
     return options[int(part) - 1] if is_number and 1 <= int(part) <= len(options) else part
 
 
-async def _ask(screen: Screen, field: Question) -> str | None:
+async def _ask(screen: Screen, field: FormField) -> str | None:
     """Ask until the answer is valid; None if the user declines."""
     if field.label:
         for part in wrapped(f"  {visible(field.label)}", screen.width):
@@ -84,7 +84,7 @@ async def _ask(screen: Screen, field: Question) -> str | None:
             return answer
 
 
-def hint(field: Question) -> str:
+def hint(field: FormField) -> str:
     """Return what can be typed, and what an empty line means."""
     if field.default is not None:
         empty = f"Enter for {visible(field.default)}"
@@ -97,5 +97,5 @@ def hint(field: Question) -> str:
     return f"{what}, {empty}" if field.options else empty
 
 
-def _response(field: Question, answer: str) -> dict[str, Any] | None:
-    return response_to(PendingQuestion(field.id, (field,)), {field.id: answer})
+def _response(field: FormField, answer: str) -> dict[str, Any] | None:
+    return response_to(PendingForm(field.id, (field,)), {field.id: answer})

@@ -10,7 +10,7 @@ from typing import Any
 from quarterdeck.errors import StorageFailed
 from quarterdeck.host.log.journal import Journal
 from quarterdeck.host.log.stream import Stream
-from quarterdeck.host.sessions.session import Session
+from quarterdeck.host.sessions.session import HostSession
 from quarterdeck.jsontext import UNWRITABLE, encode_json
 from quarterdeck.protocol import (
     SESSION_EVENT_CLASSES,
@@ -104,7 +104,7 @@ class Emitter:
 
     def session_event(
         self,
-        session: Session,
+        session: HostSession,
         kind: str,
         payload: dict[str, Any],
         extensions: dict[str, Any] | None = None,
@@ -115,7 +115,7 @@ class Emitter:
         self.journal.flush()
         return session.stream.last_seq if session.stream.last_seq > before else None
 
-    def update(self, session: Session, said: Normalized) -> None:
+    def update(self, session: HostSession, said: Normalized) -> None:
         """Emit what an agent said; it is published at the end of what one read delivered."""
         stream = session.stream
         seq = stream.last_seq + 1
@@ -145,7 +145,7 @@ class Emitter:
         )
 
     def status(
-        self, session: Session, status: SessionStatus, *, resumed: bool | None = None
+        self, session: HostSession, status: SessionStatus, *, resumed: bool | None = None
     ) -> None:
         """Move a session to a status and tell both streams."""
         session.status = status
@@ -156,7 +156,7 @@ class Emitter:
             self.session_event(session, "session-status-change", payload)
             self.session_updated(session)
 
-    def session_updated(self, session: Session) -> None:
+    def session_updated(self, session: HostSession) -> None:
         self.host_event("session-updated", to_json(session.snapshot()))
 
     def host_event(

@@ -11,20 +11,20 @@ from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.log.stream import EncodedLog, OnEvent, Stream, Subscriber, decode_stored
 from quarterdeck.host.operations import InBackground
 from quarterdeck.host.options import config_invalid
-from quarterdeck.host.sessions.recovery import Restorer
-from quarterdeck.host.sessions.registry import Sessions
-from quarterdeck.host.sessions.session import Session, session_closed
+from quarterdeck.host.sessions.recovery import SessionRecovery
+from quarterdeck.host.sessions.registry import SessionRegistry
+from quarterdeck.host.sessions.session import HostSession, session_closed
 from quarterdeck.protocol import Event
 
 
-class Reading:
+class LogReader:
     """Gives streams to whoever wants to read them."""
 
     def __init__(
         self,
         emitter: Emitter,
-        sessions: Sessions,
-        restorer: Restorer,
+        sessions: SessionRegistry,
+        restorer: SessionRecovery,
         in_background: InBackground,
     ) -> None:
         self._emitter = emitter
@@ -75,7 +75,7 @@ class Reading:
         return session.stream
 
     async def _catch_up(
-        self, stream: Stream, subscriber: Subscriber, session: Session | None
+        self, stream: Stream, subscriber: Subscriber, session: HostSession | None
     ) -> None:
         with suppress(StorageFailed):  # told by the journal; the log is shown as it is
             if session is not None:

@@ -65,7 +65,7 @@ class _Call(NamedTuple):
     known: ToolCallFacts
 
 
-class ToolCalls:
+class ToolCallRepair:
     """The tool calls of one session, as far as repairs need them; its memory is bounded."""
 
     def __init__(self) -> None:

@@ -67,7 +67,7 @@ def _readable(page: Sequence[bytes]) -> Iterator[Event]:
             logger.warning("a stored event cannot be read", extra={"reason": error.reason})
 
 
-class Watcher(Protocol):
+class RunSubscriber(Protocol):
     """Somebody who wants events as bytes, and wants to know at once that there are some.
 
     Called in the step that publishes: it must do little, and must not raise.
@@ -116,7 +116,7 @@ class Stream:
         self._has_ended = False
         self.written: list[bytes] = []
         """Events of a session, encoded, from when they are numbered until they are published."""
-        self._watchers: tuple[Watcher, ...] = ()
+        self._watchers: tuple[RunSubscriber, ...] = ()
 
     def number(self) -> int:
         """Give away the next number."""
@@ -157,7 +157,7 @@ class Stream:
             return 1
         return self._tail[0].seq if self._tail else self.published + 1
 
-    def watch(self, watcher: Watcher) -> Callable[[], None]:
+    def watch(self, watcher: RunSubscriber) -> Callable[[], None]:
         """Show a watcher what is published from now on; return what ends that."""
         self._watchers = (*self._watchers, watcher)
 
@@ -344,7 +344,7 @@ class EncodedLog:
         """
         return await self._stream.read_encoded(after, limit)
 
-    def watch(self, watcher: Watcher) -> Callable[[], None]:
+    def watch(self, watcher: RunSubscriber) -> Callable[[], None]:
         """Hand a watcher each run of new events in the step that publishes it."""
         return self._stream.watch(watcher)
 

@@ -19,7 +19,7 @@ from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.log.repair import mark
 from quarterdeck.host.options import check_json
 from quarterdeck.host.requests.table import AgentRequest, Concerns, RequestTable
-from quarterdeck.host.sessions.session import Session
+from quarterdeck.host.sessions.session import HostSession
 from quarterdeck.protocol import (
     ELICITATION_UPDATED,
     ERROR_CODES,
@@ -44,7 +44,7 @@ class Elicitation(AgentRequest):
     superseded_answer: ClassVar = {"action": "cancel"}
 
     def __init__(
-        self, request_id: str, agent_id: str, session: Session | None, request: dict[str, Any]
+        self, request_id: str, agent_id: str, session: HostSession | None, request: dict[str, Any]
     ) -> None:
         super().__init__(request_id, agent_id, session)
         self.request = request
@@ -63,7 +63,7 @@ class Elicitation(AgentRequest):
         )
 
 
-class Elicitations:
+class ElicitationRequests:
     """All such questions of a host; ids are `elic-<n>` and never used twice.
 
     What belongs to no session is stored nowhere, so the next host could not number on after it: its
@@ -83,7 +83,9 @@ class Elicitations:
     def all(self) -> list[Elicitation]:
         return self._table.all()
 
-    def open(self, agent_id: str, session: Session | None, params: dict[str, Any]) -> Elicitation:
+    def open(
+        self, agent_id: str, session: HostSession | None, params: dict[str, Any]
+    ) -> Elicitation:
         """Take a question in.
 
         Raises:
@@ -157,7 +159,7 @@ class Elicitations:
 
 def record_elicitation(
     emitter: Emitter,
-    session: Session,
+    session: HostSession,
     payload: dict[str, Any],
     by: Mapping[str, Any] | None = None,
 ) -> None:

@@ -17,19 +17,19 @@ import msgspec
 
 from quarterdeck.acp import decode, schema
 from quarterdeck.errors import ProtocolError
-from quarterdeck.host.agents import Agent
+from quarterdeck.host.agents import AgentProcess
 from quarterdeck.host.options import ResolvedHostOptions
-from quarterdeck.host.requests.elicitations import Elicitations
+from quarterdeck.host.requests.elicitations import ElicitationRequests
 from quarterdeck.host.requests.permissions import PermissionRequests
 from quarterdeck.host.requests.table import AgentRequest, Concerns
-from quarterdeck.host.sessions.session import Session
+from quarterdeck.host.sessions.session import HostSession
 from quarterdeck.wire import INVALID_PARAMS, method_not_found, rpc_error
 
 
-class Asked:
+class AgentRequests:
     """The requests of a host, of all kinds."""
 
-    def __init__(self, permissions: PermissionRequests, elicitations: Elicitations) -> None:
+    def __init__(self, permissions: PermissionRequests, elicitations: ElicitationRequests) -> None:
         self.permissions = permissions
         self.elicitations = elicitations
 
@@ -60,27 +60,29 @@ class Asked:
         return [*self.permissions.withdraw(concerns), *self.elicitations.withdraw(concerns)]
 
 
-FindSession = Callable[[str, Any], Session]
+FindSession = Callable[[str, Any], HostSession]
 """Find the live session of an agent that a request names, or raise `RpcError`."""
 
 
-class Inbound:
+class RequestHandlers:
     """Serves the requests of all agents of a host."""
 
-    def __init__(self, options: ResolvedHostOptions, asked: Asked, find: FindSession) -> None:
+    def __init__(
+        self, options: ResolvedHostOptions, asked: AgentRequests, find: FindSession
+    ) -> None:
         self._fs = options.fs
         self._terminal: Any = options.terminal
         self._asked = asked
         self._offers_elicitation = bool(options.elicitation)
         self._find = find
         self._owners: dict[tuple[str, str], str] = {}  # (agent, terminal) → session
-        self._served: dict[str, Callable[[Agent, Session, Any], Awaitable[Any]]] = {
+        self._served: dict[str, Callable[[AgentProcess, HostSession, Any], Awaitable[Any]]] = {
             "session/request_permission": self._request_permission,
             **self._served_files(),
             **self._served_terminals(),
         }
 
-    def serve(self, agent: Agent, method: str, params: Any) -> Awaitable[Any]:
+    def serve(self, agent: AgentProcess, method: str, params: Any) -> Awaitable[Any]:
         """Start to answer a request, in the order of the wire.
 
         Raises:
@@ -118,14 +120,16 @@ class Inbound:
             "terminal/release": self._owned("release_terminal"),
         }
 
-    def _request_permission(self, agent: Agent, session: Session, params: Any) -> Awaitable[Any]:
+    def _request_permission(
+        self, agent: AgentProcess, session: HostSession, params: Any
+    ) -> Awaitable[Any]:
         # A plain function: the rules have decided, or the request is pending, before the next
         # message is read.
         if not isinstance(params.get("toolCall"), dict):
             raise rpc_error(INVALID_PARAMS, "the toolCall of a permission request is an object")
         return self._answer(agent, self._asked.permissions.open(session, params))
 
-    def _create_elicitation(self, agent: Agent, params: Any) -> Awaitable[Any]:
+    def _create_elicitation(self, agent: AgentProcess, params: Any) -> Awaitable[Any]:
         if not isinstance(params, dict):
             raise rpc_error(INVALID_PARAMS, "the params of elicitation/create are an object")
         session_id, request_id = params.get("sessionId"), params.get("requestId")
@@ -134,7 +138,7 @@ class Inbound:
         session = None if session_id is None else self._find(agent.id, session_id)
         return self._answer(agent, self._asked.elicitations.open(agent.id, session, params))
 
-    async def _answer(self, agent: Agent, request: AgentRequest) -> Any:
+    async def _answer(self, agent: AgentProcess, request: AgentRequest) -> Any:
         try:
             answer = await request.answer()
         finally:
@@ -146,7 +150,7 @@ class Inbound:
             await self._asked.settled()
         return answer
 
-    async def _read_text_file(self, _agent: Agent, session: Session, params: Any) -> Any:
+    async def _read_text_file(self, _agent: AgentProcess, session: HostSession, params: Any) -> Any:
         request = _read(schema.ReadTextFileRequest, params)
         text = await self._fs.read_text_file(
             session.id,
@@ -157,14 +161,16 @@ class Inbound:
         )
         return {"content": text}
 
-    async def _write_text_file(self, _agent: Agent, session: Session, params: Any) -> Any:
+    async def _write_text_file(
+        self, _agent: AgentProcess, session: HostSession, params: Any
+    ) -> Any:
         request = _read(schema.WriteTextFileRequest, params)
         await self._fs.write_text_file(
             session.id, request.path, request.content, roots=session.place.roots
         )
         return {}
 
-    async def _create_terminal(self, agent: Agent, session: Session, params: Any) -> Any:
+    async def _create_terminal(self, agent: AgentProcess, session: HostSession, params: Any) -> Any:
         request = _read(schema.CreateTerminalRequest, params)
         if not request.cwd:
             request = msgspec.structs.replace(request, cwd=session.place.cwd)
@@ -172,10 +178,10 @@ class Inbound:
         self._owners[agent.id, terminal_id] = session.id
         return {"terminalId": terminal_id}
 
-    def _owned(self, name: str) -> Callable[[Agent, Session, Any], Awaitable[Any]]:
+    def _owned(self, name: str) -> Callable[[AgentProcess, HostSession, Any], Awaitable[Any]]:
         """Wrap a method of the terminal handler: only the owner of a terminal reaches it."""
 
-        async def serve(agent: Agent, session: Session, params: Any) -> Any:
+        async def serve(agent: AgentProcess, session: HostSession, params: Any) -> Any:
             terminal_id = params.get("terminalId")
             is_named = isinstance(terminal_id, str)
             owner = self._owners.get((agent.id, terminal_id)) if is_named else None

@@ -38,7 +38,7 @@ from quarterdeck.host.requests.verdicts import (
     PermissionRequest,
     Verdict,
 )
-from quarterdeck.host.sessions.session import Session
+from quarterdeck.host.sessions.session import HostSession
 from quarterdeck.protocol import ERROR_CODES, ToolCallFacts
 from quarterdeck.wire import foreign_errors
 
@@ -78,7 +78,7 @@ class PermissionRequests:
         """Return a request that is pending."""
         return self._table.get(request_id)
 
-    def open(self, session: Session, params: dict[str, Any]) -> PermissionRequest:
+    def open(self, session: HostSession, params: dict[str, Any]) -> PermissionRequest:
         """Take a request from the wire: have it decided, or make it pending."""
         request = PermissionRequest(f"perm-{self._table.next_number()}", session, params)
         tool_call = params.get("toolCall")

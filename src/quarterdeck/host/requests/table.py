@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 import anyio
 
 from quarterdeck.errors import AcpError
-from quarterdeck.host.sessions.session import Session
+from quarterdeck.host.sessions.session import HostSession
 from quarterdeck.protocol import ERROR_CODES
 
 RESOLVED: Final = 100  # resolved requests of each kind that are still listed
@@ -33,7 +33,7 @@ class AgentRequest:
     superseded_answer: ClassVar[dict[str, Any]]
     """What the agent gets if the request is withdrawn."""
 
-    def __init__(self, request_id: str, agent_id: str | None, session: Session | None) -> None:
+    def __init__(self, request_id: str, agent_id: str | None, session: HostSession | None) -> None:
         self.id = request_id
         self.agent_id = agent_id
         self.session = session

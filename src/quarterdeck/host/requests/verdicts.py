@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 from msgspec import UNSET
 
 from quarterdeck.host.requests.table import AgentRequest
-from quarterdeck.host.sessions.session import Session
+from quarterdeck.host.sessions.session import HostSession
 from quarterdeck.protocol import HostPermissionSnapshot, ToolCallFacts
 
 _REJECTING: Final = frozenset({"reject_once", "reject_always"})
@@ -24,7 +24,7 @@ class PermissionRequest(AgentRequest):
 
     superseded_answer: ClassVar = {"outcome": {"outcome": "cancelled"}}
 
-    def __init__(self, request_id: str, session: Session, params: dict[str, Any]) -> None:
+    def __init__(self, request_id: str, session: HostSession, params: dict[str, Any]) -> None:
         super().__init__(request_id, session.agent_id, session)
         self.in_session = session
         self.tool_call = params.get("toolCall")

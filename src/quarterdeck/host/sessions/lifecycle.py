@@ -33,13 +33,13 @@ from quarterdeck.errors import (
     RpcError,
     StorageFailed,
 )
-from quarterdeck.host.agents import Agent
+from quarterdeck.host.agents import AgentProcess
 from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.log.repair import mark
-from quarterdeck.host.operations import InBackground, Work
+from quarterdeck.host.operations import HostOperation, InBackground
 from quarterdeck.host.options import check_text, config_invalid
 from quarterdeck.host.sessions.opening import (
-    Opening,
+    SessionOpening,
     check_can_open,
     check_directories,
     ended_meanwhile,
@@ -47,9 +47,15 @@ from quarterdeck.host.sessions.opening import (
     place_params,
     read_object,
 )
-from quarterdeck.host.sessions.registry import Sessions
-from quarterdeck.host.sessions.session import Place, Replay, Session, session_closed, unsupported
-from quarterdeck.host.sessions.teardown import Endings
+from quarterdeck.host.sessions.registry import SessionRegistry
+from quarterdeck.host.sessions.session import (
+    HostSession,
+    Replay,
+    SessionFolders,
+    session_closed,
+    unsupported,
+)
+from quarterdeck.host.sessions.teardown import SessionTeardown
 from quarterdeck.protocol import SessionStatus
 from quarterdeck.storage import SessionMeta
 from quarterdeck.wire import Failure, Result
@@ -63,18 +69,18 @@ class EarlierSessions(Protocol):
     @property
     def metas(self) -> Mapping[str, SessionMeta]: ...
 
-    async def read(self, session: Session) -> Callable[[], None]:
+    async def read(self, session: HostSession) -> Callable[[], None]:
         """Read the log of a session; return what supersedes the requests it leaves open."""
 
 
-class Lifecycles:
+class SessionLifecycle:
     """Opens sessions, new and old."""
 
     def __init__(
         self,
         emitter: Emitter,
-        sessions: Sessions,
-        endings: Endings,
+        sessions: SessionRegistry,
+        endings: SessionTeardown,
         in_background: InBackground,
         open_seconds: float,
         stored: EarlierSessions,
@@ -86,14 +92,14 @@ class Lifecycles:
         self._open_seconds = open_seconds
         self._stored = stored
 
-    async def create(self, agent: Agent, place: Place) -> Session:
+    async def create(self, agent: AgentProcess, place: SessionFolders) -> HostSession:
         """Create a session.
 
         Raises:
             AcpError: if the agent cannot do it or the id it chose cannot be used.
             RpcError: if the agent refuses.
         """
-        created: list[tuple[Session, dict[str, Any]]] = []
+        created: list[tuple[HostSession, dict[str, Any]]] = []
         is_wanted = True
 
         def on_answer(answer: Result | Failure) -> None:
@@ -119,7 +125,7 @@ class Lifecycles:
             raise
         return session
 
-    def _drop(self, agent: Agent, session: Session) -> None:
+    def _drop(self, agent: AgentProcess, session: HostSession) -> None:
         """End a new session that nobody knows of; if it has ended by itself, that is that."""
         if self._sessions.known.get(session.id) is session:
             self._endings.close_unheard(agent, session)
@@ -128,7 +134,9 @@ class Lifecycles:
             session.void()
             self._disown(agent, session.id)
 
-    async def _ask_for_new(self, agent: Agent, place: Place, on_answer: OnAnswer) -> None:
+    async def _ask_for_new(
+        self, agent: AgentProcess, place: SessionFolders, on_answer: OnAnswer
+    ) -> None:
         connection, params = agent.connection(), place_params(agent, place)
         self._emitter.journal.check()
         agent.expects_session += 1
@@ -143,7 +151,7 @@ class Lifecycles:
             if not agent.expects_session:
                 agent.early.clear()
 
-    def _disown(self, agent: Agent, session_id: Any) -> None:
+    def _disown(self, agent: AgentProcess, session_id: Any) -> None:
         """Have an agent close what it has opened too late, unless it is in use by now."""
         if not isinstance(session_id, str):
             return
@@ -151,7 +159,9 @@ class Lifecycles:
         if session is None or session.agent_id != agent.id or not is_in_use(session):
             self._endings.disown(agent, session_id)
 
-    def _created(self, agent: Agent, place: Place, answer: dict[str, Any]) -> Session:
+    def _created(
+        self, agent: AgentProcess, place: SessionFolders, answer: dict[str, Any]
+    ) -> HostSession:
         session_id = answer.get("sessionId")
         if not isinstance(session_id, str) or not session_id:
             raise config_invalid("the agent created a session without an id")
@@ -171,12 +181,14 @@ class Lifecycles:
             self._sessions.on_update(agent, session_id, update)
         return session
 
-    def _begin_new(self, session: Session, agent: Agent, answer: dict[str, Any]) -> None:
+    def _begin_new(self, session: HostSession, agent: AgentProcess, answer: dict[str, Any]) -> None:
         self._sessions.publish(session)
         self._configure(session, agent, answer, always=True)
         self._emitter.status(session, "active")
 
-    async def _begin_again(self, session: Session, agent: Agent, answer: dict[str, Any]) -> None:
+    async def _begin_again(
+        self, session: HostSession, agent: AgentProcess, answer: dict[str, Any]
+    ) -> None:
         """Begin a session whose name has a log."""
         generation = session.generation
         close_what_is_open = await self._stored.read(session)
@@ -192,15 +204,15 @@ class Lifecycles:
         for normalized in said:
             self._sessions.record(session, normalized)
 
-    def _new(self, session_id: str, agent: Agent, place: Place) -> Session:
+    def _new(self, session_id: str, agent: AgentProcess, place: SessionFolders) -> HostSession:
         meta = self._stored.metas.get(session_id)
         stream = self._emitter.new_stream(session_id, last_seq=meta.last_seq if meta else 0)
-        return Session(
+        return HostSession(
             session_id, stream, place, agent_id=agent.id, definition_id=agent.definition.id
         )
 
     def _configure(
-        self, session: Session, agent: Agent, answer: dict[str, Any], *, always: bool
+        self, session: HostSession, agent: AgentProcess, answer: dict[str, Any], *, always: bool
     ) -> None:
         """Emit the settings that an agent answered with; config options replace modes.
 
@@ -219,7 +231,7 @@ class Lifecycles:
 
     # ---- load and resume -----------------------------------------------------------------
 
-    async def load(self, agent: Agent, session_id: str, place: Place) -> None:
+    async def load(self, agent: AgentProcess, session_id: str, place: SessionFolders) -> None:
         """Load a session from its agent, or load it again."""
         if self._sessions.tombstones.get(session_id) == "deleted":
             raise session_closed(f"session {session_id} is deleted")
@@ -229,16 +241,16 @@ class Lifecycles:
         check_directories(agent, place)
         opening = self._begin("load", agent, session_id, place)
         opening.session.replay = Replay()
-        finishing: list[Work] = []
+        finishing: list[HostOperation] = []
 
         def on_success(answer: dict[str, Any]) -> None:
-            work = Work(self._in_background, lambda: self._finish_load(opening, answer))
+            work = HostOperation(self._in_background, lambda: self._finish_load(opening, answer))
             finishing.append(work)
 
         await self._ask_agent(opening, on_success)
         await finishing[0].done()
 
-    async def _finish_load(self, opening: Opening, answer: dict[str, Any]) -> None:
+    async def _finish_load(self, opening: SessionOpening, answer: dict[str, Any]) -> None:
         session = opening.session
         try:
             opening.check_history()
@@ -264,14 +276,14 @@ class Lifecycles:
         self._emitter.journal.add_record(session.meta())
         await self._emitter.journal.settled()
 
-    def _ended_while_storing(self, opening: Opening) -> AcpError:
+    def _ended_while_storing(self, opening: SessionOpening) -> AcpError:
         """Return what to raise for a load that was answered and stored, but in vain."""
         session, agent = opening.session, opening.agent
         if session.status == "closed" and session.operation is None:
             self._emitter.journal.add_record(session.meta("closed"))  # the load had it stored open
         return ended_meanwhile(session, agent)
 
-    def _repeat_info(self, session: Session) -> None:
+    def _repeat_info(self, session: HostSession) -> None:
         """Say again after a reset what we know of a session: few agents replay its title."""
         given = {"title": session.title, "updatedAt": session.updated_at}
         payload = {name: value for name, value in given.items() if isinstance(value, str)}
@@ -279,7 +291,7 @@ class Lifecycles:
             extensions = mark("known before the reload")
             self._emitter.session_event(session, "session-info-update", payload, extensions)
 
-    async def resume(self, agent: Agent, session_id: str, place: Place) -> None:
+    async def resume(self, agent: AgentProcess, session_id: str, place: SessionFolders) -> None:
         """Go on with a session without its history."""
         if session_id in self._sessions.tombstones:
             raise session_closed(f"session {session_id} is closed or deleted")
@@ -301,8 +313,12 @@ class Lifecycles:
         await self._emitter.journal.settled()
 
     def _begin(
-        self, operation: Literal["load", "resume"], agent: Agent, session_id: str, place: Place
-    ) -> Opening:
+        self,
+        operation: Literal["load", "resume"],
+        agent: AgentProcess,
+        session_id: str,
+        place: SessionFolders,
+    ) -> SessionOpening:
         """Find or stage a session, and note what to go back to on failure."""
         self._emitter.journal.check()
         session = self._sessions.known.get(check_text(session_id, "the session's id"))
@@ -320,7 +336,7 @@ class Lifecycles:
         if before not in (None, "closed"):
             self._emitter.status(session, "resuming")
         session.agent_id = agent.id
-        return Opening(
+        return SessionOpening(
             operation=operation,
             agent=agent,
             session=session,
@@ -331,7 +347,7 @@ class Lifecycles:
         )
 
     async def _ask_agent(
-        self, opening: Opening, on_success: Callable[[dict[str, Any]], None]
+        self, opening: SessionOpening, on_success: Callable[[dict[str, Any]], None]
     ) -> None:
         session, agent = opening.session, opening.agent
 
@@ -366,7 +382,7 @@ class Lifecycles:
             self._abandon(opening, "whoever asked for it has gone")
             raise
 
-    def _abandon(self, opening: Opening, reason: str) -> None:
+    def _abandon(self, opening: SessionOpening, reason: str) -> None:
         """Give up while the agent may still be at it; too late if it has just answered."""
         if opening.is_answered:
             return
@@ -377,7 +393,7 @@ class Lifecycles:
         if not opening.is_void:
             opening.session.generation += 1
 
-    def _on_late_answer(self, opening: Opening, answer: Result | Failure) -> None:
+    def _on_late_answer(self, opening: SessionOpening, answer: Result | Failure) -> None:
         agent, session_id = opening.agent, opening.session.id
         count = agent.abandoned.pop(session_id, 0)
         if count > 1:
@@ -388,7 +404,7 @@ class Lifecycles:
         if isinstance(answer, Result):
             self._disown(agent, session_id)
 
-    def _give_up(self, opening: Opening, reason: str) -> None:
+    def _give_up(self, opening: SessionOpening, reason: str) -> None:
         if opening.is_void:
             return
         session, agent = opening.session, opening.agent

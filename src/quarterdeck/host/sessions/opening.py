@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from quarterdeck.errors import AcpError
-from quarterdeck.host.agents import Agent
+from quarterdeck.host.agents import AgentProcess
 from quarterdeck.host.options import config_invalid
 from quarterdeck.host.secrets import secret_values
 from quarterdeck.host.sessions.session import (
-    Place,
-    Session,
+    HostSession,
+    SessionFolders,
     agent_exited,
     session_closed,
     unsupported,
@@ -21,16 +21,16 @@ from quarterdeck.protocol import ERROR_CODES, SessionStatus
 
 
 @dataclass(eq=False, kw_only=True)
-class Opening:
+class SessionOpening:
     """A load or resume that is under way."""
 
     operation: Literal["load", "resume"]
-    agent: Agent
-    session: Session
+    agent: AgentProcess
+    session: HostSession
     before: SessionStatus | None
     """What to go back to if it fails; None for a session that nobody has seen."""
     agent_before: str | None
-    place: Place
+    place: SessionFolders
     generation: int
     """That of the session; when it has another one, somebody has ended this."""
     is_answered: bool = False
@@ -67,7 +67,7 @@ class Opening:
         return self.session.generation != self.generation
 
 
-def check_can_open(session: Session, agent: Agent) -> None:
+def check_can_open(session: HostSession, agent: AgentProcess) -> None:
     """Refuse to load or resume what is busy or somebody else's.
 
     Raises:
@@ -86,19 +86,19 @@ def check_can_open(session: Session, agent: Agent) -> None:
         raise config_invalid(f"session {session.id} belongs to another agent")
 
 
-def ended_meanwhile(session: Session, agent: Agent) -> AcpError:
+def ended_meanwhile(session: HostSession, agent: AgentProcess) -> AcpError:
     """Return what to raise for an opening that its agent has answered, but in vain."""
     if not agent.is_connected:
         return agent_exited(f"agent {agent.id} exited while session {session.id} was opened")
     return session_closed(f"session {session.id} was ended meanwhile")
 
 
-def is_in_use(session: Session) -> bool:
+def is_in_use(session: HostSession) -> bool:
     is_opening = session.operation in ("load", "resume")
     return is_opening or session.status in ("active", "prompting", "resuming")
 
 
-def place_params(agent: Agent, place: Place) -> dict[str, Any]:
+def place_params(agent: AgentProcess, place: SessionFolders) -> dict[str, Any]:
     check_directories(agent, place)
     params: dict[str, Any] = {"cwd": place.cwd}
     if place.mcp_servers is not None:
@@ -109,7 +109,7 @@ def place_params(agent: Agent, place: Place) -> dict[str, Any]:
     return params
 
 
-def check_directories(agent: Agent, place: Place) -> None:
+def check_directories(agent: AgentProcess, place: SessionFolders) -> None:
     if place.additional_directories and not agent.can("additionalDirectories"):
         raise unsupported(f"agent {agent.id} cannot use additional directories")
 

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from quarterdeck.errors import AcpError, QuarterdeckError
-from quarterdeck.host.agents import Agent
+from quarterdeck.host.agents import AgentProcess
 from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.log.stream import FIRST_LIMIT, decode_stored, next_limit
 from quarterdeck.host.options import ResolvedHostOptions, check_text
 from quarterdeck.host.requests.elicitations import record_elicitation
-from quarterdeck.host.sessions.lifecycle import Lifecycles
-from quarterdeck.host.sessions.registry import Sessions
-from quarterdeck.host.sessions.session import Place, Session
+from quarterdeck.host.sessions.lifecycle import SessionLifecycle
+from quarterdeck.host.sessions.registry import SessionRegistry
+from quarterdeck.host.sessions.session import HostSession, SessionFolders
 from quarterdeck.protocol import ELICITATION_UPDATED, Event, Normalized
 from quarterdeck.storage import SessionMeta
 
@@ -52,7 +52,7 @@ class StoredSessions:
         """Return what storage has now."""
         return await self._storage.sessions()
 
-    async def read(self, session: Session) -> Callable[[], None]:
+    async def read(self, session: HostSession) -> Callable[[], None]:
         """Return what supersedes the open requests of a session that is not published yet.
 
         Not done here: if the session ends before it begins, the numbers of these events would be
@@ -61,7 +61,7 @@ class StoredSessions:
         pending, _ = await self.left_open(session)
         return lambda: self.supersede(session, pending)
 
-    async def left_open(self, session: Session) -> tuple[_Pending, str | None]:
+    async def left_open(self, session: HostSession) -> tuple[_Pending, str | None]:
         """Read a log; return the requests that are open in it, and its last status."""
         pending: _Pending = {}
         status: str | None = None
@@ -75,7 +75,7 @@ class StoredSessions:
                 status = _follow(session, event, pending, status)
         return pending, status
 
-    def supersede(self, session: Session, pending: _Pending) -> None:
+    def supersede(self, session: HostSession, pending: _Pending) -> None:
         restart = {"quarterdeck": {"decidedBy": {"kind": "restart"}}}
         extensions = restart if self._names_restart else None
         for request_id, elicitation in pending.items():
@@ -88,15 +88,15 @@ class StoredSessions:
                 record_elicitation(self._emitter, session, {**elicitation, "status": "superseded"})
 
 
-class Restorer:
+class SessionRecovery:
     """Brings back what was there before."""
 
     def __init__(
         self,
         stored: StoredSessions,
         emitter: Emitter,
-        sessions: Sessions,
-        lifecycles: Lifecycles,
+        sessions: SessionRegistry,
+        lifecycles: SessionLifecycle,
     ) -> None:
         self._emitter = emitter
         self._sessions = sessions
@@ -116,7 +116,7 @@ class Restorer:
                 self._sessions.tombstones[meta.session_id] = meta.lifecycle
         return stored
 
-    async def restore(self) -> list[Session]:
+    async def restore(self) -> list[HostSession]:
         """Add the sessions that storage has and we do not; return those."""
         restored = [
             self._restored(meta)
@@ -133,14 +133,14 @@ class Restorer:
         if meta is not None and not is_ended and not self._sessions.has(session_id):
             self._restored(meta)
 
-    def _restored(self, meta: SessionMeta) -> Session:
+    def _restored(self, meta: SessionMeta) -> HostSession:
         stream = self._emitter.new_stream(meta.session_id, last_seq=meta.last_seq)
-        place = Place(
+        place = SessionFolders(
             cwd=meta.cwd,
             mcp_servers=meta.mcp_servers,
             additional_directories=meta.additional_directories,
         )
-        session = Session(
+        session = HostSession(
             meta.session_id,
             stream,
             place,
@@ -154,10 +154,10 @@ class Restorer:
         self._emitter.session_updated(session)
         return session
 
-    def is_settled(self, session: Session) -> bool:
+    def is_settled(self, session: HostSession) -> bool:
         return session.id not in self._unsettled
 
-    async def settle(self, session: Session) -> None:
+    async def settle(self, session: HostSession) -> None:
         """Close what a crash left open in the log of a restored session; once."""
         if session.id not in self._unsettled:
             return
@@ -171,7 +171,7 @@ class Restorer:
             self._emitter.session_event(session, "session-status-change", payload)
         await self._emitter.journal.settled()
 
-    async def recover(self, agent: Agent) -> None:
+    async def recover(self, agent: AgentProcess) -> None:
         """Resume what an agent had before it was restarted."""
         for session in self._sessions.of_agent(agent.id):
             if session.status != "disconnected" or not session.stream.last_seq:
@@ -184,7 +184,7 @@ class Restorer:
             except (AcpError, QuarterdeckError):
                 continue  # told by a diagnostic already
 
-    def _skip(self, agent: Agent, session: Session, reason: str) -> None:
+    def _skip(self, agent: AgentProcess, session: HostSession, reason: str) -> None:
         self._emitter.diagnostic(
             "info",
             "session/recovery-skipped",
@@ -194,7 +194,9 @@ class Restorer:
         )
 
 
-def _follow(session: Session, event: Event, pending: _Pending, status: str | None) -> str | None:
+def _follow(
+    session: HostSession, event: Event, pending: _Pending, status: str | None
+) -> str | None:
     """Take one stored event in; return the last status so far."""
     match event.type:
         case "permission-request-created":

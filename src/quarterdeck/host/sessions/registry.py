@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from quarterdeck.errors import RpcError
-from quarterdeck.host.agents import Agent
+from quarterdeck.host.agents import AgentProcess
 from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.log.repair import TOOL_CALL_TYPES
 from quarterdeck.host.options import absolute_path, check_json, config_invalid
-from quarterdeck.host.sessions.session import LIVE, Place, Session, session_closed
+from quarterdeck.host.sessions.session import LIVE, HostSession, SessionFolders, session_closed
 from quarterdeck.protocol import Normalized, normalize_own_update
 from quarterdeck.storage import Lifecycle
 from quarterdeck.wire import INVALID_PARAMS
@@ -18,16 +18,16 @@ from quarterdeck.wire import INVALID_PARAMS
 _PLAIN = frozenset({"agent-message-chunk", "agent-thought-chunk"})  # nothing to do but to log it
 
 
-class Sessions:
+class SessionRegistry:
     """The sessions of a host, those in staging, and the tombstones of those that ended."""
 
     def __init__(self, emitter: Emitter) -> None:
         self._emitter = emitter
-        self.known: dict[str, Session] = {}
-        self.staged: dict[str, Session] = {}
+        self.known: dict[str, HostSession] = {}
+        self.staged: dict[str, HostSession] = {}
         self.tombstones: dict[str, Lifecycle] = {}
 
-    def live(self, session_id: str) -> Session:
+    def live(self, session_id: str) -> HostSession:
         """Return a session that can be worked with.
 
         Raises:
@@ -42,16 +42,16 @@ class Sessions:
         """Tell whether a session is known or on its way to be: then it has its one stream."""
         return session_id in self.known or session_id in self.staged
 
-    def publish(self, session: Session) -> None:
+    def publish(self, session: HostSession) -> None:
         """Let a session be seen that was staged, or is new."""
         self.staged.pop(session.id, None)
         self.known[session.id] = session
 
-    def of_agent(self, agent_id: str) -> list[Session]:
+    def of_agent(self, agent_id: str) -> list[HostSession]:
         everybody = (*self.known.values(), *self.staged.values())
         return [session for session in everybody if session.agent_id == agent_id]
 
-    def asked_for(self, agent_id: str, session_id: Any) -> Session:
+    def asked_for(self, agent_id: str, session_id: Any) -> HostSession:
         """Return the session that a request of an agent is about.
 
         Raises:
@@ -69,7 +69,7 @@ class Sessions:
 
     # ---- updates -------------------------------------------------------------------------
 
-    def on_update(self, agent: Agent, session_id: str, update: dict[str, Any]) -> None:
+    def on_update(self, agent: AgentProcess, session_id: str, update: dict[str, Any]) -> None:
         """Take an update in; called in the read loop, so what it does is in order."""
         session = self.known.get(session_id) or self.staged.get(session_id)
         if session is None:
@@ -92,7 +92,7 @@ class Sessions:
         else:
             self._take_meanwhile(agent, session, normalize_own_update(update))
 
-    def _keep_early(self, agent: Agent, session_id: str, update: dict[str, Any]) -> None:
+    def _keep_early(self, agent: AgentProcess, session_id: str, update: dict[str, Any]) -> None:
         """Keep what an agent says of a session before it has answered `session/new`."""
         if not agent.expects_session or session_id in self.tombstones:
             return
@@ -105,11 +105,13 @@ class Sessions:
                 "agent says too much of sessions that it has not told us of yet",
             )
 
-    def _take(self, session: Session, normalized: Normalized) -> None:
+    def _take(self, session: HostSession, normalized: Normalized) -> None:
         if normalized.type != "user-message-chunk" or not self._is_echo(session, normalized):
             self.record(session, normalized)
 
-    def _take_meanwhile(self, agent: Agent, session: Session, normalized: Normalized) -> None:
+    def _take_meanwhile(
+        self, agent: AgentProcess, session: HostSession, normalized: Normalized
+    ) -> None:
         """Take an update while something else is, or was, under way."""
         if session.operation is None:
             if session.is_live and not _is_stray(agent, session):
@@ -135,7 +137,7 @@ class Sessions:
         elif session.is_live:
             self._take(session, normalized)
 
-    def record(self, session: Session, normalized: Normalized) -> None:
+    def record(self, session: HostSession, normalized: Normalized) -> None:
         """Put what an agent said into the log, with what has to be added to it."""
         if normalized.type in TOOL_CALL_TYPES:
             for event in session.tool_calls.repaired(normalized):
@@ -148,7 +150,7 @@ class Sessions:
             self._emitter.session_updated(session)
             self._emitter.journal.add_record(session.meta())
 
-    def _check_approved(self, session: Session, payload: dict[str, Any]) -> None:
+    def _check_approved(self, session: HostSession, payload: dict[str, Any]) -> None:
         """Report a call that is not the one that was allowed."""
         found = session.approved_calls.mismatch(payload)
         if found is not None:
@@ -166,7 +168,7 @@ class Sessions:
                 },
             )
 
-    def record_history(self, session: Session, said: Sequence[Normalized]) -> None:
+    def record_history(self, session: HostSession, said: Sequence[Normalized]) -> None:
         """Put what an agent said while a session was being opened into its log."""
         for normalized in said:
             for event in session.tool_calls.repaired(normalized):
@@ -174,25 +176,27 @@ class Sessions:
             if normalized.type == "session-info-update":
                 session.take_info(normalized.payload)
 
-    def _is_echo(self, session: Session, normalized: Normalized) -> bool:
+    def _is_echo(self, session: HostSession, normalized: Normalized) -> bool:
         """Tell whether an agent repeats the prompt that we have recorded ourselves."""
         if not session.echoes or normalized.payload.get("content") != session.echoes[0]:
             return False
         session.echoes.popleft()
         return True
 
-    def _complain(self, agent: Agent, session_id: str, level: Any, code: str, message: str) -> None:
+    def _complain(
+        self, agent: AgentProcess, session_id: str, level: Any, code: str, message: str
+    ) -> None:
         self._emitter.diagnostic(level, code, message, agent_id=agent.id, session_id=session_id)
 
 
-def _is_stray(agent: Agent, session: Session) -> bool:
+def _is_stray(agent: AgentProcess, session: HostSession) -> bool:
     """Tell whether an update belongs to a load or resume that was given up, not to the session."""
     return session.id in agent.abandoned and session.status != "prompting"
 
 
 def check_place(
     cwd: Any, mcp_servers: Any, additional_directories: Any, *, needs_servers: bool
-) -> Place:
+) -> SessionFolders:
     """Check where a session is to work.
 
     Raises:
@@ -209,7 +213,7 @@ def check_place(
         raise config_invalid("additionalDirectories must be a list of strings")
     if any("\0" in path for path in (cwd, *additional_directories)):
         raise config_invalid("cwd and additionalDirectories cannot hold a null character")
-    return Place(
+    return SessionFolders(
         cwd=absolute_path(cwd),
         mcp_servers=None if mcp_servers is None else tuple(dict(each) for each in mcp_servers),
         additional_directories=tuple(absolute_path(each) for each in additional_directories),

@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType
 
 from quarterdeck.errors import AcpError
 from quarterdeck.host.log.approved_calls import ApprovedCalls
-from quarterdeck.host.log.repair import ToolCalls
+from quarterdeck.host.log.repair import ToolCallRepair
 from quarterdeck.host.log.stream import Stream
 from quarterdeck.host.secrets import without_secrets
 from quarterdeck.jsontext import UNWRITABLE, encode_json
@@ -99,7 +99,7 @@ LIVE: frozenset[str] = frozenset({"creating", "active", "prompting", "resuming",
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class SessionFolders:
     """Where a session works and with what."""
 
     cwd: str
@@ -125,12 +125,12 @@ class Place:
 
 
 @dataclass(eq=False)
-class Session:
+class HostSession:
     """One session. Only the host changes it, always from the event loop's own thread."""
 
     id: str
     stream: Stream
-    place: Place
+    place: SessionFolders
     agent_id: str | None = None
     definition_id: str | None = None
     status: SessionStatus = "creating"
@@ -145,7 +145,7 @@ class Session:
     """What the agent replays while a load is under way."""
     echoes: deque[Any] = field(default_factory=deque)
     """Blocks of the running prompt that the agent has not repeated yet."""
-    tool_calls: ToolCalls = field(default_factory=ToolCalls)
+    tool_calls: ToolCallRepair = field(default_factory=ToolCallRepair)
     approved_calls: ApprovedCalls = field(default_factory=ApprovedCalls)
 
     @property

@@ -7,13 +7,13 @@ from typing import Any, Literal
 import anyio.lowlevel
 
 from quarterdeck.errors import ConnectionFailed, QuarterdeckError, RpcError, StorageFailed
-from quarterdeck.host.agents import Agent
+from quarterdeck.host.agents import AgentProcess
 from quarterdeck.host.log.emitter import Emitter
-from quarterdeck.host.operations import InBackground, OnUnheard, Work
+from quarterdeck.host.operations import HostOperation, InBackground, OnUnheard
 from quarterdeck.host.options import config_invalid
-from quarterdeck.host.requests.handlers import Asked
-from quarterdeck.host.sessions.registry import Sessions
-from quarterdeck.host.sessions.session import Session
+from quarterdeck.host.requests.handlers import AgentRequests
+from quarterdeck.host.sessions.registry import SessionRegistry
+from quarterdeck.host.sessions.session import HostSession
 from quarterdeck.storage import SessionMeta
 
 Ending = Literal["close", "delete"]
@@ -21,14 +21,14 @@ Ending = Literal["close", "delete"]
 TELL_SECONDS = 30.0  # for an agent to answer that a session has ended
 
 
-class Endings:
+class SessionTeardown:
     """Ends sessions here, and tells their agent."""
 
     def __init__(
         self,
         emitter: Emitter,
-        sessions: Sessions,
-        asked: Asked,
+        sessions: SessionRegistry,
+        asked: AgentRequests,
         terminal: Any,
         in_background: InBackground,
     ) -> None:
@@ -38,23 +38,27 @@ class Endings:
         self._terminal = terminal
         self._in_background = in_background
 
-    async def close(self, agent: Agent | None, session: Session) -> None:
+    async def close(self, agent: AgentProcess | None, session: HostSession) -> None:
         await self._work("close", agent, session).done()
 
-    async def delete(self, agent: Agent | None, session: Session) -> None:
+    async def delete(self, agent: AgentProcess | None, session: HostSession) -> None:
         if self._sessions.staged.pop(session.id, None) is not None:
             session.void()
             await self.delete_unknown(agent, session.id)  # nobody has seen it
             return
         await self._work("delete", agent, session).done()
 
-    def close_unheard(self, agent: Agent, session: Session) -> None:
+    def close_unheard(self, agent: AgentProcess, session: HostSession) -> None:
         """Close a session that nobody knows of who asked for it."""
         self._work("close", agent, session).leave()
 
-    def _work(self, ending: Ending, agent: Agent | None, session: Session) -> Work:
+    def _work(
+        self, ending: Ending, agent: AgentProcess | None, session: HostSession
+    ) -> HostOperation:
         on_unheard = self._on_unheard(ending, session.id)
-        return Work(self._in_background, lambda: self._end(ending, agent, session), on_unheard)
+        return HostOperation(
+            self._in_background, lambda: self._end(ending, agent, session), on_unheard
+        )
 
     def _on_unheard(self, ending: Ending, session_id: str) -> OnUnheard:
         def tell(error: Exception) -> None:
@@ -64,7 +68,7 @@ class Endings:
 
         return tell
 
-    async def delete_unknown(self, agent: Agent | None, session_id: str) -> None:
+    async def delete_unknown(self, agent: AgentProcess | None, session_id: str) -> None:
         """Delete a session we never had: remember it, so that it does not come back."""
 
         async def delete() -> None:
@@ -73,9 +77,11 @@ class Endings:
             self._sessions.tombstones[session_id] = "deleted"
             await self._tell("delete", agent, session_id)
 
-        await Work(self._in_background, delete, self._on_unheard("delete", session_id)).done()
+        await HostOperation(
+            self._in_background, delete, self._on_unheard("delete", session_id)
+        ).done()
 
-    def disconnect(self, session: Session) -> None:
+    def disconnect(self, session: HostSession) -> None:
         """The agent of a session is gone."""
         if session.id in self._sessions.staged:
             session.void()
@@ -89,7 +95,7 @@ class Endings:
         self._clean_up(session)
         self._emitter.status(session, "disconnected")
 
-    async def _end(self, ending: Ending, agent: Agent | None, session: Session) -> None:
+    async def _end(self, ending: Ending, agent: AgentProcess | None, session: HostSession) -> None:
         if session.operation in ("close", "delete"):
             raise config_invalid(f"session {session.id} is busy: {session.operation}")
         was_prompting = session.status == "prompting"
@@ -113,7 +119,7 @@ class Endings:
             if ending == "delete":
                 session.stream.end()
 
-    async def _commit(self, ending: Ending, session: Session, generation: int) -> None:
+    async def _commit(self, ending: Ending, session: HostSession, generation: int) -> None:
         lifecycle: Literal["closed", "deleted"] = "closed" if ending == "close" else "deleted"
         try:
             await self._emitter.journal.commit(session.meta(lifecycle))
@@ -128,11 +134,11 @@ class Endings:
         if lifecycle == "deleted":
             self._sessions.known.pop(session.id, None)
 
-    def supersede_questions(self, session: Session) -> None:
+    def supersede_questions(self, session: HostSession) -> None:
         """Withdraw what was asked about a session."""
         self._asked.supersede(lambda question: question.session is session)
 
-    def _go_back(self, session: Session) -> None:
+    def _go_back(self, session: HostSession) -> None:
         """Let a session that could not be ended go on; what was under way has ended."""
         if session.status == "prompting":
             self._emitter.session_event(session, "prompt-finished", {"stopReason": "cancelled"})
@@ -141,13 +147,13 @@ class Endings:
         elif session.status == "resuming":
             self._emitter.status(session, "disconnected")
 
-    async def _cancel_first(self, agent: Agent, session: Session) -> None:
+    async def _cancel_first(self, agent: AgentProcess, session: HostSession) -> None:
         try:
             await agent.connection().notify("session/cancel", {"sessionId": session.id})
         except QuarterdeckError as error:
             self._complain(agent, session.id, "session/cancel-before-close-failed", str(error))
 
-    def _clean_up(self, session: Session) -> None:
+    def _clean_up(self, session: HostSession) -> None:
         """End the terminals of a session, without waiting for them."""
         if self._terminal is None:
             return
@@ -163,7 +169,7 @@ class Endings:
 
         self._in_background(clean)
 
-    def disown(self, agent: Agent, session_id: str) -> None:
+    def disown(self, agent: AgentProcess, session_id: str) -> None:
         """Have an agent close a session that it has opened for somebody who is gone."""
         if agent.can("close"):
             self._in_background(lambda: self._tell("close", agent, session_id))
@@ -171,7 +177,7 @@ class Endings:
             message = f"session {session_id} stays open at an agent that cannot close sessions"
             self._complain(agent, session_id, "session/abandoned", message)
 
-    async def _tell(self, ending: Ending, agent: Agent | None, session_id: str) -> None:
+    async def _tell(self, ending: Ending, agent: AgentProcess | None, session_id: str) -> None:
         """Let the agent know, if it cares; what it answers changes nothing here."""
         if agent is None or not agent.can(ending):
             return
@@ -195,7 +201,7 @@ class Endings:
         # very session, does not overtake it.
         await anyio.lowlevel.checkpoint()
 
-    def _complain(self, agent: Agent, session_id: str, code: str, message: str) -> None:
+    def _complain(self, agent: AgentProcess, session_id: str, code: str, message: str) -> None:
         message = agent.secrets.hidden(message)
         self._emitter.diagnostic("warn", code, message, agent_id=agent.id, session_id=session_id)
 

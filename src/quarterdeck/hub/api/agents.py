@@ -9,8 +9,8 @@ from msgspec import UNSET, Meta, UnsetType, field
 
 from quarterdeck.agents.catalogue import KnownAgent
 from quarterdeck.hub.api.endpoint import (
-    Answer,
-    Asked,
+    ApiRequest,
+    ApiResponse,
     Body,
     Endpoint,
     Nothing,
@@ -21,12 +21,12 @@ from quarterdeck.hub.api.endpoint import (
 )
 from quarterdeck.hub.hub import Hub
 from quarterdeck.protocol import AgentCapabilitiesWire, AgentSnapshotWire
-from quarterdeck.runner.log_health import Recording
+from quarterdeck.runner.log_health import LogHealth
 
 _Text = Annotated[str, Meta(min_length=1, max_length=4096)]
 
 
-class AgentView(Answer, frozen=True, kw_only=True):
+class AgentView(ApiResponse, frozen=True, kw_only=True):
     """An agent that was started."""
 
     agent_id: str
@@ -42,15 +42,15 @@ class AgentView(Answer, frozen=True, kw_only=True):
     """What whoever started it should know."""
 
 
-class AgentList(Answer, frozen=True, kw_only=True):
+class AgentList(ApiResponse, frozen=True, kw_only=True):
     agents: list[AgentView]
 
 
-class KnownAgentList(Answer, frozen=True, kw_only=True):
+class KnownAgentList(ApiResponse, frozen=True, kw_only=True):
     agents: list[KnownAgent]
 
 
-class Definition(Body, frozen=True, kw_only=True):
+class DefinitionBody(Body, frozen=True, kw_only=True):
     """How to start an agent by command."""
 
     id: _Text
@@ -62,7 +62,7 @@ class Definition(Body, frozen=True, kw_only=True):
 
 
 class SpawnAgent(Body, frozen=True, kw_only=True):
-    definition: Definition
+    definition: DefinitionBody
 
 
 class SignIn(Body, frozen=True, kw_only=True):
@@ -73,23 +73,23 @@ class _Agents:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
 
-    async def list(self, _asked: Asked) -> AgentList:
+    async def list(self, _asked: ApiRequest) -> AgentList:
         return AgentList(agents=[self._view(agent) for agent in self._hub.host.get_agents()])
 
-    async def known(self, _asked: Asked) -> KnownAgentList:
+    async def known(self, _asked: ApiRequest) -> KnownAgentList:
         # On a thread: it looks for programs, maybe on a slow disk.
         agents = await anyio.to_thread.run_sync(self._hub.keeper.known.all)
         return KnownAgentList(agents=agents)
 
-    async def get(self, asked: Asked) -> AgentView:
+    async def get(self, asked: ApiRequest) -> AgentView:
         return self._view(self._agent(asked))
 
-    async def start_known(self, asked: Asked) -> AgentView:
+    async def start_known(self, asked: ApiRequest) -> AgentView:
         return self._view(await self._hub.keeper.spawn_known(asked.path["name"]))
 
-    async def spawn(self, asked: Asked) -> AgentView:
+    async def spawn(self, asked: ApiRequest) -> AgentView:
         self._hub.recording.check()
-        wanted: Definition = asked.body.definition
+        wanted: DefinitionBody = asked.body.definition
         definition: dict[str, Any] = {
             "id": wanted.id,
             "command": wanted.command,
@@ -101,20 +101,20 @@ class _Agents:
         agent = await self._hub.keeper.spawn(definition)
         return self._view(agent, notice=_notice(wanted))
 
-    async def dispose(self, asked: Asked) -> None:
+    async def dispose(self, asked: ApiRequest) -> None:
         await self._hub.keeper.dispose(self._agent(asked).agent_id)
 
-    async def authenticate(self, asked: Asked) -> AgentView:
+    async def authenticate(self, asked: ApiRequest) -> AgentView:
         agent = self._agent(asked)
         await self._hub.host.authenticate(agent.agent_id, asked.body.method_id)
         return self._view(agent)
 
-    async def log_out(self, asked: Asked) -> AgentView:
+    async def log_out(self, asked: ApiRequest) -> AgentView:
         agent = self._agent(asked)
         await self._hub.host.logout(agent.agent_id)
         return self._view(agent)
 
-    def _agent(self, asked: Asked) -> AgentSnapshotWire:
+    def _agent(self, asked: ApiRequest) -> AgentSnapshotWire:
         agent = self._hub.host.get_agent(asked.path["id"])
         if agent is None:
             raise not_found(f"agent {asked.path['id']!r}", "GET /api/agents lists those there are")
@@ -136,7 +136,7 @@ class _Agents:
         )
 
 
-def _notice(definition: Definition) -> str | None:
+def _notice(definition: DefinitionBody) -> str | None:
     if not definition.env:
         return None
     return (
@@ -180,7 +180,7 @@ def agent_endpoints(hub: Hub) -> list[Endpoint]:
     ]
 
 
-def _one_agent(api: _Agents, log: Recording) -> list[Endpoint]:
+def _one_agent(api: _Agents, log: LogHealth) -> list[Endpoint]:
     return [
         way(
             "view",

@@ -20,7 +20,7 @@ from quarterdeck.hub.api.endpoint import Asgi, Body, Endpoint, device_of, refusa
 from quarterdeck.hub.auth.device import OWNER, SCOPE_KEY, Device, Scope
 from quarterdeck.hub.auth.device_store import DeviceEvent
 from quarterdeck.hub.auth.devices import clean_name, sighting_of
-from quarterdeck.hub.auth.guard import SITE_KEY, Gate, connection_of
+from quarterdeck.hub.auth.guard import SITE_KEY, Authentication, connection_of
 from quarterdeck.hub.auth.pairing import LIFETIME_SECONDS, LONGEST_SECONDS, TooMany, pairing_link
 from quarterdeck.hub.auth.pairing_store import Pairing
 from quarterdeck.jsontext import encode_json
@@ -99,7 +99,7 @@ class DeviceChange(Body, frozen=True, kw_only=True):
     scope: Scope | None = None
 
 
-def gate_endpoints(gate: Gate) -> list[Endpoint]:
+def gate_endpoints(gate: Authentication) -> list[Endpoint]:
     """Return the gate's part of the route table."""
     return [*_pairing_endpoints(_PairingApi(gate)), *_device_endpoints(_DeviceApi(gate))]
 
@@ -164,7 +164,7 @@ def _endpoint(scope: Scope | None, way: str, handler: _Handler, summary: str) ->
 
 
 class _PairingApi:
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Authentication) -> None:
         self._gate = gate
 
     async def pair(self, scope: AsgiScope, body: bytes) -> Response:
@@ -220,7 +220,7 @@ class _PairingApi:
 
 
 class _DeviceApi:
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Authentication) -> None:
         self._devices = gate.devices
 
     async def me(self, scope: AsgiScope, _body: bytes) -> Response:

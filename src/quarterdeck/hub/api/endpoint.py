@@ -38,7 +38,7 @@ from quarterdeck.http.headers import id_of_segment
 from quarterdeck.hub.auth.device import SCOPE_KEY, Device, Scope
 from quarterdeck.jsontext import UNWRITABLE, decode_json, encode_json
 from quarterdeck.protocol import ERROR_CODES
-from quarterdeck.runner.log_health import Recording
+from quarterdeck.runner.log_health import LogHealth
 
 Asgi: TypeAlias = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 Kind: TypeAlias = Literal["http", "sse", "websocket"]
@@ -268,7 +268,7 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
     """What a client sends."""
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ApiResponse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What a client gets."""
 
 
@@ -281,7 +281,7 @@ class Nothing(Body, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class ApiRequest:
     """A request, checked."""
 
     path: Mapping[str, str]
@@ -296,7 +296,7 @@ class Asked:
         return self.device
 
 
-Handle = Callable[[Asked], Awaitable[Any]]
+Handle = Callable[[ApiRequest], Awaitable[Any]]
 """Returns what the answer holds, a `Response`, or None for an answer without a body."""
 
 
@@ -307,7 +307,7 @@ def json_app(
 
     async def app(scope: AsgiScope, receive: Receive, send: Send) -> None:
         try:
-            asked = Asked(
+            asked = ApiRequest(
                 path=scope.get("path_params", {}),
                 query=_query(scope, query),
                 body=None if body is None else _body(await _read(receive), body),
@@ -348,12 +348,12 @@ def way(
     )
 
 
-def begun(recording: Recording, handle: Handle) -> Handle:
+def begun(recording: LogHealth, handle: Handle) -> Handle:
     """Return a handler of requests that begin something."""
     return lambda asked: recording.begin(lambda: handle(asked))
 
 
-def carried_out(recording: Recording, handle: Handle) -> Handle:
+def carried_out(recording: LogHealth, handle: Handle) -> Handle:
     """Return a handler of requests that end something, or answer."""
     return lambda asked: recording.carry_out(lambda: handle(asked))
 

@@ -9,13 +9,13 @@ from typing import Any, Final
 import msgspec
 
 from quarterdeck._version import __version__
-from quarterdeck.hub.api.endpoint import Answer, Endpoint
+from quarterdeck.hub.api.endpoint import ApiResponse, Endpoint
 
 _REF: Final = "#/components/schemas/{name}"
 _NAMES: Final = re.compile(r"\{(\w+)\}")
 
 
-class Error(Answer, frozen=True, kw_only=True):
+class Error(ApiResponse, frozen=True, kw_only=True):
     """What went wrong and what to do about it."""
 
     code: str
@@ -24,7 +24,7 @@ class Error(Answer, frozen=True, kw_only=True):
     data: Any | msgspec.UnsetType = msgspec.UNSET
 
 
-class Refusal(Answer, frozen=True, kw_only=True):
+class Refusal(ApiResponse, frozen=True, kw_only=True):
     """Every answer that is no success."""
 
     error: Error

@@ -16,7 +16,7 @@ from msgspec import UNSET, UnsetType
 from starlette.responses import Response
 
 from quarterdeck._version import __version__
-from quarterdeck.hub.api.endpoint import Answer, Asked, Endpoint, way
+from quarterdeck.hub.api.endpoint import ApiRequest, ApiResponse, Endpoint, way
 from quarterdeck.hub.hub import Hub
 from quarterdeck.protocol.timestamps import iso_seconds
 
@@ -79,14 +79,14 @@ def resident_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-class Health(Answer, frozen=True, kw_only=True):
+class Health(ApiResponse, frozen=True, kw_only=True):
     """Without details: everybody may ask."""
 
     status: Literal["ok", "degraded"]
     """Degraded: the log cannot be written, so nothing new is taken."""
 
 
-class HubFacts(Answer, frozen=True, kw_only=True):
+class HubFacts(ApiResponse, frozen=True, kw_only=True):
     version: str
     started_at: str
     sessions: int
@@ -100,13 +100,13 @@ class HubFacts(Answer, frozen=True, kw_only=True):
 def operation_endpoints(hub: Hub) -> list[Endpoint]:
     """Return the part of the route table for operators."""
 
-    async def health(_asked: Asked) -> Health:
+    async def health(_asked: ApiRequest) -> Health:
         return Health(status="ok" if hub.is_healthy else "degraded")
 
-    async def metrics(_asked: Asked) -> Response:
+    async def metrics(_asked: ApiRequest) -> Response:
         return Response(await metrics_text(hub), headers={"content-type": CONTENT_TYPE})
 
-    async def facts(asked: Asked) -> HubFacts:
+    async def facts(asked: ApiRequest) -> HubFacts:
         return HubFacts(
             version=__version__,
             started_at=iso_seconds(hub.started_at),

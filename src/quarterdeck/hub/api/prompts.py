@@ -6,7 +6,15 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from quarterdeck.hub.api.endpoint import Answer, Asked, Body, Endpoint, Query, invalid, way
+from quarterdeck.hub.api.endpoint import (
+    ApiRequest,
+    ApiResponse,
+    Body,
+    Endpoint,
+    Query,
+    invalid,
+    way,
+)
 from quarterdeck.hub.auth.device import Device
 from quarterdeck.hub.hub import Hub
 from quarterdeck.runner.prompts.store import (
@@ -43,7 +51,7 @@ class PromptListQuery(Query, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 
-class PromptList(Answer, frozen=True, kw_only=True):
+class PromptList(ApiResponse, frozen=True, kw_only=True):
     """The last prompts that ran, the one that runs, and those that wait in their order."""
 
     prompts: list[PromptEntry]
@@ -69,7 +77,7 @@ class _Prompts:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
 
-    async def send(self, asked: Asked) -> PromptEntry:
+    async def send(self, asked: ApiRequest) -> PromptEntry:
         wanted: SendPrompt = asked.body
         if wanted.key.endswith("\n"):  # which the pattern's $ lets through
             raise invalid("the key ends in a line break; leave it out")
@@ -81,15 +89,15 @@ class _Prompts:
             tell_left_out(self._hub.host, asked.path["id"], asked.by.actor, asked.by.scope)
         return entry
 
-    async def list(self, asked: Asked) -> PromptList:
+    async def list(self, asked: ApiRequest) -> PromptList:
         session = self._hub.library.get(asked.path["id"])
         prompts = await self._hub.prompts.entries(session.session_id, asked.query.limit)
         return PromptList(prompts=prompts)
 
-    async def get(self, asked: Asked) -> PromptEntry:
+    async def get(self, asked: ApiRequest) -> PromptEntry:
         return await self._hub.prompts.get(asked.path["id"], asked.path["key"])
 
-    async def edit(self, asked: Asked) -> PromptEntry:
+    async def edit(self, asked: ApiRequest) -> PromptEntry:
         blocks, is_less = _permitted(asked.body.prompt, asked.by)
         session_id, key, author = asked.path["id"], asked.path["key"], asked.by.actor
         entry = await self._hub.prompts.edit(session_id, key, blocks, by=author)
@@ -97,7 +105,7 @@ class _Prompts:
             tell_left_out(self._hub.host, asked.path["id"], asked.by.actor, asked.by.scope)
         return entry
 
-    async def cancel(self, asked: Asked) -> PromptEntry:
+    async def cancel(self, asked: ApiRequest) -> PromptEntry:
         return await self._hub.prompts.cancel(asked.path["id"], asked.path["key"])
 
 

@@ -8,8 +8,8 @@ from msgspec import Meta, Struct
 
 from quarterdeck.errors import RequestRefused
 from quarterdeck.hub.api.endpoint import (
-    Answer,
-    Asked,
+    ApiRequest,
+    ApiResponse,
     Body,
     Endpoint,
     Nothing,
@@ -35,7 +35,7 @@ class BrowserSubscription(Struct, frozen=True, kw_only=True):
     keys: SubscriptionKeys
 
 
-class Subscribe(Body, frozen=True, kw_only=True):
+class PushSubscribe(Body, frozen=True, kw_only=True):
     subscription: BrowserSubscription
     kinds: PushKinds = PushKinds()
 
@@ -48,7 +48,7 @@ class Receipt(Body, frozen=True, kw_only=True):
     id: Annotated[str, Meta(max_length=64)]
 
 
-class SubscriptionView(Answer, frozen=True, kw_only=True):
+class SubscriptionView(ApiResponse, frozen=True, kw_only=True):
     kinds: PushKinds
     problem: str | None
     """Why the last message did not go through."""
@@ -56,13 +56,13 @@ class SubscriptionView(Answer, frozen=True, kw_only=True):
     """When a test last arrived."""
 
 
-class PushView(Answer, frozen=True, kw_only=True):
+class PushView(ApiResponse, frozen=True, kw_only=True):
     public_key: str
     """For `applicationServerKey`."""
     subscription: SubscriptionView | None
 
 
-class TestSent(Answer, frozen=True, kw_only=True):
+class TestSent(ApiResponse, frozen=True, kw_only=True):
     id: str
     """The service worker sends it back when it has arrived."""
 
@@ -71,7 +71,7 @@ class _PushApi:
     def __init__(self, hub: Hub) -> None:
         self._pushes = hub.pushes
 
-    async def get(self, asked: Asked) -> PushView:
+    async def get(self, asked: ApiRequest) -> PushView:
         found = await self._pushes.subscription(asked.by.id)
         view = None if found is None else self._view(found)
         return PushView(public_key=self._pushes.options.key.public, subscription=view)
@@ -84,8 +84,8 @@ class _PushApi:
             received_at=None if at is None else iso_seconds(at),
         )
 
-    async def put(self, asked: Asked) -> PushView:
-        wanted: Subscribe = asked.body
+    async def put(self, asked: ApiRequest) -> PushView:
+        wanted: PushSubscribe = asked.body
         given = wanted.subscription
         try:
             await self._pushes.subscribe(
@@ -101,15 +101,15 @@ class _PushApi:
             raise invalid(f"{error}; turn notifications off and on again") from error
         return await self.get(asked)
 
-    async def change(self, asked: Asked) -> PushView:
+    async def change(self, asked: ApiRequest) -> PushView:
         if not await self._pushes.set_kinds(asked.by.id, asked.body.kinds):
             raise _off()
         return await self.get(asked)
 
-    async def delete(self, asked: Asked) -> None:
+    async def delete(self, asked: ApiRequest) -> None:
         await self._pushes.unsubscribe(asked.by.id)
 
-    async def test(self, asked: Asked) -> TestSent:
+    async def test(self, asked: ApiRequest) -> TestSent:
         found = await self._pushes.subscription(asked.by.id)
         if found is None:
             raise _off()
@@ -122,7 +122,7 @@ class _PushApi:
             raise RequestRefused(424, "unavailable", message, retryable=delivery.may_work_later)
         return TestSent(id=test_id)
 
-    async def receipt(self, asked: Asked) -> None:
+    async def receipt(self, asked: ApiRequest) -> None:
         if not self._pushes.note_receipt(asked.by.id, asked.body.id):
             raise not_found("such test", "send a new one")
 
@@ -136,7 +136,7 @@ def push_endpoints(hub: Hub) -> list[Endpoint]:
     api = _PushApi(hub)
     return [
         _endpoint("GET", api.get, "Tell how notifications of this device are set", answer=PushView),
-        _endpoint("PUT", api.put, "Turn notifications of this device on", Subscribe, PushView),
+        _endpoint("PUT", api.put, "Turn notifications of this device on", PushSubscribe, PushView),
         _endpoint("PATCH", api.change, "Choose what to be told of", ChangeKinds, PushView),
         _endpoint("DELETE", api.delete, "Turn notifications of this device off"),
         _endpoint("POST", api.test, "Send a test", Nothing, TestSent, "/test"),

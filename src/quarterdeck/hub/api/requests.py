@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from quarterdeck.errors import RequestRejected
 from quarterdeck.hub.api.endpoint import (
-    Answer,
-    Asked,
+    ApiRequest,
+    ApiResponse,
     Body,
     Endpoint,
     Query,
@@ -22,12 +22,12 @@ from quarterdeck.hub.api.endpoint import (
 from quarterdeck.hub.hub import Hub
 from quarterdeck.policy.rules import Policy
 from quarterdeck.protocol import HostElicitationSnapshot
-from quarterdeck.runner.log_health import Recording
+from quarterdeck.runner.log_health import LogHealth
 from quarterdeck.runner.permissions.card import PermissionCard
 from quarterdeck.runner.permissions.decisions import MOST_REASON, RecordedDecision
 
 
-class ApprovalList(Answer, frozen=True, kw_only=True):
+class ApprovalList(ApiResponse, frozen=True, kw_only=True):
     permissions: list[PermissionCard]
 
 
@@ -45,7 +45,7 @@ class AnswerPermission(Body, frozen=True, kw_only=True):
     """Why, in the person's words: kept with the decision, and sent to the agent as `_meta`."""
 
 
-class ElicitationView(Answer, frozen=True, kw_only=True):
+class ElicitationView(ApiResponse, frozen=True, kw_only=True):
     """A question that waits."""
 
     request_id: str
@@ -55,7 +55,7 @@ class ElicitationView(Answer, frozen=True, kw_only=True):
     """As the agent sent it."""
 
 
-class ElicitationList(Answer, frozen=True, kw_only=True):
+class ElicitationList(ApiResponse, frozen=True, kw_only=True):
     elicitations: list[ElicitationView]
 
 
@@ -72,7 +72,7 @@ class DecisionQuery(Query, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=500)] = 100
 
 
-class DecisionList(Answer, frozen=True, kw_only=True):
+class DecisionList(ApiResponse, frozen=True, kw_only=True):
     """The newest first."""
 
     decisions: list[RecordedDecision]
@@ -83,11 +83,11 @@ class _Approvals:
         self._hub = hub
         self._approvals = hub.approvals
 
-    async def list(self, _asked: Asked) -> ApprovalList:
+    async def list(self, _asked: ApiRequest) -> ApprovalList:
         pending = self._approvals.pending
         return ApprovalList(permissions=[await self._headed(each) for each in pending])
 
-    async def get(self, asked: Asked) -> PermissionCard:
+    async def get(self, asked: ApiRequest) -> PermissionCard:
         view = self._approvals.get(asked.path["id"])
         if view is None:
             what = f"request {asked.path['id']!r} that waits"
@@ -102,7 +102,7 @@ class _Approvals:
             return view  # deleted, and its request with it in a moment
         return replace(view, title=session.title)
 
-    async def answer(self, asked: Asked) -> RecordedDecision:
+    async def answer(self, asked: ApiRequest) -> RecordedDecision:
         wanted: AnswerPermission = asked.body
         if wanted.cancelled == (wanted.option_id is not UNSET):
             raise invalid('say either optionId or "cancelled": true')
@@ -115,11 +115,11 @@ class _Approvals:
             key=wanted.key,
         )
 
-    async def elicitations(self, _asked: Asked) -> ElicitationList:
+    async def elicitations(self, _asked: ApiRequest) -> ElicitationList:
         pending = self._hub.host.pending_elicitations()
         return ElicitationList(elicitations=[_elicitation(each) for each in pending])
 
-    async def answer_elicitation(self, asked: Asked) -> RecordedDecision:
+    async def answer_elicitation(self, asked: ApiRequest) -> RecordedDecision:
         response: dict[str, Any] = {"action": asked.body.action}
         if asked.body.content is not UNSET:
             response["content"] = asked.body.content
@@ -127,7 +127,7 @@ class _Approvals:
             asked.path["id"], response, by=self._approvals.decider(asked.by.actor)
         )
 
-    async def decisions(self, asked: Asked) -> DecisionList:
+    async def decisions(self, asked: ApiRequest) -> DecisionList:
         query: DecisionQuery = asked.query
         decisions = await self._approvals.decisions(
             before=None if query.before is UNSET else query.before,
@@ -136,7 +136,7 @@ class _Approvals:
         )
         return DecisionList(decisions=decisions)
 
-    async def policy(self, _asked: Asked) -> Policy:
+    async def policy(self, _asked: ApiRequest) -> Policy:
         return self._approvals.policy
 
 
@@ -155,7 +155,7 @@ def approval_endpoints(hub: Hub) -> list[Endpoint]:
     return [*_permissions(api, hub.recording), *_questions(api, hub.recording), *_audit(api)]
 
 
-def _permissions(api: _Approvals, log: Recording) -> list[Endpoint]:
+def _permissions(api: _Approvals, log: LogHealth) -> list[Endpoint]:
     return [
         way(
             "view",
@@ -184,7 +184,7 @@ def _permissions(api: _Approvals, log: Recording) -> list[Endpoint]:
     ]
 
 
-def _questions(api: _Approvals, log: Recording) -> list[Endpoint]:
+def _questions(api: _Approvals, log: LogHealth) -> list[Endpoint]:
     return [
         way(
             "view",

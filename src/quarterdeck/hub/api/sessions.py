@@ -9,8 +9,8 @@ from msgspec import UNSET, Meta, UnsetType
 
 from quarterdeck.errors import RequestRefused
 from quarterdeck.hub.api.endpoint import (
-    Answer,
-    Asked,
+    ApiRequest,
+    ApiResponse,
     Body,
     Endpoint,
     Nothing,
@@ -23,8 +23,8 @@ from quarterdeck.hub.api.endpoint import (
 )
 from quarterdeck.hub.hub import Hub
 from quarterdeck.protocol import to_json
-from quarterdeck.runner.log_health import Recording
-from quarterdeck.runner.sessions.catalogue import SessionView
+from quarterdeck.runner.log_health import LogHealth
+from quarterdeck.runner.sessions.catalogue import SessionOverview
 from quarterdeck.runner.workspaces.files import relative_folder
 
 _Text = Annotated[str, Meta(min_length=1, max_length=4096)]
@@ -33,8 +33,8 @@ _Path = Annotated[str, Meta(min_length=1, max_length=4096)]
 _Seq = Annotated[int, Meta(ge=0, le=2**53)]
 
 
-class SessionList(Answer, frozen=True, kw_only=True):
-    sessions: list[SessionView]
+class SessionList(ApiResponse, frozen=True, kw_only=True):
+    sessions: list[SessionOverview]
 
 
 class SessionListQuery(Query, frozen=True, kw_only=True):
@@ -70,10 +70,10 @@ class SessionQuery(Query, frozen=True, kw_only=True):
     """The seq of the event after which the state is wanted; the newest if left out."""
 
 
-class SessionState(Answer, frozen=True, kw_only=True):
+class StateResponse(ApiResponse, frozen=True, kw_only=True):
     """A session and what its events come to."""
 
-    session: SessionView
+    session: SessionOverview
     seq: int
     """Of the last event in the state."""
     state: dict[str, Any]
@@ -85,7 +85,7 @@ class HistoryQuery(Query, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=5000)] = 500
 
 
-class History(Answer, frozen=True, kw_only=True):
+class History(ApiResponse, frozen=True, kw_only=True):
     """Events in order, as they are stored."""
 
     events: list[Any]
@@ -103,7 +103,7 @@ class SetOption(Body, frozen=True, kw_only=True):
     value: str | bool
 
 
-class Options(Answer, frozen=True, kw_only=True):
+class Options(ApiResponse, frozen=True, kw_only=True):
     config_options: list[Any]
 
 
@@ -114,7 +114,7 @@ class _Sessions:
 
     # ---- reading -------------------------------------------------------------------------------
 
-    async def list(self, asked: Asked) -> SessionList:
+    async def list(self, asked: ApiRequest) -> SessionList:
         query: SessionListQuery = asked.query
         wanted = {"status": query.status, "agent": query.agent, "cwd": query.cwd}
         return SessionList(
@@ -128,7 +128,7 @@ class _Sessions:
             ]
         )
 
-    async def get(self, asked: Asked) -> SessionState:
+    async def get(self, asked: ApiRequest) -> StateResponse:
         session_id = asked.path["id"]
         view = self._library.get(session_id)
         # Read once before its end is looked at: that settles what a crash left open.
@@ -138,9 +138,9 @@ class _Sessions:
         if seq > view.last_seq:
             raise invalid(f"session {session_id} has {view.last_seq} events, not {seq}")
         state = await self._hub.states.at(session_id, seq)
-        return SessionState(session=view, seq=seq, state=to_json(state))
+        return StateResponse(session=view, seq=seq, state=to_json(state))
 
-    async def history(self, asked: Asked) -> History:
+    async def history(self, asked: ApiRequest) -> History:
         session_id, query = asked.path["id"], asked.query
         self._library.get(session_id)
         page = await self._library.page(session_id, query.from_seq, query.limit)
@@ -151,7 +151,7 @@ class _Sessions:
 
     # ---- beginning and ending ------------------------------------------------------------------
 
-    async def create(self, asked: Asked) -> SessionView:
+    async def create(self, asked: ApiRequest) -> SessionOverview:
         wanted: CreateSession = asked.body
         _check_servers(asked, wanted.mcp_servers)
         _check_folders(wanted.cwd, *wanted.additional_directories)
@@ -164,27 +164,27 @@ class _Sessions:
         )
         return self._library.get(session.session_id)
 
-    async def load(self, asked: Asked) -> SessionView:
+    async def load(self, asked: ApiRequest) -> SessionOverview:
         session_id = asked.path["id"]
         agent_id, place = await self._opening(asked)
         await self._hub.host.load_session(agent_id, session_id, **place)
         return self._library.get(session_id)
 
-    async def resume(self, asked: Asked) -> SessionView:
+    async def resume(self, asked: ApiRequest) -> SessionOverview:
         session_id = asked.path["id"]
         agent_id, place = await self._opening(asked)
         await self._hub.host.resume_session(agent_id, session_id, **place)
         return self._library.get(session_id)
 
-    async def close(self, asked: Asked) -> SessionView:
+    async def close(self, asked: ApiRequest) -> SessionOverview:
         self._library.get(asked.path["id"])
         await self._hub.host.close_session(asked.path["id"])
         return self._library.get(asked.path["id"])
 
-    async def delete(self, asked: Asked) -> None:
+    async def delete(self, asked: ApiRequest) -> None:
         await self._hub.delete_session(asked.path["id"])
 
-    async def _opening(self, asked: Asked) -> tuple[str, dict[str, Any]]:
+    async def _opening(self, asked: ApiRequest) -> tuple[str, dict[str, Any]]:
         wanted: OpenSession = asked.body
         _check_servers(asked, wanted.mcp_servers or ())
         known = next(
@@ -220,18 +220,18 @@ class _Sessions:
 
     # ---- steering ------------------------------------------------------------------------------
 
-    async def cancel(self, asked: Asked) -> SessionView:
+    async def cancel(self, asked: ApiRequest) -> SessionOverview:
         view = self._library.get(asked.path["id"])
         if view.status == "prompting":
             await self._hub.host.cancel(view.session_id)
         return self._library.get(view.session_id)
 
-    async def set_mode(self, asked: Asked) -> SessionView:
+    async def set_mode(self, asked: ApiRequest) -> SessionOverview:
         session = await self._hub.keeper.active(asked.path["id"])
         await self._hub.host.set_mode(session.session_id, asked.body.mode_id)
         return self._library.get(session.session_id)
 
-    async def set_option(self, asked: Asked) -> Options:
+    async def set_option(self, asked: ApiRequest) -> Options:
         session = await self._hub.keeper.active(asked.path["id"])
         options = await self._hub.host.set_config_option(
             session.session_id, asked.body.config_id, asked.body.value
@@ -239,7 +239,7 @@ class _Sessions:
         return Options(config_options=options)
 
 
-def _check_servers(asked: Asked, servers: Any) -> None:
+def _check_servers(asked: ApiRequest, servers: Any) -> None:
     if servers and not asked.by.may("admin"):
         message = f"this device may {asked.by.scope}; starting MCP servers needs admin"
         raise RequestRefused(403, "forbidden", message)
@@ -289,7 +289,7 @@ def _reading(api: _Sessions) -> list[Endpoint]:
             api.get,
             "Show a session and its state, now or after an event",
             query=SessionQuery,
-            answer=SessionState,
+            answer=StateResponse,
             errors=(400, 404),
         ),
         way(
@@ -304,7 +304,7 @@ def _reading(api: _Sessions) -> list[Endpoint]:
     ]
 
 
-def _opening(api: _Sessions, log: Recording) -> list[Endpoint]:
+def _opening(api: _Sessions, log: LogHealth) -> list[Endpoint]:
     return [
         way(
             "prompt",
@@ -312,7 +312,7 @@ def _opening(api: _Sessions, log: Recording) -> list[Endpoint]:
             begun(log, api.create),
             "Begin a session",
             body=CreateSession,
-            answer=SessionView,
+            answer=SessionOverview,
             status=201,
             errors=(400, 403, 404, 409, 424),
         ),
@@ -322,7 +322,7 @@ def _opening(api: _Sessions, log: Recording) -> list[Endpoint]:
             begun(log, api.load),
             "Open a session again; its agent tells its history anew",
             body=OpenSession,
-            answer=SessionView,
+            answer=SessionOverview,
             errors=_OPENING,
         ),
         way(
@@ -331,13 +331,13 @@ def _opening(api: _Sessions, log: Recording) -> list[Endpoint]:
             begun(log, api.resume),
             "Go on with a session where it was left",
             body=OpenSession,
-            answer=SessionView,
+            answer=SessionOverview,
             errors=_OPENING,
         ),
     ]
 
 
-def _ending(api: _Sessions, log: Recording) -> list[Endpoint]:
+def _ending(api: _Sessions, log: LogHealth) -> list[Endpoint]:
     return [
         way(
             "prompt",
@@ -345,7 +345,7 @@ def _ending(api: _Sessions, log: Recording) -> list[Endpoint]:
             carried_out(log, api.close),
             "Close a session; load opens it again",
             body=Nothing,
-            answer=SessionView,
+            answer=SessionOverview,
             errors=(404, 409),
         ),
         way(
@@ -359,7 +359,7 @@ def _ending(api: _Sessions, log: Recording) -> list[Endpoint]:
     ]
 
 
-def _steering(api: _Sessions, log: Recording) -> list[Endpoint]:
+def _steering(api: _Sessions, log: LogHealth) -> list[Endpoint]:
     return [
         way(
             "prompt",
@@ -367,7 +367,7 @@ def _steering(api: _Sessions, log: Recording) -> list[Endpoint]:
             carried_out(log, api.cancel),
             "Cancel the turn that runs; prompts that wait stay",
             body=Nothing,
-            answer=SessionView,
+            answer=SessionOverview,
             errors=(404, 409),
         ),
         way(
@@ -376,7 +376,7 @@ def _steering(api: _Sessions, log: Recording) -> list[Endpoint]:
             begun(log, api.set_mode),
             "Change the mode of a session",
             body=SetMode,
-            answer=SessionView,
+            answer=SessionOverview,
             errors=(400, 404, 409, 422, 424),
         ),
         way(

@@ -8,12 +8,19 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from quarterdeck.hub.api.endpoint import Answer, Asked, Endpoint, Query, json_app, not_found
+from quarterdeck.hub.api.endpoint import (
+    ApiRequest,
+    ApiResponse,
+    Endpoint,
+    Query,
+    json_app,
+    not_found,
+)
 from quarterdeck.hub.hub import Hub
 from quarterdeck.hub.view_cache import Transcripts
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import SessionState, initial_state, to_json
-from quarterdeck.runner.sessions.catalogue import SessionView
+from quarterdeck.runner.sessions.catalogue import SessionOverview
 from quarterdeck.views.transcript import (
     Entry,
     MessageEntry,
@@ -34,10 +41,10 @@ class TranscriptQuery(Query, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=500)] = 60
 
 
-class TranscriptPage(Answer, frozen=True, kw_only=True):
+class TranscriptPage(ApiResponse, frozen=True, kw_only=True):
     """Entries, oldest first, as they are after the event `seq`."""
 
-    session: SessionView
+    session: SessionOverview
     seq: int
     entries: list[MessageEntry | ToolEntry | TurnEntry | StatusEntry]
     has_older: bool
@@ -45,7 +52,7 @@ class TranscriptPage(Answer, frozen=True, kw_only=True):
     """All else of the session's state; with the newest page only."""
 
 
-class WholeEntry(Answer, frozen=True, kw_only=True):
+class WholeEntry(ApiResponse, frozen=True, kw_only=True):
     """An entry as it is after the event `seq`."""
 
     seq: int
@@ -57,7 +64,7 @@ class _TranscriptApi:
         self._hub = hub
         self._transcripts = Transcripts(hub.library)
 
-    async def page(self, asked: Asked) -> TranscriptPage:
+    async def page(self, asked: ApiRequest) -> TranscriptPage:
         session_id, query = asked.path["id"], asked.query
         await self._hub.library.shown(session_id)  # before the transcript: that must not grow below
         transcript = await self._transcripts.get(session_id)
@@ -72,7 +79,7 @@ class _TranscriptApi:
             state=_rest(transcript.state) if before is None else UNSET,
         )
 
-    async def entry(self, asked: Asked) -> WholeEntry:
+    async def entry(self, asked: ApiRequest) -> WholeEntry:
         transcript = await self._transcripts.get(asked.path["id"])
         seq = asked.path["seq"]
         is_number = seq.isascii() and seq.isdecimal() and len(seq) <= _MOST_DIGITS

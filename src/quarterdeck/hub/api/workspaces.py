@@ -13,7 +13,15 @@ import anyio
 from msgspec import Meta
 
 from quarterdeck.errors import RequestRefused
-from quarterdeck.hub.api.endpoint import Answer, Asked, Endpoint, Query, json_app, not_found, way
+from quarterdeck.hub.api.endpoint import (
+    ApiRequest,
+    ApiResponse,
+    Endpoint,
+    Query,
+    json_app,
+    not_found,
+    way,
+)
 from quarterdeck.hub.hub import Hub
 from quarterdeck.runner.workspaces.files import FileNames, best_matches
 
@@ -25,13 +33,13 @@ class FileQuery(Query, frozen=True, kw_only=True):
     """Letters of a name or a path, in their order."""
 
 
-class SessionFile(Answer, frozen=True, kw_only=True):
+class SessionFile(ApiResponse, frozen=True, kw_only=True):
     name: str
     """From the session's folder on; in another of its folders, with that one's name first."""
     uri: str
 
 
-class FileList(Answer, frozen=True, kw_only=True):
+class FileList(ApiResponse, frozen=True, kw_only=True):
     """The likeliest first."""
 
     files: list[SessionFile]
@@ -41,7 +49,7 @@ def file_endpoints(hub: Hub) -> list[Endpoint]:
     """Return the files' part of the route table."""
     names = FileNames()
 
-    async def files(asked: Asked) -> FileList:
+    async def files(asked: ApiRequest) -> FileList:
         session = hub.library.get(asked.path["id"])
         places: dict[str, Path] = {}
         for root in (session.cwd, *session.additional_directories):
@@ -83,14 +91,14 @@ class FolderQuery(Query, frozen=True, kw_only=True):
     """The home of whoever runs the hub, if left out."""
 
 
-class Folder(Answer, frozen=True, kw_only=True):
+class Folder(ApiResponse, frozen=True, kw_only=True):
     name: str
     path: str
     is_project: bool
     """Whether it is under version control."""
 
 
-class FolderList(Answer, frozen=True, kw_only=True):
+class FolderList(ApiResponse, frozen=True, kw_only=True):
     """Folders in a folder by name, without hidden ones."""
 
     path: str
@@ -103,7 +111,7 @@ class FolderList(Answer, frozen=True, kw_only=True):
 def folder_endpoints(hub: Hub) -> list[Endpoint]:
     """Return the folders' part of the route table."""
 
-    async def folders(asked: Asked) -> FolderList:
+    async def folders(asked: ApiRequest) -> FolderList:
         path = Path.home() if asked.query.path is None else Path(asked.query.path)
         newest_first = reversed([session.cwd for session in hub.library.all()])
         recent = list(dict.fromkeys(newest_first))[:MOST_RECENT]

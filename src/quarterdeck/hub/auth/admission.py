@@ -79,7 +79,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Rejected:
     """What a request gets instead of an answer."""
 
     status: int
@@ -90,7 +90,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
+class Accepted:
     """A request that may go on to be authenticated."""
 
     site: Site
@@ -104,10 +104,10 @@ class Admitted:
     """The length of the body, if it is said."""
 
 
-def judge(sites: Mapping[str, Site], head: Head) -> Admitted | Refused:
+def admit(sites: Mapping[str, Site], head: Head) -> Accepted | Rejected:
     """Decide about one request."""
     if _is_too_large(head.headers):
-        return Refused(431, "quarterdeck/too-large", "the headers are too many or too long")
+        return Rejected(431, "quarterdeck/too-large", "the headers are too many or too long")
     if head.version not in _VERSIONS:
         return _invalid("this is not HTTP as we speak it; use HTTP/1.1")
     found: dict[bytes, str] = {}
@@ -138,7 +138,7 @@ def _is_too_large(headers: Headers) -> bool:
     return len(headers) > MAX_HEADERS or size > MAX_HEADER_BYTES
 
 
-def _crooked(head: Head) -> Refused | None:
+def _crooked(head: Head) -> Rejected | None:
     is_straight = (
         head.path.startswith("/")
         and _CROOKED_PATH.search(head.path) is None
@@ -151,7 +151,7 @@ def _crooked(head: Head) -> Refused | None:
     return None if is_straight else _invalid(message)
 
 
-def _foreign(head: Head, found: Mapping[bytes, str], site: Site) -> Refused | None:
+def _foreign(head: Head, found: Mapping[bytes, str], site: Site) -> Rejected | None:
     origin = found.get(b"origin")
     if origin is not None and origin != site.origin:
         return _forbidden(f"pages of {_shown(origin)} may not use this hub")
@@ -168,7 +168,7 @@ def _foreign(head: Head, found: Mapping[bytes, str], site: Site) -> Refused | No
     return None if is_followed_link else _forbidden("pages of other sites may not use this hub")
 
 
-def _unreadable(head: Head, found: Mapping[bytes, str]) -> Refused | None:
+def _unreadable(head: Head, found: Mapping[bytes, str]) -> Rejected | None:
     """Check what is said about the body."""
     length = found.get(b"content-length")
     if length is not None and b"transfer-encoding" in found:
@@ -181,11 +181,11 @@ def _unreadable(head: Head, found: Mapping[bytes, str]) -> Refused | None:
     content_type = found.get(b"content-type")
     if head.method not in _SAFE and (has_body or content_type) and not _is_json(content_type):
         message = "bodies are JSON here: send Content-Type: application/json"
-        return Refused(415, "quarterdeck/invalid", message)
+        return Rejected(415, "quarterdeck/invalid", message)
     return None
 
 
-def _unmeant(head: Head, found: Mapping[bytes, str], site: Site) -> Refused | None:
+def _unmeant(head: Head, found: Mapping[bytes, str], site: Site) -> Rejected | None:
     is_doing = head.method not in _SAFE or head.kind == "websocket"
     is_by_cookie = _explicit_token(head, found) is None and _cookie(found, site) is not None
     if is_doing and is_by_cookie and b"origin" not in found:
@@ -193,14 +193,14 @@ def _unmeant(head: Head, found: Mapping[bytes, str], site: Site) -> Refused | No
     return None
 
 
-def _admitted(head: Head, found: Mapping[bytes, str], site: Site) -> Admitted:
+def _admitted(head: Head, found: Mapping[bytes, str], site: Site) -> Accepted:
     is_http = head.kind == "http"
     is_page = is_http and head.method in ("GET", "HEAD") and is_page_file(head.path)
     is_call = is_http and (head.method, head.path) in _PUBLIC_CALLS
     is_socket = not is_http and head.path in _PUBLIC_SOCKETS
     explicit = _explicit_token(head, found)
     length = found.get(b"content-length")
-    return Admitted(
+    return Accepted(
         site=site,
         token=_cookie(found, site) if explicit is None else explicit,
         is_public=is_page or is_call or is_socket,
@@ -265,17 +265,17 @@ def _is_json(content_type: str | None) -> bool:
     return essence.strip() == "application/json" and is_utf8
 
 
-def _misdirected(host: str) -> Refused:
+def _misdirected(host: str) -> Rejected:
     message = f"this hub is not called {_shown(host)}; start it with --allow-host to allow a name"
-    return Refused(421, "quarterdeck/forbidden", message)
+    return Rejected(421, "quarterdeck/forbidden", message)
 
 
-def _invalid(message: str) -> Refused:
-    return Refused(400, "quarterdeck/invalid", message)
+def _invalid(message: str) -> Rejected:
+    return Rejected(400, "quarterdeck/invalid", message)
 
 
-def _forbidden(message: str) -> Refused:
-    return Refused(403, "quarterdeck/forbidden", message)
+def _forbidden(message: str) -> Rejected:
+    return Rejected(403, "quarterdeck/forbidden", message)
 
 
 def _shown(text: str) -> str:

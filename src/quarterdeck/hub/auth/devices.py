@@ -41,7 +41,7 @@ USER_AGENT_LENGTH: Final = 200
 OnNews: TypeAlias = Callable[[Happening, Device], None]
 
 
-class Connection:
+class DeviceConnection:
     """One request or WebSocket of a device, as long as it lasts."""
 
     def __init__(self, seconds_left: float) -> None:
@@ -67,7 +67,7 @@ class Devices:
         self._ids: dict[bytes, str] = {}
         self._hashes: dict[str, set[bytes]] = {}  # two while a token is being renewed
         self._next: dict[str, bytes] = {}
-        self._live: dict[str, set[Connection]] = {}
+        self._live: dict[str, set[DeviceConnection]] = {}
         self._stored_seen: dict[str, float] = {}
         self._addresses: dict[str, set[str]] = {}
 
@@ -159,7 +159,7 @@ class Devices:
             self._cut(device_id)
         return changed
 
-    async def revoke(self, device_id: str, *, sparing: Connection | None = None) -> bool:
+    async def revoke(self, device_id: str, *, sparing: DeviceConnection | None = None) -> bool:
         """Shut a device out and cut all it has open but `sparing`; return whether there was one."""
         return await self._end(device_id, "revoked", sparing)
 
@@ -186,7 +186,7 @@ class Devices:
             logger.warning("a device was not shut out", extra={"reason": str(error)})
 
     async def _end(
-        self, device_id: str, what: Happening, sparing: Connection | None = None
+        self, device_id: str, what: Happening, sparing: DeviceConnection | None = None
     ) -> bool:
         device = self._devices.get(device_id)
         event = None if device is None else self._event(what, device)
@@ -201,9 +201,9 @@ class Devices:
         return was_stored
 
     @contextmanager
-    def connection(self, device: Device) -> Iterator[Connection]:
+    def connection(self, device: Device) -> Iterator[DeviceConnection]:
         """Register something that ends when the device is revoked or expires."""
-        connection = Connection(self.seconds_left(device))
+        connection = DeviceConnection(self.seconds_left(device))
         live = self._live.setdefault(device.id, set())
         live.add(connection)
         try:
@@ -255,7 +255,7 @@ class Devices:
         if self.on_news is not None:
             self.on_news(what, device)
 
-    def _cut(self, device_id: str, sparing: Connection | None = None) -> None:
+    def _cut(self, device_id: str, sparing: DeviceConnection | None = None) -> None:
         for connection in self._live.get(device_id, set()) - {sparing}:
             connection.scope.cancel()
 

@@ -33,15 +33,15 @@ from quarterdeck.hub.api.endpoint import Asgi, refusal, send_refusal
 from quarterdeck.hub.auth.admission import (
     SUBPROTOCOL,
     TOKEN_SUBPROTOCOL,
-    Admitted,
+    Accepted,
     Head,
-    Refused,
+    Rejected,
+    admit,
     is_page_file,
-    judge,
     without_secrets,
 )
 from quarterdeck.hub.auth.device import SCOPE_KEY, UNUSED_SECONDS, Device
-from quarterdeck.hub.auth.devices import Connection, Devices, sighting_of
+from quarterdeck.hub.auth.devices import DeviceConnection, Devices, sighting_of
 from quarterdeck.hub.auth.pairing import Pairings
 from quarterdeck.hub.auth.tokens import redacted
 from quarterdeck.hub.store import HubStore
@@ -50,33 +50,33 @@ from quarterdeck.protocol.timestamps import Now
 logger = logging.getLogger(__name__)
 
 CONNECTION_KEY: Final = "quarterdeck.connection"
-"""Where a handler finds its own `Connection`."""
+"""Where a handler finds its own `DeviceConnection`."""
 SITE_KEY: Final = "quarterdeck.site"
 """Where a handler finds the `Site` it was asked at."""
 REVOKED: Final = 4401
 """The code a WebSocket is closed with when its device may not come in any more."""
 
 _CUT_SECONDS: Final = 0.5  # a client that reads nothing does not get to hear why
-_NO_TOKEN: Final = Refused(
+_NO_TOKEN: Final = Rejected(
     401, "quarterdeck/unauthorized", "this needs a token: send Authorization: Bearer TOKEN"
 )
-_WRONG_TOKEN: Final = Refused(
+_WRONG_TOKEN: Final = Rejected(
     401, "quarterdeck/unauthorized", "this token is not known here, or not any more; pair again"
 )
-_FAILED: Final = Refused(
+_FAILED: Final = Rejected(
     500, "quarterdeck/unavailable", "the hub failed to answer this; its log says why"
 )
-_REVOKED: Final = Refused(
+_REVOKED: Final = Rejected(
     401, "quarterdeck/unauthorized", "this device was revoked or has expired; pair it again"
 )
 _RETRY_SECONDS: Final = 5
-_CROWDED: Final = Refused(
+_CROWDED: Final = Rejected(
     503,
     "quarterdeck/too-many",
     "too many ask at once without a token; try again in a few seconds, or send a token",
     _RETRY_SECONDS,
 )
-TOO_SLOW: Final = Refused(408, "quarterdeck/invalid", "the body took too long; send it again")
+TOO_SLOW: Final = Rejected(408, "quarterdeck/invalid", "the body took too long; send it again")
 
 _BEFORE_RESPONSE: Final = DrainLimits(size=1 << 20, seconds=2.0)
 """Then the connection can be used again."""
@@ -105,7 +105,7 @@ class GateLimits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GateOptions:
+class AuthenticationOptions:
     """How a hub can be reached, and how much of it can be used."""
 
     listening: Listening = field(default_factory=Listening)
@@ -114,10 +114,10 @@ class GateOptions:
     """After which a device that was not heard of has to be paired again; 0: never."""
 
 
-class Guard:
+class HttpGuard:
     """An ASGI application around another one."""
 
-    def __init__(self, app: Asgi, devices: Devices, options: GateOptions) -> None:
+    def __init__(self, app: Asgi, devices: Devices, options: AuthenticationOptions) -> None:
         self._app = app
         self._devices = devices
         self._limits = options.limits
@@ -147,9 +147,9 @@ class Guard:
             headers=[(name.lower(), value) for name, value in scope["headers"]],
             version=scope.get("http_version", "1.1"),
         )
-        verdict = judge(self._sites, head)
-        device = None if isinstance(verdict, Refused) else await self._device(verdict, scope)
-        if isinstance(verdict, Refused) or device is None:
+        verdict = admit(self._sites, head)
+        device = None if isinstance(verdict, Rejected) else await self._device(verdict, scope)
+        if isinstance(verdict, Rejected) or device is None:
             await self._serve_stranger(scope, head, verdict, answer)
             return
         answer.is_known = True
@@ -166,7 +166,7 @@ class Guard:
                 await answer.cut()
 
     async def _serve_stranger(
-        self, scope: AsgiScope, head: Head, verdict: Admitted | Refused, answer: _Answer
+        self, scope: AsgiScope, head: Head, verdict: Accepted | Rejected, answer: _Answer
     ) -> None:
         """Serve whoever has no token, within a time; a socket asks for one, and waits not long."""
         if head.kind == "websocket":
@@ -186,9 +186,9 @@ class Guard:
                 await answer.give_up()
 
     async def _face(
-        self, scope: AsgiScope, head: Head, verdict: Admitted | Refused, answer: _Answer
+        self, scope: AsgiScope, head: Head, verdict: Accepted | Rejected, answer: _Answer
     ) -> None:
-        if isinstance(verdict, Refused):
+        if isinstance(verdict, Rejected):
             await answer.refuse(verdict)
         elif not verdict.is_public:
             await answer.refuse(_NO_TOKEN if verdict.token is None else _WRONG_TOKEN)
@@ -197,17 +197,17 @@ class Guard:
             await self._hand_over(inner, answer, verdict, self._limits.strangers)
 
     @property
-    def _too_many(self) -> Refused:
+    def _too_many(self) -> Rejected:
         message = f"this device has {self._limits.connections} requests open; close some"
-        return Refused(429, "quarterdeck/too-many", message, _RETRY_SECONDS)
+        return Rejected(429, "quarterdeck/too-many", message, _RETRY_SECONDS)
 
-    async def _device(self, admitted: Admitted, scope: AsgiScope) -> Device | None:
+    async def _device(self, admitted: Accepted, scope: AsgiScope) -> Device | None:
         if admitted.token is None:
             return None
         return await self._devices.authenticate(admitted.token, sighting_of(scope))
 
     async def _hand_over(
-        self, scope: AsgiScope, answer: _Answer, admitted: Admitted, limits: BodyLimits
+        self, scope: AsgiScope, answer: _Answer, admitted: Accepted, limits: BodyLimits
     ) -> None:
         if not admitted.has_body:
             await self._app(scope, answer.receive, answer.send)
@@ -264,7 +264,7 @@ class _Answer:
         elif kind == "websocket.close":
             self._has_ended = True
 
-    async def refuse(self, refused: Refused) -> None:
+    async def refuse(self, refused: Rejected) -> None:
         """Answer instead of a handler."""
         retry = refused.retry_seconds
         is_retryable = retry is not None
@@ -315,7 +315,7 @@ class _Answer:
                 while self._farewells < 2:
                     await self.receive()
 
-    async def _end(self, refused: Refused, *, code: int, reason: str) -> None:
+    async def _end(self, refused: Rejected, *, code: int, reason: str) -> None:
         if self._has_ended or self.is_lost:
             return
         if not self._has_started:
@@ -325,7 +325,7 @@ class _Answer:
         elif not self._has_length:  # of a stream, the end can still be said properly
             await self.send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    def _is_sending(self, refused: Refused) -> bool:
+    def _is_sending(self, refused: Rejected) -> bool:
         """Whether a refused client may be sending a body that it is worth to wait for."""
         if self._has_heard_all or refused in _AT_ONCE or self._scope["type"] != "http":
             return False
@@ -349,10 +349,10 @@ class _Answer:
         return message
 
 
-def _refused_body(error: BodyRejected) -> Refused:
+def _refused_body(error: BodyRejected) -> Rejected:
     if error.status == TOO_SLOW.status:
         return TOO_SLOW
-    return Refused(error.status, "quarterdeck/too-large", f"{error.reason}; send less at once")
+    return Rejected(error.status, "quarterdeck/too-large", f"{error.reason}; send less at once")
 
 
 def _inner_scope(scope: AsgiScope, head: Head, site: Site, device: Device | None) -> dict[str, Any]:
@@ -366,9 +366,9 @@ def _inner_scope(scope: AsgiScope, head: Head, site: Site, device: Device | None
     return inner
 
 
-def connection_of(scope: AsgiScope) -> Connection | None:
+def connection_of(scope: AsgiScope) -> DeviceConnection | None:
     """Return what ends the request that `scope` belongs to when its device is revoked."""
-    connection: Connection | None = scope.get(CONNECTION_KEY)
+    connection: DeviceConnection | None = scope.get(CONNECTION_KEY)
     return connection
 
 
@@ -376,10 +376,12 @@ LOOK_SECONDS: Final = 600.0
 """Nothing, compared with the days that a device may be silent."""
 
 
-class Gate:
+class Authentication:
     """Devices and pairings, and the guard that stands in front of an application."""
 
-    def __init__(self, store: HubStore, options: GateOptions, *, now: Now = time.time) -> None:
+    def __init__(
+        self, store: HubStore, options: AuthenticationOptions, *, now: Now = time.time
+    ) -> None:
         """Raises HubRefused if the hub may not listen where it is told to."""
         check_listening(options.listening)
         self.options = options
@@ -407,6 +409,6 @@ class Gate:
         """The address of the hub for other devices, such as "https://desk.example"."""
         return public_origin(self.options.listening)
 
-    def guard(self, app: Asgi) -> Guard:
+    def guard(self, app: Asgi) -> HttpGuard:
         """Return the application that lets only the right ones through to `app`."""
-        return Guard(app, self.devices, self.options)
+        return HttpGuard(app, self.devices, self.options)

@@ -18,14 +18,14 @@ from quarterdeck.agents import AcpAdapter
 from quarterdeck.errors import AcpError
 from quarterdeck.host import Host
 from quarterdeck.hub.auth.device import Device, Scope
-from quarterdeck.hub.context.frames import Known, StartSession
+from quarterdeck.hub.context.frames import KnownSession, StartSession
 from quarterdeck.hub.streams.answers import Answers
 from quarterdeck.hub.streams.needs import StreamSources
 from quarterdeck.hub.streams.tasks import start_in_background
 from quarterdeck.protocol import ERROR_CODES, HostPermissionSnapshot, SessionSnapshotWire
 from quarterdeck.protocol.snapshots import AgentDefinition
 from quarterdeck.protocol.timestamps import iso_seconds
-from quarterdeck.runner.sessions.catalogue import Heading, Library
+from quarterdeck.runner.sessions.catalogue import SessionCatalogue, SessionTitle
 from quarterdeck.runner.workspaces.files import check_absolute
 from quarterdeck.views.context import (
     ACPCommand,
@@ -33,7 +33,7 @@ from quarterdeck.views.context import (
     ApproveToolCallCommand,
     CancelCommand,
     DenyToolCallCommand,
-    PendingQuestion,
+    PendingForm,
     ResumeCommand,
     SendMessageCommand,
     TerminateCommand,
@@ -160,7 +160,7 @@ class Commander:
     async def _fill_in(self, command: AnswerQuestionCommand, device: Device) -> None:
         """Take the answer to one question; the agent gets its form when the last one is there."""
         waiting = {
-            each.request_id: PendingQuestion(
+            each.request_id: PendingForm(
                 each.request_id, questions_of(each.request_id, each.request)
             )
             for each in self._host.pending_elicitations()
@@ -281,7 +281,7 @@ _UNKNOWN: Final = iso_seconds(0)  # its clients read a time there, whatever is k
 class Catalogue:
     """Knows what a hub's library knows; of a bare host it is what agents say."""
 
-    def __init__(self, library: Library | None) -> None:
+    def __init__(self, library: SessionCatalogue | None) -> None:
         self._library = library
 
     async def learn(self) -> None:
@@ -289,12 +289,12 @@ class Catalogue:
         if self._library is not None:
             await self._library.learn()
 
-    def known(self, session: SessionSnapshotWire) -> Known:
+    def known(self, session: SessionSnapshotWire) -> KnownSession:
         library = self._library
-        heading = Heading() if library is None else library.heading(session.session_id)
+        heading = SessionTitle() if library is None else library.heading(session.session_id)
         last_at = heading.last_at or _text(session.updated_at) or _UNKNOWN
         title = _text(session.title) or heading.title
-        return Known(title, heading.first_at or last_at, last_at)
+        return KnownSession(title, heading.first_at or last_at, last_at)
 
 
 def _text(given: Any) -> str | None:

@@ -35,18 +35,18 @@ from quarterdeck.hub.context.frames import (
     MACHINE_ID,
     Auth,
     Command,
+    ContextSubscribe,
+    ContextUnsubscribe,
     Message,
     Ping,
     StartSession,
-    Subscribe,
     TerminateSession,
-    Unsubscribe,
     error_frame,
     read_message,
     session_entry,
     write_message,
 )
-from quarterdeck.hub.context.subscription import ContextLane
+from quarterdeck.hub.context.subscription import ContextSubscription
 from quarterdeck.hub.streams.needs import StreamSources
 from quarterdeck.hub.streams.service import Streams
 from quarterdeck.hub.streams.tasks import start_in_background
@@ -194,7 +194,7 @@ class ContextConnection:
         self._socket = socket
         self._device = device
         self._greeter = greeter
-        self._lanes: dict[str, ContextLane] = {}
+        self._lanes: dict[str, ContextSubscription] = {}
         self._subscribed: set[str] = set()
         self._listed: dict[str, tuple[Any, ...]] | None = None
         self._old: set[str] = set()
@@ -241,10 +241,10 @@ class ContextConnection:
                 self._socket.push(write_message("pong"))
             case Auth(token=token):
                 await self._again(token)
-            case Subscribe():
+            case ContextSubscribe():
                 for session_id in message.session_ids:
                     await self._subscribe(session_id, message.from_seq)
-            case Unsubscribe():
+            case ContextUnsubscribe():
                 self._unsubscribe(message.session_ids)
             case Command():
                 self._start(partial(self._execute, message))
@@ -389,7 +389,7 @@ class ContextConnection:
         from_seq: int = 0,
         is_replay: bool = False,
         is_quiet: bool = False,
-    ) -> ContextLane:
+    ) -> ContextSubscription:
         log = await self._streams.logs.open(session_id)
         lane = self._lanes.get(session_id)
         if lane is not None and not is_replay:
@@ -401,7 +401,7 @@ class ContextConnection:
             raise AcpError("acpjs/session-closed", f"there is no session {session_id}")
         self._leave(session_id)
         only_approvals = bool(self._subscribed) and not is_replay
-        lane = ContextLane(log, session, from_seq=from_seq, only_approvals=only_approvals)
+        lane = ContextSubscription(log, session, from_seq=from_seq, only_approvals=only_approvals)
         if is_replay:
             lane.replay()
         if is_quiet:

@@ -27,7 +27,7 @@ _STATUSES: Final = {
 }
 
 
-class Known(NamedTuple):
+class KnownSession(NamedTuple):
     """What a session is listed by."""
 
     title: str | None
@@ -49,12 +49,12 @@ class Ping(_Message, frozen=True, kw_only=True, tag="ping"):
     """To be answered with `pong`."""
 
 
-class Subscribe(_Message, frozen=True, kw_only=True, tag="subscribe"):
+class ContextSubscribe(_Message, frozen=True, kw_only=True, tag="subscribe"):
     session_ids: tuple[str, ...] = ()
     from_seq: int = 0
 
 
-class Unsubscribe(_Message, frozen=True, kw_only=True, tag="unsubscribe"):
+class ContextUnsubscribe(_Message, frozen=True, kw_only=True, tag="unsubscribe"):
     session_ids: tuple[str, ...]
 
 
@@ -74,7 +74,7 @@ class TerminateSession(_Message, frozen=True, kw_only=True, tag="terminate_sessi
 
 
 Message: TypeAlias = (
-    Auth | Ping | Subscribe | Unsubscribe | Command | StartSession | TerminateSession
+    Auth | Ping | ContextSubscribe | ContextUnsubscribe | Command | StartSession | TerminateSession
 )
 _decode: Final = msgspec.json.Decoder(Message).decode
 
@@ -121,7 +121,7 @@ def error_frame(error: Exception, **about: Any) -> str:
 
 
 def session_entry(
-    session: SessionSnapshotWire, waiting: Mapping[str, str], known: Known
+    session: SessionSnapshotWire, waiting: Mapping[str, str], known: KnownSession
 ) -> dict[str, Any]:
     """Return a session as a list has it; `waiting` has the status of those that wait."""
     agent = session.agent_definition_id

@@ -26,7 +26,7 @@ from quarterdeck.views.context import (
 _APPROVALS = (ApprovalRequestedEvent, ApprovalResolvedEvent)
 
 
-class ContextLane:
+class ContextSubscription:
     """Sends all events after `from_seq`, or only those about approvals."""
 
     is_last = False

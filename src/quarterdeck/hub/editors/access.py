@@ -24,7 +24,7 @@ from quarterdeck.protocol import (
     SessionSnapshotWire,
     decode_event,
 )
-from quarterdeck.runner.sessions.catalogue import SessionView
+from quarterdeck.runner.sessions.catalogue import SessionOverview
 from quarterdeck.runner.sessions.manager import can_load, can_resume
 
 _LIVE: Final = ("active", "prompting")
@@ -32,7 +32,7 @@ _RESET: Final = b'"session-reset"'
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class OpenParams:
     """Where an editor wants a session to work."""
 
     cwd: str
@@ -48,7 +48,7 @@ class Place:
         }
 
 
-class Openings:
+class EditorAccess:
     """Opens sessions of one agent for one editor."""
 
     def __init__(self, editor: Editor, agent: str) -> None:
@@ -59,13 +59,13 @@ class Openings:
     async def running_agent(self) -> AgentSnapshotWire:
         return await self._hub.keeper.spawn_known(self._agent)
 
-    async def create(self, place: Place) -> SessionSnapshotWire:
+    async def create(self, place: OpenParams) -> SessionSnapshotWire:
         self._check_servers(place)
         return await self._hub.recording.begin(
             lambda: self._hub.create_session(self._agent, **place.as_keywords)
         )
 
-    async def reopen(self, session_id: str, place: Place) -> None:
+    async def reopen(self, session_id: str, place: OpenParams) -> None:
         """Have a session ready for prompts.
 
         Raises:
@@ -86,7 +86,7 @@ class Openings:
         else:
             await self._bring_back(agent, session_id, place)
 
-    def known(self, session_id: str) -> SessionView | None:
+    def known(self, session_id: str) -> SessionOverview | None:
         """Return what the hub knows of a session.
 
         Raises:
@@ -100,7 +100,9 @@ class Openings:
             raise RequestRefused(409, "invalid", f"{message}; open it with its own agent")
         return view
 
-    async def _bring_back(self, agent: AgentSnapshotWire, session_id: str, place: Place) -> None:
+    async def _bring_back(
+        self, agent: AgentSnapshotWire, session_id: str, place: OpenParams
+    ) -> None:
         if can_resume(agent):
             try:
                 await self._hub.host.resume_session(agent.agent_id, session_id, **place.as_keywords)
@@ -111,7 +113,7 @@ class Openings:
                 return
         await self._load(agent, session_id, place)
 
-    async def _load(self, agent: AgentSnapshotWire, session_id: str, place: Place) -> None:
+    async def _load(self, agent: AgentSnapshotWire, session_id: str, place: OpenParams) -> None:
         if not can_load(agent):
             message = (
                 f"{self._agent} cannot load sessions, so one that has ended cannot go on; "
@@ -120,7 +122,7 @@ class Openings:
             raise AcpError(ERROR_CODES["capability_unsupported"], message)
         await self._hub.host.load_session(agent.agent_id, session_id, **place.as_keywords)
 
-    def _check_servers(self, place: Place) -> None:
+    def _check_servers(self, place: OpenParams) -> None:
         if place.mcp_servers:
             self._editor.need("admin", "starting MCP servers")
 
@@ -150,7 +152,7 @@ PAGE: Final = 50
 
 
 def listed(
-    sessions: Sequence[SessionView], *, agent: str, cwd: str | None, cursor: str | None
+    sessions: Sequence[SessionOverview], *, agent: str, cwd: str | None, cursor: str | None
 ) -> dict[str, Any]:
     """Return one page, the newest first.
 
@@ -175,7 +177,7 @@ def listed(
     return answer
 
 
-def _info(session: SessionView) -> dict[str, Any]:
+def _info(session: SessionOverview) -> dict[str, Any]:
     info: dict[str, Any] = {"sessionId": session.session_id, "cwd": session.cwd}
     if session.additional_directories:
         info["additionalDirectories"] = list(session.additional_directories)

@@ -21,13 +21,13 @@ from quarterdeck.agent import checks
 from quarterdeck.agent.checks import Json
 from quarterdeck.agent.client import ClientFacts
 from quarterdeck.errors import RequestRefused, RequestRejected, RpcError
-from quarterdeck.hub.editors.access import Openings, Place, listed
+from quarterdeck.hub.editors.access import EditorAccess, OpenParams, listed
 from quarterdeck.hub.editors.editor import RESOURCE_NOT_FOUND, Editor, told
-from quarterdeck.hub.editors.subscription import Attached, EditorTurn
+from quarterdeck.hub.editors.subscription import EditorSubscription, EditorTurn
 from quarterdeck.protocol import AgentSnapshotWire, SessionState, to_json
 from quarterdeck.runner.prompts.store import META_SCOPE, permitted, tell_left_out
 from quarterdeck.views.acp import mode_option, session_settings
-from quarterdeck.wire import INVALID_REQUEST, Answer, method_not_found, rpc_error
+from quarterdeck.wire import INVALID_REQUEST, Response, method_not_found, rpc_error
 
 MOST_SESSIONS: Final = 256
 """That one connection may follow."""
@@ -35,17 +35,17 @@ MOST_SESSIONS: Final = 256
 Handler = Callable[[Json], Awaitable[Any]]
 
 
-class Conversation:
+class EditorConnection:
     """Give its two functions to a connection, and what comes of that to `attach`."""
 
     def __init__(self, agent: str, max_sessions: int | None = None) -> None:
         self._agent = agent
         self._most = max_sessions or MOST_SESSIONS
         self._editor: Editor | None = None
-        self._openings: Openings | None = None
+        self._openings: EditorAccess | None = None
         self._is_initialized = False
         self._is_over = False
-        self._sessions: dict[str, Attached] = {}
+        self._sessions: dict[str, EditorSubscription] = {}
         self._methods: dict[str, Handler] = {
             "initialize": self._initialize,
             "authenticate": self._authenticate,
@@ -63,7 +63,7 @@ class Conversation:
 
     def attach(self, editor: Editor) -> None:
         self._editor = editor
-        self._openings = Openings(editor, self._agent)
+        self._openings = EditorAccess(editor, self._agent)
 
     def leave(self) -> None:
         """The editor goes; nothing of its sessions ends with it."""
@@ -94,7 +94,7 @@ class Conversation:
         return self._editor
 
     @property
-    def _open(self) -> Openings:
+    def _open(self) -> EditorAccess:
         assert self._openings is not None, "attached before the first message is read"
         return self._openings
 
@@ -163,7 +163,7 @@ class Conversation:
         def follow() -> None:
             attached.follow(0, told_until=seq)
 
-        return Answer({"sessionId": session.session_id, **session_settings(state)}, follow)
+        return Response({"sessionId": session.session_id, **session_settings(state)}, follow)
 
     async def _load(self, params: Json) -> Any:
         session_id = checks.required_string(params, "sessionId")
@@ -187,7 +187,7 @@ class Conversation:
         state, seq = await self._state(session_id)
         attached = self._attach(session_id)
         attached.learn(state)
-        return Answer(session_settings(state), lambda: attached.follow(seq, told_until=seq))
+        return Response(session_settings(state), lambda: attached.follow(seq, told_until=seq))
 
     async def _list(self, params: Json) -> Any:
         cwd = checks.optional_string(params, "cwd")
@@ -219,8 +219,8 @@ class Conversation:
             message = f"{len(self._sessions)} sessions are open on this connection; close some"
             raise RequestRefused(409, "too-many", message)
 
-    def _attach(self, session_id: str) -> Attached:
-        attached = self._sessions[session_id] = Attached(self._at, session_id)
+    def _attach(self, session_id: str) -> EditorSubscription:
+        attached = self._sessions[session_id] = EditorSubscription(self._at, session_id)
         return attached
 
     def _detach(self, session_id: str) -> None:
@@ -234,7 +234,7 @@ class Conversation:
         seq = hub.library.get(session_id).last_seq
         return await hub.states.at(session_id, seq), seq
 
-    def _session(self, params: Json) -> Attached:
+    def _session(self, params: Json) -> EditorSubscription:
         session_id = checks.required_string(params, "sessionId")
         attached = self._sessions.get(session_id)
         if attached is None:
@@ -256,7 +256,7 @@ class Conversation:
         attached.expect(turn)
         return self._run(attached, turn, blocks)
 
-    async def _run(self, attached: Attached, turn: EditorTurn, blocks: list[Any]) -> Any:
+    async def _run(self, attached: EditorSubscription, turn: EditorTurn, blocks: list[Any]) -> Any:
         prompts = self._at.hub.prompts
         author = self._at.as_device
         try:
@@ -276,7 +276,7 @@ class Conversation:
             if not turn.has_ended:
                 turn.answered.set()
 
-    async def _heed_queue(self, attached: Attached, turn: EditorTurn) -> None:
+    async def _heed_queue(self, attached: EditorSubscription, turn: EditorTurn) -> None:
         """End a turn that the log says nothing of: cancelled before it ran, or not finished."""
         hub, session_id = self._at.hub, attached.session_id
         entry = await hub.prompts.wait_ended(session_id, turn.key)
@@ -285,7 +285,7 @@ class Conversation:
         if not turn.has_ended:
             turn.give_up(entry)
 
-    async def _cancel(self, attached: Attached, turn: EditorTurn | None = None) -> None:
+    async def _cancel(self, attached: EditorSubscription, turn: EditorTurn | None = None) -> None:
         """Cancel what the editor waits for: its own prompt, or else the turn it sees running."""
         # Whoever is cut off by the hub has not cancelled anything: then this goes no further.
         await anyio.lowlevel.checkpoint()
@@ -327,7 +327,7 @@ class Conversation:
         return {"configOptions": options}
 
 
-def _place(params: Json, *, needs_servers: bool) -> Place:
+def _place(params: Json, *, needs_servers: bool) -> OpenParams:
     cwd = checks.required_string(params, "cwd")
     servers = params.get("mcpServers")
     if servers is None and needs_servers:
@@ -340,7 +340,9 @@ def _place(params: Json, *, needs_servers: bool) -> Place:
     for folder in (cwd, *folders):
         if not folder.startswith("/") or "\0" in folder:
             raise checks.invalid(f"{folder!r} is no absolute path")
-    return Place(cwd=cwd, mcp_servers=tuple(servers or ()), additional_directories=tuple(folders))
+    return OpenParams(
+        cwd=cwd, mcp_servers=tuple(servers or ()), additional_directories=tuple(folders)
+    )
 
 
 def _blocks(params: Json) -> list[Any]:

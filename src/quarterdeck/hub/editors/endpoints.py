@@ -33,7 +33,7 @@ from quarterdeck.hub.api.endpoint import (
     send_refusal,
 )
 from quarterdeck.hub.auth.device import Device
-from quarterdeck.hub.editors.connection import Conversation
+from quarterdeck.hub.editors.connection import EditorConnection
 from quarterdeck.hub.editors.editor import Editor
 from quarterdeck.hub.hub import Hub
 from quarterdeck.wire import (
@@ -45,7 +45,7 @@ from quarterdeck.wire import (
 )
 
 
-class BridgeServer:
+class EditorServer:
     """One agent of a hub, for one device; has what `quarterdeck.agent.HttpApp` needs."""
 
     def __init__(self, hub: Hub, agent: str, device: Device) -> None:
@@ -67,7 +67,7 @@ class BridgeServer:
         max_sessions: int | None = None,
     ) -> AsyncIterator[Connection]:
         """Serve one client until the body ends; its sessions go on in the hub."""
-        conversation = Conversation(self._agent, max_sessions)
+        conversation = EditorConnection(self._agent, max_sessions)
         async with (
             background_tasks() as tasks,
             open_connection(
@@ -183,7 +183,7 @@ class _Remote:
 
     async def websocket(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         try:
-            server = BridgeServer(self._hub, self._agent(scope), device_of(scope))
+            server = EditorServer(self._hub, self._agent(scope), device_of(scope))
         except RequestRejected as error:
             await send_refusal(refusal_of(error), scope, receive, send)
             return
@@ -191,7 +191,7 @@ class _Remote:
         if await accept_websocket(receive, send, [named]):
             await self._converse(server, AcpWebSocketTransport(receive, send))
 
-    async def _converse(self, server: BridgeServer, transport: AcpWebSocketTransport) -> None:
+    async def _converse(self, server: EditorServer, transport: AcpWebSocketTransport) -> None:
         over = anyio.Event()
 
         async def heed_end() -> None:
@@ -225,7 +225,7 @@ class _Remote:
         device, agent = device_of(scope), self._agent(scope)
         key = (device.id, device.scope, agent)
         if key not in self._apps:
-            server = BridgeServer(self._hub, agent, device)
+            server = EditorServer(self._hub, agent, device)
             options = HttpOptions(max_clients=MOST_CLIENTS)
             made = HttpApp(server, None, options, reject=_refuse), anyio.Event()
             self._apps[key] = made

@@ -37,8 +37,8 @@ from quarterdeck.hub.editors.editor import Editor
 from quarterdeck.jsontext import decode_json
 from quarterdeck.protocol import ELICITATION_UPDATED, Event, SessionState
 from quarterdeck.runner.prompts.store import PromptEntry
-from quarterdeck.views.acp import Terminals, commands_update, prompt_key, session_updates
-from quarterdeck.wire import INTERNAL_ERROR, Answer
+from quarterdeck.views.acp import AcpTerminals, commands_update, prompt_key, session_updates
+from quarterdeck.wire import INTERNAL_ERROR, Response
 
 _CANCELLED: Final = ("cancelled", "interrupted")
 
@@ -89,7 +89,7 @@ class EditorTurn:
             self._failure = RpcError(INTERNAL_ERROR, reason)
         self._ended.set()
 
-    async def wait(self) -> Answer:
+    async def wait(self) -> Response:
         """Wait for the end.
 
         Raises:
@@ -100,7 +100,7 @@ class EditorTurn:
             # Nothing follows an error on the wire by itself, so the follower need not wait.
             self.answered.set()
             raise self._failure
-        return Answer(self._answer, self.answered.set)
+        return Response(self._answer, self.answered.set)
 
 
 PERMISSION: Final = "session/request_permission"
@@ -109,7 +109,7 @@ QUESTION: Final = "elicitation/create"
 Shown = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-class Asking:
+class EditorRequests:
     """The questions of one session that one editor has before it."""
 
     def __init__(
@@ -225,7 +225,7 @@ class Asking:
 SESSION_UPDATE: Final = "session/update"
 
 
-class Attached:
+class EditorSubscription:
     """One session of one editor."""
 
     def __init__(self, editor: Editor, session_id: str) -> None:
@@ -236,8 +236,8 @@ class Attached:
         self._running: EditorTurn | None = None
         self._editor = editor
         self._connection = editor.connection
-        self._terminals = Terminals()
-        self._asking = Asking(
+        self._terminals = AcpTerminals()
+        self._asking = EditorRequests(
             editor,
             session_id,
             self._terminals.shown,

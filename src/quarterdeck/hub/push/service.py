@@ -27,7 +27,7 @@ import anyio
 from msgspec import UNSET
 
 from quarterdeck.errors import HubDatabaseFailed, QuarterdeckError
-from quarterdeck.hub.api.endpoint import Answer
+from quarterdeck.hub.api.endpoint import ApiResponse
 from quarterdeck.hub.auth.device import Device
 from quarterdeck.hub.auth.device_store import Happening
 from quarterdeck.hub.auth.devices import Devices
@@ -48,8 +48,8 @@ from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import ELICITATION_UPDATED, Event
 from quarterdeck.runner.permissions.card import PermissionCard
 from quarterdeck.runner.permissions.inbox import PermissionInbox
-from quarterdeck.runner.sessions.catalogue import Library, SessionView
-from quarterdeck.runner.tasks import Chores
+from quarterdeck.runner.sessions.catalogue import SessionCatalogue, SessionOverview
+from quarterdeck.runner.tasks import IndependentTasks
 
 PushKind: TypeAlias = Literal["approvals", "questions", "finished", "failed"]
 
@@ -65,7 +65,7 @@ _WISHES: Final = {
 }
 
 
-class Note(Answer, frozen=True, kw_only=True):
+class PushMessage(ApiResponse, frozen=True, kw_only=True):
     """What is sent to a service worker."""
 
     kind: PushKind | Literal["test", "device"]
@@ -78,10 +78,10 @@ class Note(Answer, frozen=True, kw_only=True):
     id: str = ""
 
 
-def approval_note(view: PermissionCard) -> Note:
+def approval_note(view: PermissionCard) -> PushMessage:
     wish = _WISHES.get(view.call.kind or "", "do something")
     agent = view.agent if isinstance(view.agent, str) else "An agent"
-    return Note(
+    return PushMessage(
         kind="approvals",
         title="Your approval is needed",
         body=f"{agent} in {_folder(view.cwd)} wants to {wish}.",
@@ -90,9 +90,9 @@ def approval_note(view: PermissionCard) -> Note:
     )
 
 
-def question_note(payload: dict[str, Any], session: SessionView | None) -> Note:
+def question_note(payload: dict[str, Any], session: SessionOverview | None) -> PushMessage:
     request_id = str(payload.get("requestId"))
-    return Note(
+    return PushMessage(
         kind="questions",
         title="A question for you",
         body=f"{_who(session)} asks you something.",
@@ -101,7 +101,7 @@ def question_note(payload: dict[str, Any], session: SessionView | None) -> Note:
     )
 
 
-def turn_note(session: SessionView, ended: dict[str, Any] | None) -> Note | None:
+def turn_note(session: SessionOverview, ended: dict[str, Any] | None) -> PushMessage | None:
     """Tell how a turn ended; `ended` is what its last event says, None if there was none."""
     reason = None if ended is None else ended.get("stopReason")
     if reason == "cancelled":
@@ -109,13 +109,13 @@ def turn_note(session: SessionView, ended: dict[str, Any] | None) -> Note | None
     url, tag = f"/#/s/{_segment(session.session_id)}", f"turn:{session.session_id}"
     if ended is None or ended.get("error") is not None or reason == "refusal":
         body = f"{_who(session)} could not finish."
-        return Note(kind="failed", title="A turn has failed", body=body, url=url, tag=tag)
+        return PushMessage(kind="failed", title="A turn has failed", body=body, url=url, tag=tag)
     body = f"{_who(session)} has finished."
-    return Note(kind="finished", title="Done", body=body, url=url, tag=tag)
+    return PushMessage(kind="finished", title="Done", body=body, url=url, tag=tag)
 
 
-def device_note(device: Device) -> Note:
-    return Note(
+def device_note(device: Device) -> PushMessage:
+    return PushMessage(
         kind="device",
         title="A new device has come in",
         body=f"{device.name} may {device.scope}. If that was not you, revoke it.",
@@ -124,8 +124,8 @@ def device_note(device: Device) -> Note:
     )
 
 
-def test_note(test_id: str) -> Note:
-    return Note(
+def test_note(test_id: str) -> PushMessage:
+    return PushMessage(
         kind="test",
         title="Notifications work",
         body="This is a test from your hub.",
@@ -135,7 +135,7 @@ def test_note(test_id: str) -> Note:
     )
 
 
-def _who(session: SessionView | None) -> str:
+def _who(session: SessionOverview | None) -> str:
     if session is None:
         return "An agent"
     agent = "An agent" if session.agent is UNSET else session.agent
@@ -183,7 +183,7 @@ class _Receipts:
     received: dict[str, float] = field(default_factory=dict)
 
 
-class Pushes:
+class PushService:
     """Sends messages to the devices of a hub."""
 
     def __init__(
@@ -191,7 +191,7 @@ class Pushes:
         store: PushStore,
         devices: Devices,
         approvals: PermissionInbox,
-        library: Library,
+        library: SessionCatalogue,
         options: PushOptions,
     ) -> None:
         self.options = options
@@ -199,12 +199,12 @@ class Pushes:
         self._devices = devices
         self._approvals = approvals
         self._library = library
-        self._tasks: Chores | None = None
+        self._tasks: IndependentTasks | None = None
         self._limiter = anyio.CapacityLimiter(_AT_ONCE)
         self._statuses: dict[str, str] = {}
         self._receipts = _Receipts()
 
-    def start(self, tasks: Chores) -> None:
+    def start(self, tasks: IndependentTasks) -> None:
         self._tasks = tasks
 
     # ---- what is worth a word ------------------------------------------------------------------
@@ -266,7 +266,7 @@ class Pushes:
         if note is not None:
             await self._tell(note)
 
-    async def _tell(self, note: Note, *, but: str | None = None) -> None:
+    async def _tell(self, note: PushMessage, *, but: str | None = None) -> None:
         assert self._tasks is not None
         known = {device.id for device in self._devices.all}
         for each in await self._store.all():
@@ -277,14 +277,14 @@ class Pushes:
 
     # ---- sending -------------------------------------------------------------------------------
 
-    async def _send_until_done(self, to: Subscription, note: Note) -> None:
+    async def _send_until_done(self, to: Subscription, note: PushMessage) -> None:
         for pause in (*self.options.retry_seconds, None):
             delivery = await self._send(to, note)
             if not delivery.may_work_later or pause is None:
                 return
             await anyio.sleep(min(max(pause, delivery.retry_after or 0), LONGEST_WAIT))
 
-    async def _send(self, to: Subscription, note: Note) -> Delivery:
+    async def _send(self, to: Subscription, note: PushMessage) -> Delivery:
         async with self._limiter:
             delivery = await self._deliver(to, note)
         if delivery.is_gone:
@@ -299,14 +299,16 @@ class Pushes:
             logger.warning("a problem could not be noted", extra={"reason": str(error)})
         return delivery
 
-    async def _deliver(self, to: Subscription, note: Note) -> Delivery:
+    async def _deliver(self, to: Subscription, note: PushMessage) -> Delivery:
         prepared = await anyio.to_thread.run_sync(self._prepare, to, note)
         if isinstance(prepared, Delivery):
             return prepared
         headers, body = prepared
         return await deliver(to.endpoint, headers, body, self.options.trusted)
 
-    def _prepare(self, to: Subscription, note: Note) -> tuple[dict[str, str], bytes] | Delivery:
+    def _prepare(
+        self, to: Subscription, note: PushMessage
+    ) -> tuple[dict[str, str], bytes] | Delivery:
         """Return the headers and the encrypted body of a message, or why there is none."""
         try:
             origin = origin_of(to.endpoint, self.options.trusted)

@@ -7,12 +7,12 @@ from typing import Final
 
 import msgspec
 
-from quarterdeck.hub.api.endpoint import Answer
+from quarterdeck.hub.api.endpoint import ApiResponse
 from quarterdeck.runner.schema import now
 from quarterdeck.storage.database import HubDatabase, Tables
 
 
-class PushKinds(Answer, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PushKinds(ApiResponse, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a device wants to hear of."""
 
     approvals: bool = True

@@ -90,13 +90,13 @@ MOST_CALLS: Final = 256  # of one connection that are not answered yet
 MOST_SUBSCRIPTIONS: Final = 1024
 
 
-class Subscribe(msgspec.Struct, frozen=True, rename="camel"):
+class SubscribeFrame(msgspec.Struct, frozen=True, rename="camel"):
     subscription: str
     from_seq: int
     session_id: str | UnsetType = UNSET
 
 
-class Unsubscribe(msgspec.Struct, frozen=True):
+class UnsubscribeFrame(msgspec.Struct, frozen=True):
     subscription: str
 
 
@@ -104,8 +104,8 @@ class Frame(msgspec.Struct, frozen=True, rename="camel"):
     """What a client may send; one of these."""
 
     request: RpcRequest | UnsetType = UNSET
-    subscribe: Subscribe | UnsetType = UNSET
-    unsubscribe: Unsubscribe | UnsetType = UNSET
+    subscribe: SubscribeFrame | UnsetType = UNSET
+    unsubscribe: UnsubscribeFrame | UnsetType = UNSET
     inbound_response: InboundResponse | UnsetType = UNSET
     ref: str = ""
 
@@ -266,7 +266,7 @@ class _Connection:
             self._calls -= 1
         self._push("inboundResult", result)
 
-    async def _subscribe(self, asked: Subscribe) -> None:
+    async def _subscribe(self, asked: SubscribeFrame) -> None:
         key = asked.subscription
         session_id = None if asked.session_id is UNSET else asked.session_id
         try:
@@ -329,7 +329,7 @@ def _read(text: str | bytes) -> Frame:
         return msgspec.convert(decode_json(text), Frame)
 
 
-def _ahead(asked: Subscribe, head: int) -> dict[str, Any]:
+def _ahead(asked: SubscribeFrame, head: int) -> dict[str, Any]:
     """Tell a client that waits for numbers to come; if it had them, they were of another log."""
     message = (
         f"the newest event is {head}, so nothing comes until there are more than "

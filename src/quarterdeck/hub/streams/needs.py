@@ -13,8 +13,8 @@ from quarterdeck.host import AgentAndSessionOwner, Host
 from quarterdeck.hub.auth.device import Device
 from quarterdeck.protocol import SessionSnapshotWire
 from quarterdeck.runner.api import Actor
-from quarterdeck.runner.prompts.changes import QueueNews
-from quarterdeck.runner.sessions.catalogue import Library
+from quarterdeck.runner.prompts.changes import QueueChanges
+from quarterdeck.runner.sessions.catalogue import SessionCatalogue
 
 
 class Approvals(Protocol):
@@ -71,9 +71,9 @@ class StreamSources:
     create_session: CreateSession | None = None
     owner: AgentAndSessionOwner | None = None
     """Remembers the agents that clients of the envelopes start, and the sessions they delete."""
-    library: Library | None = None
+    library: SessionCatalogue | None = None
     """Knows closed sessions, titles and times."""
-    queue_news: QueueNews | None = None
+    queue_news: QueueChanges | None = None
     devices: Authenticator | None = None
     before_end: Callable[[Callable[[], None]], None] | None = None
     """Registers what is called when the hub is about to end."""

@@ -27,23 +27,23 @@ from quarterdeck.hub.streams.cursors import (
     session_cursor,
 )
 from quarterdeck.hub.streams.needs import StreamSources
-from quarterdeck.hub.streams.shared_log import Logs, Run, SharedLog
+from quarterdeck.hub.streams.shared_log import EncodedRun, Logs, SharedLog
 from quarterdeck.hub.streams.subscription import (
-    Braid,
-    HostTrack,
-    QueueTrack,
+    HostLogSubscription,
+    LogSubscription,
+    MultiLogStream,
+    QueueSubscription,
     Says,
-    Track,
     follow,
     why_ended,
 )
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import decode_event
-from quarterdeck.runner.prompts.changes import QueueNews
+from quarterdeck.runner.prompts.changes import QueueChanges
 from quarterdeck.views.packets import PacketProjector
 
 
-class PacketTrack:
+class PacketSubscription:
     """Says packets to one reader; what it has seen is projected and not said."""
 
     def __init__(self, logs: Logs, log: SharedLog, cursor: tuple[int, int]) -> None:
@@ -87,7 +87,7 @@ class PacketTrack:
             await stream.send(text)
         await asyncio.sleep(0)  # projecting takes a while, and others want to go on
 
-    def _packets(self, run: Run) -> list[bytes]:
+    def _packets(self, run: EncodedRun) -> list[bytes]:
         said: list[bytes] = []
         for number, data in zip(run.numbers, run.events, strict=True):
             try:
@@ -124,7 +124,7 @@ class _Request:
         return str(self.scope["path_params"]["session_id"])
 
     @property
-    def queue_news(self) -> QueueNews | None:
+    def queue_news(self) -> QueueChanges | None:
         """Changes of the hub's prompt queues, if it has some."""
         return self._streams.sources.queue_news
 
@@ -212,21 +212,21 @@ def _refused(error: Exception) -> tuple[int, str, str]:
 async def session_events(request: _Request) -> None:
     """Serve one session's log."""
     cursor = session_cursor(request.scope)
-    track = Track(request.logs, await request.open(request.session_id), cursor)
+    track = LogSubscription(request.logs, await request.open(request.session_id), cursor)
     await request.serve(lambda stream: follow(stream, [track]))
 
 
 async def host_events(request: _Request) -> None:
     """Serve the host's own log."""
     cursor = host_cursor(request.scope)
-    track = HostTrack(request.logs, await request.open(None), cursor)
+    track = HostLogSubscription(request.logs, await request.open(None), cursor)
     await request.serve(lambda stream: follow(stream, [track]))
 
 
 async def many_events(request: _Request) -> None:
     """Serve several logs; a session that is not there does not stop the others."""
     asked, news = many_cursors(request.scope), request.queue_news
-    braid = Braid(asked)
+    braid = MultiLogStream(asked)
     missing: list[str] = []
     for index, (session_id, cursor) in enumerate(asked.sessions):
         try:
@@ -234,9 +234,9 @@ async def many_events(request: _Request) -> None:
         except AcpError:
             missing.append(session_id)
         else:
-            braid.add(index, Track(request.logs, log, cursor))
+            braid.add(index, LogSubscription(request.logs, log, cursor))
     if asked.has_host:
-        track = HostTrack(request.logs, await request.open(None), asked.host)
+        track = HostLogSubscription(request.logs, await request.open(None), asked.host)
         braid.add(len(asked.sessions), track)
 
     async def say(stream: EventStream) -> None:
@@ -244,7 +244,7 @@ async def many_events(request: _Request) -> None:
             await stream.send(named_event("ended", {"sessionId": session_id, "reason": "unknown"}))
         tracks: list[Says] = [*braid.tracks]
         if news is not None and tracks:
-            tracks.append(QueueTrack(news, braid.tracks))
+            tracks.append(QueueSubscription(news, braid.tracks))
         await follow(stream, tracks)
 
     await request.serve(say)
@@ -253,5 +253,5 @@ async def many_events(request: _Request) -> None:
 async def packets(request: _Request) -> None:
     """Serve one session as packets."""
     cursor = packet_cursor(request.scope)
-    track = PacketTrack(request.logs, await request.open(request.session_id), cursor)
+    track = PacketSubscription(request.logs, await request.open(request.session_id), cursor)
     await request.serve(track.follow)

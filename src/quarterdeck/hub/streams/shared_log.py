@@ -26,10 +26,10 @@ import msgspec
 from typing_extensions import override
 
 from quarterdeck.errors import AcpError, JsonInvalid, RequestRejected
-from quarterdeck.host import EncodedLog, Host, PermissionRequest, Watcher
+from quarterdeck.host import EncodedLog, Host, PermissionRequest, RunSubscriber
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import Event, to_json
-from quarterdeck.runner.sessions.catalogue import Library
+from quarterdeck.runner.sessions.catalogue import SessionCatalogue
 
 
 class ClosedLog:
@@ -38,7 +38,7 @@ class ClosedLog:
     first = 1
     has_ended = False
 
-    def __init__(self, host: Host, library: Library, session_id: str, head: int) -> None:
+    def __init__(self, host: Host, library: SessionCatalogue, session_id: str, head: int) -> None:
         self.head = head
         self._host = host
         self._library = library
@@ -47,7 +47,7 @@ class ClosedLog:
     async def read(self, after: int, limit: int) -> list[bytes]:
         return list(await self._library.page(self._session_id, after, limit))
 
-    def watch(self, watcher: Watcher) -> Callable[[], None]:
+    def watch(self, watcher: RunSubscriber) -> Callable[[], None]:
         is_live = False
 
         def on_event(event: Event) -> None:
@@ -61,7 +61,7 @@ class ClosedLog:
 
 
 async def open_source(
-    host: Host, library: Library | None, session_id: str | None
+    host: Host, library: SessionCatalogue | None, session_id: str | None
 ) -> EncodedLog | ClosedLog:
     """Return the log of a session, of the host, or of one that was closed long ago.
 
@@ -108,7 +108,7 @@ class EncodedText(str):
         return self._data if encoding == "utf-8" else super().encode(encoding, errors)
 
 
-class Run:
+class EncodedRun:
     """A run of one log; `last` is the cursor of whoever has it."""
 
     def __init__(
@@ -137,19 +137,19 @@ class Run:
     def size(self) -> int:
         return sum(map(len, self.events))
 
-    def after(self, cursor: int) -> Run:
+    def after(self, cursor: int) -> EncodedRun:
         """Return what follows a number."""
         skipped = bisect_right(self.numbers, cursor)
         if not skipped:
             return self
-        return Run(self.numbers[skipped:], self.events[skipped:], self.last, self._prefix)
+        return EncodedRun(self.numbers[skipped:], self.events[skipped:], self.last, self._prefix)
 
-    def up_to(self, number: int) -> Run:
+    def up_to(self, number: int) -> EncodedRun:
         """Return what does not go beyond a number."""
         if self.last <= number:
             return self
         kept = bisect_right(self.numbers, number)
-        return Run(self.numbers[:kept], self.events[:kept], number, self._prefix)
+        return EncodedRun(self.numbers[:kept], self.events[:kept], number, self._prefix)
 
 
 class _Numbered(msgspec.Struct):
@@ -159,7 +159,7 @@ class _Numbered(msgspec.Struct):
 _read_number = msgspec.json.Decoder(_Numbered).decode
 
 
-def stored_run(page: Sequence[bytes], last: int, prefix: bytes = b"") -> Run:
+def stored_run(page: Sequence[bytes], last: int, prefix: bytes = b"") -> EncodedRun:
     """Return what was read from storage; a damaged event is left out and does not hide others.
 
     Reading the number reads the whole event: what is passed on is JSON, on one line.
@@ -172,10 +172,10 @@ def stored_run(page: Sequence[bytes], last: int, prefix: bytes = b"") -> Run:
             pass  # one of them is damaged, or odd
         else:
             if not numbers or numbers[-1] <= last:
-                return Run(numbers, page, last, prefix)
+                return EncodedRun(numbers, page, last, prefix)
     found = [(number, data) for data in page if (number := _read_slowly(data)) is not None]
     kept = [(number, _on_one_line(data)) for number, data in found if number <= last]
-    return Run([number for number, _ in kept], [data for _, data in kept], last, prefix)
+    return EncodedRun([number for number, _ in kept], [data for _, data in kept], last, prefix)
 
 
 def _read_slowly(data: bytes) -> int | None:
@@ -215,8 +215,8 @@ class SharedLog:
         self._ring: list[bytes] = []
         self._ring_from = self.head + 1
         self._ring_bytes = 0
-        self._cuts: dict[int, Run] = {}
-        self._blocks: OrderedDict[int, Run] = OrderedDict()
+        self._cuts: dict[int, EncodedRun] = {}
+        self._blocks: OrderedDict[int, EncodedRun] = OrderedDict()
         self._blocks_bytes = 0
         self._reading = anyio.Lock()
         self._wakers: dict[object, Callable[[], None]] = {}
@@ -243,7 +243,7 @@ class SharedLog:
         """The number of the oldest event there may be."""
         return self._source.first
 
-    def recent(self, cursor: int) -> Run | None:
+    def recent(self, cursor: int) -> EncodedRun | None:
         """Return what follows a cursor that is behind the head, if it is in memory."""
         if cursor + 1 < self._ring_from:
             return None
@@ -254,7 +254,7 @@ class SharedLog:
             run = self._cuts[cursor] = self._cut(cursor)
         return run
 
-    async def older(self, cursor: int) -> Run:
+    async def older(self, cursor: int) -> EncodedRun:
         """Return what follows a cursor, up to the next border of a block.
 
         Raises:
@@ -300,13 +300,13 @@ class SharedLog:
         self._ring_from += dropped
         self._ring_bytes = size
 
-    def _cut(self, cursor: int) -> Run:
+    def _cut(self, cursor: int) -> EncodedRun:
         last = min(self.head, (cursor // BLOCK + 1) * BLOCK)
         start = cursor + 1 - self._ring_from
         events = self._ring[start : start + last - cursor]
-        return Run(range(cursor + 1, last + 1), events, last, self.prefix)
+        return EncodedRun(range(cursor + 1, last + 1), events, last, self.prefix)
 
-    async def _read(self, number: int) -> Run:
+    async def _read(self, number: int) -> EncodedRun:
         after = number * BLOCK
         last = min(self.head, after + BLOCK)
         page = await self._source.read(after, last - after)
@@ -315,7 +315,7 @@ class SharedLog:
             self._keep(number, block)
         return block
 
-    def _keep(self, number: int, block: Run) -> None:
+    def _keep(self, number: int, block: EncodedRun) -> None:
         self._blocks[number] = block
         self._blocks_bytes += block.size
         while self._blocks_bytes > BLOCKS_BYTES:
@@ -326,7 +326,7 @@ class SharedLog:
 class Logs:
     """The logs that are being followed."""
 
-    def __init__(self, host: Host, library: Library | None = None) -> None:
+    def __init__(self, host: Host, library: SessionCatalogue | None = None) -> None:
         self.host = host
         self._library = library
         self.epoch = secrets.token_hex(4)

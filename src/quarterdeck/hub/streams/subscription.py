@@ -22,14 +22,14 @@ from typing_extensions import override
 
 from quarterdeck.http.sse import EventStream, named_event
 from quarterdeck.hub.streams.cursors import HostCursor, ManyCursors
-from quarterdeck.hub.streams.shared_log import Logs, Run, SharedLog
+from quarterdeck.hub.streams.shared_log import EncodedRun, Logs, SharedLog
 from quarterdeck.jsontext import encode_json
-from quarterdeck.runner.prompts.changes import QueueNews
+from quarterdeck.runner.prompts.changes import QueueChanges
 
 _MUCH: Final = 256 << 10  # bytes, after which others get their turn if nobody had to wait
 
 
-class Track:
+class LogSubscription:
     """One session's log."""
 
     _mark: ClassVar = b""
@@ -73,11 +73,11 @@ class Track:
             return named_event("ended", {**self._facts(), "reason": why_ended(self._logs, log)})
         return b""
 
-    async def _older(self) -> Run | None:
+    async def _older(self) -> EncodedRun | None:
         self._is_behind = True
         return await self.log.older(self.cursor)
 
-    def _said(self, run: Run) -> bytes:
+    def _said(self, run: EncodedRun) -> bytes:
         if self.complete is None:
             return run.sse
         # JSON has no line breaks: this is found where an id ends and nowhere else.
@@ -96,7 +96,7 @@ class Track:
         return {"sessionId": self.log.session_id}
 
 
-class HostTrack(Track):
+class HostLogSubscription(LogSubscription):
     """The host's own log: its older events are nowhere, but what they led to is known."""
 
     _mark: ClassVar = b"\nevent: host"
@@ -120,7 +120,7 @@ class HostTrack(Track):
         return self.cursor + 1 < self.log.first
 
     @override
-    async def _older(self) -> Run | None:
+    async def _older(self) -> EncodedRun | None:
         return None if self._is_forgotten() else await super()._older()
 
     @override
@@ -197,21 +197,21 @@ async def follow(stream: EventStream, tracks: Sequence[Says]) -> None:
             leave()
 
 
-class Braid:
+class MultiLogStream:
     """The logs of one connection, by their places in its query."""
 
     def __init__(self, asked: ManyCursors) -> None:
         self._names = asked.names
-        self._tracks: dict[int, Track] = {}
+        self._tracks: dict[int, LogSubscription] = {}
         self._asked = [str(seq) for _, seq in asked.sessions]
         if asked.has_host:
             self._asked.append("" if asked.host is None else asked.host.text)
 
     @property
-    def tracks(self) -> list[Track]:
+    def tracks(self) -> list[LogSubscription]:
         return list(self._tracks.values())
 
-    def add(self, index: int, track: Track) -> None:
+    def add(self, index: int, track: LogSubscription) -> None:
         self._tracks[index] = track
         track.complete = partial(self._complete, index)
 
@@ -227,10 +227,10 @@ class Braid:
         return self._asked[index] if track is None else track.position
 
 
-class QueueTrack:
+class QueueSubscription:
     """Goes along with the logs of a connection, and ends with them."""
 
-    def __init__(self, news: QueueNews, tracks: Sequence[Track]) -> None:
+    def __init__(self, news: QueueChanges, tracks: Sequence[LogSubscription]) -> None:
         self.log = news
         self._tracks = tracks
         sessions = [track.log.session_id for track in tracks]

@@ -34,7 +34,7 @@ from quarterdeck.runner.permissions.decisions import (
     decided_by,
 )
 from quarterdeck.runner.schema import now
-from quarterdeck.runner.tasks import Chores
+from quarterdeck.runner.tasks import IndependentTasks
 from quarterdeck.storage import Storage
 
 PAGE: Final = 1000
@@ -190,7 +190,7 @@ class DecisionRecorder:
         self._has_unwritten = anyio.Event()
         self._writing = anyio.Lock()
 
-    async def start(self, tasks: Chores) -> None:
+    async def start(self, tasks: IndependentTasks) -> None:
         """Bring the index up to date with the log, then keep it so.
 
         Raises:

@@ -67,7 +67,7 @@ from quarterdeck.runner.permissions.decisions import (
     facts_of,
 )
 from quarterdeck.runner.schema import now
-from quarterdeck.runner.tasks import Chores
+from quarterdeck.runner.tasks import IndependentTasks
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class PermissionInbox:
         self._expiring: list[tuple[float, str]] = []
         self._has_expiring = anyio.Event()
 
-    async def start(self, host: Host, tasks: Chores) -> None:
+    async def start(self, host: Host, tasks: IndependentTasks) -> None:
         """Serve a host whose hook is `examine`; bring the index up to date with its log."""
         self._host, self._decisions = host, DecisionRecorder(self._index, host)
         await self._decisions.start(tasks)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import anyio
 
 
-class QueueNews:
+class QueueChanges:
     """Counts the changes of each queue."""
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ from quarterdeck.errors import (
 from quarterdeck.host import Host
 from quarterdeck.protocol import ERROR_CODES, Event, decode_event
 from quarterdeck.runner.api import Actor, not_found
-from quarterdeck.runner.prompts.changes import QueueNews
+from quarterdeck.runner.prompts.changes import QueueChanges
 from quarterdeck.runner.prompts.store import (
     PromptEntry,
     PromptError,
@@ -38,8 +38,8 @@ from quarterdeck.runner.prompts.store import (
     PromptStore,
     deleted_prompt,
 )
-from quarterdeck.runner.sessions.manager import Keeper, Watch
-from quarterdeck.runner.tasks import Chores
+from quarterdeck.runner.sessions.manager import HostCondition, SessionManager
+from quarterdeck.runner.tasks import IndependentTasks
 from quarterdeck.storage import Storage
 from quarterdeck.wire import background_tasks
 
@@ -130,18 +130,20 @@ _T = TypeVar("_T")
 class PromptQueue:
     """The prompts of all sessions; one worker for each session that has some."""
 
-    def __init__(self, host: Host, store: PromptStore, keeper: Keeper, watch: Watch) -> None:
+    def __init__(
+        self, host: Host, store: PromptStore, keeper: SessionManager, watch: HostCondition
+    ) -> None:
         self._host = host
         self._store = store
         self._keeper = keeper
         self._watch = watch
-        self.news = QueueNews()
-        self._tasks: Chores | None = None
+        self.news = QueueChanges()
+        self._tasks: IndependentTasks | None = None
         self._awake: dict[str, bool] = {}  # whether a worker has to look again, by session
         self._running: dict[str, int] = {}  # the row that runs, by session
         self._is_ending = False
 
-    async def start(self, tasks: Chores) -> None:
+    async def start(self, tasks: IndependentTasks) -> None:
         """Settle what an earlier hub left behind and go on with what waits."""
         self._tasks = tasks
         await settle_left_prompts(self._host.options.storage, self._store)

@@ -32,7 +32,7 @@ _JOINERS: Final = "\u200c\u200d"  # not printable, but parts of words and of pic
 
 
 @dataclass(frozen=True, kw_only=True)
-class Heading:
+class SessionTitle:
     """What is known of a session as of the event `seq`."""
 
     seq: int = 0
@@ -43,18 +43,18 @@ class Heading:
     """The first prompt was read to its end, or it is too far from the beginning."""
 
 
-_UNKNOWN: Final = Heading()
+_UNKNOWN: Final = SessionTitle()
 
 
-class Headings:
+class SessionTitles:
     """Those of all sessions, as they were when they were last looked at."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._known: dict[str, Heading] = {}
+        self._known: dict[str, SessionTitle] = {}
         self._lock = anyio.Lock()  # one reads, others find it read
 
-    def get(self, session_id: str) -> Heading:
+    def get(self, session_id: str) -> SessionTitle:
         return self._known.get(session_id, _UNKNOWN)
 
     def forget(self, session_id: str) -> None:
@@ -74,7 +74,7 @@ class Headings:
                 except QuarterdeckError as error:  # a list without it is better than none
                     logger.warning("a session could not be looked at", extra={"reason": str(error)})
 
-    async def _look(self, session_id: str, seq: int) -> Heading:
+    async def _look(self, session_id: str, seq: int) -> SessionTitle:
         known = self.get(session_id)
         if not known.is_settled:
             words, is_settled, first_at = await self._beginning(session_id)
@@ -135,7 +135,7 @@ def _time_of(event: Event) -> str | None:
         return None
 
 
-class SessionView(Struct, frozen=True, kw_only=True, rename="camel"):
+class SessionOverview(Struct, frozen=True, kw_only=True, rename="camel"):
     """A session as the hub knows it."""
 
     session_id: str
@@ -156,7 +156,7 @@ class SessionView(Struct, frozen=True, kw_only=True, rename="camel"):
     last_seq: int
 
 
-class Library:
+class SessionCatalogue:
     """Reads sessions, whether they live or not."""
 
     def __init__(self, host: Host, on_deleted: Callable[[str], None]) -> None:
@@ -164,31 +164,31 @@ class Library:
         self._host = host
         self._on_deleted = on_deleted
         self._closed: dict[str, SessionMeta] = {}
-        self._headings = Headings(host.options.storage)
+        self._headings = SessionTitles(host.options.storage)
 
     async def start(self) -> None:
         """Learn which sessions were closed before."""
         metas = await self._host.options.storage.sessions()
         self._closed = {meta.session_id: meta for meta in metas if meta.lifecycle == "closed"}
 
-    async def listed(self) -> list[SessionView]:
+    async def listed(self) -> list[SessionOverview]:
         """Return all sessions as `all` does, with titles and times that are up to date."""
         await self._headings.learn((each.session_id, each.last_seq) for each in self.all())
         return self.all()
 
-    async def shown(self, session_id: str) -> SessionView:
+    async def shown(self, session_id: str) -> SessionOverview:
         """Return a session as `get` does, with a title and a time that are up to date."""
         await self._headings.learn([(session_id, self.get(session_id).last_seq)])
         return self.get(session_id)
 
-    def all(self) -> list[SessionView]:
+    def all(self) -> list[SessionOverview]:
         """Return all sessions, in the order of their beginning as far as it is known."""
         live = self._host.get_sessions()
         known = {session.session_id for session in live}
         closed = [meta for name, meta in self._closed.items() if name not in known]
         return [self._closed_view(meta) for meta in closed] + [self._view(each) for each in live]
 
-    def get(self, session_id: str) -> SessionView:
+    def get(self, session_id: str) -> SessionOverview:
         """Return a session.
 
         Raises:
@@ -207,7 +207,7 @@ class Library:
         live = [each.session_id for each in self._host.get_sessions()]
         await self._headings.learn((name, self._host.last_seq(name)) for name in live)
 
-    def heading(self, session_id: str) -> Heading:
+    def heading(self, session_id: str) -> SessionTitle:
         """Return what was learned of a session."""
         return self._headings.get(session_id)
 
@@ -223,9 +223,9 @@ class Library:
             return await self._host.options.storage.read(session_id, after, limit)
         return await self._host.read_events(session_id, after, limit)
 
-    def _view(self, session: SessionSnapshotWire) -> SessionView:
+    def _view(self, session: SessionSnapshotWire) -> SessionOverview:
         heading = self._headings.get(session.session_id)
-        return SessionView(
+        return SessionOverview(
             session_id=session.session_id,
             status=session.status,
             agent_id=session.agent_id,
@@ -239,9 +239,9 @@ class Library:
             last_seq=self._host.last_seq(session.session_id),
         )
 
-    def _closed_view(self, meta: SessionMeta) -> SessionView:
+    def _closed_view(self, meta: SessionMeta) -> SessionOverview:
         servers, heading = meta.mcp_servers, self._headings.get(meta.session_id)
-        return SessionView(
+        return SessionOverview(
             session_id=meta.session_id,
             status="closed",
             agent=UNSET if meta.agent_definition_id is None else meta.agent_definition_id,
@@ -255,7 +255,7 @@ class Library:
         )
 
 
-def _title(given: str | UnsetType | None, heading: Heading) -> str | UnsetType | None:
+def _title(given: str | UnsetType | None, heading: SessionTitle) -> str | UnsetType | None:
     if isinstance(given, str) and given.strip():
         return given
     return given if heading.title is None else heading.title

@@ -19,7 +19,7 @@ from quarterdeck.errors import QuarterdeckError
 from quarterdeck.host import Host
 from quarterdeck.protocol import AgentSnapshotWire, SessionSnapshotWire
 from quarterdeck.runner.prompts.queue import PromptQueue
-from quarterdeck.runner.sessions.manager import Keeper
+from quarterdeck.runner.sessions.manager import SessionManager
 
 logger = logging.getLogger(__name__)
 
@@ -35,11 +35,11 @@ class _Rest:
     since: float
 
 
-class Idling:
+class IdleAgents:
     """Stops agents that have been idle for too long."""
 
     def __init__(
-        self, host: Host, keeper: Keeper, prompts: PromptQueue, minutes: Callable[[], float]
+        self, host: Host, keeper: SessionManager, prompts: PromptQueue, minutes: Callable[[], float]
     ) -> None:
         """`minutes` is asked at each look, since it can be set anew; 0 stops nothing."""
         self._host = host

@@ -28,15 +28,15 @@ from quarterdeck.protocol import (
     SessionSnapshotWire,
 )
 from quarterdeck.runner.agent_definitions import Definitions, DefinitionStore
-from quarterdeck.runner.prompts.changes import QueueNews
-from quarterdeck.runner.sessions.catalogue import Library, SessionView
+from quarterdeck.runner.prompts.changes import QueueChanges
+from quarterdeck.runner.sessions.catalogue import SessionCatalogue, SessionOverview
 from quarterdeck.runner.store import RunnerStore
-from quarterdeck.runner.tasks import Chores
+from quarterdeck.runner.tasks import IndependentTasks
 
 LOOKS: Final = frozenset({"agent-updated", "agent-removed", "session-updated"})
 
 
-class Watch:
+class HostCondition:
     """Wakes whoever waits when an agent or a session has changed."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class _Shared:
         self.failure: Exception | None = None
 
 
-class Keeper:
+class SessionManager:
     """Starts agents and revives sessions."""
 
     def __init__(
@@ -85,8 +85,8 @@ class Keeper:
         host: Host,
         definitions: DefinitionStore,
         known: KnownAgents,
-        watch: Watch,
-        library: Library,
+        watch: HostCondition,
+        library: SessionCatalogue,
     ) -> None:
         self.known = known
         self._library = library
@@ -97,9 +97,9 @@ class Keeper:
         self._shared: dict[str, _Shared] = {}
         self._uses: dict[str, int] = {}  # how often somebody wanted an agent
         self._leaving: dict[str, str] = {}  # definition ids of agents that are being stopped
-        self._tasks: Chores | None = None
+        self._tasks: IndependentTasks | None = None
 
-    async def start(self, tasks: Chores) -> None:
+    async def start(self, tasks: IndependentTasks) -> None:
         self._tasks = tasks
         await self._definitions.load()
 
@@ -305,7 +305,7 @@ class Keeper:
             message = f"agent {name!r} can neither resume nor load sessions; start a new one"
             raise AcpError(ERROR_CODES["capability_unsupported"], message)
 
-    def whole_servers(self, session: SessionSnapshotWire | SessionView) -> list[Any]:
+    def whole_servers(self, session: SessionSnapshotWire | SessionOverview) -> list[Any]:
         """Return the MCP servers of a session but those whose secrets were not stored."""
         servers: list[Any] = [] if session.mcp_servers is UNSET else list(session.mcp_servers)
         missing = [server for server in servers if _lacks_secrets(server)]
@@ -343,7 +343,7 @@ class Keeper:
             shared.ended.set()
 
 
-def _closed(session: SessionSnapshotWire | SessionView) -> AcpError:
+def _closed(session: SessionSnapshotWire | SessionOverview) -> AcpError:
     message = f"session {session.session_id} is {session.status}; load it to open it again"
     return AcpError(ERROR_CODES["session_closed"], message)
 
@@ -378,16 +378,16 @@ def _again(failure: Exception) -> Exception:
 logger = logging.getLogger(__name__)
 
 
-class Keeps:
+class SessionOperations:
     """Agents and sessions in the host's words."""
 
     def __init__(
         self,
         host: Host,
         store: RunnerStore,
-        keeper: Keeper,
-        library: Library,
-        news: QueueNews,
+        keeper: SessionManager,
+        library: SessionCatalogue,
+        news: QueueChanges,
     ) -> None:
         self._host = host
         self._store = store

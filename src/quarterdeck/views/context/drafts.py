@@ -14,18 +14,18 @@ from quarterdeck.views.context.events import (
     SubAgentProgressEvent,
     SubAgentSpawnedEvent,
 )
-from quarterdeck.views.context.numbering import Stage
-from quarterdeck.views.context.session_settings import Settings
+from quarterdeck.views.context.numbering import EventNumbering
+from quarterdeck.views.context.session_settings import SettingsProjector
 from quarterdeck.views.context.tool_results import block_text
 
 _LEVELS = ("info", "warning", "error")
 _ENDED = frozenset({"idle", "completed", "failed", "cancelled", "done", "ended"})
 
 
-class Drafts:
+class ContextDrafts:
     """Reads the variants that have no event of their own in the log."""
 
-    def __init__(self, stage: Stage, settings: Settings) -> None:
+    def __init__(self, stage: EventNumbering, settings: SettingsProjector) -> None:
         self._stage = stage
         self._settings = settings
         self._sub_agents: dict[str, str] = {}

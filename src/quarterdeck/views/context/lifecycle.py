@@ -17,10 +17,10 @@ from quarterdeck.views.context.events import (
     SessionStatusChangedEvent,
 )
 from quarterdeck.views.context.messages import Messages
-from quarterdeck.views.context.numbering import Stage
-from quarterdeck.views.context.requests import Approvals, Questions
-from quarterdeck.views.context.session_settings import Settings
-from quarterdeck.views.context.tool_calls import ToolCalls
+from quarterdeck.views.context.numbering import EventNumbering
+from quarterdeck.views.context.requests import ApprovalProjector, ElicitationProjector
+from quarterdeck.views.context.session_settings import SettingsProjector
+from quarterdeck.views.context.tool_calls import ToolCallProjector
 from quarterdeck.views.context.types import ACPError, SessionStatus, SessionSummary
 from quarterdeck.views.context.usage import Resources
 
@@ -32,13 +32,13 @@ class Lifecycle:
 
     def __init__(  # noqa: PLR0913 - it closes whatever is open, so it knows all that can be
         self,
-        stage: Stage,
+        stage: EventNumbering,
         facts: SessionFacts,
         messages: Messages,
-        calls: ToolCalls,
-        approvals: Approvals,
-        questions: Questions,
-        settings: Settings,
+        calls: ToolCallProjector,
+        approvals: ApprovalProjector,
+        questions: ElicitationProjector,
+        settings: SettingsProjector,
         resources: Resources,
     ) -> None:
         self._stage = stage

@@ -18,7 +18,7 @@ from quarterdeck.views.context.events import (
     ThinkingDeltaEvent,
     ThinkingStartEvent,
 )
-from quarterdeck.views.context.numbering import Stage
+from quarterdeck.views.context.numbering import EventNumbering
 from quarterdeck.views.context.tool_results import block_text
 from quarterdeck.views.context.types import ImageContent, MessageContent, MessageRole, TextContent
 
@@ -43,7 +43,7 @@ class _Open:
 class Messages:
     """The message and the thought that are open, if any."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: EventNumbering) -> None:
         self._stage = stage
         self._message: _Open | None = None
         self._thought: _Open | None = None

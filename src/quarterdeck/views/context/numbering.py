@@ -17,7 +17,7 @@ NAMESPACE = "acp"
 """Of the custom events that stand for what the Agent Client Protocol has and this one has not."""
 
 
-class Stage:
+class EventNumbering:
     """One session's numbers; times are those of the log's events."""
 
     def __init__(self, session_id: str) -> None:

@@ -24,19 +24,19 @@ from typing import Any
 
 from quarterdeck.protocol import ELICITATION_UPDATED, Event, SessionSnapshotWire, UnknownEvent
 from quarterdeck.views.context.contract import SessionFacts, session_facts
-from quarterdeck.views.context.drafts import Drafts
+from quarterdeck.views.context.drafts import ContextDrafts
 from quarterdeck.views.context.events import ContextEvent, SessionResumedEvent
 from quarterdeck.views.context.lifecycle import Lifecycle
 from quarterdeck.views.context.messages import Messages
-from quarterdeck.views.context.numbering import Stage
+from quarterdeck.views.context.numbering import EventNumbering
 from quarterdeck.views.context.requests import (
-    Approvals,
+    ApprovalProjector,
+    ElicitationProjector,
     PendingApproval,
-    PendingQuestion,
-    Questions,
+    PendingForm,
 )
-from quarterdeck.views.context.session_settings import Settings
-from quarterdeck.views.context.tool_calls import ToolCalls
+from quarterdeck.views.context.session_settings import SettingsProjector
+from quarterdeck.views.context.tool_calls import ToolCallProjector
 from quarterdeck.views.context.usage import Resources
 
 _NOTHING: dict[str, Any] = {}
@@ -60,14 +60,14 @@ class ContextProjector:
         """
         facts = session_facts(session)
         self._session_id = facts.session_id
-        self._stage = stage = Stage(facts.session_id)
+        self._stage = stage = EventNumbering(facts.session_id)
         self._messages = Messages(stage)
-        self._settings = Settings(stage, facts)
-        self._calls = ToolCalls(stage, self._settings, facts.cwd, derive_on_replay)
-        self._approvals = Approvals(stage, self._calls, facts.cwd, approval_expiry_ms)
+        self._settings = SettingsProjector(stage, facts)
+        self._calls = ToolCallProjector(stage, self._settings, facts.cwd, derive_on_replay)
+        self._approvals = ApprovalProjector(stage, self._calls, facts.cwd, approval_expiry_ms)
         self._resources = Resources(stage)
-        self._drafts = Drafts(stage, self._settings)
-        self._questions = Questions(stage)
+        self._drafts = ContextDrafts(stage, self._settings)
+        self._questions = ElicitationProjector(stage)
         self._lifecycle = Lifecycle(
             stage,
             facts,
@@ -115,7 +115,7 @@ class ContextProjector:
         return self._approvals.pending
 
     @property
-    def questions(self) -> tuple[PendingQuestion, ...]:
+    def questions(self) -> tuple[PendingForm, ...]:
         """The questions of the agent that wait for an answer, beside permission requests."""
         return self._questions.pending
 

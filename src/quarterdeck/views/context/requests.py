@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 from quarterdeck.errors import AcpError
 from quarterdeck.policy.call import parsed_call
 from quarterdeck.policy.rules import ParsedCall
-from quarterdeck.policy.tool_call import ToolCall, objects
+from quarterdeck.policy.tool_call import NamedToolCall, objects
 from quarterdeck.policy.tools import text_of
 from quarterdeck.protocol import ERROR_CODES
 from quarterdeck.protocol.timestamps import iso_time
@@ -35,8 +35,8 @@ from quarterdeck.views.context.events import (
     NotificationEvent,
     UserQuestionEvent,
 )
-from quarterdeck.views.context.numbering import Stage
-from quarterdeck.views.context.tool_calls import ToolCalls, description_of, risk_of
+from quarterdeck.views.context.numbering import EventNumbering
+from quarterdeck.views.context.tool_calls import ToolCallProjector, description_of, risk_of
 from quarterdeck.views.context.tool_results import changes_of, content_text
 from quarterdeck.views.context.types import (
     ApprovalPreview,
@@ -58,11 +58,11 @@ class PendingApproval(NamedTuple):
     options: tuple[Mapping[str, Any], ...]
 
 
-class Approvals:
+class ApprovalProjector:
     """The requests that wait for an answer."""
 
     def __init__(
-        self, stage: Stage, calls: ToolCalls, project: str, expiry_ms: float | None
+        self, stage: EventNumbering, calls: ToolCallProjector, project: str, expiry_ms: float | None
     ) -> None:
         self._stage = stage
         self._calls = calls
@@ -98,7 +98,7 @@ class Approvals:
             preview=self._preview(call),
         )
 
-    def _preview(self, call: ToolCall) -> ApprovalPreview:
+    def _preview(self, call: NamedToolCall) -> ApprovalPreview:
         changes = changes_of(call, self._project)
         shown = [change for change in changes if change.diff is not None]
         if shown:
@@ -176,7 +176,7 @@ _YES: Final = frozenset({"yes", "true", "y", "1", "on", "accept", "ok"})
 _NO: Final = frozenset({"no", "false", "n", "0", "off", "decline", "cancel"})
 
 
-class Question(NamedTuple):
+class FormField(NamedTuple):
     """One thing to answer; `field` is None where there is nothing but to accept or decline."""
 
     id: str
@@ -190,25 +190,25 @@ class Question(NamedTuple):
     """The field's own words, without those of the form."""
 
 
-class PendingQuestion(NamedTuple):
+class PendingForm(NamedTuple):
     """What an agent asked and waits for: a form is several questions and one answer."""
 
     request_id: str
-    questions: tuple[Question, ...]
+    questions: tuple[FormField, ...]
 
 
-def questions_of(request_id: str, request: Mapping[str, Any]) -> tuple[Question, ...]:
+def questions_of(request_id: str, request: Mapping[str, Any]) -> tuple[FormField, ...]:
     """Return what has to be answered so that a request is."""
     questions = every_question_of(request_id, request)
     return tuple(each for each in questions if each.is_required) or questions
 
 
-def every_question_of(request_id: str, request: Mapping[str, Any]) -> tuple[Question, ...]:
+def every_question_of(request_id: str, request: Mapping[str, Any]) -> tuple[FormField, ...]:
     """Return all that can be answered: also fields that may be left out."""
     message = _text(request.get("message")) or "The agent asks for your consent."
     fields = {} if request.get("mode") == "url" else _fields(request)
     if not fields:
-        return (Question(request_id, message, options=CONSENT),)
+        return (FormField(request_id, message, options=CONSENT),)
     required = _required(request)
     if len(fields) == 1:
         ((name, schema),) = fields.items()
@@ -226,7 +226,7 @@ def every_question_of(request_id: str, request: Mapping[str, Any]) -> tuple[Ques
     )
 
 
-def response_to(pending: PendingQuestion, answers: Mapping[str, str]) -> dict[str, Any] | None:
+def response_to(pending: PendingForm, answers: Mapping[str, str]) -> dict[str, Any] | None:
     """Return what the agent is answered with; None as long as answers are missing.
 
     Raises:
@@ -271,12 +271,12 @@ def _required(request: Mapping[str, Any]) -> frozenset[str]:
 
 def _question(
     question_id: str, text: str, name: str, schema: Mapping[str, Any], *, is_required: bool
-) -> Question:
+) -> FormField:
     choices = _choices(schema)
     options = tuple(choices) or (("yes", "no") if schema.get("type") == "boolean" else None)
     default = _default(schema, choices)
     label = _label(name, schema)
-    return Question(question_id, text, name, schema, is_required, options, default, label)
+    return FormField(question_id, text, name, schema, is_required, options, default, label)
 
 
 def _choices(schema: Mapping[str, Any]) -> dict[str, str]:
@@ -384,15 +384,15 @@ def _invalid(message: str) -> AcpError:
 EVENT_NAME = "elicitation"
 
 
-class Questions:
+class ElicitationProjector:
     """The questions that wait for an answer."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: EventNumbering) -> None:
         self._stage = stage
-        self.waiting: dict[str, PendingQuestion] = {}
+        self.waiting: dict[str, PendingForm] = {}
 
     @property
-    def pending(self) -> tuple[PendingQuestion, ...]:
+    def pending(self) -> tuple[PendingForm, ...]:
         return tuple(self.waiting.values())
 
     def update(self, payload: dict[str, Any]) -> str:
@@ -413,7 +413,7 @@ class Questions:
 
     def _ask(self, request_id: str, request: dict[str, Any]) -> None:
         questions = questions_of(request_id, request)
-        self.waiting[request_id] = PendingQuestion(request_id, questions)
+        self.waiting[request_id] = PendingForm(request_id, questions)
         url = text_of(request, ("url",)) if request.get("mode") == "url" else None
         if url is not None:
             self._notify("info", "The agent sends you to a page", request, url)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from quarterdeck.policy.tool_call import objects
 from quarterdeck.views.context.contract import UNKNOWN, SessionFacts
 from quarterdeck.views.context.events import EnvironmentInfoEvent, PlanModeEvent, TodoUpdateEvent
-from quarterdeck.views.context.numbering import Stage
+from quarterdeck.views.context.numbering import EventNumbering
 from quarterdeck.views.context.types import (
     EnvironmentAgent,
     EnvironmentContext,
@@ -20,10 +20,10 @@ from quarterdeck.views.context.types import (
 _PLANNING: Final = re.compile(r"\bplan(ning)?\b|\barchitect\b|read-only-plan", re.IGNORECASE)
 
 
-class Settings:
+class SettingsProjector:
     """Follows modes, config options and plans."""
 
-    def __init__(self, stage: Stage, facts: SessionFacts) -> None:
+    def __init__(self, stage: EventNumbering, facts: SessionFacts) -> None:
         self._stage = stage
         self._facts = facts
         self.agent = facts.agent

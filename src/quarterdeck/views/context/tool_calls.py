@@ -18,7 +18,7 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from quarterdeck.policy.risk import risk_of_call
-from quarterdeck.policy.tool_call import ToolCall, objects
+from quarterdeck.policy.tool_call import NamedToolCall, objects
 from quarterdeck.policy.tools import categorize_call, describe_tool_call, text_of
 from quarterdeck.protocol import ToolCallFacts, announced, is_open, requested, updated
 from quarterdeck.views.context.events import (
@@ -31,11 +31,11 @@ from quarterdeck.views.context.events import (
     ToolCallStartEvent,
     UserQuestionEvent,
 )
-from quarterdeck.views.context.numbering import Stage
-from quarterdeck.views.context.session_settings import Settings
+from quarterdeck.views.context.numbering import EventNumbering
+from quarterdeck.views.context.session_settings import SettingsProjector
 from quarterdeck.views.context.tool_results import (
-    Aftermath,
-    Terminal,
+    CallEffects,
+    TerminalText,
     changes_of,
     content_text,
     output_text,
@@ -48,24 +48,28 @@ KNOWN: Final = 10_000  # calls that have ended and are remembered as such
 TERMINALS: Final = 64  # terminals whose output is kept for the calls that show them
 
 
-class ToolCalls:
+class ToolCallProjector:
     """The calls of a session that have not ended, and what they came to."""
 
     def __init__(
-        self, stage: Stage, settings: Settings, project: str, derive_on_replay: Collection[str]
+        self,
+        stage: EventNumbering,
+        settings: SettingsProjector,
+        project: str,
+        derive_on_replay: Collection[str],
     ) -> None:
         self._stage = stage
         self._settings = settings
         self._project = project
-        self._open: dict[str, ToolCall] = {}
+        self._open: dict[str, NamedToolCall] = {}
         self.asking: set[str] = set()
         """The calls that wait for somebody's answer."""
         self._ended: OrderedDict[str, int] = OrderedDict()
         self._announced_again: dict[str, ToolCallFacts] = {}
         """Calls of this turn with the id of one that has ended, in case they ask for permission."""
-        self._terminals: OrderedDict[str, Terminal] = OrderedDict()
+        self._terminals: OrderedDict[str, TerminalText] = OrderedDict()
         self._turn = 0
-        self.aftermath = Aftermath(stage, derive_on_replay)
+        self.aftermath = CallEffects(stage, derive_on_replay)
         self.count = 0
         self.errors = 0
 
@@ -126,7 +130,7 @@ class ToolCalls:
         elif facts is not None:
             self._announced_again[call_id] = updated(facts, payload)
 
-    def ask(self, patch: dict[str, Any]) -> ToolCall:
+    def ask(self, patch: dict[str, Any]) -> NamedToolCall:
         """Take the call of a permission request, and emit that it waits."""
         call_id = patch.get("toolCallId")
         call = self._find(call_id) if isinstance(call_id, str) else None
@@ -135,7 +139,7 @@ class ToolCalls:
             facts = self._announced_again.pop(call_id, None)
             call = self._begin(call_id)
         elif call is None:
-            call = ToolCall(str(call_id), self._stage.ts)
+            call = NamedToolCall(str(call_id), self._stage.ts)
         is_first = not call.name
         call.take(requested(facts, patch, self._turn), patch, self._stage.ts)
         if is_first:
@@ -166,16 +170,16 @@ class ToolCalls:
             terminal = self._terminal(ending.get("terminal_id"))
             terminal.exit_code = whole_number(ending.get("exit_code"))
 
-    def _terminal(self, terminal_id: Any) -> Terminal:
+    def _terminal(self, terminal_id: Any) -> TerminalText:
         name = str(terminal_id)
         terminal = self._terminals.get(name)
         if terminal is None:
-            terminal = self._terminals[name] = Terminal()
+            terminal = self._terminals[name] = TerminalText()
             if len(self._terminals) > TERMINALS:
                 self._terminals.popitem(last=False)
         return terminal
 
-    def _find(self, call_id: str) -> ToolCall | None:
+    def _find(self, call_id: str) -> NamedToolCall | None:
         """Return the call that an announcement or request continues; None if it is a new one."""
         call = self._open.get(call_id)
         if call is None or is_open(call.facts, self._turn):
@@ -184,15 +188,15 @@ class ToolCalls:
         del self._ended[call_id]  # it ended with its own turn, not in this one
         return None
 
-    def _begin(self, call_id: str) -> ToolCall:
+    def _begin(self, call_id: str) -> NamedToolCall:
         self._ended.pop(call_id, None)
-        call = self._open[call_id] = ToolCall(call_id, self._stage.ts)
+        call = self._open[call_id] = NamedToolCall(call_id, self._stage.ts)
         self.count += 1
         return call
 
     # ---- what is told of it --------------------------------------------------------------------
 
-    def _start(self, call: ToolCall) -> None:
+    def _start(self, call: NamedToolCall) -> None:
         stage = self._stage
         stage.add(
             ToolCallStartEvent(
@@ -207,7 +211,7 @@ class ToolCalls:
             )
         )
 
-    def _tell(self, call: ToolCall) -> None:
+    def _tell(self, call: NamedToolCall) -> None:
         is_running = call.status == "in_progress" and not (call.arguments and not call.raw_input)
         if not call.has_executed and (is_running or call.is_done):
             self._execute(call, requires_approval=False)
@@ -216,7 +220,7 @@ class ToolCalls:
         if call.is_done:
             self._end(call)
 
-    def _tell_more(self, call: ToolCall) -> None:
+    def _tell_more(self, call: NamedToolCall) -> None:
         canonical = call.traits.canonical
         if canonical == "Task":
             self._tell_sub_agent(call)
@@ -227,7 +231,7 @@ class ToolCalls:
         elif canonical == "ExitPlanMode" or call.kind == "switch_mode":
             self._tell_plan(call)
 
-    def _tell_arguments(self, call: ToolCall) -> None:
+    def _tell_arguments(self, call: NamedToolCall) -> None:
         """Tell how the input grows, where an agent shows it as text before it has it."""
         if self._stage.is_replay or not call.content or call.raw_input:
             return
@@ -239,7 +243,7 @@ class ToolCalls:
             call.arguments = text
             self._stage.emit(ToolCallArgsDeltaEvent, tool_call_id=call.id, delta=delta)
 
-    def _execute(self, call: ToolCall, *, requires_approval: bool) -> None:
+    def _execute(self, call: NamedToolCall, *, requires_approval: bool) -> None:
         call.has_executed = True
         call.has_asked |= requires_approval
         stage = self._stage
@@ -257,7 +261,7 @@ class ToolCalls:
             )
         )
 
-    def _tell_sub_agent(self, call: ToolCall) -> None:
+    def _tell_sub_agent(self, call: NamedToolCall) -> None:
         task = text_of(call.raw_input, ("description", "prompt", "task"))
         if not call.is_sub_agent and (task is not None or call.has_executed):
             call.is_sub_agent = True
@@ -276,7 +280,7 @@ class ToolCalls:
             line = text.rstrip().rpartition("\n")[2]
             self._stage.emit(SubAgentProgressEvent, sub_agent_id=call.id, message=line)
 
-    def _tell_questions(self, call: ToolCall) -> None:
+    def _tell_questions(self, call: NamedToolCall) -> None:
         listed = objects(call.input.get("questions")) or [call.input]
         for number, each in enumerate(listed, 1):
             question = text_of(each, ("question", "prompt"))
@@ -292,7 +296,7 @@ class ToolCalls:
                     UserQuestionEvent, question_id=question_id, question=question, options=labels
                 )
 
-    def _tell_plan(self, call: ToolCall) -> None:
+    def _tell_plan(self, call: NamedToolCall) -> None:
         plan = text_of(call.raw_input, ("plan",)) or content_text(call)
         if plan and plan != call.last_progress and not call.is_done:
             call.last_progress = plan
@@ -302,7 +306,7 @@ class ToolCalls:
 
     # ---- how it ends ---------------------------------------------------------------------------
 
-    def _end(self, call: ToolCall) -> None:
+    def _end(self, call: NamedToolCall) -> None:
         output = output_text(call, self._terminals) if call.has_output else ""
         stage = self._stage
         duration = max(0.0, float(stage.ts - call.started_at))
@@ -329,7 +333,7 @@ class ToolCalls:
             self.aftermath.sub_agent_ended(call, output)
         self._forget(call)
 
-    def _fail(self, call: ToolCall, code: str, message: str, duration: float) -> None:
+    def _fail(self, call: NamedToolCall, code: str, message: str, duration: float) -> None:
         self.errors += 1
         error = ACPError(code=code, message=message, recoverable=True)
         self._stage.emit(
@@ -341,7 +345,7 @@ class ToolCalls:
         for call in list(self._open.values()):
             self._leave(call, is_cancelled=is_cancelled)
 
-    def _leave(self, call: ToolCall, *, is_cancelled: bool) -> None:
+    def _leave(self, call: NamedToolCall, *, is_cancelled: bool) -> None:
         duration = max(0.0, float(self._stage.ts - call.started_at))
         if is_cancelled:
             self._fail(call, "CANCELLED", "Cancelled", duration)
@@ -352,7 +356,7 @@ class ToolCalls:
             self.aftermath.sub_agent_ended(call, "")
         self._forget(call)
 
-    def _forget(self, call: ToolCall) -> None:
+    def _forget(self, call: NamedToolCall) -> None:
         self._open.pop(call.id, None)
         self.asking.discard(call.id)
         for terminal_id in call.terminal_ids:
@@ -363,19 +367,19 @@ class ToolCalls:
             self._ended.popitem(last=False)
 
 
-def category_of(call: ToolCall) -> Any:
+def category_of(call: NamedToolCall) -> Any:
     if not call.diffs:
         return call.traits.category
     is_creation = all(old is None for old, _, _ in call.diffs.values())
     return categorize_call(call.name, call.kind, is_creation=is_creation)
 
 
-def risk_of(call: ToolCall) -> Any:
+def risk_of(call: NamedToolCall) -> Any:
     given = call.decisive_input
     return risk_of_call(call.name, given, call.kind) if given else call.traits.risk
 
 
-def description_of(call: ToolCall) -> str:
+def description_of(call: NamedToolCall) -> str:
     """Say what a call does: in the agent's words if they are a sentence, else in ours."""
     if " " in call.title and call.title != call.command:
         return call.title

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from quarterdeck.jsontext import encode_json
 from quarterdeck.policy.globs import plain_path, relative_path
-from quarterdeck.policy.tool_call import ToolCall, objects
+from quarterdeck.policy.tool_call import NamedToolCall, objects
 from quarterdeck.policy.tools import PATH_KEYS, text_of
 from quarterdeck.views.context.changes import (
     Change,
@@ -27,7 +27,7 @@ from quarterdeck.views.context.events import (
     SubAgentCompletedEvent,
     WebOperationEvent,
 )
-from quarterdeck.views.context.numbering import Stage
+from quarterdeck.views.context.numbering import EventNumbering
 from quarterdeck.views.context.types import (
     ChangeType,
     CommandOutput,
@@ -54,7 +54,7 @@ _EXITS: Final = ("exit_code", "exitCode", "exit", "code")
 _MATCH: Final = re.compile(r"(.+?):(\d+):(.*)")
 
 
-class Terminal:
+class TerminalText:
     """What a terminal has said: its end, and how it ended."""
 
     __slots__ = ("exit_code", "parts", "size")
@@ -92,7 +92,7 @@ def block_text(block: Any) -> str:
     return f"[{kind}]" if isinstance(kind, str) else ""
 
 
-def output_text(call: ToolCall, terminals: Mapping[str, Terminal]) -> str:
+def output_text(call: NamedToolCall, terminals: Mapping[str, TerminalText]) -> str:
     """Return what a call has put out, for people."""
     parts = [text for each in call.content if (text := _item_text(each, call, terminals))]
     text = "\n".join(parts) or _raw_text(call.raw_output)
@@ -105,7 +105,9 @@ def output_text(call: ToolCall, terminals: Mapping[str, Terminal]) -> str:
     return f"{text[:LONGEST]}\n[{len(text) - LONGEST} characters cut …]"
 
 
-def _item_text(item: dict[str, Any], call: ToolCall, terminals: Mapping[str, Terminal]) -> str:
+def _item_text(
+    item: dict[str, Any], call: NamedToolCall, terminals: Mapping[str, TerminalText]
+) -> str:
     kind = item.get("type")
     if kind == "content":
         return block_text(item.get("content"))
@@ -136,7 +138,7 @@ def _raw_text(raw: Any) -> str:
 
 
 def structured_output(
-    call: ToolCall, output: str, changes: list[Change], terminals: Mapping[str, Terminal]
+    call: NamedToolCall, output: str, changes: list[Change], terminals: Mapping[str, TerminalText]
 ) -> ToolStructuredOutput | None:
     """Return the output as a structure, where one can be made of it."""
     if len(changes) == 1 and (diff := changes[0].diff) is not None:
@@ -154,7 +156,7 @@ def structured_output(
     return None
 
 
-def exit_code_of(call: ToolCall, terminals: Mapping[str, Terminal]) -> int | None:
+def exit_code_of(call: NamedToolCall, terminals: Mapping[str, TerminalText]) -> int | None:
     for each in call.terminal_ids:
         if each in terminals and terminals[each].exit_code is not None:
             return terminals[each].exit_code
@@ -177,7 +179,7 @@ def whole_number(value: Any) -> int | None:
 
 
 def _command_output(
-    call: ToolCall, output: str, terminals: Mapping[str, Terminal]
+    call: NamedToolCall, output: str, terminals: Mapping[str, TerminalText]
 ) -> CommandOutput | None:
     code = exit_code_of(call, terminals)
     if code is None:
@@ -202,7 +204,7 @@ def _search_results(output: str) -> SearchResultsOutput | None:
     return SearchResultsOutput(results=tuple(matches))
 
 
-def changes_of(call: ToolCall, project: str) -> list[Change]:
+def changes_of(call: NamedToolCall, project: str) -> list[Change]:
     """Return the files that a call which succeeded has changed."""
     if call.diffs:
         return [_change(path, call, project) for path in call.diffs]
@@ -226,13 +228,13 @@ def changes_of(call: ToolCall, project: str) -> list[Change]:
 _EDITS: Final = (("old_string", "oldString"), ("new_string", "newString"))
 
 
-def _change(path: str, call: ToolCall, project: str) -> Change:
+def _change(path: str, call: NamedToolCall, project: str) -> Change:
     old, new, is_deleted = call.diffs[path]
     is_deletion = is_deleted or call.kind == "delete"
     return changed(path, old, new, name=relative_path(path, project), is_deletion=is_deletion)
 
 
-def content_text(call: ToolCall) -> str:
+def content_text(call: NamedToolCall) -> str:
     """Return the text that a call shows before it has ended."""
     texts = [
         block_text(each.get("content")) for each in call.content if each.get("type") == "content"
@@ -250,10 +252,10 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-class Aftermath:
+class CallEffects:
     """Derives what agents do not say; during a replay only what `derive_on_replay` names."""
 
-    def __init__(self, stage: Stage, derive_on_replay: Collection[str]) -> None:
+    def __init__(self, stage: EventNumbering, derive_on_replay: Collection[str]) -> None:
         self._stage = stage
         self._derive_on_replay = frozenset(derive_on_replay)
         self._files: dict[str, tuple[ChangeType, int, int]] = {}
@@ -269,10 +271,10 @@ class Aftermath:
 
     def tell(
         self,
-        call: ToolCall,
+        call: NamedToolCall,
         output: str,
         changes: list[Change],
-        terminals: Mapping[str, Terminal],
+        terminals: Mapping[str, TerminalText],
     ) -> None:
         if changes:
             self._count(changes)
@@ -288,7 +290,7 @@ class Aftermath:
             if web is not None:
                 self._stage.emit(WebOperationEvent, operation=web, tool_call_id=call.id)
 
-    def sub_agent_ended(self, call: ToolCall, result: str) -> None:
+    def sub_agent_ended(self, call: NamedToolCall, result: str) -> None:
         self._stage.emit(
             SubAgentCompletedEvent,
             sub_agent_id=call.id,
@@ -308,7 +310,7 @@ class Aftermath:
             counts = (added + change.added, removed + change.removed)
             self._files[change.path] = (kind, *counts)
 
-    def _tell_files(self, call: ToolCall, changes: list[Change]) -> None:
+    def _tell_files(self, call: NamedToolCall, changes: list[Change]) -> None:
         if len(changes) == 1:
             (change,) = changes
             is_known = change.diff is not None
@@ -341,7 +343,7 @@ class Aftermath:
         )
 
 
-def _web_operation(call: ToolCall) -> WebOperation | None:
+def _web_operation(call: NamedToolCall) -> WebOperation | None:
     if call.traits.canonical == "WebSearch":
         query = text_of(call.raw_input, ("query", "q"))
         if query is None:

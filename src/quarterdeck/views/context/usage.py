@@ -12,7 +12,7 @@ from quarterdeck.views.context.events import (
     RateLimitEvent,
     TokenUsageEvent,
 )
-from quarterdeck.views.context.numbering import Stage
+from quarterdeck.views.context.numbering import EventNumbering
 from quarterdeck.views.context.types import CostBreakdown, TokenUsage
 
 _LIMITED: Final = re.compile(r"\b429\b|rate.?limit|too many requests", re.IGNORECASE)
@@ -25,7 +25,7 @@ _LIMITS: Final = re.compile(r"\b(tokens?|requests?)\b", re.IGNORECASE)
 class Resources:
     """What a session has used so far."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: EventNumbering) -> None:
         self._stage = stage
         self.tokens = TokenUsage(input_tokens=0, output_tokens=0)
         self.knows_tokens = False

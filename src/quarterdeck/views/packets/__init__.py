@@ -58,7 +58,7 @@ from quarterdeck.views.packets.parsed_packets import (
     Todo,
     ToolProgress,
     ToolStart,
-    Unknown,
+    UnknownPacket,
     route,
     subagent_name,
 )
@@ -214,7 +214,7 @@ __all__ = [
     "ToolRawOutput",
     "ToolSnapshot",
     "ToolStart",
-    "Unknown",
+    "UnknownPacket",
     "UpsertPlan",
     "UserMessagePacket",
     "WriteInput",

@@ -135,7 +135,7 @@ class Compaction(Parsed, frozen=True, kw_only=True, tag="compaction"):
     summary: str | None
 
 
-class Unknown(Parsed, frozen=True, kw_only=True, omit_defaults=True, tag="unknown"):
+class UnknownPacket(Parsed, frozen=True, kw_only=True, omit_defaults=True, tag="unknown"):
     """A packet that we do not know, or no packet at all; `raw` is all of it."""
 
     raw: Any = None
@@ -155,7 +155,7 @@ ParsedPacket: TypeAlias = (
     | ConnectAppRequest
     | ContextUsage
     | Compaction
-    | Unknown
+    | UnknownPacket
 )
 
 

@@ -218,14 +218,14 @@ def parse_packet(packet: object, paths: PathMapper = workspace_path) -> ParsedPa
     """
     fields = _decoded(packet) if isinstance(packet, bytes | bytearray) else packet
     if not isinstance(fields, Mapping):
-        return parsed_packets.Unknown(raw=fields)
+        return parsed_packets.UnknownPacket(raw=fields)
     kind = _any_type(fields)
     if kind == "tool_call_start":
         return parse_start(fields, paths)
     if kind == "tool_call_progress":
         return parse_progress(fields, paths)
     reader = _READERS.get(kind)
-    return parsed_packets.Unknown(raw=fields) if reader is None else reader(fields)
+    return parsed_packets.UnknownPacket(raw=fields) if reader is None else reader(fields)
 
 
 def _decoded(text: bytes | bytearray) -> object:
@@ -319,10 +319,12 @@ def _subagent(packet: _Packet) -> parsed_packets.SubagentStarted:
     )
 
 
-def _connect_app(packet: _Packet) -> parsed_packets.ConnectAppRequest | parsed_packets.Unknown:
+def _connect_app(
+    packet: _Packet,
+) -> parsed_packets.ConnectAppRequest | parsed_packets.UnknownPacket:
     app = _first(packet, "external_app_id", "externalAppId")
     if not isinstance(app, int) or isinstance(app, bool) or app <= 0:
-        return parsed_packets.Unknown(raw=packet)
+        return parsed_packets.UnknownPacket(raw=packet)
     return parsed_packets.ConnectAppRequest(
         request_id=as_text(_first(packet, "request_id", "requestId")),
         external_app_id=app,

@@ -28,7 +28,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from quarterdeck.protocol import Event
 from quarterdeck.views.packets import builders
-from quarterdeck.views.packets.tool_calls import Call, Ledger
+from quarterdeck.views.packets.tool_calls import PacketToolCall, PacketToolCalls
 from quarterdeck.views.packets.tools import as_code, as_object, as_text, text_of
 from quarterdeck.views.packets.types import Json, Packet
 
@@ -37,7 +37,7 @@ _CHILD_KEYS: Final = ("subagentSessionId", "childSessionId", "sessionId", "subag
 _UNDER_WAY: Final = 16  # compactions at a time; an agent has one
 
 
-class Drafts:
+class PacketDrafts:
     """Reads drafts; remembers the summaries of compactions that are under way."""
 
     def __init__(self) -> None:
@@ -101,8 +101,8 @@ class Projection:
     def __init__(self, session: str | HasSessionId, style: Style) -> None:
         self.session_id = session if isinstance(session, str) else session.session_id
         self._is_tagged = style == "tagged"
-        self._ledger = Ledger()
-        self._drafts = Drafts()
+        self._ledger = PacketToolCalls()
+        self._drafts = PacketDrafts()
         self._is_prompting = False
         self._is_replaying = False
 
@@ -165,7 +165,7 @@ class Projection:
         artifact = _artifact(meta) if meta else None
         return packets if artifact is None else [*packets, artifact]
 
-    def _say(self, call: Call, event: Event, payload: Json) -> Json | None:
+    def _say(self, call: PacketToolCall, event: Event, payload: Json) -> Json | None:
         meta = self._meta(event)
         if meta is not None or event.extensions is not None:
             call.declare(_declared_name(event.extensions or {}, meta or {}), meta or {})
@@ -176,10 +176,10 @@ class Projection:
         self._ledger.sort(call)
         return meta
 
-    def _snapshot(self, call: Call, meta: Json | None) -> builders.ToolSnapshot:
+    def _snapshot(self, call: PacketToolCall, meta: Json | None) -> builders.ToolSnapshot:
         return call.snapshot(meta, names=self._is_tagged)
 
-    def _progress(self, call: Call, event: Event, meta: Json | None) -> Packet:
+    def _progress(self, call: PacketToolCall, event: Event, meta: Json | None) -> Packet:
         return builders.tool_call_progress(self._snapshot(call, meta), builders.iso_time(event.ts))
 
     def _permission(self, event: Event, payload: Json) -> list[Packet]:

@@ -59,7 +59,7 @@ class Terminals:
         return "" if output is None else output.text
 
 
-class Call:
+class PacketToolCall:
     """One tool call."""
 
     __slots__ = (
@@ -207,12 +207,12 @@ def _settled(content: list[Json], session: str, terminals: Terminals) -> Iterato
                 yield text_item(text)
 
 
-class Ledger:
+class PacketToolCalls:
     """All calls that may be mentioned again."""
 
     def __init__(self) -> None:
-        self._open: dict[CallKey, Call] = {}
-        self._ended: OrderedDict[CallKey, Call] = OrderedDict()
+        self._open: dict[CallKey, PacketToolCall] = {}
+        self._ended: OrderedDict[CallKey, PacketToolCall] = OrderedDict()
         self.terminals = Terminals()
         self.turn = 0
 
@@ -221,18 +221,18 @@ class Ledger:
         self._ended.clear()
         self.terminals = Terminals()
 
-    def find(self, session: str, call_id: str) -> Call | None:
+    def find(self, session: str, call_id: str) -> PacketToolCall | None:
         key = (session, call_id)
         return self._open.get(key) or self._ended.get(key)
 
-    def begin(self, session: str, call_id: str) -> Call:
+    def begin(self, session: str, call_id: str) -> PacketToolCall:
         """Make a new call, in the place of an old one with the same id."""
         key = (session, call_id)
         self._ended.pop(key, None)
-        call = self._open[key] = Call(session, call_id, self.turn)
+        call = self._open[key] = PacketToolCall(session, call_id, self.turn)
         return call
 
-    def sort(self, call: Call) -> None:
+    def sort(self, call: PacketToolCall) -> None:
         """Put a call where it belongs after it changed."""
         key = (call.session, call.id)
         if call.status not in FINAL_STATUSES:
@@ -242,7 +242,7 @@ class Ledger:
         call.settle(self.terminals)
         self._end(key, call)
 
-    def end_open(self, session: str | None) -> list[Call]:
+    def end_open(self, session: str | None) -> list[PacketToolCall]:
         """End what an agent left open: in one session, or in all."""
         left = [call for call in self._open.values() if session in (None, call.session)]
         for call in left:
@@ -251,7 +251,7 @@ class Ledger:
             self._end((call.session, call.id), call)
         return left
 
-    def _end(self, key: CallKey, call: Call) -> None:
+    def _end(self, key: CallKey, call: PacketToolCall) -> None:
         self._open.pop(key, None)
         self._ended[key] = call
         self._ended.move_to_end(key)
