@@ -145,7 +145,7 @@ class SessionHandle:
         options: list[Any] = await self._call(method, configId=config_id, value=given)
         return options
 
-    # ---- for `SessionCollection` ------------------------------------------------------------------
+    # ---- for `SessionCollection` ---------
 
     def tell(self, snapshot: SessionSnapshotWire) -> None:
         """Take in the host's word."""
