@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from quarterdeck.views.context import COMMAND_CLASSES, EVENT_CLASSES
-from quarterdeck.views.packets import PACKET_TYPES, TOOL_INPUTS, TOOL_OUTPUTS, packet_type
+from quarterdeck.views.context.contract import COMMAND_CLASSES
+from quarterdeck.views.context.events import EVENT_CLASSES
+from quarterdeck.views.packets import PACKET_TYPES, packet_type
+from quarterdeck.views.packets.types import TOOL_INPUTS, TOOL_OUTPUTS
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = ("context", "packets")

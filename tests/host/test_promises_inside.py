@@ -14,7 +14,8 @@ from quarterdeck.client import Client, InProcessTransport
 from quarterdeck.errors import AcpError
 from quarterdeck.host import Host, HostEndpoint, HostOptions, agents
 from quarterdeck.host.log import stream
-from quarterdeck.protocol import Event, UnknownEvent
+from quarterdeck.protocol import Event
+from quarterdeck.protocol.events import UnknownEvent
 from quarterdeck.storage import JsonlStorage, MemoryStorage, SessionMeta, SqliteStorage, jsonl
 from tests.host.faults.kit import (
     Seen,

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from quarterdeck.policy.call import inspect_call
 from quarterdeck.policy.risk import assess_risk, explain_risk, risk_of_call, risk_of_command
-from quarterdeck.protocol import requested
+from quarterdeck.protocol.tool_calls import requested
 from tests.policy.test_command_line import LINES
 from tests.views.context.test_helpers import COMMAND_RISKS, RISKS
 

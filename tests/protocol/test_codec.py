@@ -14,7 +14,6 @@ from quarterdeck.protocol import (
     SESSION_EVENT_TYPES,
     AgentMessageChunkEvent,
     AgentUpdatedEvent,
-    UnknownEvent,
     decode_event,
     encode_event,
     initial_state,
@@ -23,6 +22,7 @@ from quarterdeck.protocol import (
     reduce,
     to_json,
 )
+from quarterdeck.protocol.events import UnknownEvent
 from tests.protocol.support import any_json, objects, texts
 
 CHUNK = {"sessionId": "s", "seq": 1, "ts": 2, "type": "agent-message-chunk", "payload": {}}

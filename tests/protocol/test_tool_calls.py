@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec.structs import asdict
 
-from quarterdeck.protocol import (
-    ToolCallFacts,
-    ToolCallState,
+from quarterdeck.protocol import ToolCallFacts, ToolCallState, to_json
+from quarterdeck.protocol.tool_calls import (
+    DOCUMENTED,
+    FIELD_RULES,
+    KNOWN,
     announced,
     corrections,
     documented_announcement,
@@ -21,11 +23,9 @@ from quarterdeck.protocol import (
     is_open,
     is_turn_boundary,
     requested,
-    to_json,
     tool_call_key,
     updated,
 )
-from quarterdeck.protocol.tool_calls import DOCUMENTED, FIELD_RULES, KNOWN
 
 Json = dict[str, Any]
 VECTORS = sorted((Path(__file__).parents[1] / "vectors" / "tool-calls").iterdir())

@@ -44,9 +44,9 @@ from quarterdeck.protocol import (
     Transport,
     TransportHandlers,
     TransportSubscribeParams,
-    UnknownEvent,
     to_json,
 )
+from quarterdeck.protocol.events import UnknownEvent
 
 
 class Agents:

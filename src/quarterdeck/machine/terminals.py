@@ -53,7 +53,7 @@ from msgspec import UNSET, UnsetType
 from quarterdeck.acp import schema
 from quarterdeck.errors import AgentNotFound
 from quarterdeck.machine.processes import guarded_command
-from quarterdeck.protocol import TailBuffer
+from quarterdeck.protocol.terminal_output import TailBuffer
 from quarterdeck.wire import INTERNAL_ERROR, INVALID_PARAMS, background_tasks, rpc_error
 
 _EVENT_CHARACTERS = 32 * 1024

@@ -14,15 +14,12 @@ from quarterdeck.protocol import (
     Normalized,
     SessionState,
     ToolCallFacts,
-    announced,
-    corrections,
     initial_state,
     make_session_event,
     reduce,
-    requested,
     to_json,
-    updated,
 )
+from quarterdeck.protocol.tool_calls import announced, corrections, requested, updated
 
 
 def call(call_id: str = "c", **fields: Any) -> Normalized:

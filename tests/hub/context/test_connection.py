@@ -20,7 +20,8 @@ from quarterdeck.hub.context import connection
 from quarterdeck.hub.context.commands import COMMAND_SCOPES
 from quarterdeck.hub.streams.shared_log import Logs
 from quarterdeck.protocol import decode_event
-from quarterdeck.views.context import COMMAND_CLASSES, ContextProjector, encode_context_event
+from quarterdeck.views.context import ContextProjector, encode_context_event
+from quarterdeck.views.context.contract import COMMAND_CLASSES
 from tests.host.test_host import ASK, running
 from tests.hub.streams.serving import DEVICES, bare_hub, serving
 from tests.hub.streams.test_sse import PIECES, opened, stored

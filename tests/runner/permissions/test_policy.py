@@ -8,7 +8,7 @@ import pytest
 
 from quarterdeck.policy.call import InspectedCall, inspect_call
 from quarterdeck.policy.rules import Policy, PolicyRule, decide_by_rules
-from quarterdeck.protocol import announced, requested
+from quarterdeck.protocol.tool_calls import announced, requested
 from quarterdeck.runner.permissions.card import MOST_SHOWN, visible
 
 GIT = PolicyRule(decision="allow", name="git", commands=("git status", "git diff*"))

@@ -12,12 +12,12 @@ import pytest
 from quarterdeck.agents import AcpAdapter
 from quarterdeck.host import Host, HostOptions
 from quarterdeck.views.context import (
-    EVENT_CLASSES,
     ContextEvent,
     StartSessionOptions,
     decode_command,
     encode_context_event,
 )
+from quarterdeck.views.context.events import EVENT_CLASSES
 from tests.agents.adapters.test_acp import definition
 from tests.views.context.consumer import EVENTS, Consumer
 from tests.views.context.golden import MADE_UP, RECORDINGS, read

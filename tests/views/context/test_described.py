@@ -23,8 +23,8 @@ from quarterdeck.views.context import (
     SessionStatus,
     StartSessionOptions,
     TerminateCommand,
-    resolution,
 )
+from quarterdeck.views.context.requests import resolution
 from tests.agents.adapters.test_acp import Seen, definition
 from tests.views.context.story import everything
 from tests.views.context.support import Log, edit_diff

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from quarterdeck.protocol import SessionSnapshotWire, decode_event, make_host_event
-from quarterdeck.views.context import ContextProjector, EnvironmentAgent, SessionFacts, resolution
+from quarterdeck.views.context import ContextProjector, EnvironmentAgent
+from quarterdeck.views.context.contract import SessionFacts
+from quarterdeck.views.context.requests import resolution
 from tests.views.context.support import SESSION, START, Log, edit_diff, every, only, statuses
 
 MODEL = [

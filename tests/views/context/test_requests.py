@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from quarterdeck.errors import AcpError
-from quarterdeck.views.context import ContextProjector, PendingForm, questions_of, response_to
+from quarterdeck.views.context import ContextProjector
+from quarterdeck.views.context.requests import PendingForm, questions_of, response_to
 from tests.views.context.support import SESSION, Log, every, only, statuses
 from tests.views.context.test_properties import FORM
 

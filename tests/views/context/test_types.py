@@ -16,8 +16,6 @@ from quarterdeck.views import context
 from quarterdeck.views.context import (
     ACP_MIN_VERSION,
     ACP_VERSION,
-    COMMAND_CLASSES,
-    EVENT_CLASSES,
     ACPCapabilities,
     ACPError,
     ContextEvent,
@@ -31,6 +29,8 @@ from quarterdeck.views.context import (
     reset_all_sequences,
     reset_sequence,
 )
+from quarterdeck.views.context.contract import COMMAND_CLASSES
+from quarterdeck.views.context.events import EVENT_CLASSES
 from tests.views.context.support import Log
 
 EXPORTED = """

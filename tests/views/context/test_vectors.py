@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quarterdeck.views.context import EVENT_CLASSES
+from quarterdeck.views.context.events import EVENT_CLASSES
 from tests.views.context.golden import (
     GOLDEN,
     LEFT_OUT,

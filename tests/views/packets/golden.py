@@ -17,7 +17,8 @@ from typing import Any
 import anyio
 
 from quarterdeck.protocol import Event, decode_event, to_json
-from quarterdeck.views.packets import ClearRows, PacketProjector, PacketRows
+from quarterdeck.views.packets import PacketProjector, PacketRows
+from quarterdeck.views.packets.projector import ClearRows
 from tests.host.faults.replay import play
 from tests.views.packets.support import VECTORS, Json
 

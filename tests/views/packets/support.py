@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from quarterdeck.protocol import Event, make_session_event, normalize_session_update
-from quarterdeck.views.packets import PacketProjector, Style
+from quarterdeck.views.packets import PacketProjector
+from quarterdeck.views.packets.projection import Style
 
 Json = dict[str, Any]
 VECTORS = Path(__file__).parents[2] / "vectors/packets"

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 
 from quarterdeck.protocol import Event, normalize_session_update
-from quarterdeck.views.packets import PromptFailure, PromptResult, SessionUpdates, prompt_end
+from quarterdeck.views.packets import SessionUpdates
+from quarterdeck.views.packets.acp_updates import PromptFailure, PromptResult, prompt_end
 from tests.views.packets.logs import ANY_JSON, LOGS
 from tests.views.packets.support import TIME, Json, project, text, update
 

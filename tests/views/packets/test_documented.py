@@ -10,22 +10,19 @@ import pytest
 from quarterdeck.views import packets
 from quarterdeck.views.packets import (
     PACKET_TYPES,
-    TOOL_INPUTS,
-    TOOL_OUTPUTS,
     ArtifactType,
     EditInput,
-    ToolProgress,
-    agent_message_chunk,
-    error,
     get_file_path,
     is_new_file_operation,
     is_task_tool,
     is_todo_write_tool,
     packet_type,
     parse_packet,
-    prompt_response,
     tool_kind,
 )
+from quarterdeck.views.packets.builders import agent_message_chunk, error, prompt_response
+from quarterdeck.views.packets.parsed_packets import ToolProgress
+from quarterdeck.views.packets.types import TOOL_INPUTS, TOOL_OUTPUTS
 from tests.views.packets.support import TIME, Json, finished, project, text, types, update
 
 CALL = "toolu_01JQPzZLN1GkctYVgpaaxD8X"

@@ -9,6 +9,17 @@ import pytest
 from hypothesis import given, strategies as st
 
 from quarterdeck.views.packets import (
+    get_file_path,
+    is_new_file_operation,
+    is_task_tool,
+    is_todo_write_tool,
+    packet_type,
+    parse_packet,
+    relative_path,
+    route,
+)
+from quarterdeck.views.packets.detection import without_workspaces, workspace_path
+from quarterdeck.views.packets.parsed_packets import (
     ChildRoute,
     Failed,
     NormalRoute,
@@ -18,19 +29,9 @@ from quarterdeck.views.packets import (
     ToolProgress,
     ToolStart,
     UnknownPacket,
-    clean_task_output,
-    get_file_path,
-    is_new_file_operation,
-    is_task_tool,
-    is_todo_write_tool,
-    packet_type,
-    parse_packet,
-    relative_path,
-    route,
     subagent_name,
-    without_workspaces,
-    workspace_path,
 )
+from quarterdeck.views.packets.tools import clean_task_output
 from tests.views.packets.logs import ANY_JSON
 from tests.views.packets.support import Json, vectors
 

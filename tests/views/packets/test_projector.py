@@ -11,15 +11,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from quarterdeck.protocol import Event, decode_event, make_host_event
-from quarterdeck.views.packets import (
-    PACKET_TYPES,
-    ContentItem,
-    DiffItem,
-    PacketProjector,
-    agent_thought_chunk,
-    packet_type,
-)
+from quarterdeck.views.packets import PACKET_TYPES, ContentItem, PacketProjector, packet_type
+from quarterdeck.views.packets.builders import agent_thought_chunk
 from quarterdeck.views.packets.tool_calls import REMEMBERED, TERMINAL_BYTES, TERMINALS
+from quarterdeck.views.packets.types import DiffItem
 from tests.views.packets.logs import LOGS, STYLES
 from tests.views.packets.support import (
     SESSION,

@@ -13,18 +13,14 @@ from quarterdeck.protocol import Event
 from quarterdeck.views.packets import (
     KEEPALIVE,
     PACKET_TYPES,
-    ClearRows,
-    InsertRow,
     PacketRows,
-    Row,
     SessionUpdates,
-    UpsertPlan,
     packet_type,
     parse_packet,
-    prompt_end,
     tool_kind,
 )
-from quarterdeck.views.packets.acp_updates import PromptResult
+from quarterdeck.views.packets.acp_updates import PromptResult, prompt_end
+from quarterdeck.views.packets.projector import ClearRows, InsertRow, Row, UpsertPlan
 from tests.views.packets.logs import LOGS
 from tests.views.packets.support import (
     SESSION,

@@ -9,13 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from quarterdeck.views.packets import (
-    HEADERS,
-    KEEPALIVE,
-    PacketReader,
-    agent_message_chunk,
-    encode_packet,
-)
+from quarterdeck.views.packets import HEADERS, KEEPALIVE, PacketReader, encode_packet
+from quarterdeck.views.packets.builders import agent_message_chunk
 from tests.views.packets.support import Json, vectors
 
 # The reader of the vectors takes every line of data for a packet. The standard joins the lines of

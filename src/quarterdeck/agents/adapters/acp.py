@@ -56,10 +56,10 @@ from quarterdeck.views.context import (
     SendMessageCommand,
     SessionControlFeatures,
     SessionDiscoveryEvent,
-    SessionFacts,
     StartSessionOptions,
     StreamingFeatures,
 )
+from quarterdeck.views.context.contract import SessionFacts
 from quarterdeck.wire import background_tasks
 
 

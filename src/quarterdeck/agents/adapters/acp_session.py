@@ -35,16 +35,13 @@ from quarterdeck.views.context import (
     ContextProjector,
     DenyToolCallCommand,
     PauseCommand,
-    PendingApproval,
-    PendingForm,
     ResumeCommand,
     SendMessageCommand,
-    SessionFacts,
     SetPermissionPolicyCommand,
     TerminateCommand,
-    resolution,
-    response_to,
 )
+from quarterdeck.views.context.contract import SessionFacts
+from quarterdeck.views.context.requests import PendingApproval, PendingForm, resolution, response_to
 
 logger = logging.getLogger(__name__)
 

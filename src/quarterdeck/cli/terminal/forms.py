@@ -11,7 +11,12 @@ from typing import Any
 from quarterdeck.cli.terminal.keyboard import drop_typed, read_line
 from quarterdeck.cli.terminal.screen import Screen
 from quarterdeck.errors import AcpError
-from quarterdeck.views.context import FormField, PendingForm, every_question_of, response_to
+from quarterdeck.views.context.requests import (
+    FormField,
+    PendingForm,
+    every_question_of,
+    response_to,
+)
 from quarterdeck.views.text import visible, wrapped
 
 DECLINED: dict[str, Any] = {"action": "decline"}

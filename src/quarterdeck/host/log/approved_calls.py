@@ -11,7 +11,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from quarterdeck.protocol import FINAL_STATUSES, ToolCallFacts
+from quarterdeck.protocol import ToolCallFacts
+from quarterdeck.protocol.tool_calls import FINAL_STATUSES
 
 MOST_CALLS: Final = 200  # of a session; the oldest is forgotten
 _EMPTY: Final[tuple[Any, ...]] = (None, {}, [], "")

@@ -13,7 +13,6 @@ from quarterdeck.host.log.stream import Stream
 from quarterdeck.host.sessions.session import HostSession
 from quarterdeck.jsontext import UNWRITABLE, encode_json
 from quarterdeck.protocol import (
-    SESSION_EVENT_CLASSES,
     DiagnosticLevel,
     Event,
     Normalized,
@@ -23,6 +22,7 @@ from quarterdeck.protocol import (
     make_host_event,
     to_json,
 )
+from quarterdeck.protocol.events import SESSION_EVENT_CLASSES
 from quarterdeck.storage import Storage, Stored
 
 logger = logging.getLogger(__name__)

@@ -26,10 +26,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from quarterdeck.protocol import (
-    Normalized,
-    ToolCallFacts,
-    ToolCallState,
+from quarterdeck.protocol import Normalized, ToolCallFacts, ToolCallState
+from quarterdeck.protocol.tool_calls import (
     announced,
     corrections,
     documented_announcement,

@@ -11,7 +11,8 @@ from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.log.repair import TOOL_CALL_TYPES
 from quarterdeck.host.options import absolute_path, check_json, config_invalid
 from quarterdeck.host.sessions.session import LIVE, HostSession, SessionFolders, session_closed
-from quarterdeck.protocol import Normalized, normalize_own_update
+from quarterdeck.protocol import Normalized
+from quarterdeck.protocol.normalization import normalize_own_update
 from quarterdeck.storage import Lifecycle
 from quarterdeck.wire import INVALID_PARAMS
 

@@ -33,14 +33,11 @@ from quarterdeck.views.context import (
     ApproveToolCallCommand,
     CancelCommand,
     DenyToolCallCommand,
-    PendingForm,
     ResumeCommand,
     SendMessageCommand,
     TerminateCommand,
-    questions_of,
-    resolution,
-    response_to,
 )
+from quarterdeck.views.context.requests import PendingForm, questions_of, resolution, response_to
 
 COMMAND_SCOPES: Final[Mapping[str, Scope]] = {
     "send_message": "prompt",

@@ -29,7 +29,7 @@ from quarterdeck.runner.permissions.decisions import (
     RecordedDecision,
     facts_of,
 )
-from quarterdeck.views.context import resolution
+from quarterdeck.views.context.requests import resolution
 
 LABELS: Final[Mapping[str, str]] = {
     "allow_once": "Allow once",

@@ -5,12 +5,9 @@ The names of the original that begin with an acronym, as the rest of this packag
 
 from __future__ import annotations
 
-from quarterdeck.policy.call import InspectedCall, inspect_call
-from quarterdeck.policy.command_line import CommandLine, SimpleCommand, parse_command_line
-from quarterdeck.policy.risk import assess_risk, explain_risk, risk_of_call, risk_of_command
-from quarterdeck.policy.rules import Decision, ParsedCall, decide, parse_call
+from quarterdeck.policy.risk import assess_risk
 from quarterdeck.policy.tools import categorize_tool, describe_tool_call
-from quarterdeck.policy.types import PermissionPolicy, PolicyRules, RiskLevel, Rule, ToolCategory
+from quarterdeck.policy.types import PermissionPolicy, PolicyRules, RiskLevel, ToolCategory
 from quarterdeck.views.context.codec import (
     create_event,
     decode_command,
@@ -20,10 +17,8 @@ from quarterdeck.views.context.codec import (
     reset_sequence,
 )
 from quarterdeck.views.context.contract import (
-    COMMAND_CLASSES,
     ACPAdapter,
     ACPCommand,
-    ACPCommand as AcpCommand,
     ACPSession,
     Adapter,
     AgentDataPaths,
@@ -39,20 +34,14 @@ from quarterdeck.views.context.contract import (
     SendMessageCommand,
     Session,
     SessionDiscoveryEvent,
-    SessionFacts,
     SetPermissionPolicyCommand,
     StartSessionOptions,
     TerminateCommand,
-    session_facts,
 )
 from quarterdeck.views.context.events import (
-    EVENT_CLASSES,
     ACPEvent,
-    ACPEvent as AcpEvent,
     ACPEventBase,
-    ACPEventBase as AcpEventBase,
     ACPEventByPrefix,
-    ACPEventByPrefix as AcpEventByPrefix,
     ApprovalEvents,
     ApprovalRequestedEvent,
     ApprovalResolvedEvent,
@@ -108,20 +97,10 @@ from quarterdeck.views.context.events import (
     events_by_prefix,
 )
 from quarterdeck.views.context.projector import ContextProjector
-from quarterdeck.views.context.requests import (
-    FormField,
-    PendingApproval,
-    PendingForm,
-    every_question_of,
-    questions_of,
-    resolution,
-    response_to,
-)
 from quarterdeck.views.context.types import (
     ACP_MIN_VERSION,
     ACP_VERSION,
     ACPCapabilities,
-    ACPCapabilities as AcpCapabilities,
     ACPError,
     AgentIdentity,
     ApprovalFeatures,
@@ -181,8 +160,6 @@ from quarterdeck.views.context.types import (
 __all__ = [
     "ACP_MIN_VERSION",
     "ACP_VERSION",
-    "COMMAND_CLASSES",
-    "EVENT_CLASSES",
     "ACPAdapter",
     "ACPCapabilities",
     "ACPCommand",
@@ -191,11 +168,6 @@ __all__ = [
     "ACPEventBase",
     "ACPEventByPrefix",
     "ACPSession",
-    "AcpCapabilities",
-    "AcpCommand",
-    "AcpEvent",
-    "AcpEventBase",
-    "AcpEventByPrefix",
     "Adapter",
     "AgentDataPaths",
     "AgentIdentity",
@@ -208,7 +180,6 @@ __all__ = [
     "ApproveToolCallCommand",
     "CancelCommand",
     "ChangeType",
-    "CommandLine",
     "CommandOutput",
     "CommandPreview",
     "ContextCommand",
@@ -218,7 +189,6 @@ __all__ = [
     "CostBreakdown",
     "CostUpdateEvent",
     "CustomEvent",
-    "Decision",
     "DenyToolCallCommand",
     "DescriptionPreview",
     "DiffPreview",
@@ -239,7 +209,6 @@ __all__ = [
     "FileDiffOutput",
     "FileEvents",
     "FileFeatures",
-    "FormField",
     "GitBranchCreate",
     "GitBranchSwitch",
     "GitCommit",
@@ -251,7 +220,6 @@ __all__ = [
     "GitStash",
     "ImageAttachment",
     "ImageContent",
-    "InspectedCall",
     "IntegrationMethod",
     "InteractionEvents",
     "InteractionFeatures",
@@ -263,10 +231,7 @@ __all__ = [
     "MessageStartEvent",
     "NotificationEvent",
     "NotificationLevel",
-    "ParsedCall",
     "PauseCommand",
-    "PendingApproval",
-    "PendingForm",
     "PermissionPolicy",
     "PlanModeEvent",
     "PlanningFeatures",
@@ -279,7 +244,6 @@ __all__ = [
     "ResourceFeatures",
     "ResumeCommand",
     "RiskLevel",
-    "Rule",
     "SearchMatch",
     "SearchResultsOutput",
     "SendMessageCommand",
@@ -289,7 +253,6 @@ __all__ = [
     "SessionDiscoveryEvent",
     "SessionErrorEvent",
     "SessionEvents",
-    "SessionFacts",
     "SessionPausedEvent",
     "SessionResumedEvent",
     "SessionStartedEvent",
@@ -297,7 +260,6 @@ __all__ = [
     "SessionStatusChangedEvent",
     "SessionSummary",
     "SetPermissionPolicyCommand",
-    "SimpleCommand",
     "StartSessionOptions",
     "StreamingFeatures",
     "SubAgentCompletedEvent",
@@ -336,23 +298,11 @@ __all__ = [
     "assess_risk",
     "categorize_tool",
     "create_event",
-    "decide",
     "decode_command",
     "decode_context_event",
     "describe_tool_call",
     "encode_context_event",
     "events_by_prefix",
-    "every_question_of",
-    "explain_risk",
-    "inspect_call",
-    "parse_call",
-    "parse_command_line",
-    "questions_of",
     "reset_all_sequences",
     "reset_sequence",
-    "resolution",
-    "response_to",
-    "risk_of_call",
-    "risk_of_command",
-    "session_facts",
 ]

@@ -22,7 +22,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from quarterdeck.protocol import ELICITATION_UPDATED, Event, SessionSnapshotWire, UnknownEvent
+from quarterdeck.protocol import ELICITATION_UPDATED, Event, SessionSnapshotWire
+from quarterdeck.protocol.events import UnknownEvent
 from quarterdeck.views.context.contract import SessionFacts, session_facts
 from quarterdeck.views.context.drafts import ContextDrafts
 from quarterdeck.views.context.events import ContextEvent, SessionResumedEvent

@@ -20,7 +20,8 @@ from typing import Any, Final
 from quarterdeck.policy.risk import risk_of_call
 from quarterdeck.policy.tool_call import NamedToolCall, objects
 from quarterdeck.policy.tools import categorize_call, describe_tool_call, text_of
-from quarterdeck.protocol import ToolCallFacts, announced, is_open, requested, updated
+from quarterdeck.protocol import ToolCallFacts
+from quarterdeck.protocol.tool_calls import announced, is_open, requested, updated
 from quarterdeck.views.context.events import (
     SubAgentProgressEvent,
     SubAgentSpawnedEvent,

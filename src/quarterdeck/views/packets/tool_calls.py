@@ -16,10 +16,10 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from quarterdeck.protocol import (
+from quarterdeck.protocol import ToolCallFacts
+from quarterdeck.protocol.terminal_output import TailBuffer
+from quarterdeck.protocol.tool_calls import (
     FINAL_STATUSES,
-    TailBuffer,
-    ToolCallFacts,
     announced,
     ended_by_us,
     is_open,
