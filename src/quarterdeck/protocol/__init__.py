@@ -19,12 +19,14 @@ from quarterdeck.protocol.codec import (
 from quarterdeck.protocol.envelopes import (
     ERROR_CODES,
     HOST_RPC_METHODS,
+    REQUEST_KINDS,
     AcpErrorCode,
     AcpRpcMethod,
     EnvelopeEndpoint,
     ErrorObject,
     InboundRequest,
     InboundResponse,
+    RequestKind,
     RpcRequest,
     RpcResponse,
     Transport,
@@ -34,6 +36,7 @@ from quarterdeck.protocol.envelopes import (
     TransportSubscribeParams,
     TransportUnsubscribe,
     is_error_code,
+    is_request_kind,
 )
 from quarterdeck.protocol.events import (
     HOST_EVENT_TYPES,
@@ -69,9 +72,11 @@ from quarterdeck.protocol.events import (
     TerminalOutputEvent,
     ToolCallEvent,
     ToolCallUpdateEvent,
+    UnknownEvent,
     UnrecognizedUpdateEvent,
     UsageUpdateEvent,
     UserMessageChunkEvent,
+    any_event,
 )
 from quarterdeck.protocol.normalization import (
     Normalized,
@@ -97,6 +102,7 @@ from quarterdeck.protocol.payloads import (
     SessionStatusChangePayload,
     TerminalOutputPayload,
     UnrecognizedUpdatePayload,
+    is_session_status,
 )
 from quarterdeck.protocol.reduce import reduce
 from quarterdeck.protocol.snapshots import (
@@ -131,6 +137,7 @@ __all__ = [
     "ERROR_CODES",
     "HOST_EVENT_TYPES",
     "HOST_RPC_METHODS",
+    "REQUEST_KINDS",
     "SESSION_EVENT_TYPES",
     "AcpErrorCode",
     "AcpEvent",
@@ -186,6 +193,7 @@ __all__ = [
     "PromptErrorState",
     "PromptFinishedEvent",
     "PromptFinishedPayload",
+    "RequestKind",
     "RequestPermissionOutcome",
     "ResolvedPermissionRequest",
     "ResumeSessionParams",
@@ -221,15 +229,19 @@ __all__ = [
     "TransportLifecycleEvent",
     "TransportSubscribeParams",
     "TransportUnsubscribe",
+    "UnknownEvent",
     "UnrecognizedUpdateEvent",
     "UnrecognizedUpdatePayload",
     "UsageUpdateEvent",
     "UserMessageChunkEvent",
+    "any_event",
     "decode_event",
     "denormalize_session_update",
     "encode_event",
     "initial_state",
     "is_error_code",
+    "is_request_kind",
+    "is_session_status",
     "make_host_event",
     "make_session_event",
     "normalize_session_update",

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeGuard, get_args
 
 from msgspec import UNSET, Struct, UnsetType
 from typing_extensions import override
@@ -20,6 +20,15 @@ from quarterdeck.protocol.events import Event
 
 TransportConnectionStatus: TypeAlias = Literal["connecting", "connected", "closed"]
 TransportUnsubscribe: TypeAlias = Callable[[], None]
+
+RequestKind: TypeAlias = Literal["permission", "elicitation"]
+"""What an agent may ask of a person."""
+REQUEST_KINDS: Final[tuple[RequestKind, ...]] = get_args(RequestKind)
+
+
+def is_request_kind(kind: str) -> TypeGuard[RequestKind]:
+    """Return whether this version knows a kind of request; a newer host may send others."""
+    return kind in REQUEST_KINDS
 
 
 class _Envelope(Struct, frozen=True, rename="camel"):
@@ -55,7 +64,7 @@ class RpcResponse(_Envelope, frozen=True, kw_only=True):
 
 
 class InboundRequest(_Envelope, frozen=True, kw_only=True):
-    """A question from the host; its `kind` is open, "permission" and "elicitation" are known."""
+    """A request from the host; `kind` is a `RequestKind`, or one that only a newer host knows."""
 
     id: str
     kind: str

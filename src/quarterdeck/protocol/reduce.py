@@ -41,7 +41,7 @@ from quarterdeck.protocol.events import (
     UsageUpdateEvent,
     UserMessageChunkEvent,
 )
-from quarterdeck.protocol.payloads import MessageKind
+from quarterdeck.protocol.payloads import MessageKind, is_session_status
 from quarterdeck.protocol.persistent import Blocks
 from quarterdeck.protocol.state import (
     PendingPermissionRequest,
@@ -292,11 +292,23 @@ def _with_progress(state: SessionState, event: _ProgressEvent) -> SessionState:
         case SessionStatusChangeEvent():
             status, resumed = payload.get("status"), payload.get("resumed")
             if resumed is None:
-                ended = status in ("disconnected", "closed", "deleted")
-                resumed = not ended and state.connection.resumed
+                resumed = state.connection.resumed and _has_agent(status)
             return replace(state, connection=SessionConnectionState(status, resumed))
         case _:
             assert_never(event)
+
+
+def _has_agent(status: object) -> bool:
+    """Return whether a session with this status has an agent; so has one of an unknown status."""
+    if not is_session_status(status):
+        return True
+    match status:
+        case "creating" | "active" | "prompting" | "resuming":
+            return True
+        case "disconnected" | "closed" | "deleted":
+            return False
+        case _:
+            assert_never(status)
 
 
 def _text(value: object) -> str:

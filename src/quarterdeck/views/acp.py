@@ -14,12 +14,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from quarterdeck.protocol import (
     ELICITATION_UPDATED,
+    AgentMessageChunkEvent,
+    AgentThoughtChunkEvent,
+    AvailableCommandsUpdateEvent,
+    ConfigOptionsUpdateEvent,
+    CurrentModeUpdateEvent,
     Event,
+    HostEvent,
+    PermissionRequestCreatedEvent,
+    PermissionRequestResolvedEvent,
+    PlanEvent,
+    PromptFinishedEvent,
+    SessionConfigInitEvent,
+    SessionInfoUpdateEvent,
+    SessionResetEvent,
     SessionState,
+    SessionStatusChangeEvent,
+    TerminalOutputEvent,
+    ToolCallEvent,
+    ToolCallUpdateEvent,
+    UnknownEvent,
+    UnrecognizedUpdateEvent,
+    UsageUpdateEvent,
+    UserMessageChunkEvent,
+    any_event,
     denormalize_session_update,
     to_json,
     truncate_utf8_tail,
@@ -30,13 +52,45 @@ MODE: Final = "mode"
 
 
 def session_updates(event: Event) -> Iterator[dict[str, Any]]:
-    """Yield what an editor is told of an event of the log."""
-    if event.type == "session-config-init":
-        yield from _settings(event.payload)
-        return
+    """Yield the ACP updates of an event of the log."""
+    known = any_event(event)
+    match known:
+        case SessionConfigInitEvent():
+            yield from _settings(event.payload)
+        case (
+            UserMessageChunkEvent()
+            | AgentMessageChunkEvent()
+            | AgentThoughtChunkEvent()
+            | ToolCallEvent()
+            | ToolCallUpdateEvent()
+            | PlanEvent()
+            | AvailableCommandsUpdateEvent()
+            | CurrentModeUpdateEvent()
+            | ConfigOptionsUpdateEvent()
+            | SessionInfoUpdateEvent()
+            | UsageUpdateEvent()
+            | UnrecognizedUpdateEvent()
+        ):
+            yield from _update(known)
+        case (
+            PromptFinishedEvent()
+            | SessionStatusChangeEvent()
+            | SessionResetEvent()
+            | PermissionRequestCreatedEvent()
+            | PermissionRequestResolvedEvent()
+            | TerminalOutputEvent()
+            | HostEvent()
+            | UnknownEvent()
+        ):
+            pass  # ACP has requests and responses for these, or nothing
+        case _:
+            assert_never(known)
+
+
+def _update(event: Event) -> Iterator[dict[str, Any]]:
     update = denormalize_session_update(event)
     if update is None or update.get("sessionUpdate") == ELICITATION_UPDATED:
-        return  # a question is asked, not told
+        return  # an elicitation is a request of its own
     ours = update.pop("quarterdeck", None)
     if ours is not None:
         meta = update.get("_meta")

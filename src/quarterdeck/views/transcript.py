@@ -10,19 +10,44 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, assert_never
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import (
+    AgentMessageChunkEvent,
+    AgentThoughtChunkEvent,
+    AvailableCommandsUpdateEvent,
+    ConfigOptionsUpdateEvent,
+    CurrentModeUpdateEvent,
     Event,
+    HostEvent,
+    MessageKind,
+    PermissionRequestCreatedEvent,
+    PermissionRequestResolvedEvent,
+    PlanEvent,
+    PromptFinishedEvent,
+    SessionConfigInitEvent,
+    SessionEvent,
+    SessionInfoUpdateEvent,
+    SessionResetEvent,
     SessionState,
+    SessionStatusChangeEvent,
+    TerminalOutputEvent,
     TerminalOutputState,
+    ToolCallEvent,
     ToolCallState,
+    ToolCallUpdateEvent,
+    UnknownEvent,
+    UnrecognizedUpdateEvent,
+    UsageUpdateEvent,
+    UserMessageChunkEvent,
+    any_event,
     decode_event,
     initial_state,
+    is_session_status,
     reduce,
     to_json,
 )
@@ -90,7 +115,7 @@ class Message:
 
     __slots__ = ("_blocks", "extensions", "kind", "message_id", "seq")
 
-    def __init__(self, kind: str, message_id: Any, seq: int, extensions: Any) -> None:
+    def __init__(self, kind: MessageKind, message_id: Any, seq: int, extensions: Any) -> None:
         self.kind = kind
         self.message_id = message_id
         self.seq = seq
@@ -216,15 +241,13 @@ class _Clip:
         return elements[:MOST_ELEMENTS]
 
 
-_KINDS: Final = {
-    "agent-message-chunk": "agent",
-    "agent-thought-chunk": "thought",
-    "user-message-chunk": "user",
+_PREFIXES: Final[Mapping[MessageKind, bytes]] = {
+    "agent": b'{"type":"agent-message-chunk",',
+    "thought": b'{"type":"agent-thought-chunk",',
+    "user": b'{"type":"user-message-chunk",',
 }
-_OPENINGS: Final = {kind: f'{{"type":"{name}",'.encode() for name, kind in _KINDS.items()}
-_CALLS: Final = frozenset({"tool-call", "tool-call-update"})
+"""How a stored chunk of each kind begins."""
 _OVER: Final = frozenset({"completed", "failed"})
-_NOTABLE: Final = frozenset({"disconnected", "closed"})
 
 
 class _Text(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fields=True):
@@ -263,26 +286,52 @@ class Transcript:
         """A call is here by its key."""
         self._times: list[float] = []
         self._ended: dict[str, float] = {}
-        self._open: dict[tuple[str, str], Message] = {}
+        self._open: dict[tuple[MessageKind, str], Message] = {}
         """Messages with an id since the last entry that is none: they may go on."""
 
     def apply(self, event: Event) -> None:
-        """Take the next event in."""
+        """Add the next event."""
         self.seq = event.seq
-        kind = _KINDS.get(event.type)
-        if kind is not None:
-            self._chunk(kind, event)
-            return
-        before = self.state
-        self.state = reduce(before, event)
-        if event.type in _CALLS:
-            self._call(event, before)
-        elif event.type == "session-reset":
-            self._begin(str(event.session_id))
-        else:
-            entry = _shown(event, before)
-            if entry is not None:
-                self._note(event, entry)
+        known = any_event(event)
+        match known:  # the frequent ones first
+            case AgentMessageChunkEvent():
+                self._chunk("agent", known)
+            case AgentThoughtChunkEvent():
+                self._chunk("thought", known)
+            case ToolCallEvent() | ToolCallUpdateEvent():
+                self._call(known)
+            case UserMessageChunkEvent():
+                self._chunk("user", known)
+            case SessionResetEvent():
+                self._begin(known.session_id)
+            case PromptFinishedEvent():
+                self.state = reduce(self.state, known)
+                self._add(known, _turn_entry(known))
+            case SessionStatusChangeEvent():
+                self._status(known)
+            case SessionEvent():
+                self._state_only(known)
+            case HostEvent() | UnknownEvent():
+                pass
+            case _:
+                assert_never(known)
+
+    def _state_only(
+        self,
+        event: PlanEvent
+        | AvailableCommandsUpdateEvent
+        | CurrentModeUpdateEvent
+        | SessionConfigInitEvent
+        | ConfigOptionsUpdateEvent
+        | SessionInfoUpdateEvent
+        | UsageUpdateEvent
+        | PermissionRequestCreatedEvent
+        | PermissionRequestResolvedEvent
+        | TerminalOutputEvent
+        | UnrecognizedUpdateEvent,
+    ) -> None:
+        """Add an event that is no entry of its own."""
+        self.state = reduce(self.state, event)
 
     def apply_stored(self, data: bytes) -> None:
         """Take the next event in as it is stored.
@@ -296,7 +345,7 @@ class Transcript:
 
     def _goes_on(self, newest: Message, data: bytes) -> bool:
         """Add a text to the newest message if it is a part of that, for a third of the cost."""
-        if not data.startswith(_OPENINGS[newest.kind]):
+        if not data.startswith(_PREFIXES[newest.kind]):
             return False
         try:
             chunk = _decode_text(data)
@@ -308,14 +357,14 @@ class Transcript:
         newest.append_text(chunk.payload.content.text)
         return True
 
-    def _note(self, event: Event, what: Message | str | Entry) -> None:
+    def _add(self, event: Event, what: Message | str | Entry) -> None:
         self._seqs.append(event.seq)
         self._whats.append(what)
         self._times.append(event.ts)
         if not isinstance(what, Message):
             self._open.clear()
 
-    def _chunk(self, kind: str, event: Event) -> None:
+    def _chunk(self, kind: MessageKind, event: Event) -> None:
         payload: Any = event.payload
         message_id, block = payload.get("messageId"), payload.get("content")
         newest = self._whats[-1] if self._whats else None
@@ -326,21 +375,33 @@ class Transcript:
             found = self._open.get((kind, _text(message_id)))
         if found is None:
             found = Message(kind, message_id, event.seq, event.extensions)
-            self._note(event, found)
+            self._add(event, found)
             if message_id is not None:
                 self._open[kind, _text(message_id)] = found
         found.append(block)
 
-    def _call(self, event: Event, before: SessionState) -> None:
+    def _call(self, event: ToolCallEvent | ToolCallUpdateEvent) -> None:
+        before, self.state = self.state, reduce(self.state, event)
         if self.state is before:
             return  # an update of a call that is not there
         payload: Any = event.payload
         key = _text(payload.get("toolCallId"))
-        if event.type == "tool-call":
-            self._note(event, key)
+        if isinstance(event, ToolCallEvent):
+            self._add(event, key)
             self._ended.pop(key, None)
         if payload.get("status") in _OVER:
             self._ended.setdefault(key, event.ts)
+
+    def _status(self, event: SessionStatusChangeEvent) -> None:
+        before, self.state = self.state.connection.status, reduce(self.state, event)
+        payload: Any = event.payload
+        status, is_resumed = payload.get("status"), payload.get("resumed") is True
+        is_loss = status != before and _is_loss(status)
+        if is_loss or (is_resumed and before != "creating"):
+            self._add(
+                event,
+                StatusEntry(seq=event.seq, at=event.ts, status=status, resumed=is_resumed),
+            )
 
     # ---- reading -------------------------------------------------------------------------------
 
@@ -377,19 +438,27 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else encode_json(value).decode()
 
 
-def _shown(event: Event, before: SessionState) -> Entry | None:
+def _turn_entry(event: PromptFinishedEvent) -> TurnEntry:
     payload: Any = event.payload
-    if event.type == "prompt-finished":
-        return TurnEntry(
-            seq=event.seq,
-            at=event.ts,
-            stop_reason=payload.get("stopReason"),
-            usage=payload.get("usage"),
-            error=payload.get("error"),
-        )
-    if event.type == "session-status-change":
-        status, resumed = payload.get("status"), payload.get("resumed") is True
-        was = before.connection.status
-        if (status in _NOTABLE and status != was) or (resumed and was != "creating"):
-            return StatusEntry(seq=event.seq, at=event.ts, status=status, resumed=resumed)
-    return None
+    return TurnEntry(
+        seq=event.seq,
+        at=event.ts,
+        stop_reason=payload.get("stopReason"),
+        usage=payload.get("usage"),
+        error=payload.get("error"),
+    )
+
+
+def _is_loss(status: object) -> bool:
+    """Return whether a reader must see that a session has come to this status."""
+    if not is_session_status(status):
+        return False
+    match status:
+        case "disconnected" | "closed":
+            return True
+        case "creating" | "active" | "prompting" | "resuming":
+            return False
+        case "deleted":
+            return False  # its transcript is deleted with it
+        case _:
+            assert_never(status)

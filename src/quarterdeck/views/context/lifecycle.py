@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, assert_never
 
 from quarterdeck.policy.tool_call import objects
 from quarterdeck.policy.tools import text_of
+from quarterdeck.protocol import is_session_status
 from quarterdeck.views.context.contract import SessionFacts
 from quarterdeck.views.context.events import (
     NotificationEvent,
@@ -94,17 +95,24 @@ class Lifecycle:
         if self._began_at is None:
             self._began_at = self._stage.ts
         status = payload.get("status")
-        if status == "active":
-            self._active(is_resumed=payload.get("resumed") is True)
-        elif status == "prompting":
-            self._prompting()
-        elif status == "disconnected":
-            self._disconnected()
-        elif status == "resuming":
-            self._is_ready = self._is_gone = False
-            self.tell_status("the session is being resumed")
-        elif status in ("closed", "deleted"):
-            self._closed(f"the session was {status}")
+        if not is_session_status(status):
+            return
+        match status:
+            case "active":
+                self._active(is_resumed=payload.get("resumed") is True)
+            case "prompting":
+                self._prompting()
+            case "disconnected":
+                self._disconnected()
+            case "resuming":
+                self._is_ready = self._is_gone = False
+                self.tell_status("the session is being resumed")
+            case "closed" | "deleted":
+                self._closed(f"the session was {status}")
+            case "creating":
+                pass  # it starts with the status `starting`
+            case _:
+                assert_never(status)
 
     def _active(self, *, is_resumed: bool) -> None:
         if self._stage.is_replay:

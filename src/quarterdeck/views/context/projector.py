@@ -20,10 +20,37 @@ status) is marked `replay`: whole messages without deltas, no approvals, no stat
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, Final, TypeAlias, assert_never
 
-from quarterdeck.protocol import ELICITATION_UPDATED, Event, SessionSnapshotWire
-from quarterdeck.protocol.events import UnknownEvent
+from quarterdeck.protocol import (
+    ELICITATION_UPDATED,
+    AgentMessageChunkEvent,
+    AgentThoughtChunkEvent,
+    AnyEvent,
+    AvailableCommandsUpdateEvent,
+    ConfigOptionsUpdateEvent,
+    CurrentModeUpdateEvent,
+    Event,
+    HostEvent,
+    PermissionRequestCreatedEvent,
+    PermissionRequestResolvedEvent,
+    PlanEvent,
+    PromptFinishedEvent,
+    SessionConfigInitEvent,
+    SessionEvent,
+    SessionInfoUpdateEvent,
+    SessionResetEvent,
+    SessionSnapshotWire,
+    SessionStatusChangeEvent,
+    TerminalOutputEvent,
+    ToolCallEvent,
+    ToolCallUpdateEvent,
+    UnknownEvent,
+    UnrecognizedUpdateEvent,
+    UsageUpdateEvent,
+    UserMessageChunkEvent,
+    any_event,
+)
 from quarterdeck.views.context.contract import SessionFacts, session_facts
 from quarterdeck.views.context.drafts import ContextDrafts
 from quarterdeck.views.context.events import ContextEvent, SessionResumedEvent
@@ -41,6 +68,31 @@ from quarterdeck.views.context.tool_calls import ToolCallProjector
 from quarterdeck.views.context.usage import Resources
 
 _NOTHING: dict[str, Any] = {}
+
+_SettingsEvent: TypeAlias = (
+    AvailableCommandsUpdateEvent
+    | CurrentModeUpdateEvent
+    | SessionConfigInitEvent
+    | ConfigOptionsUpdateEvent
+)
+_ProgressEvent: TypeAlias = (
+    PlanEvent
+    | SessionInfoUpdateEvent
+    | UsageUpdateEvent
+    | PromptFinishedEvent
+    | SessionStatusChangeEvent
+    | SessionResetEvent
+)
+_RequestEvent: TypeAlias = (
+    PermissionRequestCreatedEvent
+    | PermissionRequestResolvedEvent
+    | TerminalOutputEvent
+    | UnrecognizedUpdateEvent
+)
+_Reader: TypeAlias = Callable[["ContextProjector", Any], None]
+_READERS: Final[dict[type[Event], _Reader]] = {}
+"""The method for each class of events. `_reader` finds it once: mypy checks its `match` for
+completeness, but run for every event it would be slow."""
 
 
 class ContextProjector:
@@ -80,30 +132,6 @@ class ContextProjector:
             self._resources,
         )
         self._commands: Any = None
-        self._readers = self._table()
-
-    def _table(self) -> Mapping[str, Callable[[Event], None]]:
-        return {
-            "user-message-chunk": self._user_chunk,
-            "agent-message-chunk": self._agent_chunk,
-            "agent-thought-chunk": self._thought_chunk,
-            "tool-call": self._tool_call,
-            "tool-call-update": self._tool_call,
-            "plan": self._plan,
-            "available-commands-update": self._available_commands,
-            "current-mode-update": self._mode,
-            "session-config-init": self._config_init,
-            "config-options-update": self._config_options,
-            "session-info-update": self._session_info,
-            "usage-update": self._usage,
-            "prompt-finished": self._prompt_finished,
-            "session-status-change": self._status_change,
-            "session-reset": self._reset,
-            "permission-request-created": self._permission_created,
-            "permission-request-resolved": self._permission_resolved,
-            "terminal-output": self._terminal_output,
-            "unrecognized-update": self._unrecognized,
-        }
 
     @property
     def seq(self) -> int:
@@ -121,20 +149,109 @@ class ContextProjector:
         return self._questions.pending
 
     def feed(self, event: Event) -> list[ContextEvent]:
-        """Take the next event of the log and return what it is told as.
+        """Return the context events of the next event of the log.
 
-        Events of other sessions and of the host are told as nothing.
+        Events of other sessions and of the host have none.
         """
         if event.session_id != self._session_id:
             return []
-        told = self._stage.begin(event.ts)
-        reader = self._readers.get(event.type)
-        if reader is not None:
-            if isinstance(event.payload, dict):
-                reader(event)
-        elif isinstance(event, UnknownEvent):
-            self._stage.custom(event.type, event.raw, namespace="quarterdeck")
-        return told
+        context_events = self._stage.begin(event.ts)
+        read = _READERS.get(type(event))
+        if read is None:
+            read = _READERS[type(event)] = self._reader(any_event(event))
+        if isinstance(event.payload, dict) or isinstance(event, UnknownEvent):
+            read(self, event)
+        return context_events
+
+    # ---- which method reads an event -----------------------------------------------------------
+
+    @staticmethod
+    def _reader(event: AnyEvent) -> _Reader:
+        match event:
+            case UserMessageChunkEvent():
+                return ContextProjector._user_chunk
+            case AgentMessageChunkEvent():
+                return ContextProjector._agent_chunk
+            case AgentThoughtChunkEvent():
+                return ContextProjector._thought_chunk
+            case ToolCallEvent() | ToolCallUpdateEvent():
+                return ContextProjector._tool_call
+            case SessionEvent():
+                return ContextProjector._reader_of_other(event)
+            case UnknownEvent():
+                return ContextProjector._unknown
+            case HostEvent():
+                return ContextProjector._ignored
+            case _:
+                assert_never(event)
+
+    @staticmethod
+    def _reader_of_other(event: _SettingsEvent | _ProgressEvent | _RequestEvent) -> _Reader:
+        match event:
+            case PermissionRequestCreatedEvent():
+                return ContextProjector._permission_created
+            case PermissionRequestResolvedEvent():
+                return ContextProjector._permission_resolved
+            case TerminalOutputEvent():
+                return ContextProjector._terminal_output
+            case UnrecognizedUpdateEvent():
+                return ContextProjector._unrecognized
+            case (
+                AvailableCommandsUpdateEvent()
+                | CurrentModeUpdateEvent()
+                | SessionConfigInitEvent()
+                | ConfigOptionsUpdateEvent()
+            ):
+                return ContextProjector._reader_of_settings(event)
+            case (
+                PlanEvent()
+                | SessionInfoUpdateEvent()
+                | UsageUpdateEvent()
+                | PromptFinishedEvent()
+                | SessionStatusChangeEvent()
+                | SessionResetEvent()
+            ):
+                return ContextProjector._reader_of_progress(event)
+            case _:
+                assert_never(event)
+
+    @staticmethod
+    def _reader_of_settings(event: _SettingsEvent) -> _Reader:
+        match event:
+            case AvailableCommandsUpdateEvent():
+                return ContextProjector._available_commands
+            case CurrentModeUpdateEvent():
+                return ContextProjector._mode
+            case SessionConfigInitEvent():
+                return ContextProjector._config_init
+            case ConfigOptionsUpdateEvent():
+                return ContextProjector._config_options
+            case _:
+                assert_never(event)
+
+    @staticmethod
+    def _reader_of_progress(event: _ProgressEvent) -> _Reader:
+        match event:
+            case PlanEvent():
+                return ContextProjector._plan
+            case SessionInfoUpdateEvent():
+                return ContextProjector._session_info
+            case UsageUpdateEvent():
+                return ContextProjector._usage
+            case PromptFinishedEvent():
+                return ContextProjector._prompt_finished
+            case SessionStatusChangeEvent():
+                return ContextProjector._status_change
+            case SessionResetEvent():
+                return ContextProjector._reset
+            case _:
+                assert_never(event)
+
+    def _ignored(self, _event: Event) -> None:
+        pass
+
+    def _unknown(self, event: UnknownEvent) -> None:
+        self._stage.custom(event.type, event.raw, namespace="quarterdeck")
 
     # ---- what is said and done -----------------------------------------------------------------
 

@@ -24,9 +24,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import isfinite
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias, assert_never
 
-from quarterdeck.protocol import Event
+from quarterdeck.protocol import (
+    AgentMessageChunkEvent,
+    AgentThoughtChunkEvent,
+    AnyEvent,
+    AvailableCommandsUpdateEvent,
+    ConfigOptionsUpdateEvent,
+    CurrentModeUpdateEvent,
+    Event,
+    HostEvent,
+    PermissionRequestCreatedEvent,
+    PermissionRequestResolvedEvent,
+    PlanEvent,
+    PromptFinishedEvent,
+    SessionConfigInitEvent,
+    SessionEvent,
+    SessionInfoUpdateEvent,
+    SessionResetEvent,
+    SessionStatusChangeEvent,
+    TerminalOutputEvent,
+    ToolCallEvent,
+    ToolCallUpdateEvent,
+    UnknownEvent,
+    UnrecognizedUpdateEvent,
+    UsageUpdateEvent,
+    UserMessageChunkEvent,
+    any_event,
+    is_session_status,
+)
 from quarterdeck.views.packets import builders
 from quarterdeck.views.packets.tool_calls import PacketToolCall, PacketToolCalls
 from quarterdeck.views.packets.tools import as_code, as_object, as_text, text_of
@@ -81,11 +108,26 @@ class PacketDrafts:
 
 
 Style: TypeAlias = Literal["plain", "tagged"]
-GONE: Final[Mapping[str, str]] = {
-    "disconnected": "the agent is gone; resume the session to go on",
-    "closed": "the session was closed",
-    "deleted": "the session was deleted",
-}
+
+_PacketEvent: TypeAlias = (
+    PlanEvent
+    | CurrentModeUpdateEvent
+    | UsageUpdateEvent
+    | PromptFinishedEvent
+    | SessionStatusChangeEvent
+    | SessionResetEvent
+)
+_IgnoredEvent: TypeAlias = (
+    AvailableCommandsUpdateEvent
+    | SessionConfigInitEvent
+    | ConfigOptionsUpdateEvent
+    | SessionInfoUpdateEvent
+    | PermissionRequestResolvedEvent
+)
+_Handler: TypeAlias = Callable[["Projection", Event, Json], list[Packet]]
+_HANDLERS: Final[dict[type[Event], _Handler]] = {}
+"""The method for each class of events. `_handler` finds it once: mypy checks its `match` for
+completeness, but run for every event it would be slow."""
 
 
 class HasSessionId(Protocol):
@@ -108,11 +150,62 @@ class Projection:
 
     def feed(self, event: Event) -> list[Packet]:
         """Return the packets of one event; an event of another session is of a subagent."""
-        handler = _HANDLERS.get(event.type)
-        if handler is None or event.session_id is None:
+        if event.session_id is None:
             return []
+        handler = _HANDLERS.get(type(event))
+        if handler is None:
+            handler = _HANDLERS[type(event)] = self._handler(any_event(event))
         packets = handler(self, event, event.payload)
         return self._tag(packets, event) if self._is_tagged else packets
+
+    @staticmethod
+    def _handler(event: AnyEvent) -> _Handler:
+        match event:
+            case UserMessageChunkEvent() | AgentMessageChunkEvent() | AgentThoughtChunkEvent():
+                return Projection._chunk
+            case ToolCallEvent() | ToolCallUpdateEvent():
+                return Projection._tool
+            case TerminalOutputEvent():
+                return Projection._terminal
+            case PermissionRequestCreatedEvent():
+                return Projection._permission
+            case UnrecognizedUpdateEvent():
+                return Projection._draft
+            case SessionEvent():
+                return Projection._handler_of_other(event)
+            case HostEvent() | UnknownEvent():
+                return Projection._ignored
+            case _:
+                assert_never(event)
+
+    @staticmethod
+    def _handler_of_other(event: _PacketEvent | _IgnoredEvent) -> _Handler:
+        match event:
+            case PlanEvent():
+                return Projection._plan
+            case CurrentModeUpdateEvent():
+                return Projection._mode
+            case UsageUpdateEvent():
+                return Projection._usage
+            case PromptFinishedEvent():
+                return Projection._finished
+            case SessionStatusChangeEvent():
+                return Projection._status
+            case SessionResetEvent():
+                return Projection._reset
+            case (
+                AvailableCommandsUpdateEvent()
+                | SessionConfigInitEvent()
+                | ConfigOptionsUpdateEvent()
+                | SessionInfoUpdateEvent()
+                | PermissionRequestResolvedEvent()
+            ):
+                return Projection._ignored
+            case _:
+                assert_never(event)
+
+    def _ignored(self, _event: Event, _payload: Json) -> list[Packet]:
+        return []
 
     def _tag(self, packets: list[Packet], event: Event) -> list[Packet]:
         """Write on every packet what newer readers look for first."""
@@ -248,9 +341,10 @@ class Projection:
         self._is_prompting = status == "prompting"
         if self._is_prompting:
             self._ledger.turn += 1
-        if was_prompting and isinstance(status, str) and status in GONE:
+        failure = _failure(status) if was_prompting else None
+        if failure is not None:
             self._ledger.turn += 1
-            return [*self._close(event, None), builders.error(GONE[status], f"session_{status}")]
+            return [*self._close(event, None), builders.error(failure, f"session_{status}")]
         if self._is_replaying:
             self._is_replaying = False
             self._ledger.turn += 1
@@ -280,6 +374,23 @@ def _is_same(before: builders.ToolSnapshot, after: builders.ToolSnapshot) -> boo
         return before == after
     except RecursionError:  # an agent may nest its input as deeply as it likes
         return False
+
+
+def _failure(status: object) -> str | None:
+    """Return why a turn cannot continue in a session of this status."""
+    if not is_session_status(status):
+        return None
+    match status:
+        case "disconnected":
+            return "the agent is gone; resume the session to go on"
+        case "closed":
+            return "the session was closed"
+        case "deleted":
+            return "the session was deleted"
+        case "creating" | "active" | "prompting" | "resuming":
+            return None
+        case _:
+            assert_never(status)
 
 
 def _is_update(event: Event) -> bool:
@@ -315,21 +426,3 @@ def _declared_name(extensions: Mapping[str, Any], meta: Mapping[str, Any]) -> st
                 return name
     name = extensions.get("name")
     return name if isinstance(name, str) else ""
-
-
-_HANDLERS: Final[Mapping[str, Callable[[Projection, Event, Json], list[Packet]]]] = {
-    "user-message-chunk": Projection._chunk,  # noqa: SLF001 - its own table
-    "agent-message-chunk": Projection._chunk,  # noqa: SLF001
-    "agent-thought-chunk": Projection._chunk,  # noqa: SLF001
-    "tool-call": Projection._tool,  # noqa: SLF001
-    "tool-call-update": Projection._tool,  # noqa: SLF001
-    "plan": Projection._plan,  # noqa: SLF001
-    "current-mode-update": Projection._mode,  # noqa: SLF001
-    "usage-update": Projection._usage,  # noqa: SLF001
-    "prompt-finished": Projection._finished,  # noqa: SLF001
-    "session-status-change": Projection._status,  # noqa: SLF001
-    "session-reset": Projection._reset,  # noqa: SLF001
-    "permission-request-created": Projection._permission,  # noqa: SLF001
-    "terminal-output": Projection._terminal,  # noqa: SLF001
-    "unrecognized-update": Projection._draft,  # noqa: SLF001
-}
