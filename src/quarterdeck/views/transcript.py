@@ -19,6 +19,7 @@ from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import (
     AgentMessageChunkEvent,
     AgentThoughtChunkEvent,
+    AnyEvent,
     AvailableCommandsUpdateEvent,
     ConfigOptionsUpdateEvent,
     CurrentModeUpdateEvent,
@@ -241,6 +242,11 @@ class _Clip:
         return elements[:MOST_ELEMENTS]
 
 
+_KINDS: Final[Mapping[type[Event], MessageKind]] = {
+    AgentMessageChunkEvent: "agent",
+    AgentThoughtChunkEvent: "thought",
+    UserMessageChunkEvent: "user",
+}
 _PREFIXES: Final[Mapping[MessageKind, bytes]] = {
     "agent": b'{"type":"agent-message-chunk",',
     "thought": b'{"type":"agent-thought-chunk",',
@@ -292,29 +298,31 @@ class Transcript:
     def apply(self, event: Event) -> None:
         """Add the next event."""
         self.seq = event.seq
-        known = any_event(event)
-        match known:  # the frequent ones first
-            case AgentMessageChunkEvent():
-                self._chunk("agent", known)
-            case AgentThoughtChunkEvent():
-                self._chunk("thought", known)
-            case ToolCallEvent() | ToolCallUpdateEvent():
-                self._call(known)
-            case UserMessageChunkEvent():
-                self._chunk("user", known)
+        kind = _KINDS.get(type(event))  # most events are chunks; a `match` costs more
+        if kind is not None:
+            self._chunk(kind, event)
+        else:
+            self._apply_other(any_event(event))
+
+    def _apply_other(self, event: AnyEvent) -> None:
+        match event:
+            case ToolCallUpdateEvent() | ToolCallEvent():
+                self._call(event)
             case SessionResetEvent():
-                self._begin(known.session_id)
+                self._begin(event.session_id)
             case PromptFinishedEvent():
-                self.state = reduce(self.state, known)
-                self._add(known, _turn_entry(known))
+                self.state = reduce(self.state, event)
+                self._add(event, _turn_entry(event))
             case SessionStatusChangeEvent():
-                self._status(known)
+                self._status(event)
+            case UserMessageChunkEvent() | AgentMessageChunkEvent() | AgentThoughtChunkEvent():
+                self._chunk(_KINDS[type(event)], event)
             case SessionEvent():
-                self._state_only(known)
+                self._state_only(event)
             case HostEvent() | UnknownEvent():
                 pass
             case _:
-                assert_never(known)
+                assert_never(event)
 
     def _state_only(
         self,
