@@ -1,4 +1,10 @@
-"""Events, session state, `reduce`, normalization, envelopes, error codes. All of it is pure."""
+"""Events, session state, `reduce`, normalization, envelopes, error codes. All of it is pure.
+
+Every name of seed 003 (`@acpjs/protocol`) is exported here in Python's spelling, which is why the
+list is long: the class of each event, payload, state and envelope. Our own additions are few:
+`UnknownEvent` and `any_event`, the closed sets of session statuses and request kinds, elicitations
+and `ToolCallFacts`.
+"""
 
 from quarterdeck.protocol.acp_types import (
     AgentCapabilities,

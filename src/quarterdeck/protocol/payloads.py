@@ -1,4 +1,4 @@
-"""What every event carries, for type checkers; at run time payloads are verbatim JSON objects.
+"""The payload of every event, for type checkers; at run time payloads are verbatim JSON objects.
 
 Payloads that are an agent's update have no `_meta` of their own: the host moves it into the
 event's `extensions`. Nested objects keep theirs.
