@@ -57,7 +57,7 @@ _VARIANTS: Final[Mapping[object, _Variant]] = {
     "session_info_update": _Variant("session-info-update", _INFO, _INFO),
     "usage_update": _Variant("usage-update", frozenset({"used", "size", "cost"})),
 }
-"""The 11 of ACP's 13 variants that have an event type; `plan_update` and `plan_removed` have none."""
+"""The 11 of ACP's 13 variants that have an event type; not `plan_update` and `plan_removed`."""
 
 UPDATE_NAMES: Final[Mapping[str, str]] = {
     variant.type: str(name) for name, variant in _VARIANTS.items()

@@ -152,8 +152,8 @@ def _with_chunk(
     """Append a chunk to its message, or start a new one.
 
     A chunk with a `messageId` belongs to the message of the same kind and id, at any position.
-    (acpjs scans from the end; there is at most one, so a lookup finds the same.) A chunk without one
-    belongs to the newest message, if that has the same kind and no id either.
+    (acpjs scans from the end; there is at most one, so a lookup finds the same.) A chunk without
+    one belongs to the newest message, if that has the same kind and no id either.
     """
     payload: Any = event.payload
     messages, message_id, block = state.messages, payload.get("messageId"), payload.get("content")

@@ -1,9 +1,12 @@
-"""The transcript of a session: messages, tool calls and turns in order, with their times. Pure.
+"""The transcript of a session: messages, tool calls, turns and status changes in order, with times.
 
 `SessionState` has neither times nor order: a message that continues after a tool call is one
 message there. In a transcript it is two entries with the call between them, as it happened.
 
-Entries of a transcript as pages get them, and how much of a large one. Pure.
+`Transcript` adds one event at a time. It holds messages as lists of text chunks and everything else
+as a `SessionState`, so that adding an event costs little; an `Entry` is built when it is read.
+Entries are numbered by the `seq` of their first event. `clipped` cuts very long values: the page
+loads the rest on demand.
 """
 
 from __future__ import annotations
@@ -54,9 +57,9 @@ from quarterdeck.protocol import (
 )
 
 LONGEST_TEXT: Final = 32 << 10
-"""Characters of one text of a call; a page asks for the whole when somebody wants to see it."""
+"""Characters of one text of a tool call; the page loads the rest on demand."""
 LONGEST_MESSAGE: Final = 256 << 10
-"""Characters of one text of a message: those are what people read."""
+"""Characters of one text of a message: people read those."""
 LONGEST_DATA: Final = 512 << 10
 """Characters of an image or a file: half of one shows nothing."""
 MOST_ELEMENTS: Final = 500
@@ -71,9 +74,9 @@ class MessageEntry(
     kind: str
     message_id: Any
     content: list[Any]
-    """Plain texts that follow each other are one block."""
+    """Consecutive plain texts are one block."""
     prompt_key: str | UnsetType = UNSET
-    """Of the prompt that it is, if it came through the queue."""
+    """The key of the prompt, if the message is one that came through the prompt queue."""
     is_clipped: bool = False
 
 
@@ -83,7 +86,7 @@ class ToolEntry(Struct, frozen=True, kw_only=True, rename="camel", tag_field="ty
     ended_at: float | None
     call: dict[str, Any]
     terminals: dict[str, Any]
-    """Those that its content names."""
+    """The terminals that its content names."""
     is_clipped: bool = False
 
 
@@ -100,7 +103,7 @@ class TurnEntry(Struct, frozen=True, kw_only=True, rename="camel", tag_field="ty
 class StatusEntry(
     Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="status"
 ):
-    """A session was closed, lost its agent, or came back."""
+    """A session was closed, lost its agent, or was resumed."""
 
     seq: int
     at: float
@@ -112,7 +115,7 @@ Entry: TypeAlias = MessageEntry | ToolEntry | TurnEntry | StatusEntry
 
 
 class Message:
-    """A part of a message, without anything else between its chunks; it grows."""
+    """Chunks of a message without another entry between them; more may be appended."""
 
     __slots__ = ("_blocks", "extensions", "kind", "message_id", "seq")
 
@@ -122,7 +125,7 @@ class Message:
         self.seq = seq
         self.extensions = extensions
         self._blocks: list[Any] = []
-        """Plain texts that follow each other are a list."""
+        """Consecutive plain texts are a list of their own."""
 
     def append(self, block: Any) -> None:
         if _is_plain(block):
@@ -163,7 +166,7 @@ def tool_entry(
     at: float,
     ended_at: float | None,
 ) -> ToolEntry:
-    content: tuple[Any, ...] = call.content  # whatever its agent has put there
+    content: tuple[Any, ...] = call.content  # elements can be any JSON
     named = [each.get("terminalId") for each in content if isinstance(each, Mapping)]
     return ToolEntry(
         seq=call.seq,
@@ -187,61 +190,6 @@ def _is_plain(block: Any) -> bool:
     )
 
 
-def clipped(entry: Entry) -> Entry:
-    """Return an entry with what is very long in it cut; terminals keep their end."""
-    clip = _Clip(LONGEST_MESSAGE if isinstance(entry, MessageEntry) else LONGEST_TEXT)
-    match entry:
-        case MessageEntry():
-            entry = structs.replace(entry, content=clip.value(entry.content))
-        case ToolEntry():
-            terminals = {
-                name: {**each, "output": clip.tail(each["output"])}
-                for name, each in entry.terminals.items()
-            }
-            entry = structs.replace(entry, call=clip.value(entry.call), terminals=terminals)
-        case TurnEntry() | StatusEntry():
-            return entry
-    return structs.replace(entry, is_clipped=True) if clip.has_cut else entry
-
-
-class _Clip:
-    """Copies JSON without what is too long, and remembers whether there was any."""
-
-    def __init__(self, longest: int) -> None:
-        self.has_cut = False
-        self._longest = longest
-
-    def value(self, value: Any, name: str = "") -> Any:
-        match value:
-            case str():
-                return self._text(value, name)
-            case Mapping():
-                return {each: self.value(inner, each) for each, inner in value.items()}
-            case list() | tuple():
-                return [self.value(each, name) for each in self._few(value)]
-            case _:
-                return value
-
-    def tail(self, text: str) -> str:
-        if len(text) <= self._longest:
-            return text
-        self.has_cut = True
-        return text[-self._longest :]
-
-    def _text(self, text: str, name: str) -> str:
-        is_data = name in _DATA
-        if len(text) <= (LONGEST_DATA if is_data else self._longest):
-            return text
-        self.has_cut = True
-        return "" if is_data else text[: self._longest]
-
-    def _few(self, elements: Sequence[Any]) -> Sequence[Any]:
-        if len(elements) <= MOST_ELEMENTS:
-            return elements
-        self.has_cut = True
-        return elements[:MOST_ELEMENTS]
-
-
 _KINDS: Final[Mapping[type[Event], MessageKind]] = {
     AgentMessageChunkEvent: "agent",
     AgentThoughtChunkEvent: "thought",
@@ -260,25 +208,25 @@ class _Text(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fields=
     text: str
 
 
-class _Said(msgspec.Struct, rename="camel"):
+class _TextPayload(msgspec.Struct, rename="camel"):
     content: _Text
     message_id: Any = None
 
 
 class _TextChunk(msgspec.Struct, rename="camel"):
-    """What most events of a log are; what only the first of a message tells is left out."""
+    """Most events of a log; extensions are skipped, because only a first chunk needs them."""
 
     seq: int
     ts: int | float
     session_id: str
-    payload: _Said
+    payload: _TextPayload
 
 
 _decode_text = msgspec.json.Decoder(_TextChunk).decode
 
 
 class Transcript:
-    """What one session has come to."""
+    """The transcript of one session, built event by event."""
 
     def __init__(self, session_id: str) -> None:
         self.seq = 0
@@ -286,14 +234,14 @@ class Transcript:
 
     def _begin(self, session_id: str) -> None:
         self.state: SessionState = initial_state(session_id)
-        """All but the messages, which are in the entries."""
+        """Everything but the messages, which are in `_items`."""
         self._seqs: list[int] = []
-        self._whats: list[Message | str | Entry] = []
-        """A call is here by its key."""
+        self._items: list[Message | str | Entry] = []
+        """What each entry is made from; a tool call is its key in the state."""
         self._times: list[float] = []
         self._ended: dict[str, float] = {}
         self._open: dict[tuple[MessageKind, str], Message] = {}
-        """Messages with an id since the last entry that is none: they may go on."""
+        """Messages with an id since the last entry that is no message: they may continue."""
 
     def apply(self, event: Event) -> None:
         """Add the next event."""
@@ -342,17 +290,17 @@ class Transcript:
         self.state = reduce(self.state, event)
 
     def apply_stored(self, data: bytes) -> None:
-        """Take the next event in as it is stored.
+        """Add the next event from its stored JSON.
 
         Raises:
             EventInvalid: if it is damaged.
         """
-        newest = self._whats[-1] if self._whats else None
-        if not (isinstance(newest, Message) and self._goes_on(newest, data)):
+        newest = self._items[-1] if self._items else None
+        if not (isinstance(newest, Message) and self._append_text(newest, data)):
             self.apply(decode_event(data))
 
-    def _goes_on(self, newest: Message, data: bytes) -> bool:
-        """Add a text to the newest message if it is a part of that, for a third of the cost."""
+    def _append_text(self, newest: Message, data: bytes) -> bool:
+        """Append a text chunk of the newest message, for a third of the cost of `apply`."""
         if not data.startswith(_PREFIXES[newest.kind]):
             return False
         try:
@@ -365,17 +313,17 @@ class Transcript:
         newest.append_text(chunk.payload.content.text)
         return True
 
-    def _add(self, event: Event, what: Message | str | Entry) -> None:
+    def _add(self, event: Event, item: Message | str | Entry) -> None:
         self._seqs.append(event.seq)
-        self._whats.append(what)
+        self._items.append(item)
         self._times.append(event.ts)
-        if not isinstance(what, Message):
+        if not isinstance(item, Message):
             self._open.clear()
 
     def _chunk(self, kind: MessageKind, event: Event) -> None:
         payload: Any = event.payload
         message_id, block = payload.get("messageId"), payload.get("content")
-        newest = self._whats[-1] if self._whats else None
+        newest = self._items[-1] if self._items else None
         found: Message | None = None
         if isinstance(newest, Message) and (newest.kind, newest.message_id) == (kind, message_id):
             found = newest
@@ -391,7 +339,7 @@ class Transcript:
     def _call(self, event: ToolCallEvent | ToolCallUpdateEvent) -> None:
         before, self.state = self.state, reduce(self.state, event)
         if self.state is before:
-            return  # an update of a call that is not there
+            return  # an update of an unknown call
         payload: Any = event.payload
         key = _text(payload.get("toolCallId"))
         if isinstance(event, ToolCallEvent):
@@ -414,7 +362,7 @@ class Transcript:
     # ---- reading -------------------------------------------------------------------------------
 
     def older(self, before: int | None) -> Iterator[Entry]:
-        """Return entries whose number is less than `before`, the newest first."""
+        """Yield the entries whose `seq` is less than `before`, the newest first."""
         position = len(self._seqs) if before is None else bisect_left(self._seqs, before)
         for each in range(position - 1, -1, -1):
             entry = self._entry(each)
@@ -422,27 +370,27 @@ class Transcript:
                 yield entry
 
     def entry(self, seq: int) -> Entry | None:
-        """Return the entry that begins with the event `seq`."""
+        """Return the entry that starts with the event `seq`."""
         position = bisect_left(self._seqs, seq)
         if position == len(self._seqs) or self._seqs[position] != seq:
             return None
         return self._entry(position)
 
     def _entry(self, position: int) -> Entry | None:
-        what, at = self._whats[position], self._times[position]
-        if isinstance(what, Message):
-            return message_entry(what, at)
-        if not isinstance(what, str):
-            return what
-        place = self.state.tool_calls.position(what)
-        call = None if place < 0 else self.state.tool_calls.at(place)
+        item, at = self._items[position], self._times[position]
+        if isinstance(item, Message):
+            return message_entry(item, at)
+        if not isinstance(item, str):
+            return item
+        index = self.state.tool_calls.position(item)
+        call = None if index < 0 else self.state.tool_calls.at(index)
         if call is None or call.seq != self._seqs[position]:
-            return None  # it was begun again later, and is shown there
-        return tool_entry(call, self.state.terminals, at, self._ended.get(what))
+            return None  # announced again later: the later entry shows it
+        return tool_entry(call, self.state.terminals, at, self._ended.get(item))
 
 
 def _text(value: object) -> str:
-    """Return an id as the reducer has it."""
+    """Return an id as `reduce` spells it."""
     return value if isinstance(value, str) else encode_json(value).decode()
 
 
@@ -470,3 +418,61 @@ def _is_loss(status: object) -> bool:
             return False  # its transcript is deleted with it
         case _:
             assert_never(status)
+
+
+# ---- long values ----------------------------------------------------------------------------
+
+
+def clipped(entry: Entry) -> Entry:
+    """Return an entry with very long values cut; terminals keep their end."""
+    clip = _Clip(LONGEST_MESSAGE if isinstance(entry, MessageEntry) else LONGEST_TEXT)
+    match entry:
+        case MessageEntry():
+            entry = structs.replace(entry, content=clip.value(entry.content))
+        case ToolEntry():
+            terminals = {
+                name: {**each, "output": clip.tail(each["output"])}
+                for name, each in entry.terminals.items()
+            }
+            entry = structs.replace(entry, call=clip.value(entry.call), terminals=terminals)
+        case TurnEntry() | StatusEntry():
+            return entry
+    return structs.replace(entry, is_clipped=True) if clip.has_cut else entry
+
+
+class _Clip:
+    """Copies JSON, cuts what is too long, and records whether it did."""
+
+    def __init__(self, longest: int) -> None:
+        self.has_cut = False
+        self._longest = longest
+
+    def value(self, value: Any, name: str = "") -> Any:
+        match value:
+            case str():
+                return self._text(value, name)
+            case Mapping():
+                return {each: self.value(inner, each) for each, inner in value.items()}
+            case list() | tuple():
+                return [self.value(each, name) for each in self._few(value)]
+            case _:
+                return value
+
+    def tail(self, text: str) -> str:
+        if len(text) <= self._longest:
+            return text
+        self.has_cut = True
+        return text[-self._longest :]
+
+    def _text(self, text: str, name: str) -> str:
+        is_data = name in _DATA
+        if len(text) <= (LONGEST_DATA if is_data else self._longest):
+            return text
+        self.has_cut = True
+        return "" if is_data else text[: self._longest]
+
+    def _few(self, elements: Sequence[Any]) -> Sequence[Any]:
+        if len(elements) <= MOST_ELEMENTS:
+            return elements
+        self.has_cut = True
+        return elements[:MOST_ELEMENTS]
