@@ -289,11 +289,11 @@ export interface PermissionCard {
 }
 
 export interface Policy {
-  rule: PolicyRule[]
+  rule: Rule[]
   expiry_seconds: number | null
 }
 
-export interface PolicyRule {
+export interface Rule {
   decision: 'allow' | 'deny'
   name: string | null
   agent: string | null
