@@ -161,7 +161,7 @@ class NamedCall:
         self.raw_input = facts.raw_input
         if facts.content is not before.content:
             self.content = [each for each in facts.content if isinstance(each, dict)]
-            self._store_diffs()
+            self._store_content()
         if facts.locations is not before.locations:
             self.locations = [each for each in facts.locations if isinstance(each, dict)]
         is_new_kind, self.kind = facts.kind != self.kind, facts.kind
@@ -169,17 +169,21 @@ class NamedCall:
         if is_new_kind or message or not self.rank or is_new_input:
             self._learn_name(message)
 
-    def _store_diffs(self) -> None:
+    def _store_content(self) -> None:
         for each in self.content:
-            path = each.get("path") if each.get("type") == "diff" else None
-            if isinstance(path, str) and isinstance(each.get("newText"), str):
-                old = each.get("oldText")
-                path, new = plain_path(path), each["newText"]
-                known_old, known_new, _ = self.diffs.get(path, (None, "", False))
-                if known_old and isinstance(old, str) and old in known_old and new in known_new:
-                    continue  # a part of a diff that is stored
-                is_deleted = each.get("deleted") is True
-                self.diffs[path] = (old if isinstance(old, str) else None, new, is_deleted)
+            if each.get("type") == "diff":
+                self._store_diff(each)
+
+    def _store_diff(self, diff: Mapping[str, Any]) -> None:
+        path, old, new = diff.get("path"), diff.get("oldText"), diff.get("newText")
+        if not isinstance(path, str) or not isinstance(new, str):
+            return
+        path = plain_path(path)
+        known_old, known_new, _ = self.diffs.get(path, (None, "", False))
+        if known_old and isinstance(old, str) and old in known_old and new in known_new:
+            return  # a part of a diff that is stored
+        is_deleted = diff.get("deleted") is True
+        self.diffs[path] = (old if isinstance(old, str) else None, new, is_deleted)
 
     # ---- the name --------------------------------------------------------------------------
 

@@ -51,19 +51,20 @@ class NamedToolCall(NamedCall):
 
     def take(self, facts: ToolCallFacts, more: Mapping[str, Any], ts: float) -> None:
         """Store the facts after a message; `more` is what it has beyond the fields of a call."""
-        before = self.facts
         self.learn(facts, more)
         self.raw_output = facts.raw_output
-        if facts.content is not before.content:
-            self._store_terminals()
         if facts.status is not None and not self.is_done:
             if facts.status == "in_progress" and self.status != facts.status:
                 self.started_at = ts
             self.status = facts.status
             self.is_done = facts.is_final
 
-    def _store_terminals(self) -> None:
+    def _store_content(self) -> None:
         for each in self.content:
-            terminal = each.get("terminalId") if each.get("type") == "terminal" else None
-            if isinstance(terminal, str) and terminal not in self.terminal_ids:
-                self.terminal_ids.append(terminal)
+            kind = each.get("type")
+            if kind == "diff":
+                self._store_diff(each)
+            elif kind == "terminal":
+                terminal = each.get("terminalId")
+                if isinstance(terminal, str) and terminal not in self.terminal_ids:
+                    self.terminal_ids.append(terminal)
