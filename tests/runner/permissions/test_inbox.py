@@ -57,7 +57,7 @@ async def test_a_request_is_shown_with_what_it_would_do_and_answered_once(tmp_pa
         assert request["call"]["paths"] == [f"{tmp_path}/a.py"]
         assert request["call"]["writes"] is True
         assert request["call"]["risk"] == "medium"
-        assert request["call"]["riskReason"].startswith("changes ")
+        assert request["call"]["riskReason"].startswith("Changes ")
         assert {"optionId": "allow_once", "kind": "allow_once", "label": "Allow once"} in request[
             "options"
         ]

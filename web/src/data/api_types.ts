@@ -293,17 +293,6 @@ export interface Policy {
   expiry_seconds: number | null
 }
 
-export interface Rule {
-  decision: 'allow' | 'deny'
-  name: string | null
-  agent: string | null
-  project: string | null
-  reads: boolean | string[]
-  writes: boolean | string[]
-  commands: boolean | string[]
-  searches: boolean | string[]
-}
-
 export interface PromptEntry {
   key: string
   sessionId: string
@@ -369,6 +358,17 @@ export interface Refusal {
 
 export interface RenewAnswer {
   token: string | null
+}
+
+export interface Rule {
+  decision: 'allow' | 'deny'
+  name: string | null
+  agent: string | null
+  project: string | null
+  reads: boolean | string[]
+  writes: boolean | string[]
+  commands: boolean | string[]
+  searches: boolean | string[]
 }
 
 export interface SendPrompt {
