@@ -1,98 +1,103 @@
-"""How dangerous a call is, by what it would do.
+"""How risky a call is, and why, in one line for the person who decides.
 
-    low       only looks
-    medium    changes the project, installs, talks to the network, or is not known
-    high      deletes, ends, changes rights or owners, becomes another user, rewrites history,
-              writes where the system or the account is configured, runs what was piped into it
-    critical  deletes everything, formats, writes to a device, runs what was just downloaded,
-              force-pushes the main branch, starts itself without end
+| level    | meaning                                                                              |
+| -------- | ------------------------------------------------------------------------------------ |
+| low      | only reads                                                                           |
+| medium   | changes the project, installs, uses the network, or is not recognised                |
+| high     | deletes, kills, changes permissions or ownership, runs as another user, rewrites     |
+|          | history, configures the system or the account, runs its input                        |
+| critical | deletes everything, formats, writes to a device, runs a download, force-pushes the   |
+|          | main branch, starts copies of itself without limit                                   |
 
-A line is as dangerous as the worst of its commands. Programs are looked for behind `sudo`, `env`,
-`xargs`, `sh -c` and the like. What cannot be read is never low.
+A command line is as risky as its worst command. Programs are found behind `sudo`, `env`, `xargs`,
+`sh -c` and the like. A line that cannot be read completely is never low.
 
-Every decision is a `Rule`, so that the same one gives the level and, in `reasons`, the words.
-
-Why a call has its risk, in a line for whoever has to decide about it.
-
-The rules are those of `risk`; here they only get their words. Pieces of a command are an agent's
-words: they are short, show what is not seen, and are quoted if they could be taken for ours.
-
-What follows from the name and the kind of a call alone: looked up once, not for every update.
+Each finding is a `RiskRule`, which has both the level and the reason, so the two always agree.
+Parts of a command in a reason are the agent's text: they are shortened, invisible characters are
+escaped, and text that could be mistaken for a part of the reason is quoted.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from quarterdeck.policy.command_line import REMEMBERED, SimpleCommand, parse_command_line
+from quarterdeck.policy.call import Call
+from quarterdeck.policy.command_line import CACHED_LENGTH, SimpleCommand, read_command
 from quarterdeck.policy.tools import (
     PATH_KEYS,
     canonical_name,
-    categorize_call,
     commands_of,
     text_of,
 )
-from quarterdeck.policy.types import RiskLevel, ToolCategory
+from quarterdeck.policy.types import RiskLevel
 from quarterdeck.policy.wrappers import all_commands, is_shell, program_of, unwrapped
 
 
-class Rule(NamedTuple):
-    """Why something has its level."""
+class Risk(NamedTuple):
+    """The risk of a call."""
+
+    level: RiskLevel
+    reason: str
+    """One line of at most `LONGEST` characters, without invisible characters."""
+
+
+class RiskRule(NamedTuple):
+    """One reason for a level."""
 
     rank: int
-    """The place of the level in `LEVELS`."""
+    """The index of the level in `LEVELS`."""
     words: str
-    """`{}` is where that goes which it is about."""
+    """The reason; `{}` is replaced by the subjects: programs, files, options."""
 
 
-Finding: TypeAlias = tuple[Rule, str, Sequence[str]]
-"""A rule, the program that it is about, and those words that it was found in."""
+Finding: TypeAlias = tuple[RiskRule, str, Sequence[str]]
+"""A rule, the program that matched it, and the words in which it was found."""
 LEVELS: Final[tuple[RiskLevel, ...]] = ("low", "medium", "high", "critical")
 _LOW, _MEDIUM, _HIGH, _CRITICAL = range(len(LEVELS))
 
-LOOKS: Final = Rule(_LOW, "reads only")
-UNKNOWN: Final = Rule(_MEDIUM, "its effect is not known: {}")
-UNTOLD: Final = Rule(_MEDIUM, "its command is not told")
-UNREADABLE: Final = Rule(_MEDIUM, "not all of its command can be read")
-DYNAMIC: Final = Rule(_MEDIUM, "what it runs is only known when it runs: {}")
-ASSIGNS: Final = Rule(_MEDIUM, "sets variables: {}")
-READS_SECRET: Final = Rule(_MEDIUM, "reads what may be secret: {}")
-WRITES: Final = Rule(_MEDIUM, "writes to {}")
-CHANGES: Final = Rule(_MEDIUM, "changes {}")
-OPTION_ACTS: Final = Rule(_MEDIUM, "may write files or run programs: {}")
-GIT_CHANGES: Final = Rule(_MEDIUM, "changes the repository: {}")
-GIT_CONFIGURED: Final = Rule(_MEDIUM, "may write files or run programs with git's {}")
-DANGEROUS: Final = Rule(_HIGH, "changes the system: {}")
-DELETES: Final = Rule(_HIGH, "deletes {}")
-DELETES_ALL_IN: Final = Rule(_HIGH, "rm -r deletes {} and everything in it")
-DELETES_FOUND: Final = Rule(_HIGH, "deletes what find finds")
-GUARDS: Final = Rule(_HIGH, "writes where the system or the account is configured: {}")
-GIT_DISCARDS: Final = Rule(_HIGH, "discards work or rewrites history: {}")
-RUNS_GIVEN: Final = Rule(_HIGH, "runs what another command gives it: {}")
-RUNS_DOWNLOADED: Final = Rule(_CRITICAL, "runs what {} downloads")
-DELETES_EVERYTHING: Final = Rule(_CRITICAL, "rm -r deletes everything: {}")
-WRITES_DEVICE: Final = Rule(_CRITICAL, "writes to a device: {}")
-ON_DEVICE: Final = Rule(_CRITICAL, "works on a device: {}")
-FORMATS: Final = Rule(_CRITICAL, "formats a disk: {}")
-FORCES_MAIN: Final = Rule(_CRITICAL, "force-pushes the main branch: {}")
-STARTS_ITSELF: Final = Rule(_CRITICAL, "starts itself without end")
+LOOKS: Final = RiskRule(_LOW, "read-only")
+UNKNOWN: Final = RiskRule(_MEDIUM, "unrecognised command: {}")
+UNKNOWN_TOOL: Final = RiskRule(_MEDIUM, "unrecognised tool: {}")
+NO_COMMAND: Final = RiskRule(_MEDIUM, "no command in the input")
+UNREADABLE: Final = RiskRule(_MEDIUM, "the command could not be read completely")
+DYNAMIC: Final = RiskRule(_MEDIUM, "the program is only known at run time: {}")
+ASSIGNS: Final = RiskRule(_MEDIUM, "sets variables: {}")
+READS_SECRET: Final = RiskRule(_MEDIUM, "may read secrets: {}")
+WRITES: Final = RiskRule(_MEDIUM, "writes to {}")
+CHANGES: Final = RiskRule(_MEDIUM, "changes {}")
+OPTION_ACTS: Final = RiskRule(_MEDIUM, "may write files or run programs: {}")
+GIT_CHANGES: Final = RiskRule(_MEDIUM, "changes the repository: {}")
+GIT_CONFIGURED: Final = RiskRule(_MEDIUM, "git may write files or run programs: {}")
+DANGEROUS: Final = RiskRule(_HIGH, "changes the system: {}")
+DELETES: Final = RiskRule(_HIGH, "deletes {}")
+DELETES_ALL_IN: Final = RiskRule(_HIGH, "recursively deletes {}")
+DELETES_FOUND: Final = RiskRule(_HIGH, "deletes the files that find matches")
+GUARDS: Final = RiskRule(_HIGH, "writes to system or account configuration: {}")
+GIT_DISCARDS: Final = RiskRule(_HIGH, "discards work or rewrites history: {}")
+RUNS_OUTPUT: Final = RiskRule(_HIGH, "runs the output of another command: {}")
+RUNS_DOWNLOADED: Final = RiskRule(_CRITICAL, "runs what {} downloads")
+DELETES_EVERYTHING: Final = RiskRule(_CRITICAL, "deletes everything: {}")
+WRITES_DEVICE: Final = RiskRule(_CRITICAL, "writes to a device: {}")
+ON_DEVICE: Final = RiskRule(_CRITICAL, "accesses a device: {}")
+FORMATS: Final = RiskRule(_CRITICAL, "formats a disk: {}")
+FORCES_MAIN: Final = RiskRule(_CRITICAL, "force-pushes the main branch: {}")
+FORK_BOMB: Final = RiskRule(_CRITICAL, "starts copies of itself without limit")
 
 
 def names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# A function that starts itself twice, and does not wait for that.
-_FORK_BOMB: Final = re.compile(
+# A function that starts itself twice and does not wait.
+_FORK_BOMB_PATTERN: Final = re.compile(
     r"(?<!\w)([\w:.]{1,64})\s{0,9}\(\s{0,9}\)\s{0,9}\{[^}]{0,200}?(?<!\w)\1\s{0,9}(\|\s{0,9}\1\s{0,9})?&"
 )
 
 _CONNECTS: Final = re.compile(r"[|(`]")
-"""Without one of these, no command of a line gives another something to run."""
+"""A line without one of these passes no text from one command to another."""
 _READERS: Final = names(
     """[ [[ : ack ag basename cat cd cmp column comm cut diff dirname df du echo export false fd
     file find fmt fold for grep egrep fgrep head id jq less ls md5sum more nl od popd
@@ -105,8 +110,8 @@ _WRITING_OPTIONS: Final = re.compile(
     r"|--set.*|-s"
 )
 _WRITERS: Final = frozenset({"sed", "yq", "sort", "find", "fd", "rg", "date", "tree"})
-"""Readers that write, or run something, with one of these options."""
-# `-o` joins two tests of find, `-i` and `-s` ignore case or size elsewhere.
+"""Readers that write or run something with one of these options."""
+# `-o` joins two tests of find; elsewhere `-i` and `-s` mean case or size.
 _HARMLESS_OPTIONS: Final = {
     "find": frozenset({"-o", "-iname", "-ipath", "-size"}),
     "rg": frozenset({"-i", "-o", "-s"}),
@@ -147,7 +152,7 @@ GIT_HIGH: Final = {
     )
 }
 GIT_ACTING: Final = ("--output", "-O")
-"""Options with which a reader of git's writes a file or opens a pager."""
+"""Options with which a reading subcommand of git writes a file or starts a pager."""
 MAIN: Final = frozenset({"main", "master", "trunk", "+main", "+master"})
 EVERYTHING: Final = re.compile(r"(/|~|\$HOME|\$\{HOME\}|/root|/home|/Users|\.|\.\.|\*)/?\*?/?")
 GUARDED: Final = re.compile(
@@ -169,17 +174,14 @@ _HARMLESS_TOOLS: Final = frozenset(
 _CHANGING_TOOLS: Final = frozenset({"Write", "Edit", "Patch", "NotebookEdit", "Move", "Delete"})
 
 
-def assess_risk(name: str, given: Any = None) -> RiskLevel:
-    """Return the risk of a call by name and input, as the original does: critical counts as high.
-
-    `risk_of_call` is for decisions.
-    """
-    level = risk_of_call(name, given)
-    return "high" if level == "critical" else level
+def assess_risk(call: Call) -> Risk:
+    """Return how risky a call is, and why."""
+    risk = explain_risk(call.name, call.input, call.kind)
+    return risk if call.reading.is_readable else Risk(risk.level, _NOT_INSPECTABLE)
 
 
 def risk_of_call(name: str, given: Any = None, kind: str | None = None) -> RiskLevel:
-    """Return the risk of a call by all that is known of it."""
+    """Return the level alone, which takes less time than `assess_risk`."""
     canonical = canonical_name(name)
     commands = commands_of(given)
     if canonical == "Bash" or kind == "execute" or (canonical is None and commands):
@@ -188,16 +190,16 @@ def risk_of_call(name: str, given: Any = None, kind: str | None = None) -> RiskL
 
 
 def findings_of_call(name: str, given: Any = None, kind: str | None = None) -> Sequence[Finding]:
-    """Return what there is to say about a call; the worst of it decides on its risk."""
+    """Return all findings about a call; the worst one decides."""
     canonical = canonical_name(name)
     commands = commands_of(given)
     if canonical == "Bash" or kind == "execute" or (canonical is None and commands):
-        return [each for line in commands for each in _findings(line)] or [(UNTOLD, "", ())]
+        return [each for line in commands for each in _findings(line)] or [(NO_COMMAND, "", ())]
     path = text_of(given, PATH_KEYS)
     return [(_rule_of_tool(canonical, kind, given), name, (path,) if path else ())]
 
 
-def _rule_of_tool(canonical: str | None, kind: str | None, given: Any) -> Rule:
+def _rule_of_tool(canonical: str | None, kind: str | None, given: Any) -> RiskRule:
     if canonical == "Delete" or kind == "delete":
         return DELETES
     if canonical in _CHANGING_TOOLS or kind in ("edit", "move"):
@@ -206,16 +208,16 @@ def _rule_of_tool(canonical: str | None, kind: str | None, given: Any) -> Rule:
         return READS_SECRET if SECRET.search(text_of(given, PATH_KEYS) or "") else LOOKS
     if canonical in _HARMLESS_TOOLS or kind in ("search", "fetch", "think", "switch_mode"):
         return LOOKS
-    return UNKNOWN
+    return UNKNOWN_TOOL
 
 
 def risk_of_command(line: str) -> RiskLevel:
-    """Return the risk of a command line: that of its worst command."""
-    return _remembered(line) if len(line) <= REMEMBERED else _risk_of_line(line)
+    """Return the level of a command line: that of its worst command."""
+    return _cached(line) if len(line) <= CACHED_LENGTH else _risk_of_line(line)
 
 
 @lru_cache(maxsize=128)
-def _remembered(line: str) -> RiskLevel:
+def _cached(line: str) -> RiskLevel:
     return _risk_of_line(line)
 
 
@@ -224,8 +226,8 @@ def _risk_of_line(line: str) -> RiskLevel:
 
 
 def _findings(line: str) -> list[Finding]:
-    """Judge a line, command by command; there is always something to say."""
-    parsed = parse_command_line(line)
+    """Return the findings about each command of a line; never empty."""
+    parsed = read_command(line)
     found: list[Finding] = []
     commands = all_commands(parsed.commands)
     for command in commands:
@@ -239,16 +241,16 @@ def _findings(line: str) -> list[Finding]:
         if command.assignments:
             found.append((ASSIGNS, "", command.assignments))
     if _CONNECTS.search(line):
-        found += _findings_of_the_whole(commands)
+        found += _findings_between(commands)
     if not parsed.is_complete or not parsed.commands:
         found.append((UNREADABLE, "", ()))
-    if "{" in line and len(line) <= REMEMBERED and _FORK_BOMB.search(line):
-        found.append((STARTS_ITSELF, "", ()))
+    if "{" in line and len(line) <= CACHED_LENGTH and _FORK_BOMB_PATTERN.search(line):
+        found.append((FORK_BOMB, "", ()))
     return found or [(LOOKS, "", ())]
 
 
-def _findings_of_the_whole(commands: Sequence[SimpleCommand]) -> list[Finding]:
-    """Find shells that run what another command of the line gives them."""
+def _findings_between(commands: Sequence[SimpleCommand]) -> list[Finding]:
+    """Find shells and interpreters that run the output of another command of the line."""
     fed = [command for command in commands if command.is_piped or _runs_text(command)]
     run = [program for command in fed for program, _ in unwrapped(command)]
     shells = list(dict.fromkeys(program for program in run if _interprets(program)))
@@ -256,7 +258,7 @@ def _findings_of_the_whole(commands: Sequence[SimpleCommand]) -> list[Finding]:
         return []
     programs = [program_of(command) for command in commands]
     downloaders = [program for program in programs if program in _DOWNLOADERS]
-    return [(RUNS_DOWNLOADED, "", downloaders) if downloaders else (RUNS_GIVEN, "", shells)]
+    return [(RUNS_DOWNLOADED, "", downloaders) if downloaders else (RUNS_OUTPUT, "", shells)]
 
 
 def _runs_text(command: SimpleCommand) -> bool:
@@ -267,7 +269,7 @@ def _interprets(program: str) -> bool:
     return is_shell(program) or program in ("eval", ".") or bool(_INTERPRETERS.fullmatch(program))
 
 
-def _rule_of_writes(paths: Sequence[str]) -> Rule:
+def _rule_of_writes(paths: Sequence[str]) -> RiskRule:
     if any(DEVICE.match(path) for path in paths):
         return WRITES_DEVICE
     if any(GUARDED.search(path) for path in paths):
@@ -275,7 +277,7 @@ def _rule_of_writes(paths: Sequence[str]) -> Rule:
     return WRITES
 
 
-def _rule_of_program(program: str, arguments: Sequence[str]) -> Rule:
+def _rule_of_program(program: str, arguments: Sequence[str]) -> RiskRule:
     if program == "git":
         return _rule_of_git(arguments)
     if program in _DANGEROUS or program.startswith("mkfs"):
@@ -291,7 +293,7 @@ def _names_secret(arguments: Sequence[str]) -> bool:
     return _MAYBE_SECRET.search(named) is not None and SECRET.search(named) is not None
 
 
-def _rule_of_reader(program: str, arguments: Sequence[str]) -> Rule:
+def _rule_of_reader(program: str, arguments: Sequence[str]) -> RiskRule:
     if program not in _WRITERS:
         return LOOKS
     if program == "find" and "-delete" in arguments:
@@ -300,13 +302,13 @@ def _rule_of_reader(program: str, arguments: Sequence[str]) -> Rule:
 
 
 def acting_options(program: str, arguments: Sequence[str]) -> list[str]:
-    """Return those options of a reader with which it writes, or runs something."""
+    """Return the options with which a reading program writes or runs something."""
     options = [each for each in arguments if _WRITING_OPTIONS.fullmatch(each)]
     harmless = _HARMLESS_OPTIONS.get(program)
     return [each for each in options if each not in harmless] if harmless else options
 
 
-def _rule_of_dangerous(program: str, arguments: Sequence[str]) -> Rule:
+def _rule_of_dangerous(program: str, arguments: Sequence[str]) -> RiskRule:
     if program.startswith("mkfs"):
         return FORMATS
     if any(DEVICE.search(each) for each in arguments):
@@ -317,7 +319,7 @@ def _rule_of_dangerous(program: str, arguments: Sequence[str]) -> Rule:
     return DELETES if program in _DELETERS else DANGEROUS
 
 
-def _rule_of_git(arguments: Sequence[str]) -> Rule:
+def _rule_of_git(arguments: Sequence[str]) -> RiskRule:
     options, subcommand, rest = git_parts(arguments)
     dangers = GIT_HIGH.get(subcommand)
     if dangers is not None and any(map(dangers.fullmatch, rest)):
@@ -330,9 +332,9 @@ def _rule_of_git(arguments: Sequence[str]) -> Rule:
 
 
 def git_parts(arguments: Sequence[str]) -> tuple[list[str], str, list[str]]:
-    """Split the words behind `git` into what it is configured with, the subcommand and the rest.
+    """Split the arguments of `git` into options that configure it, the subcommand and the rest.
 
-    `-C directory` is not among the first: it changes where, not what.
+    `-C directory` is left out: it changes the folder, not what git does.
     """
     options: list[str] = []
     words = list(arguments)
@@ -358,42 +360,43 @@ def _is_forced(rest: Sequence[str]) -> bool:
 
 
 LONGEST: Final = 120  # characters of a reason
-_SUBJECT_HEAD: Final = 24  # of a piece of a command that is too long for a reason
+_NOT_INSPECTABLE: Final = "Cannot be inspected: the input does not show what the tool does"
+_SUBJECT_HEAD: Final = 24  # characters that are kept of a long part of a command
 _SUBJECT_TAIL: Final = 13
-_SENTENCE: Final = 110  # what leaves room for _AND_MORE
+_SENTENCE: Final = 110  # leaves room for _AND_MORE
 _MOST_SUBJECTS: Final = 3
 _AND_MORE: Final = "; and more"
-_UNNAMED: Final = "what it is given"
+_UNNAMED: Final = "unspecified files"
 _UNMISTAKABLE: Final = re.compile(r"[\w./@%+=~*$-]([\w./:@%+=~*$ -]*[\w./@%+=~*$-])?", re.ASCII)
 
 _Subjects: TypeAlias = Callable[[str, Sequence[str]], Sequence[str]]
 
 
-def explain_risk(name: str, given: Any = None, kind: str | None = None) -> tuple[RiskLevel, str]:
-    """Return the risk of a call, as `risk_of_call` does, and what it was decided by."""
+def explain_risk(name: str, given: Any = None, kind: str | None = None) -> Risk:
+    """Return the level that `risk_of_call` returns, and the reasons for it."""
     findings = findings_of_call(name, given, kind)
     rank = max(rule.rank for rule, _, _ in findings)
-    told: dict[str, dict[str, None]] = {}
+    reasons: dict[str, dict[str, None]] = {}
     for rule, program, words in findings:
         if rule.rank == rank:
-            template, subjects = _told(rule, program, words)
-            told.setdefault(template, {}).update(dict.fromkeys(subjects))
-    return LEVELS[rank], _joined([_sentence(each, list(told[each])) for each in told])
+            template, subjects = _template_of(rule, program, words)
+            reasons.setdefault(template, {}).update(dict.fromkeys(subjects))
+    return Risk(LEVELS[rank], _joined([_sentence(each, list(reasons[each])) for each in reasons]))
 
 
 def _joined(sentences: Sequence[str]) -> str:
-    reason = sentences[0]
-    for place, sentence in enumerate(sentences[1:], 2):
+    reason = sentences[0][:1].upper() + sentences[0][1:]
+    for count, sentence in enumerate(sentences[1:], 2):
         longer = f"{reason}; {sentence}"
-        most = LONGEST if place == len(sentences) else LONGEST - len(_AND_MORE)
-        if len(longer) > most:
+        limit = LONGEST if count == len(sentences) else LONGEST - len(_AND_MORE)
+        if len(longer) > limit:
             return reason + _AND_MORE
         reason = longer
     return reason
 
 
 def _sentence(template: str, subjects: Sequence[str]) -> str:
-    """Name as many subjects as there is room for; one always fits."""
+    """Insert as many subjects as fit; one always does."""
     shown = [_shown(each) for each in subjects[:_MOST_SUBJECTS]]
     sentence = template
     for count in range(len(shown), 0, -1):
@@ -406,7 +409,7 @@ def _sentence(template: str, subjects: Sequence[str]) -> str:
 
 
 def _shown(subject: str) -> str:
-    """Return a piece of a command so that it is short, on one line, and seen for what it is."""
+    """Return a part of a command: short, on one line, quoted if it could be mistaken."""
     most = _SUBJECT_HEAD + _SUBJECT_TAIL + 1
     text = subject if len(subject) <= 2 * most else f"{subject[:most]}{subject[-most:]}"
     text = "".join(each if each.isprintable() else f"\\u{{{ord(each):x}}}" for each in text)
@@ -417,10 +420,10 @@ def _shown(subject: str) -> str:
     return '"{}"'.format(text.replace('"', "'"))
 
 
-def _told(rule: Rule, program: str, words: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """Return the words of a rule, more exact ones where the program is known, and its subjects."""
+def _template_of(rule: RiskRule, program: str, words: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """Return the text of a rule, more exact if the program is known, and its subjects."""
     template = rule.words
-    if rule in (UNKNOWN, DANGEROUS):
+    if rule in (UNKNOWN, UNKNOWN_TOOL, DANGEROUS):
         template = _words_of(program, words) or template
     elif rule in (GIT_CHANGES, GIT_DISCARDS):
         template = _words_of_git(rule, words)
@@ -437,11 +440,11 @@ def _words_of(program: str, words: Sequence[str]) -> str | None:
     return _WORDS.get(program)
 
 
-def _words_of_git(rule: Rule, words: Sequence[str]) -> str:
+def _words_of_git(rule: RiskRule, words: Sequence[str]) -> str:
     _, subcommand, _ = git_parts(words)
     if rule is GIT_DISCARDS:
         is_remote = subcommand == "push"
-        return "overwrites or deletes on a remote: {}" if is_remote else rule.words
+        return "overwrites or deletes remote branches or tags: {}" if is_remote else rule.words
     if subcommand in _GIT_WORDS:
         return _GIT_WORDS[subcommand]
     return rule.words if subcommand in _GIT_CHANGING else UNKNOWN.words
@@ -487,7 +490,7 @@ def _each_of(words_of: Mapping[str, str]) -> dict[str, str]:
     return {name: words for words, programs in words_of.items() for name in programs.split()}
 
 
-_SUBJECTS: Final[Mapping[Rule, _Subjects]] = {
+_SUBJECTS: Final[Mapping[RiskRule, _Subjects]] = {
     DYNAMIC: lambda program, words: words[:1],
     ASSIGNS: _variables,
     READS_SECRET: _matching(SECRET.search),
@@ -500,28 +503,28 @@ _SUBJECTS: Final[Mapping[Rule, _Subjects]] = {
     DELETES_ALL_IN: _targets,
     GUARDS: _matching(GUARDED.search),
     GIT_DISCARDS: _git,
-    RUNS_GIVEN: _words,
+    RUNS_OUTPUT: _words,
     RUNS_DOWNLOADED: _words,
     DELETES_EVERYTHING: _matching(EVERYTHING.fullmatch),
     WRITES_DEVICE: _matching(DEVICE.match),
     ON_DEVICE: _matching(DEVICE.search),
     FORCES_MAIN: _matching(MAIN.__contains__),
 }
-"""What the words of a rule are about; the program for all others."""
+"""What replaces `{}` in the text of a rule; for all others the program."""
 _WORDS: Final = _each_of(
     {
-        "talks to the network: {}": "aria2c curl fetch ftp http https nc rsync scp sftp ssh wget",
+        "uses the network: {}": "aria2c curl fetch ftp http https nc rsync scp sftp ssh wget",
         "changes files: {}": "cp install ln mkdir mv patch tee touch",
-        "changes rights or owners: {}": "chgrp chmod chown",
+        "changes permissions or ownership: {}": "chgrp chmod chown",
         "runs as another user: {}": "doas su sudo",
-        "ends programs: {}": "kill killall pkill",
-        "stops the machine: {}": "halt poweroff reboot shutdown",
-        "changes what the machine runs: {}": "crontab launchctl service systemctl",
-        "changes disks: {}": "diskutil fdisk mount parted umount wipefs",
-        "changes accounts: {}": "passwd useradd userdel usermod visudo",
+        "kills processes: {}": "kill killall pkill",
+        "shuts down or restarts the machine: {}": "halt poweroff reboot shutdown",
+        "changes services or scheduled jobs: {}": "crontab launchctl service systemctl",
+        "changes disks or mounts: {}": "diskutil fdisk mount parted umount wipefs",
+        "changes user accounts: {}": "passwd useradd userdel usermod visudo",
         "changes the firewall: {}": "iptables",
         "copies raw bytes: {}": "dd",
-        "cuts files: {}": "truncate",
+        "truncates files: {}": "truncate",
     }
 )
 _INSTALLERS: Final = names(
@@ -536,38 +539,3 @@ _GIT_CHANGING: Final = names(
     """add am apply bisect branch checkout cherry-pick clean commit config gc init merge mv notes
     rebase reflog remote reset restore revert rm stash switch tag update-ref worktree"""
 )
-
-
-_TELLING: Final = frozenset({"Task", "AskUserQuestion", "TodoWrite", "ExitPlanMode"})
-_CHANGING: Final = frozenset({"Write", "Edit", "NotebookEdit", "Patch", "Delete"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Traits:
-    """What a tool is."""
-
-    canonical: str | None
-    category: ToolCategory
-    risk: RiskLevel
-    """Without an input; one may raise it."""
-    is_command: bool
-    is_search: bool
-    is_web: bool
-    changes_files: bool
-    tells_more: bool
-    """Whether its calls are told as something else, too: a sub-agent, a question, todos, a plan."""
-
-
-@lru_cache(maxsize=1024)
-def traits_of(name: str, kind: str | None) -> Traits:
-    canonical = canonical_name(name)
-    return Traits(
-        canonical=canonical,
-        category=categorize_call(name, kind),
-        risk=risk_of_call(name, None, kind),
-        is_command=canonical == "Bash" or kind == "execute",
-        is_search=canonical == "Grep" or kind == "search",
-        is_web=canonical in ("WebSearch", "WebFetch") or kind == "fetch",
-        changes_files=canonical in _CHANGING or kind in ("edit", "delete"),
-        tells_more=canonical in _TELLING or kind == "switch_mode",
-    )

@@ -13,7 +13,7 @@ import pytest
 from quarterdeck.agents.adapters import AcpAdapter, AcpSession, context_error
 from quarterdeck.errors import AcpError
 from quarterdeck.host import Host, HostOptions
-from quarterdeck.policy.types import PermissionPolicy, PolicyRules
+from quarterdeck.policy import PermissionPolicy, PolicyRules
 from quarterdeck.storage import SqliteStorage
 from quarterdeck.testing import scripted_agent
 from quarterdeck.views.context import (

@@ -21,8 +21,7 @@ from anyio.abc import TaskGroup
 
 from quarterdeck.errors import AcpError, QuarterdeckError, RpcError
 from quarterdeck.host import Host
-from quarterdeck.policy.rules import decide
-from quarterdeck.policy.types import PermissionPolicy
+from quarterdeck.policy import PermissionPolicy, Policy, decide, policy_of
 from quarterdeck.protocol import ERROR_CODES, Event, decode_event
 from quarterdeck.views.context import (
     ACPCapabilities,
@@ -76,7 +75,7 @@ class SessionFeed:
         self._unsubscribe: Callable[[], None] | None = None
         self._answers: dict[str, dict[str, str]] = {}
         self.users = 0
-        self.policy: PermissionPolicy | None = None
+        self.policy: Policy | None = None
 
     @classmethod
     async def open(
@@ -222,14 +221,14 @@ class SessionFeed:
         return response
 
     def set_policy(self, policy: PermissionPolicy) -> None:
-        self.policy = policy
+        self.policy = policy_of(policy)
         self._apply_policy()
 
     def _apply_policy(self) -> None:
         if self.policy is None:
             return
         for pending in self._projector.pending:
-            decision = decide(self.policy, pending.call, self.cwd)
+            decision = decide(self.policy, pending.call, workspace=self.cwd).decision
             if decision == "ask":
                 continue
             outcome = _selected(pending, "allow_once") if decision == "allow" else denial(pending)

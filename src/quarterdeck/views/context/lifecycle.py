@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, assert_never
 
-from quarterdeck.policy.tool_call import objects
-from quarterdeck.policy.tools import text_of
+from quarterdeck.policy import text_of
 from quarterdeck.protocol import is_session_status
+from quarterdeck.views.context.call_state import objects
 from quarterdeck.views.context.contract import SessionFacts
 from quarterdeck.views.context.events import (
     NotificationEvent,
