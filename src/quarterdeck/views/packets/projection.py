@@ -1,20 +1,22 @@
 """Events to packets, one by one; `PacketProjector` and `PacketRows` are the two ways to use it.
 
-event                          packets
-agent-message-chunk            agent_message_chunk, or artifact_created
-agent-thought-chunk            agent_thought_chunk
-user-message-chunk             user_message_chunk: not part of the stream, only rows use it
-tool-call, tool-call-update    tool_call_start if it is new, tool_call_progress if it is not
-                               or has begun; then artifact_created
-permission-request-created     tool_call_start if the call is new; approval_requested
-plan                           agent_plan_update
-current-mode-update            current_mode_update
-usage-update                   context_usage
-prompt-finished                tool_call_progress for every call left open;
-                               prompt_response, or error
-session-status-change          the same with error, if the agent exited during a turn
-unrecognized-update            `PacketDrafts`: the drafts of ACP that have a packet
-everything else                none
+    event                          packets
+    agent-message-chunk            agent_message_chunk, or artifact_created
+    agent-thought-chunk            agent_thought_chunk
+    user-message-chunk             user_message_chunk: not part of the stream, only rows use it
+    tool-call, tool-call-update    tool_call_start if it is new, tool_call_progress if it is not
+                                   or has begun; then artifact_created
+    permission-request-created     tool_call_start if the call is new; approval_requested
+    plan                           agent_plan_update
+    current-mode-update            current_mode_update
+    usage-update                   context_usage
+    prompt-finished                tool_call_progress for every call left open;
+                                   prompt_response, or error
+    session-status-change          the same with error, if the agent exited during a turn
+    unrecognized-update            `PacketDrafts`: the drafts of ACP that have a packet
+    everything else                none
+
+A packet of a tool call carries everything known of the call, not only what changed (`tool_calls`).
 """
 
 from __future__ import annotations
