@@ -1,3 +1,3 @@
-"""Agents: the catalogue of known ones, detection, and adapters for sessions."""
+"""The catalogue of agents, their detection, and adapters of the Agent Context Protocol."""
 
 __all__: list[str] = []

@@ -298,7 +298,7 @@ def check_node(installation: Installation) -> Iterator[Check]:
 def check_environment(installation: Installation) -> Iterator[Check]:
     config = installation.config or HubConfig()
     named = [*config.environment.pass_env, *(n for a in config.agents.values() for n in a.pass_env)]
-    withheld = Environment(installation.environ, everybody=named).withheld(AgentDefinition("", "-"))
+    withheld = Environment(installation.environ, for_all=named).withheld(AgentDefinition("", "-"))
     found = "no variable that looks like a key is withheld from agents"
     if withheld:
         found = f"withheld from agents they do not belong to: {', '.join(withheld)}"
