@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from quarterdeck.acp import schema
-from quarterdeck.agents.catalogue import AgentSettings, Environment
+from quarterdeck.agents import AgentSettings, Environment
 from quarterdeck.hub import Hub, HubOptions
 from quarterdeck.machine import DefaultTerminalHandler
 from quarterdeck.protocol import AgentDefinition

@@ -27,8 +27,7 @@ from urllib.parse import quote
 import anyio
 
 from quarterdeck._version import __version__
-from quarterdeck.agents.catalogue import Environment
-from quarterdeck.agents.detection import check_agents
+from quarterdeck.agents import Environment, check_agents
 from quarterdeck.cli.arguments import DONE, FAILED
 from quarterdeck.cli.config import HubConfig, config_path, load_config
 from quarterdeck.cli.hub_link import running_hub
