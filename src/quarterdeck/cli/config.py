@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_type_hints
 import msgspec
 from msgspec import Struct
 
-from quarterdeck.agents.catalogue import AgentSettings
+from quarterdeck.agents import AgentSettings
 from quarterdeck.errors import SettingsInvalid
 from quarterdeck.http.origins import DEFAULT_PORT
 from quarterdeck.hub.auth.device import UNUSED_SECONDS

@@ -153,26 +153,25 @@ class NamedCall:
             locations=tuple(self.locations),
         )
 
-    def learn(self, facts: ToolCallFacts, message: Mapping[str, Any]) -> None:
-        """Store the facts after a message; `message` may name the tool."""
+    def learn(self, facts: ToolCallFacts, message: Mapping[str, Any]) -> bool:
+        """Store the facts after a message, which may name the tool; return if content changed."""
         before = self.facts
         self.facts = facts
         self.title = facts.title
         self.raw_input = facts.raw_input
-        if facts.content is not before.content:
+        has_new_content = facts.content is not before.content
+        if has_new_content:
             self.content = [each for each in facts.content if isinstance(each, dict)]
-            self._store_content()
+            for each in self.content:
+                if each.get("type") == "diff":
+                    self._store_diff(each)
         if facts.locations is not before.locations:
             self.locations = [each for each in facts.locations if isinstance(each, dict)]
         is_new_kind, self.kind = facts.kind != self.kind, facts.kind
         is_new_input = facts.raw_input is not before.raw_input and self.rank < _TITLE
         if is_new_kind or message or not self.rank or is_new_input:
             self._learn_name(message)
-
-    def _store_content(self) -> None:
-        for each in self.content:
-            if each.get("type") == "diff":
-                self._store_diff(each)
+        return has_new_content
 
     def _store_diff(self, diff: Mapping[str, Any]) -> None:
         path, old, new = diff.get("path"), diff.get("oldText"), diff.get("newText")

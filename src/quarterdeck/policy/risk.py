@@ -41,53 +41,53 @@ class Risk(NamedTuple):
 
     level: RiskLevel
     reason: str
-    """One line of at most `LONGEST` characters, without invisible characters."""
+    """One line of at most 120 characters, without invisible characters."""
 
 
 class RiskRule(NamedTuple):
     """One reason for a level."""
 
     rank: int
-    """The index of the level in `LEVELS`."""
+    """The index of the level in `_LEVELS`."""
     words: str
     """The reason; `{}` is replaced by the subjects: programs, files, options."""
 
 
 Finding: TypeAlias = tuple[RiskRule, str, Sequence[str]]
 """A rule, the program that matched it, and the words in which it was found."""
-LEVELS: Final[tuple[RiskLevel, ...]] = ("low", "medium", "high", "critical")
-_LOW, _MEDIUM, _HIGH, _CRITICAL = range(len(LEVELS))
+_LEVELS: Final[tuple[RiskLevel, ...]] = ("low", "medium", "high", "critical")
+_LOW, _MEDIUM, _HIGH, _CRITICAL = range(len(_LEVELS))
 
-LOOKS: Final = RiskRule(_LOW, "read-only")
-UNKNOWN: Final = RiskRule(_MEDIUM, "unrecognised command: {}")
-UNKNOWN_TOOL: Final = RiskRule(_MEDIUM, "unrecognised tool: {}")
-NO_COMMAND: Final = RiskRule(_MEDIUM, "no command in the input")
-UNREADABLE: Final = RiskRule(_MEDIUM, "the command could not be read completely")
-DYNAMIC: Final = RiskRule(_MEDIUM, "the program is only known at run time: {}")
-ASSIGNS: Final = RiskRule(_MEDIUM, "sets variables: {}")
-READS_SECRET: Final = RiskRule(_MEDIUM, "may read secrets: {}")
-WRITES: Final = RiskRule(_MEDIUM, "writes to {}")
-CHANGES: Final = RiskRule(_MEDIUM, "changes {}")
-OPTION_ACTS: Final = RiskRule(_MEDIUM, "may write files or run programs: {}")
-GIT_CHANGES: Final = RiskRule(_MEDIUM, "changes the repository: {}")
-GIT_CONFIGURED: Final = RiskRule(_MEDIUM, "git may write files or run programs: {}")
-DANGEROUS: Final = RiskRule(_HIGH, "changes the system: {}")
-DELETES: Final = RiskRule(_HIGH, "deletes {}")
-DELETES_ALL_IN: Final = RiskRule(_HIGH, "recursively deletes {}")
-DELETES_FOUND: Final = RiskRule(_HIGH, "deletes the files that find matches")
-GUARDS: Final = RiskRule(_HIGH, "writes to system or account configuration: {}")
-GIT_DISCARDS: Final = RiskRule(_HIGH, "discards work or rewrites history: {}")
-RUNS_OUTPUT: Final = RiskRule(_HIGH, "runs the output of another command: {}")
-RUNS_DOWNLOADED: Final = RiskRule(_CRITICAL, "runs what {} downloads")
-DELETES_EVERYTHING: Final = RiskRule(_CRITICAL, "deletes everything: {}")
-WRITES_DEVICE: Final = RiskRule(_CRITICAL, "writes to a device: {}")
-ON_DEVICE: Final = RiskRule(_CRITICAL, "accesses a device: {}")
-FORMATS: Final = RiskRule(_CRITICAL, "formats a disk: {}")
-FORCES_MAIN: Final = RiskRule(_CRITICAL, "force-pushes the main branch: {}")
-FORK_BOMB: Final = RiskRule(_CRITICAL, "starts copies of itself without limit")
+_READ_ONLY: Final = RiskRule(_LOW, "read-only")
+_UNKNOWN: Final = RiskRule(_MEDIUM, "unrecognised command: {}")
+_UNKNOWN_TOOL: Final = RiskRule(_MEDIUM, "unrecognised tool: {}")
+_NO_COMMAND: Final = RiskRule(_MEDIUM, "no command in the input")
+_UNREADABLE: Final = RiskRule(_MEDIUM, "the command could not be read completely")
+_DYNAMIC: Final = RiskRule(_MEDIUM, "the program is only known at run time: {}")
+_ASSIGNS: Final = RiskRule(_MEDIUM, "sets variables: {}")
+_READS_SECRET: Final = RiskRule(_MEDIUM, "may read secrets: {}")
+_WRITES: Final = RiskRule(_MEDIUM, "writes to {}")
+_CHANGES: Final = RiskRule(_MEDIUM, "changes {}")
+_OPTION_ACTS: Final = RiskRule(_MEDIUM, "may write files or run programs: {}")
+_GIT_CHANGES: Final = RiskRule(_MEDIUM, "changes the repository: {}")
+_GIT_OPTION_ACTS: Final = RiskRule(_MEDIUM, "git may write files or run programs: {}")
+_CHANGES_SYSTEM: Final = RiskRule(_HIGH, "changes the system: {}")
+_DELETES: Final = RiskRule(_HIGH, "deletes {}")
+_DELETES_RECURSIVELY: Final = RiskRule(_HIGH, "recursively deletes {}")
+_DELETES_FOUND: Final = RiskRule(_HIGH, "deletes the files that find matches")
+_WRITES_CONFIGURATION: Final = RiskRule(_HIGH, "writes to system or account configuration: {}")
+_GIT_DISCARDS: Final = RiskRule(_HIGH, "discards work or rewrites history: {}")
+_RUNS_OUTPUT: Final = RiskRule(_HIGH, "runs the output of another command: {}")
+_RUNS_DOWNLOADED: Final = RiskRule(_CRITICAL, "runs what {} downloads")
+_DELETES_EVERYTHING: Final = RiskRule(_CRITICAL, "deletes everything: {}")
+_WRITES_DEVICE: Final = RiskRule(_CRITICAL, "writes to a device: {}")
+_USES_DEVICE: Final = RiskRule(_CRITICAL, "accesses a device: {}")
+_FORMATS: Final = RiskRule(_CRITICAL, "formats a disk: {}")
+_FORCE_PUSHES_MAIN: Final = RiskRule(_CRITICAL, "force-pushes the main branch: {}")
+_FORK_BOMB: Final = RiskRule(_CRITICAL, "starts copies of itself without limit")
 
 
-def names(text: str) -> frozenset[str]:
+def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
@@ -96,9 +96,9 @@ _FORK_BOMB_PATTERN: Final = re.compile(
     r"(?<!\w)([\w:.]{1,64})\s{0,9}\(\s{0,9}\)\s{0,9}\{[^}]{0,200}?(?<!\w)\1\s{0,9}(\|\s{0,9}\1\s{0,9})?&"
 )
 
-_CONNECTS: Final = re.compile(r"[|(`]")
+_CONNECTORS: Final = re.compile(r"[|(`]")
 """A line without one of these passes no text from one command to another."""
-_READERS: Final = names(
+_READERS: Final = _names(
     """[ [[ : ack ag basename cat cd cmp column comm cut diff dirname df du echo export false fd
     file find fmt fold for grep egrep fgrep head id jq less ls md5sum more nl od popd
     printenv printf pushd pwd read readlink realpath return rg sed seq set sha256sum sleep sort stat
@@ -117,7 +117,7 @@ _HARMLESS_OPTIONS: Final = {
     "rg": frozenset({"-i", "-o", "-s"}),
     "fd": frozenset({"-i"}),
 }
-_DANGEROUS: Final = names(
+_DANGEROUS: Final = _names(
     """chgrp chmod chown crontab dd diskutil doas fdisk halt iptables kill killall launchctl mkfs
     mount parted passwd pkill poweroff reboot rm rmdir service shred shutdown srm su sudo systemctl
     truncate umount unlink useradd userdel usermod visudo wipefs"""
@@ -126,12 +126,12 @@ _DELETERS: Final = frozenset({"rm", "rmdir", "shred", "srm", "unlink"})
 _RECURSIVE: Final = re.compile(r"-\w*[rR]\w*|--recursive")
 _DOWNLOADERS: Final = frozenset({"aria2c", "curl", "fetch", "http", "https", "nc", "wget"})
 _INTERPRETERS: Final = re.compile(r"(python|perl|ruby|node|php)[\d.]*")
-_GIT_READERS: Final = names(
+_GIT_READERS: Final = _names(
     """blame cat-file describe diff grep help log ls-files ls-remote ls-tree merge-base name-rev
     rev-list rev-parse shortlog show show-ref status version whatchanged"""
 )
 _GIT_LISTS: Final = frozenset({"branch", "tag", "remote", "worktree", "config", "stash", "reflog"})
-GIT_HIGH: Final = {
+_GIT_HIGH: Final = {
     name: re.compile(pattern)
     for name, pattern in (
         ("push", r"-f|--force.*|--delete|-d|--mirror|--prune|\+.*|:.+"),
@@ -151,22 +151,22 @@ GIT_HIGH: Final = {
         ("remote", r"remove|rm"),
     )
 }
-GIT_ACTING: Final = ("--output", "-O")
+_GIT_ACTING: Final = ("--output", "-O")
 """Options with which a reading subcommand of git writes a file or starts a pager."""
-MAIN: Final = frozenset({"main", "master", "trunk", "+main", "+master"})
-EVERYTHING: Final = re.compile(r"(/|~|\$HOME|\$\{HOME\}|/root|/home|/Users|\.|\.\.|\*)/?\*?/?")
-GUARDED: Final = re.compile(
+_MAIN_BRANCHES: Final = frozenset({"main", "master", "trunk", "+main", "+master"})
+_EVERYTHING: Final = re.compile(r"(/|~|\$HOME|\$\{HOME\}|/root|/home|/Users|\.|\.\.|\*)/?\*?/?")
+_CONFIGURATION: Final = re.compile(
     r"(/etc|/usr|/bin|/sbin|/lib|/boot|/dev|/sys|/proc|/System|/Library)(/|$)"
     r"|(^|/)\.(ssh|gnupg|aws|kube|docker)(/|$)|(^|/)\.git/(hooks|config)"
     r"|(^|/)\.(bashrc|bash_profile|zshrc|zshenv|profile|npmrc|netrc|pypirc)$|authorized_keys"
 )
-SECRET: Final = re.compile(
+_SECRET: Final = re.compile(
     r"(^|/)\.(ssh|gnupg|aws|kube)/|(^|/)\.(env|netrc|npmrc|pypirc)(\.[\w-]+)?$|(^|/)id_(rsa|ed25519)"
     r"|/etc/shadow",
     re.MULTILINE,
 )
 _MAYBE_SECRET: Final = re.compile(r"\.[a-z]|id_|shadow")
-DEVICE: Final = re.compile(r"/dev/(sd|hd|nvme|vd|xvd|disk|mmcblk|mem)")
+_DEVICE: Final = re.compile(r"/dev/(sd|hd|nvme|vd|xvd|disk|mmcblk|mem)")
 _HARMLESS_TOOLS: Final = frozenset(
     {"Glob", "Grep", "List", "Task", "TodoWrite", "TodoRead", "WebSearch", "WebFetch", "Think"}
     | {"ExitPlanMode", "AskUserQuestion"}
@@ -185,30 +185,34 @@ def risk_of_call(name: str, given: Any = None, kind: str | None = None) -> RiskL
     canonical = canonical_name(name)
     commands = commands_of(given)
     if canonical == "Bash" or kind == "execute" or (canonical is None and commands):
-        return max(map(risk_of_command, commands), key=LEVELS.index, default="medium")
-    return LEVELS[_rule_of_tool(canonical, kind, given).rank]
+        return max(map(risk_of_command, commands), key=_LEVELS.index, default="medium")
+    return _LEVELS[_rule_of_tool(canonical, kind, given).rank]
 
 
-def findings_of_call(name: str, given: Any = None, kind: str | None = None) -> Sequence[Finding]:
+def _findings_of_call(name: str, given: Any = None, kind: str | None = None) -> Sequence[Finding]:
     """Return all findings about a call; the worst one decides."""
     canonical = canonical_name(name)
     commands = commands_of(given)
     if canonical == "Bash" or kind == "execute" or (canonical is None and commands):
-        return [each for line in commands for each in _findings(line)] or [(NO_COMMAND, "", ())]
+        return [each for line in commands for each in _findings(line)] or [(_NO_COMMAND, "", ())]
     path = text_of(given, PATH_KEYS)
     return [(_rule_of_tool(canonical, kind, given), name, (path,) if path else ())]
 
 
 def _rule_of_tool(canonical: str | None, kind: str | None, given: Any) -> RiskRule:
     if canonical == "Delete" or kind == "delete":
-        return DELETES
+        return _DELETES
     if canonical in _CHANGING_TOOLS or kind in ("edit", "move"):
-        return GUARDS if GUARDED.search(text_of(given, PATH_KEYS) or "") else CHANGES
+        return (
+            _WRITES_CONFIGURATION
+            if _CONFIGURATION.search(text_of(given, PATH_KEYS) or "")
+            else _CHANGES
+        )
     if canonical == "Read" or kind == "read":
-        return READS_SECRET if SECRET.search(text_of(given, PATH_KEYS) or "") else LOOKS
+        return _READS_SECRET if _SECRET.search(text_of(given, PATH_KEYS) or "") else _READ_ONLY
     if canonical in _HARMLESS_TOOLS or kind in ("search", "fetch", "think", "switch_mode"):
-        return LOOKS
-    return UNKNOWN_TOOL
+        return _READ_ONLY
+    return _UNKNOWN_TOOL
 
 
 def risk_of_command(line: str) -> RiskLevel:
@@ -222,7 +226,7 @@ def _cached(line: str) -> RiskLevel:
 
 
 def _risk_of_line(line: str) -> RiskLevel:
-    return LEVELS[max([rule.rank for rule, _, _ in _findings(line)])]
+    return _LEVELS[max([rule.rank for rule, _, _ in _findings(line)])]
 
 
 def _findings(line: str) -> list[Finding]:
@@ -237,16 +241,16 @@ def _findings(line: str) -> list[Finding]:
         if command.writes:
             found.append((_rule_of_writes(command.writes), "", command.writes))
         if command.is_dynamic:
-            found.append((DYNAMIC, "", command.words))
+            found.append((_DYNAMIC, "", command.words))
         if command.assignments:
-            found.append((ASSIGNS, "", command.assignments))
-    if _CONNECTS.search(line):
+            found.append((_ASSIGNS, "", command.assignments))
+    if _CONNECTORS.search(line):
         found += _findings_between(commands)
     if not parsed.is_complete or not parsed.commands:
-        found.append((UNREADABLE, "", ()))
+        found.append((_UNREADABLE, "", ()))
     if "{" in line and len(line) <= CACHED_LENGTH and _FORK_BOMB_PATTERN.search(line):
-        found.append((FORK_BOMB, "", ()))
-    return found or [(LOOKS, "", ())]
+        found.append((_FORK_BOMB, "", ()))
+    return found or [(_READ_ONLY, "", ())]
 
 
 def _findings_between(commands: Sequence[SimpleCommand]) -> list[Finding]:
@@ -258,7 +262,7 @@ def _findings_between(commands: Sequence[SimpleCommand]) -> list[Finding]:
         return []
     programs = [program_of(command) for command in commands]
     downloaders = [program for program in programs if program in _DOWNLOADERS]
-    return [(RUNS_DOWNLOADED, "", downloaders) if downloaders else (RUNS_OUTPUT, "", shells)]
+    return [(_RUNS_DOWNLOADED, "", downloaders) if downloaders else (_RUNS_OUTPUT, "", shells)]
 
 
 def _runs_text(command: SimpleCommand) -> bool:
@@ -270,11 +274,11 @@ def _interprets(program: str) -> bool:
 
 
 def _rule_of_writes(paths: Sequence[str]) -> RiskRule:
-    if any(DEVICE.match(path) for path in paths):
-        return WRITES_DEVICE
-    if any(GUARDED.search(path) for path in paths):
-        return GUARDS
-    return WRITES
+    if any(_DEVICE.match(path) for path in paths):
+        return _WRITES_DEVICE
+    if any(_CONFIGURATION.search(path) for path in paths):
+        return _WRITES_CONFIGURATION
+    return _WRITES
 
 
 def _rule_of_program(program: str, arguments: Sequence[str]) -> RiskRule:
@@ -284,24 +288,24 @@ def _rule_of_program(program: str, arguments: Sequence[str]) -> RiskRule:
         return _rule_of_dangerous(program, arguments)
     if program in _READERS:
         rule = _rule_of_reader(program, arguments)
-        return READS_SECRET if rule is LOOKS and _names_secret(arguments) else rule
-    return UNKNOWN
+        return _READS_SECRET if rule is _READ_ONLY and _names_secret(arguments) else rule
+    return _UNKNOWN
 
 
 def _names_secret(arguments: Sequence[str]) -> bool:
     named = "\n".join(arguments)
-    return _MAYBE_SECRET.search(named) is not None and SECRET.search(named) is not None
+    return _MAYBE_SECRET.search(named) is not None and _SECRET.search(named) is not None
 
 
 def _rule_of_reader(program: str, arguments: Sequence[str]) -> RiskRule:
     if program not in _WRITERS:
-        return LOOKS
+        return _READ_ONLY
     if program == "find" and "-delete" in arguments:
-        return DELETES_FOUND
-    return OPTION_ACTS if acting_options(program, arguments) else LOOKS
+        return _DELETES_FOUND
+    return _OPTION_ACTS if _acting_options(program, arguments) else _READ_ONLY
 
 
-def acting_options(program: str, arguments: Sequence[str]) -> list[str]:
+def _acting_options(program: str, arguments: Sequence[str]) -> list[str]:
     """Return the options with which a reading program writes or runs something."""
     options = [each for each in arguments if _WRITING_OPTIONS.fullmatch(each)]
     harmless = _HARMLESS_OPTIONS.get(program)
@@ -310,25 +314,29 @@ def acting_options(program: str, arguments: Sequence[str]) -> list[str]:
 
 def _rule_of_dangerous(program: str, arguments: Sequence[str]) -> RiskRule:
     if program.startswith("mkfs"):
-        return FORMATS
-    if any(DEVICE.search(each) for each in arguments):
-        return ON_DEVICE
+        return _FORMATS
+    if any(_DEVICE.search(each) for each in arguments):
+        return _USES_DEVICE
     if program == "rm" and any(map(_RECURSIVE.fullmatch, arguments)):
         targets = [each for each in arguments if not each.startswith("-")]
-        return DELETES_EVERYTHING if any(map(EVERYTHING.fullmatch, targets)) else DELETES_ALL_IN
-    return DELETES if program in _DELETERS else DANGEROUS
+        return (
+            _DELETES_EVERYTHING
+            if any(map(_EVERYTHING.fullmatch, targets))
+            else _DELETES_RECURSIVELY
+        )
+    return _DELETES if program in _DELETERS else _CHANGES_SYSTEM
 
 
 def _rule_of_git(arguments: Sequence[str]) -> RiskRule:
     options, subcommand, rest = git_parts(arguments)
-    dangers = GIT_HIGH.get(subcommand)
+    dangers = _GIT_HIGH.get(subcommand)
     if dangers is not None and any(map(dangers.fullmatch, rest)):
-        is_main = subcommand == "push" and _is_forced(rest) and MAIN.intersection(rest)
-        return FORCES_MAIN if is_main else GIT_DISCARDS
+        is_main = subcommand == "push" and _is_forced(rest) and _MAIN_BRANCHES.intersection(rest)
+        return _FORCE_PUSHES_MAIN if is_main else _GIT_DISCARDS
     if subcommand in _GIT_READERS or (subcommand in _GIT_LISTS and _only_lists(rest)):
-        is_plain = not options and not any(each.startswith(GIT_ACTING) for each in rest)
-        return LOOKS if is_plain else GIT_CONFIGURED
-    return GIT_CHANGES
+        is_plain = not options and not any(each.startswith(_GIT_ACTING) for each in rest)
+        return _READ_ONLY if is_plain else _GIT_OPTION_ACTS
+    return _GIT_CHANGES
 
 
 def git_parts(arguments: Sequence[str]) -> tuple[list[str], str, list[str]]:
@@ -359,12 +367,12 @@ def _is_forced(rest: Sequence[str]) -> bool:
     return any(each in ("-f", "--force") or each.startswith("+") for each in rest)
 
 
-LONGEST: Final = 120  # characters of a reason
+_MAX_LENGTH: Final = 120  # characters of a reason
 _NOT_INSPECTABLE: Final = "Cannot be inspected: the input does not show what the tool does"
 _SUBJECT_HEAD: Final = 24  # characters that are kept of a long part of a command
 _SUBJECT_TAIL: Final = 13
 _SENTENCE: Final = 110  # leaves room for _AND_MORE
-_MOST_SUBJECTS: Final = 3
+_MAX_SUBJECTS: Final = 3
 _AND_MORE: Final = "; and more"
 _UNNAMED: Final = "unspecified files"
 _UNMISTAKABLE: Final = re.compile(r"[\w./@%+=~*$-]([\w./:@%+=~*$ -]*[\w./@%+=~*$-])?", re.ASCII)
@@ -374,21 +382,21 @@ _Subjects: TypeAlias = Callable[[str, Sequence[str]], Sequence[str]]
 
 def explain_risk(name: str, given: Any = None, kind: str | None = None) -> Risk:
     """Return the level that `risk_of_call` returns, and the reasons for it."""
-    findings = findings_of_call(name, given, kind)
+    findings = _findings_of_call(name, given, kind)
     rank = max(rule.rank for rule, _, _ in findings)
     reasons: dict[str, dict[str, None]] = {}
     for rule, program, words in findings:
         if rule.rank == rank:
             template, subjects = _template_of(rule, program, words)
             reasons.setdefault(template, {}).update(dict.fromkeys(subjects))
-    return Risk(LEVELS[rank], _joined([_sentence(each, list(reasons[each])) for each in reasons]))
+    return Risk(_LEVELS[rank], _joined([_sentence(each, list(reasons[each])) for each in reasons]))
 
 
 def _joined(sentences: Sequence[str]) -> str:
     reason = sentences[0][:1].upper() + sentences[0][1:]
     for count, sentence in enumerate(sentences[1:], 2):
         longer = f"{reason}; {sentence}"
-        limit = LONGEST if count == len(sentences) else LONGEST - len(_AND_MORE)
+        limit = _MAX_LENGTH if count == len(sentences) else _MAX_LENGTH - len(_AND_MORE)
         if len(longer) > limit:
             return reason + _AND_MORE
         reason = longer
@@ -397,7 +405,7 @@ def _joined(sentences: Sequence[str]) -> str:
 
 def _sentence(template: str, subjects: Sequence[str]) -> str:
     """Insert as many subjects as fit; one always does."""
-    shown = [_shown(each) for each in subjects[:_MOST_SUBJECTS]]
+    shown = [_shown(each) for each in subjects[:_MAX_SUBJECTS]]
     sentence = template
     for count in range(len(shown), 0, -1):
         more = len(subjects) - count
@@ -423,9 +431,9 @@ def _shown(subject: str) -> str:
 def _template_of(rule: RiskRule, program: str, words: Sequence[str]) -> tuple[str, Sequence[str]]:
     """Return the text of a rule, more exact if the program is known, and its subjects."""
     template = rule.words
-    if rule in (UNKNOWN, UNKNOWN_TOOL, DANGEROUS):
+    if rule in (_UNKNOWN, _UNKNOWN_TOOL, _CHANGES_SYSTEM):
         template = _words_of(program, words) or template
-    elif rule in (GIT_CHANGES, GIT_DISCARDS):
+    elif rule in (_GIT_CHANGES, _GIT_DISCARDS):
         template = _words_of_git(rule, words)
     if "{}" not in template:
         return template, ()
@@ -434,7 +442,7 @@ def _template_of(rule: RiskRule, program: str, words: Sequence[str]) -> tuple[st
 
 def _words_of(program: str, words: Sequence[str]) -> str | None:
     if "$" in program:
-        return DYNAMIC.words
+        return _DYNAMIC.words
     if program in _INSTALLERS and _INSTALLS.intersection(_targets(program, words)[:2]):
         return "installs packages: {}"
     return _WORDS.get(program)
@@ -442,12 +450,12 @@ def _words_of(program: str, words: Sequence[str]) -> str | None:
 
 def _words_of_git(rule: RiskRule, words: Sequence[str]) -> str:
     _, subcommand, _ = git_parts(words)
-    if rule is GIT_DISCARDS:
+    if rule is _GIT_DISCARDS:
         is_remote = subcommand == "push"
         return "overwrites or deletes remote branches or tags: {}" if is_remote else rule.words
     if subcommand in _GIT_WORDS:
         return _GIT_WORDS[subcommand]
-    return rule.words if subcommand in _GIT_CHANGING else UNKNOWN.words
+    return rule.words if subcommand in _GIT_CHANGING else _UNKNOWN.words
 
 
 def _program(program: str, _words: Sequence[str]) -> Sequence[str]:
@@ -471,19 +479,19 @@ def _variables(_program: str, words: Sequence[str]) -> Sequence[str]:
 
 
 def _options(program: str, words: Sequence[str]) -> Sequence[str]:
-    return [f"{program} {each}" for each in acting_options(program, words)]
+    return [f"{program} {each}" for each in _acting_options(program, words)]
 
 
 def _git(_program: str, words: Sequence[str]) -> Sequence[str]:
     _, subcommand, rest = git_parts(words)
-    dangers = GIT_HIGH.get(subcommand)
+    dangers = _GIT_HIGH.get(subcommand)
     found = [each for each in rest if dangers and dangers.fullmatch(each)]
     return [" ".join(["git", subcommand, *found[:1]]).strip()]
 
 
 def _git_options(_program: str, words: Sequence[str]) -> Sequence[str]:
     options, _, rest = git_parts(words)
-    return [*options, *(each for each in rest if each.startswith(GIT_ACTING))]
+    return [*options, *(each for each in rest if each.startswith(_GIT_ACTING))]
 
 
 def _each_of(words_of: Mapping[str, str]) -> dict[str, str]:
@@ -491,24 +499,24 @@ def _each_of(words_of: Mapping[str, str]) -> dict[str, str]:
 
 
 _SUBJECTS: Final[Mapping[RiskRule, _Subjects]] = {
-    DYNAMIC: lambda program, words: words[:1],
-    ASSIGNS: _variables,
-    READS_SECRET: _matching(SECRET.search),
-    WRITES: _words,
-    CHANGES: _words,
-    OPTION_ACTS: _options,
-    GIT_CHANGES: _git,
-    GIT_CONFIGURED: _git_options,
-    DELETES: _targets,
-    DELETES_ALL_IN: _targets,
-    GUARDS: _matching(GUARDED.search),
-    GIT_DISCARDS: _git,
-    RUNS_OUTPUT: _words,
-    RUNS_DOWNLOADED: _words,
-    DELETES_EVERYTHING: _matching(EVERYTHING.fullmatch),
-    WRITES_DEVICE: _matching(DEVICE.match),
-    ON_DEVICE: _matching(DEVICE.search),
-    FORCES_MAIN: _matching(MAIN.__contains__),
+    _DYNAMIC: lambda program, words: words[:1],
+    _ASSIGNS: _variables,
+    _READS_SECRET: _matching(_SECRET.search),
+    _WRITES: _words,
+    _CHANGES: _words,
+    _OPTION_ACTS: _options,
+    _GIT_CHANGES: _git,
+    _GIT_OPTION_ACTS: _git_options,
+    _DELETES: _targets,
+    _DELETES_RECURSIVELY: _targets,
+    _WRITES_CONFIGURATION: _matching(_CONFIGURATION.search),
+    _GIT_DISCARDS: _git,
+    _RUNS_OUTPUT: _words,
+    _RUNS_DOWNLOADED: _words,
+    _DELETES_EVERYTHING: _matching(_EVERYTHING.fullmatch),
+    _WRITES_DEVICE: _matching(_DEVICE.match),
+    _USES_DEVICE: _matching(_DEVICE.search),
+    _FORCE_PUSHES_MAIN: _matching(_MAIN_BRANCHES.__contains__),
 }
 """What replaces `{}` in the text of a rule; for all others the program."""
 _WORDS: Final = _each_of(
@@ -527,15 +535,15 @@ _WORDS: Final = _each_of(
         "truncates files: {}": "truncate",
     }
 )
-_INSTALLERS: Final = names(
+_INSTALLERS: Final = _names(
     """apk apt apt-get brew bundle bun cargo composer conda dnf gem go npm pacman pip pip3 pipx pnpm
     poetry uv yarn yum"""
 )
-_INSTALLS: Final = names("add ci get i install sync update upgrade")
+_INSTALLS: Final = _names("add ci get i install sync update upgrade")
 _GIT_WORDS: Final = _each_of(
     {"pushes to a remote": "push", "fetches from a remote: {}": "clone fetch pull"}
 )
-_GIT_CHANGING: Final = names(
+_GIT_CHANGING: Final = _names(
     """add am apply bisect branch checkout cherry-pick clean commit config gc init merge mv notes
     rebase reflog remote reset restore revert rm stash switch tag update-ref worktree"""
 )

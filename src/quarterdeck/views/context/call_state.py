@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from typing_extensions import override
-
 from quarterdeck.policy import NamedCall
 from quarterdeck.protocol import ToolCallFacts
 
@@ -53,7 +51,8 @@ class NamedToolCall(NamedCall):
 
     def take(self, facts: ToolCallFacts, more: Mapping[str, Any], ts: float) -> None:
         """Store the facts after a message; `more` is what it has beyond the fields of a call."""
-        self.learn(facts, more)
+        if self.learn(facts, more):
+            self._store_terminals()
         self.raw_output = facts.raw_output
         if facts.status is not None and not self.is_done:
             if facts.status == "in_progress" and self.status != facts.status:
@@ -61,13 +60,9 @@ class NamedToolCall(NamedCall):
             self.status = facts.status
             self.is_done = facts.is_final
 
-    @override
-    def _store_content(self) -> None:
+    def _store_terminals(self) -> None:
         for each in self.content:
-            kind = each.get("type")
-            if kind == "diff":
-                self._store_diff(each)
-            elif kind == "terminal":
+            if each.get("type") == "terminal":
                 terminal = each.get("terminalId")
                 if isinstance(terminal, str) and terminal not in self.terminal_ids:
                     self.terminal_ids.append(terminal)
