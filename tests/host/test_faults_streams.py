@@ -20,11 +20,11 @@ Publish = Callable[[Stream, int], None]
 
 def one_by_one(stream: Stream, count: int) -> None:
     for _ in range(count):
-        stream.publish([event(stream.number())])
+        stream.publish([event(stream.next_seq())])
 
 
 def at_once(stream: Stream, count: int) -> None:
-    stream.publish([event(stream.number()) for _ in range(count)])
+    stream.publish([event(stream.next_seq()) for _ in range(count)])
 
 
 @pytest.fixture(params=[one_by_one, at_once])

@@ -125,7 +125,7 @@ async def test_the_record_of_a_commit_fails_with_what_its_storage_raised(tmp_pat
     log.errors = [OSError(5, "Input/output error")]
     journal = Journal(log, lambda _error: None)
     with pytest.raises(StorageFailed, match="Input/output error"):
-        await journal.commit(SessionMeta(session_id="s", cwd="/"))
+        await journal.commit_record(SessionMeta(session_id="s", cwd="/"))
 
 
 class Unlisted(SqliteStorage):

@@ -97,9 +97,9 @@ async def bench() -> AsyncIterator[Bench]:
 
 async def test_news_of_a_failure_does_not_count_as_something_that_was_waited_for() -> None:
     async with bench() as it, anyio.create_task_group() as tasks:
-        it.journal.add(it.entry())
+        it.journal.write(it.entry())
         await anyio.wait_all_tasks_blocked()  # the first is being stored
-        it.journal.add(it.entry())
+        it.journal.write(it.entry())
         settled = anyio.Event()
 
         async def settle() -> None:
@@ -121,10 +121,11 @@ async def test_news_of_a_failure_does_not_count_as_something_that_was_waited_for
 async def test_whoever_was_stopped_goes_on_when_another_step_has_stored_everything() -> None:
     async with bench() as it:
         for _ in range(HIGH_WATER):
-            it.journal.gather(it.entry())
-        relief = it.journal.pressure()
+            it.journal.enqueue(it.entry())
+        it.journal.commit_and_publish()
+        relief = it.journal.back_pressure()
         assert relief is not None
         it.storage.is_busy = False
-        it.journal.add(it.entry())  # in the same step, before `run` was woken
+        it.journal.write(it.entry())  # in the same step, before `run` was woken
         assert len(it.listener.heard) == HIGH_WATER + 1
         await relief.wait()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
+from typing_extensions import override
 
 from quarterdeck.host import Host, HostOptions
 from quarterdeck.machine.terminals import DefaultTerminalHandler
@@ -71,17 +73,26 @@ async def test_a_diagnostic_that_cannot_be_written_is_replaced_by_one_that_says_
         assert "test/odd" in event.payload["message"]
 
 
+class Terminal(DefaultTerminalHandler):
+    """A terminal handler whose output the test writes."""
+
+    emit: Callable[[str, dict[str, Any]], None]
+
+    @override
+    def send_output_to(self, emit: Callable[[str, dict[str, Any]], None]) -> None:
+        self.emit = emit
+
+
 async def test_an_event_that_cannot_be_written_is_rejected_told_and_takes_no_number(
     tmp_path: Path,
 ) -> None:
-    terminal = DefaultTerminalHandler()
+    terminal = Terminal()
     async with running(terminal=terminal) as host:
         told, seen = Seen(), Seen()
         host.subscribe(None, 0, told)
         spawned = await host.spawn_agent(agent({"say": "hi"}))
         session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
         host.subscribe(session.session_id, 0, seen)
-        assert terminal.emit is not None
         terminal.emit(session.session_id, {"terminalId": "t", "delta": object()})
         await host.prompt(session.session_id, "x")
         assert "terminal-output" not in seen.types()

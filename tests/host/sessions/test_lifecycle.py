@@ -323,10 +323,10 @@ async def test_p13_what_is_said_of_a_session_before_it_is_there_is_kept_up_to_a_
 )
 def test_what_is_kept_is_counted_as_the_memory_that_it_takes(update: dict[str, Any]) -> None:
     text, count = encode_json(update), 500
-    early = session.Early()
+    early = session.EarlyUpdates()
     tracemalloc.start()
     for _ in range(count):
-        assert early.keep("s", decode_json(text))
+        assert early.add("s", decode_json(text))
     taken, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert taken / count < session.memory_of(update)

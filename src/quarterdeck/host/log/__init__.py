@@ -1,1 +1,1 @@
-"""log."""
+"""The logs of a host: numbering, repair, storing, publishing, reading."""

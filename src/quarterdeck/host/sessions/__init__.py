@@ -1,1 +1,1 @@
-"""sessions."""
+"""The sessions of a host: opened, recorded, recovered and ended."""
