@@ -1,1 +1,3 @@
-"""The logs of a host: numbering, repair, storing, publishing, reading."""
+"""The log: numbering, the journal, repair, streams."""
+
+__all__: list[str] = []

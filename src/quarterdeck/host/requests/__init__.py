@@ -1,1 +1,3 @@
-"""What agents request of their host, and of people: files, terminals, permissions, elicitations."""
+"""What agents request: permissions, elicitations, files, terminals."""
+
+__all__: list[str] = []

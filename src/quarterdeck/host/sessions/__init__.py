@@ -1,1 +1,3 @@
-"""The sessions of a host: opened, recorded, recovered and ended."""
+"""Sessions of a host: their life cycle, their registry, recovery after a restart."""
+
+__all__: list[str] = []
