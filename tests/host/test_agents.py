@@ -144,5 +144,5 @@ async def test_a_process_that_survives_being_killed_is_told_of(
         spawned = await host.spawn_agent(agent(ignore=["eof"]))
         await host.dispose_agent(spawned.agent_id)
         failed = await told.first("diagnostic", code="agent/process-error")
-        assert "may live on" in failed.payload["message"]
+        assert "may still be running" in failed.payload["message"]
         await told.first("agent-updated", status="exited", reason="disposed")

@@ -170,7 +170,7 @@ async def test_a_live_session_goes_on_if_whoever_reopens_it_goes_away(
         session_id, seen = await play.created()
         gate = await play.cancelled_at_gate(name, session_id)
         assert statuses(seen) == ["active", "resuming", "active"]
-        assert play.diagnostics(f"session/{method}-failed") == ["whoever asked for it has gone"]
+        assert play.diagnostics(f"session/{method}-failed") == ["the caller was cancelled"]
         await play.open_gate(gate)
         await seen.first("session-info-update", title="answered")
         await play.host.prompt(session_id, "go on")
