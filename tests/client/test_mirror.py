@@ -10,19 +10,19 @@ def test_an_answer_does_not_undo_what_events_told_meanwhile() -> None:
     mirror.put("gone", "old")
     mirror.put("kept", "old")
     mirror.put("unnamed", "old")
-    with mirror.question() as told:
+    with mirror.fetching() as changed:
         mirror.put("changed", "by an event")
         mirror.put("came", "later")
         mirror.remove("gone")
         answer = {"changed": "older", "gone": "older", "kept": "answered"}
-        mirror.replace_answer(answer, told)
+        mirror.replace(answer, changed)
     assert mirror.all() == ("answered", "by an event", "later")
 
 
 def test_two_questions_at_once_are_told_the_same() -> None:
     mirror: Mirror[str] = Mirror()
-    with mirror.question() as first:
-        with mirror.question() as second:
+    with mirror.fetching() as first:
+        with mirror.fetching() as second:
             mirror.put("a", "new")
         mirror.put("b", "new")
     assert (first, second) == ({"a", "b"}, {"a"})
@@ -44,9 +44,9 @@ def test_changes_that_are_held_are_told_once() -> None:
     mirror: Mirror[str] = Mirror()
     calls: list[tuple[str, ...]] = []
     mirror.subscribe(lambda: calls.append(mirror.all()))
-    with mirror.held():
+    with mirror.batched():
         mirror.put("a", "x")
         mirror.put("a", "y")
-    with mirror.held():
+    with mirror.batched():
         mirror.put("a", "y")
     assert calls == [("y",)]

@@ -45,7 +45,7 @@ def test_the_store_does_with_each_step_what_the_vector_says(name: str) -> None:
             store.apply(decode_event(step["event"]))
         else:
             snapshot = msgspec.convert(step["snapshot"], SessionSnapshotWire)
-            assert store.apply_projection(snapshot) is step["returns"]
+            assert store.apply_snapshot(snapshot) is step["returns"]
         assert (store.state is before) is step["sameSnapshot"]
         assert count.calls - calls == step["notifications"]
         assert store.last_seq == step["lastSeqAfter"]
