@@ -34,7 +34,7 @@ def publish(request: pytest.FixtureRequest) -> Publish:
 
 
 def joined(stream: Stream, callback: Callable[[Event], None], from_seq: int = 0) -> Subscriber:
-    subscriber = stream.add(callback, from_seq)
+    subscriber = Subscriber(callback, from_seq)
     assert stream.join(subscriber)
     return subscriber
 

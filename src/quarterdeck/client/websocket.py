@@ -53,8 +53,8 @@ _SCHEMES: Final = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 _STATUSES: Final = {
     401: "the token is not valid; pair this device, or read the token again",
     403: "this device may not do that",
-    404: "there is no hub at this address, or an older one",
-    421: "it does not answer to this name; use one of those it was started with",
+    404: "there is no hub at this address, or it is an older version",
+    421: "it does not serve this host name; use one that it was started with",
     429: "this device has too many connections open; close one",
 }
 
@@ -224,13 +224,13 @@ class WebSocketTransport:
             is_busy = status in (429, 503)
             raise _closed(f"the hub refuses the connection: {reason}", again=is_busy) from error
         except InvalidURI as error:
-            raise _closed(f"{self._url} is no address of a hub", again=False) from error
+            raise _closed(f"{self._url} is not the address of a hub", again=False) from error
         except InvalidHandshake as error:
-            message = f"what answers at {self._url} is no hub: {error}"
+            message = f"the server at {self._url} is no hub: {error}"
             raise _closed(message, again=False) from error
         except (OSError, TimeoutError) as error:
-            reason = "it does not answer" if isinstance(error, TimeoutError) else str(error)
-            message = f"there is no hub at {self._url}: {reason}; start one with quarterdeck up"
+            reason = "no answer" if isinstance(error, TimeoutError) else str(error)
+            message = f"there is no hub at {self._url}: {reason}; start one with: quarterdeck up"
             raise _closed(message) from error
 
     async def _wait_for_hello(self) -> None:
@@ -242,7 +242,7 @@ class WebSocketTransport:
         finally:
             hello.cancel()
         if not self._has_hello.is_set():
-            raise _closed(f"what answers at {self._url} does not speak as a hub does")
+            raise _closed(f"the server at {self._url} is no hub: it sent no greeting")
 
     async def _read(self, socket: ClientConnection) -> None:
         try:
@@ -287,7 +287,7 @@ class WebSocketTransport:
             reason = UNSET if error is None else _object(error)
             self._handlers.on_lifecycle(TransportLifecycleEvent(status=status, error=reason))
 
-    # ---- what the hub sends ----------------------------------------------------------------
+    # ---- frames from the hub ---------------------------------------------------------------
 
     def _dispatch(self, message: str | bytes) -> None:
         try:
@@ -352,7 +352,7 @@ def _address(url: str) -> str:
     parts = urlsplit(url)
     scheme = _SCHEMES.get(parts.scheme)
     if scheme is None or not parts.netloc:
-        message = f"{url!r} is no address of a hub; it looks like http://127.0.0.1:7300"
+        message = f"{url!r} is not the address of a hub; one looks like http://127.0.0.1:7300"
         raise AcpError(ERROR_CODES["config_invalid"], message)
     path = ENVELOPES if parts.path in ("", "/") else parts.path
     return urlunsplit((scheme, parts.netloc, path, parts.query, ""))

@@ -30,7 +30,8 @@ read `_after_read` commits and publishes them, so that all events of a read shar
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import anyio
@@ -139,10 +140,9 @@ class AgentProcess:
         self.status: AgentStatus = "spawning"
         self.restart_count = 0
         self.early_updates = EarlyUpdates()
-        self.expects_session = 0
-        """The number of `session/new` calls under way."""
         self.abandoned: dict[str, int] = {}
         """Sessions whose load or resume was abandoned before it was answered, and how often."""
+        self._sessions_being_created = 0
         self.secrets = Secrets((definition.env or {}).values())
         self._options = options
         self._emitter = emitter
@@ -216,6 +216,33 @@ class AgentProcess:
         with anyio.move_on_after(EXIT_SECONDS):
             await self._disconnected.wait()
         return agent_exited(f"agent {self.id} exited: {reason}")
+
+    # ---- sessions that are being opened ----------------------------------------------------
+
+    @contextmanager
+    def creating_session(self) -> Iterator[None]:
+        """Call `session/new` inside: updates that arrive before its answer are buffered."""
+        self._sessions_being_created += 1
+        try:
+            yield
+        finally:
+            self._sessions_being_created -= 1
+            if not self._sessions_being_created:
+                self.early_updates.clear()
+
+    @property
+    def is_creating_session(self) -> bool:
+        return self._sessions_being_created > 0
+
+    def add_abandoned(self, session_id: str) -> None:
+        """Record that a load or resume was abandoned before the agent answered."""
+        self.abandoned[session_id] = self.abandoned.get(session_id, 0) + 1
+
+    def remove_abandoned(self, session_id: str) -> None:
+        """Record that the agent has answered an abandoned load or resume."""
+        count = self.abandoned.pop(session_id, 0)
+        if count > 1:
+            self.abandoned[session_id] = count - 1
 
     # ---- start, restart, end -------------------------------------------------------------
 

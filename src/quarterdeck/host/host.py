@@ -246,7 +246,7 @@ class Host:
 
     async def delete_session(self, agent_id: str | None, session_id: str) -> None:
         """Delete a session for ever; without an agent id no agent is notified."""
-        session = self._sessions.known.get(session_id) or self._sessions.staged.get(session_id)
+        session = self._sessions.find(session_id)
         if session is None:
             agent = None if agent_id is None else self._agent(agent_id)
             await self._teardown.delete_unknown(agent, session_id)

@@ -71,7 +71,7 @@ class Turn:
     def answered_with(self) -> str:
         return "".join(texts(self.seen.events))
 
-    def projections(self) -> list[dict[str, Any]]:
+    def snapshots(self) -> list[dict[str, Any]]:
         return [e.payload for e in self.host_seen.events if e.type == ELICITATION_UPDATED]
 
     def recorded(self) -> list[Event]:
@@ -185,7 +185,7 @@ async def test_an_elicitation_waits_for_its_one_answer(
         assert caught.value.code == "acpjs/already-answered"
         await play.seen.first("prompt-finished")
         assert response["action"] in play.answered_with
-        assert [each["status"] for each in play.projections()] == ["pending", "answered"]
+        assert [each["status"] for each in play.snapshots()] == ["pending", "answered"]
         (answered,) = play.host.get_elicitations()
         assert (answered.status, answered.action) == ("answered", response["action"])
 
@@ -273,8 +273,8 @@ async def test_a_completed_link_is_reported_once(tmp_path: Path) -> None:
     async with turn(tmp_path, agent(asks, other, done, done, {"say": "thanks"})) as play:
         await play.host.respond_elicitation("elic-1", {"action": "accept"})
         await play.seen.first("prompt-finished")
-        host_seen = [(each["status"], each.get("completed")) for each in play.projections()]
-        assert host_seen == [("pending", None), ("answered", None), ("answered", True)]
+        changes = [(each["status"], each.get("completed")) for each in play.snapshots()]
+        assert changes == [("pending", None), ("answered", None), ("answered", True)]
 
 
 # ---- superseded ----------------------------------------------------------------------------
@@ -302,7 +302,7 @@ async def test_an_elicitation_that_cannot_be_answered_any_more_is_superseded_onc
         with pytest.raises(AcpError) as caught:
             await play.host.respond_elicitation("elic-1", ACCEPT)
         assert caught.value.code == "acpjs/already-answered"
-        assert [each["status"] for each in play.projections()] == ["pending", "superseded"]
+        assert [each["status"] for each in play.snapshots()] == ["pending", "superseded"]
         assert play.recorded()[-1].payload["status"] == "superseded"
 
 

@@ -40,7 +40,7 @@ class LogReader:
         self, session_id: str | None, from_seq: int, callback: OnEvent
     ) -> Callable[[], None]:
         stream = self._stream(session_id)
-        subscriber = stream.add(callback, _checked(from_seq))
+        subscriber = Subscriber(callback, _checked(from_seq))
         session = None if session_id is None else self._sessions.known[session_id]
         is_settled = session is None or self._recovery.is_settled(session)
         if not (is_settled and stream.join(subscriber)):

@@ -12,7 +12,7 @@ published between the two: no gap, no duplicate. If the cursor is further back t
 
     status      meaning                                          next
     replaying   gets what it has not seen, from tail or storage  live, when `join` returns True
-    ahead       asked for numbers that are not published yet     live, when the first of them is
+    ahead       starts after a number that is not published yet  live, when the next one is
     live        has seen everything that is published            gone
     gone        unsubscribed; gets nothing more
 
@@ -206,10 +206,8 @@ class Stream:
         for subscriber in self._run_subscribers:
             subscriber.on_published(self.published, encoded)
 
-    def add(self, callback: OnEvent, from_seq: int) -> Subscriber:
-        return Subscriber(callback, from_seq)
-
     def remove(self, subscriber: Subscriber) -> None:
+        """Unsubscribe; from here on the subscriber gets no event."""
         subscriber.is_gone = True
         deque(subscriber.rest, maxlen=0)  # consume it: a delivery under way stops here
         self._live = tuple(each for each in self._live if each is not subscriber)

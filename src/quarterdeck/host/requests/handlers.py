@@ -87,7 +87,7 @@ class RequestHandlers:
         }
 
     def serve(self, agent: AgentProcess, method: str, params: Any) -> Awaitable[Any]:
-        """Start to answer a request, in the order of the wire.
+        """Start to answer a request, in wire order.
 
         Raises:
             RpcError: if the method is unknown, or refused for this session.
@@ -141,7 +141,7 @@ class RequestHandlers:
         # message is read.
         if not isinstance(params.get("toolCall"), dict):
             raise rpc_error(INVALID_PARAMS, "the toolCall of a permission request is an object")
-        return self._answer(agent, self._requests.permissions.open(session, params))
+        return self._wait_for_answer(agent, self._requests.permissions.open(session, params))
 
     def _create_elicitation(self, agent: AgentProcess, params: Any) -> Awaitable[Any]:
         if not isinstance(params, dict):
@@ -150,14 +150,15 @@ class RequestHandlers:
         if session_id is None and request_id is None:
             raise rpc_error(INVALID_PARAMS, "elicitation/create names a session or a request")
         session = None if session_id is None else self._find_session(agent.id, session_id)
-        return self._answer(agent, self._requests.elicitations.open(agent.id, session, params))
+        request = self._requests.elicitations.open(agent.id, session, params)
+        return self._wait_for_answer(agent, request)
 
-    async def _answer(self, agent: AgentProcess, request: AgentRequest) -> Any:
+    async def _wait_for_answer(self, agent: AgentProcess, request: AgentRequest) -> Any:
         try:
             answer = await request.answer()
         finally:
-            # The agent withdrew its request, so it needs no answer any more. If instead the agent
-            # itself is gone, that is published first, and withdraws its requests.
+            # Still pending: the agent withdrew its request. If instead the agent has ended,
+            # `Host.on_disconnected` withdraws all its requests.
             if request.status == "pending" and agent.is_connected:
                 self._requests.supersede(lambda each: each is request)
         if request.needs_log:

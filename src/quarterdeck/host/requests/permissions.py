@@ -70,7 +70,7 @@ class PermissionRequest(AgentRequest):
         self.derived: Mapping[str, Any] | None = None
         """What the hook derived: `extensions.quarterdeck.request` of its events."""
 
-    def projection(self) -> dict[str, Any]:
+    def event_payload(self) -> dict[str, Any]:
         """Return the payload of `permission-updated`, with the agent's JSON as it was received."""
         payload: dict[str, Any] = {"requestId": self.id, "sessionId": self.in_session.id}
         if self.agent_id is not None:
@@ -294,7 +294,7 @@ class PermissionRequests:
         with self._emitter.journal.batch():
             self._emitter.session_event(request.in_session, kind, payload, _extensions(ours))
             self._emitter.host_event(
-                "permission-updated", request.projection(), extensions=_extensions(for_host)
+                "permission-updated", request.event_payload(), extensions=_extensions(for_host)
             )
 
 

@@ -142,23 +142,19 @@ class SessionLifecycle:
     ) -> None:
         connection, params = agent.connection(), folder_params(agent, folders)
         self._emitter.journal.check_writable()
-        agent.expects_session += 1
-        try:
-            await connection.call(
-                "session/new", params, on_answer=on_answer, timeout_seconds=self._open_seconds
-            )
-        except (ConnectionFailed, ProtocolError) as error:
-            raise await agent.failure(error) from error
-        finally:
-            agent.expects_session -= 1
-            if not agent.expects_session:
-                agent.early_updates.clear()
+        with agent.creating_session():
+            try:
+                await connection.call(
+                    "session/new", params, on_answer=on_answer, timeout_seconds=self._open_seconds
+                )
+            except (ConnectionFailed, ProtocolError) as error:
+                raise await agent.failure(error) from error
 
     def _close_unwanted(self, agent: AgentProcess, session_id: Any) -> None:
         """Ask an agent to close what it opened too late, unless it is in use by now."""
         if not isinstance(session_id, str):
             return
-        session = self._sessions.known.get(session_id) or self._sessions.staged.get(session_id)
+        session = self._sessions.find(session_id)
         if session is None or session.agent_id != agent.id or not is_in_use(session):
             self._teardown.close_at_agent(agent, session_id)
 
@@ -393,25 +389,24 @@ class SessionLifecycle:
         """Give up while the agent may still be working on it, unless it has just answered."""
         if opening.is_answered:
             return
-        abandoned = opening.agent.abandoned
-        abandoned[opening.session.id] = abandoned.get(opening.session.id, 0) + 1
+        opening.agent.add_abandoned(opening.session.id)
         opening.is_abandoned = True
         self._undo(opening, reason)
         if not opening.is_void:
             opening.session.generation += 1
 
     def _on_late_answer(self, opening: SessionOpening, answer: Result | Failure) -> None:
+        """Handle the agent's answer to an abandoned opening."""
         agent, session_id = opening.agent, opening.session.id
-        count = agent.abandoned.pop(session_id, 0)
-        if count > 1:
-            agent.abandoned[session_id] = count - 1
-        session = self._sessions.known.get(session_id) or self._sessions.staged.get(session_id)
+        agent.remove_abandoned(session_id)
+        session = self._sessions.find(session_id)
         if session is not None and session.replay is not None:
             session.replay.clear()  # what it has is from the abandoned load
         if isinstance(answer, Result):
             self._close_unwanted(agent, session_id)
 
     def _undo(self, opening: SessionOpening, reason: str) -> None:
+        """Report a failed opening, and restore the session as it was."""
         if opening.is_void:
             return
         session, agent = opening.session, opening.agent

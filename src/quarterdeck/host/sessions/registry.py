@@ -69,6 +69,10 @@ class SessionRegistry:
             raise session_closed(f"session {session_id} is closed or unknown")
         return session
 
+    def find(self, session_id: str) -> HostSession | None:
+        """Return a session that is known or staged."""
+        return self.known.get(session_id) or self.staged.get(session_id)
+
     def has(self, session_id: str) -> bool:
         """Return whether a session is known or staged: then it has its one stream."""
         return session_id in self.known or session_id in self.staged
@@ -125,7 +129,7 @@ class SessionRegistry:
 
     def _buffer_early(self, agent: AgentProcess, session_id: str, update: dict[str, Any]) -> None:
         """Keep an update of a session whose `session/new` is not answered yet."""
-        if not agent.expects_session or session_id in self.tombstones:
+        if not agent.is_creating_session or session_id in self.tombstones:
             return
         if not agent.early_updates.add(session_id, update):
             self._report(

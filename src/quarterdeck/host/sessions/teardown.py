@@ -13,12 +13,13 @@ The whole is a `HostOperation`: it completes even if its caller is cancelled.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import anyio.lowlevel
 
 from quarterdeck.errors import ConnectionFailed, QuarterdeckError, RpcError, StorageFailed
 from quarterdeck.host.agents import AgentProcess
+from quarterdeck.host.capabilities import TerminalHandler
 from quarterdeck.host.checks import config_invalid
 from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.operations import HostOperation, InBackground, OnUnobservedFailure
@@ -40,7 +41,7 @@ class SessionTeardown:
         emitter: Emitter,
         sessions: SessionRegistry,
         requests: AgentRequests,
-        terminal: Any,
+        terminal: TerminalHandler | None,
         in_background: InBackground,
     ) -> None:
         self._emitter = emitter
@@ -165,12 +166,13 @@ class SessionTeardown:
 
     def _clean_up(self, session: HostSession) -> None:
         """End the terminals of a session, without waiting for them."""
-        if self._terminal is None:
+        terminal = self._terminal
+        if terminal is None:
             return
 
         async def clean() -> None:
             try:
-                await self._terminal.cleanup_session(session.id)
+                await terminal.cleanup_session(session.id)
             except Exception as error:  # noqa: BLE001 - a handler is foreign code
                 reason = f"the terminals of {session.id} could not be ended: {error}"
                 self._emitter.diagnostic(
