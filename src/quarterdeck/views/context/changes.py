@@ -10,9 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Final, NamedTuple
 
-from quarterdeck.policy.command_line import parse_command_line
-from quarterdeck.policy.risk import git_parts
-from quarterdeck.policy.wrappers import unwrapped
+from quarterdeck.policy import git_parts, read_command, unwrapped
 from quarterdeck.views.context.types import (
     ChangeType,
     GitBranchCreate,
@@ -43,7 +41,7 @@ def may_use_git(line: str) -> bool:
 def git_operations(line: str, output: str) -> list[GitOperation]:
     """Return what a command line that succeeded has done, in its order."""
     found: list[GitOperation] = []
-    for command in parse_command_line(line).commands:
+    for command in read_command(line).commands:
         for program, arguments in unwrapped(command):
             if program == "git":
                 _, subcommand, rest = git_parts(arguments)

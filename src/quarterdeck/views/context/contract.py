@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias, get_args
 
 from msgspec import Struct
 
-from quarterdeck.policy.types import PermissionPolicy
+from quarterdeck.policy import PermissionPolicy
 from quarterdeck.protocol import SessionSnapshotWire
 from quarterdeck.views.context.events import ContextEvent
 from quarterdeck.views.context.types import (

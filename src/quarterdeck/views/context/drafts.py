@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from quarterdeck.policy.tool_call import objects
-from quarterdeck.policy.tools import text_of
+from quarterdeck.policy import text_of
+from quarterdeck.views.context.call_state import objects
 from quarterdeck.views.context.events import (
     NotificationEvent,
     ProgressEvent,

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeGuard, TypeVar,
 
 from msgspec import Struct, field
 
-from quarterdeck.policy.types import RiskLevel, ToolCategory
+from quarterdeck.policy import RiskLevel, ToolCategory
 from quarterdeck.views.context.types import (
     ACPError,
     ApprovalPreview,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from quarterdeck.policy.tool_call import objects
-from quarterdeck.policy.tools import text_of
+from quarterdeck.policy import text_of
+from quarterdeck.views.context.call_state import objects
 from quarterdeck.views.context.contract import SessionFacts
 from quarterdeck.views.context.events import (
     NotificationEvent,

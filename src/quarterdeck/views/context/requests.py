@@ -23,12 +23,10 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from quarterdeck.errors import AcpError
-from quarterdeck.policy.call import parsed_call
-from quarterdeck.policy.rules import ParsedCall
-from quarterdeck.policy.tool_call import NamedToolCall, objects
-from quarterdeck.policy.tools import text_of
+from quarterdeck.policy import Call, text_of
 from quarterdeck.protocol import ERROR_CODES
 from quarterdeck.protocol.timestamps import iso_time
+from quarterdeck.views.context.call_state import NamedToolCall, objects
 from quarterdeck.views.context.events import (
     ApprovalRequestedEvent,
     ApprovalResolvedEvent,
@@ -54,7 +52,7 @@ class PendingApproval(NamedTuple):
 
     request_id: str
     tool_call_id: str
-    call: ParsedCall
+    call: Call
     options: tuple[Mapping[str, Any], ...]
 
 
@@ -83,7 +81,7 @@ class ApprovalProjector:
         call = self._calls.ask(asked if isinstance(asked, dict) else {})
         request_id = str(payload.get("requestId"))
         self._pending[request_id] = PendingApproval(
-            request_id, call.id, parsed_call(call), tuple(objects(payload.get("options")))
+            request_id, call.id, call.as_call(), tuple(objects(payload.get("options")))
         )
         expiry = self._expiry_ms
         self._stage.emit(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from quarterdeck.policy.tool_call import objects
+from quarterdeck.views.context.call_state import objects
 from quarterdeck.views.context.contract import UNKNOWN, SessionFacts
 from quarterdeck.views.context.events import EnvironmentInfoEvent, PlanModeEvent, TodoUpdateEvent
 from quarterdeck.views.context.numbering import EventNumbering

@@ -17,11 +17,16 @@ from collections import OrderedDict
 from collections.abc import Collection
 from typing import Any, Final
 
-from quarterdeck.policy.risk import risk_of_call
-from quarterdeck.policy.tool_call import NamedToolCall, objects
-from quarterdeck.policy.tools import categorize_call, describe_tool_call, text_of
+from quarterdeck.policy import (
+    RiskLevel,
+    categorize_call,
+    describe_tool_call,
+    risk_of_call,
+    text_of,
+)
 from quarterdeck.protocol import ToolCallFacts
 from quarterdeck.protocol.tool_calls import announced, is_open, requested, updated
+from quarterdeck.views.context.call_state import NamedToolCall, objects
 from quarterdeck.views.context.events import (
     SubAgentProgressEvent,
     SubAgentSpawnedEvent,
@@ -216,7 +221,7 @@ class ToolCallProjector:
         is_running = call.status == "in_progress" and not (call.arguments and not call.raw_input)
         if not call.has_executed and (is_running or call.is_done):
             self._execute(call, requires_approval=False)
-        if call.traits.tells_more:
+        if call.traits.is_special:
             self._tell_more(call)
         if call.is_done:
             self._end(call)
@@ -378,6 +383,15 @@ def category_of(call: NamedToolCall) -> Any:
 def risk_of(call: NamedToolCall) -> Any:
     given = call.decisive_input
     return risk_of_call(call.name, given, call.kind) if given else call.traits.risk
+
+
+def assess_risk(name: str, given: Any = None) -> RiskLevel:
+    """Return the risk of a call by name and input as documented: critical counts as high.
+
+    `quarterdeck.policy.assess_risk` returns all levels, and a reason.
+    """
+    level = risk_of_call(name, given)
+    return "high" if level == "critical" else level
 
 
 def description_of(call: NamedToolCall) -> str:

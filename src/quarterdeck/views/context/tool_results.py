@@ -10,9 +10,8 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from quarterdeck.jsontext import encode_json
-from quarterdeck.policy.globs import plain_path, relative_path
-from quarterdeck.policy.tool_call import NamedToolCall, objects
-from quarterdeck.policy.tools import PATH_KEYS, text_of
+from quarterdeck.policy import PATH_KEYS, plain_path, relative_path, text_of
+from quarterdeck.views.context.call_state import NamedToolCall, objects
 from quarterdeck.views.context.changes import (
     Change,
     changed,
