@@ -200,7 +200,7 @@ class SessionFollower:
                 self._seqs[session_id] = event.seq
                 on_new(event)
 
-        client.connection.follow(session_id, self.last_seq(session_id), on_event)
+        client.connection.subscribe_events(session_id, self.last_seq(session_id), on_event)
 
     async def _connect_once(self, on_connected: Callable[[Client], None]) -> bool:
         """Stay connected until the connection is lost; return whether there was one."""

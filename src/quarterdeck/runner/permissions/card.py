@@ -224,7 +224,7 @@ def make_pending(
         session_id=session.id,
         agent_id=UNSET if request.agent_id is None else request.agent_id,
         agent=UNSET if session.definition_id is None else session.definition_id,
-        cwd=session.place.cwd,
+        cwd=session.folders.cwd,
         title=session.title,
         tool_call=request.tool_call,
         call=call_view(call),
