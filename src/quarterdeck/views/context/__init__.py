@@ -1,6 +1,8 @@
-"""The Agent Context Protocol: its events as a projection of the log, commands, helpers, policy.
+"""The Agent Context Protocol: its events as a projection of the log, its commands and its helpers.
 
-The names of the original that begin with an acronym, as the rest of this package spells them.
+Every name of seed 000 is exported here, under the name that the seed gives it and, where that
+begins with an acronym, under the spelling of the rest of this package too (`ACPEvent` is
+`ContextEvent`).
 """
 
 from __future__ import annotations
