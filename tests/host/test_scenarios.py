@@ -1,4 +1,4 @@
-"""Whole stories, as the originals lived them: what was returned, raised, said, sent and stored."""
+"""Whole scenarios, compared with the original: what is returned, raised, published, sent, stored."""
 
 from __future__ import annotations
 
