@@ -1,8 +1,8 @@
 """Plays the scenarios of `vectors/host` against a real host and real agents.
 
-A scenario is a list of calls and everything that came of them. The player makes the calls in order,
-and keeps what the host returned, raised, published and sent. It never sleeps: a call that needs a prompt
-to have come to some point waits for the events of that point.
+A scenario is a list of calls and their results. The player makes the calls in order, and keeps what
+the host returned, raised, published and sent. It never sleeps: a call that needs a prompt to have
+reached some point waits for the events of that point.
 """
 
 from __future__ import annotations
