@@ -18,7 +18,7 @@ import logging
 from collections import deque
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, assert_never
 
 import anyio
 from msgspec import UNSET
@@ -39,14 +39,19 @@ from quarterdeck.protocol import (
     ErrorObject,
     Event,
     InboundRequest,
+    InstallProgressEvent,
     PermissionUpdatedEvent,
+    RequestKind,
+    SessionEvent,
     SessionUpdatedEvent,
     Transport,
     TransportHandlers,
     TransportSubscribeParams,
+    UnknownEvent,
+    any_event,
+    is_request_kind,
     to_json,
 )
-from quarterdeck.protocol.events import UnknownEvent
 
 logger = logging.getLogger(__name__)
 
@@ -193,34 +198,42 @@ class Client:
             logger.warning("snapshot cannot be read", extra={"reason": error.message})
 
     def _mirror(self, event: Event) -> None:
-        match event:
+        known = any_event(event)
+        match known:
             case AgentUpdatedEvent():
-                agent = read_agent(event.payload)
+                agent = read_agent(known.payload)
                 self.agents.mirror.put(agent.agent_id, agent)
             case AgentRemovedEvent():
-                self.agents.mirror.remove(event.payload["agentId"])
+                self.agents.mirror.remove(known.payload["agentId"])
             case SessionUpdatedEvent():
-                self.sessions.apply_snapshot(read_session(event.payload))
+                self.sessions.apply_snapshot(read_session(known.payload))
             case PermissionUpdatedEvent():
-                self.permissions.apply_snapshot(dict(event.payload))
+                self.permissions.apply_snapshot(dict(known.payload))
             case DiagnosticEvent():
-                self.diagnostics.add(event)
-            case UnknownEvent(type=kind) if kind == ELICITATION_UPDATED:
-                if isinstance(event.payload, dict):
-                    self.elicitations.apply_snapshot(event.payload)
+                self.diagnostics.add(known)
+            case UnknownEvent():  # other types are from a newer host
+                if known.type == ELICITATION_UPDATED and isinstance(known.payload, dict):
+                    self.elicitations.apply_snapshot(known.payload)
+            case InstallProgressEvent() | SessionEvent():
+                pass  # not mirrored
             case _:
-                pass  # from a newer host, or not mirrored
+                assert_never(known)
 
     def _on_inbound_request(self, request: InboundRequest) -> None:
-        kinds: dict[str, PendingRequests[Any]] = {
-            "permission": self.permissions,
-            "elicitation": self.elicitations,
-        }
-        requests = kinds.get(request.kind)
-        if requests is None or not isinstance(request.payload, dict):
+        if not is_request_kind(request.kind) or not isinstance(request.payload, dict):
             logger.warning("unknown inbound request", extra={"kind": request.kind})
             return
-        requests.apply_snapshot({**request.payload, "requestId": request.id})
+        pending = self._pending_requests(request.kind)
+        pending.apply_snapshot({**request.payload, "requestId": request.id})
+
+    def _pending_requests(self, kind: RequestKind) -> PendingRequests[Any]:
+        match kind:
+            case "permission":
+                return self.permissions
+            case "elicitation":
+                return self.elicitations
+            case _:
+                assert_never(kind)
 
     def _on_subscription_error(self, params: TransportSubscribeParams, error: ErrorObject) -> None:
         logger.warning("subscription failed", extra={"code": error.code})

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, assert_never
 
 from msgspec import UNSET
 
@@ -21,6 +21,7 @@ from quarterdeck.host.requests.elicitations import is_elicitation_id
 from quarterdeck.protocol import (
     ELICITATION_UPDATED,
     ERROR_CODES,
+    REQUEST_KINDS,
     AcpRpcMethod,
     AgentSnapshotWire,
     ErrorObject,
@@ -29,6 +30,7 @@ from quarterdeck.protocol import (
     HostPermissionSnapshot,
     InboundRequest,
     InboundResponse,
+    RequestKind,
     RpcRequest,
     RpcResponse,
     TransportSubscribeParams,
@@ -41,7 +43,10 @@ logger = logging.getLogger(__name__)
 
 OnInbound = Callable[[InboundRequest], None]
 
-_KINDS = {"permission-updated": "permission", ELICITATION_UPDATED: "elicitation"}
+_KINDS: Final[Mapping[str, RequestKind]] = {
+    "permission-updated": "permission",
+    ELICITATION_UPDATED: "elicitation",
+}
 """Kinds of inbound requests, by the host event that publishes them."""
 
 
@@ -161,16 +166,24 @@ class HostEndpoint:
 
 
 def _pending(host: Host) -> list[InboundRequest]:
-    snapshots_by_kind: dict[str, Sequence[HostPermissionSnapshot | HostElicitationSnapshot]] = {
-        "permission": host.get_permissions(),
-        "elicitation": host.get_elicitations(),
-    }
     return [
         InboundRequest(id=each.request_id, kind=kind, payload=to_json(each))
-        for kind, snapshots in snapshots_by_kind.items()
-        for each in snapshots
+        for kind in REQUEST_KINDS
+        for each in _requests(host, kind)
         if each.status == "pending"
     ]
+
+
+def _requests(
+    host: Host, kind: RequestKind
+) -> Sequence[HostPermissionSnapshot | HostElicitationSnapshot]:
+    match kind:
+        case "permission":
+            return host.get_permissions()
+        case "elicitation":
+            return host.get_elicitations()
+        case _:
+            assert_never(kind)
 
 
 class _Handler:

@@ -8,7 +8,7 @@ status that is out of date) is settled when that log is first read (`SessionReco
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from quarterdeck.errors import AcpError, QuarterdeckError
 from quarterdeck.host.agents import AgentProcess
@@ -20,7 +20,33 @@ from quarterdeck.host.requests.elicitations import record_elicitation
 from quarterdeck.host.sessions.lifecycle import SessionLifecycle
 from quarterdeck.host.sessions.registry import SessionRegistry
 from quarterdeck.host.sessions.session import HostSession, SessionFolders
-from quarterdeck.protocol import ELICITATION_UPDATED, Event, Normalized
+from quarterdeck.protocol import (
+    ELICITATION_UPDATED,
+    AgentMessageChunkEvent,
+    AgentThoughtChunkEvent,
+    AvailableCommandsUpdateEvent,
+    ConfigOptionsUpdateEvent,
+    CurrentModeUpdateEvent,
+    Event,
+    HostEvent,
+    Normalized,
+    PermissionRequestCreatedEvent,
+    PermissionRequestResolvedEvent,
+    PlanEvent,
+    PromptFinishedEvent,
+    SessionConfigInitEvent,
+    SessionInfoUpdateEvent,
+    SessionResetEvent,
+    SessionStatusChangeEvent,
+    TerminalOutputEvent,
+    ToolCallEvent,
+    ToolCallUpdateEvent,
+    UnknownEvent,
+    UnrecognizedUpdateEvent,
+    UsageUpdateEvent,
+    UserMessageChunkEvent,
+    any_event,
+)
 from quarterdeck.storage import SessionMeta
 
 _CHUNKS: Final = tuple(
@@ -198,23 +224,40 @@ class SessionRecovery:
 
 def _fold(session: HostSession, event: Event, pending: _Pending, status: str | None) -> str | None:
     """Apply one stored event; return the last status so far."""
-    match event.type:
-        case "permission-request-created":
+    known = any_event(event)
+    match known:
+        case PermissionRequestCreatedEvent():
             pending[event.payload.get("requestId")] = None
-        case "permission-request-resolved":
+        case PermissionRequestResolvedEvent():
             pending.pop(event.payload.get("requestId"), None)
-        case "session-status-change":
+        case SessionStatusChangeEvent():
             session.tool_calls.learn(Normalized(event.type, event.payload))
             return str(event.payload.get("status"))
-        case "session-reset":
+        case SessionResetEvent():
             session.tool_calls.forget()
             pending.clear()
-        case "tool-call" | "tool-call-update" | "prompt-finished":
+        case ToolCallEvent() | ToolCallUpdateEvent() | PromptFinishedEvent():
             session.tool_calls.learn(Normalized(event.type, event.payload))
-        case "unrecognized-update":
+        case UnrecognizedUpdateEvent():
             _fold_elicitation(event.payload, pending)
+        case (
+            UserMessageChunkEvent()
+            | AgentMessageChunkEvent()
+            | AgentThoughtChunkEvent()
+            | PlanEvent()
+            | AvailableCommandsUpdateEvent()
+            | CurrentModeUpdateEvent()
+            | SessionConfigInitEvent()
+            | ConfigOptionsUpdateEvent()
+            | SessionInfoUpdateEvent()
+            | UsageUpdateEvent()
+            | TerminalOutputEvent()
+            | HostEvent()
+            | UnknownEvent()
+        ):
+            pass  # leaves nothing open
         case _:
-            pass
+            assert_never(known)
     return status
 
 
