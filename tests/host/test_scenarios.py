@@ -97,7 +97,7 @@ def _check_session_events(played: Played) -> None:
     recorded = _logs(played.scenario["sessionEvents"])
     assert list(played.session_events) == list(recorded)
     for session_id, events in played.session_events.items():
-        # Numbers continue after a load, and events that the original does not have are numbered, too.
+        # Numbers continue after a load; events that the original does not have are numbered, too.
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
         assert all(event.session_id == session_id for event in events)
         expected = [(event["type"], event["payload"]) for event in recorded[session_id]]
