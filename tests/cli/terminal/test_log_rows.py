@@ -20,8 +20,8 @@ from quarterdeck.cli.terminal.log_rows import (
     show_lines,
 )
 from quarterdeck.protocol import make_session_event
+from tests.views.context.example_log import everything
 from tests.views.context.golden import read
-from tests.views.context.story import everything
 from tests.views.context.support import Log
 
 HOSTILE = "a\x1b[2J\x1b]0;owned\x07b\rc\x9bd\u202eevil\u2066\ud800\u200b"
