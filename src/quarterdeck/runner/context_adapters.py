@@ -11,7 +11,7 @@ from typing import Final
 import anyio
 from msgspec import UNSET
 
-from quarterdeck.agents import AcpAdapter
+from quarterdeck.agents.adapters import AcpAdapter
 from quarterdeck.errors import AcpError
 from quarterdeck.host import Host
 from quarterdeck.protocol import ERROR_CODES, SessionSnapshotWire
