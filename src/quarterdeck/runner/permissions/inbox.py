@@ -196,7 +196,7 @@ class PermissionInbox:
         if pending is None:  # the hook failed, so there is nothing to check against
             pending = make_pending(request, _facts_of(request), asked_at=now(), expires_at=None)
         if digest is not None and digest != pending.card.digest:
-            message = "this is not what is asked; look at the request again"
+            message = "this is not the pending request; look at it again"
             raise RequestRejected("stale", message, data={"digest": pending.card.digest})
         outcome = sent_outcome(pending.outcome(option_id), by)
         facts = _facts(by, pending.card.digest, key)
