@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from quarterdeck.agents.catalogue import KnownAgent
+from quarterdeck.agents import KnownAgent
 from quarterdeck.hub.api.endpoint import (
     ApiRequest,
     ApiResponse,

@@ -21,7 +21,7 @@ from quarterdeck.hub.api.endpoint import (
 )
 from quarterdeck.hub.hub import Hub
 from quarterdeck.hub.log_health import LogHealth
-from quarterdeck.policy.rules import Policy
+from quarterdeck.policy import Policy
 from quarterdeck.protocol import HostElicitationSnapshot
 from quarterdeck.runner import MOST_REASON, PermissionCard, RecordedDecision
 

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import PurePosixPath
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, assert_never
 from urllib.parse import quote
 
 import anyio
@@ -46,6 +46,7 @@ from quarterdeck.hub.push.delivery import (
 )
 from quarterdeck.hub.push.store import PushKinds, PushStore, Subscription
 from quarterdeck.jsontext import decode_json, encode_json
+from quarterdeck.protocol import is_session_status
 from quarterdeck.runner import (
     IndependentTasks,
     PermissionCard,
@@ -235,10 +236,18 @@ class PushService:
         """Send a message when a turn has ended."""
         before = self._statuses.get(session_id)
         self._statuses[session_id] = status
-        if before == "prompting" and status in ("active", "disconnected"):
-            self._soon(lambda: self._turn(session_id))
-        if status in ("closed", "deleted"):
-            del self._statuses[session_id]
+        if not is_session_status(status):
+            return
+        match status:
+            case "active" | "disconnected":
+                if before == "prompting":
+                    self._soon(lambda: self._turn(session_id))
+            case "closed" | "deleted":
+                del self._statuses[session_id]
+            case "creating" | "prompting" | "resuming":
+                pass  # a turn begins or continues
+            case _:
+                assert_never(status)
 
     def _soon(self, tell: Callable[[], Any]) -> None:
         async def later() -> None:
