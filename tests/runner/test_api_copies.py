@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import anyio
 import msgspec
 import pytest
 
 from quarterdeck.host import Host
+from quarterdeck.policy import Policy, Rule
 from quarterdeck.runner import RunnerApi, RunnerOptions
+from quarterdeck.views.context import SendMessageCommand
 from tests.hub import test_hub as hub_cases
 from tests.hub.api import (
     test_agents as agents,
@@ -19,6 +23,7 @@ from tests.hub.api import (
     test_prompts as prompts,
     test_transcript as transcript,
 )
+from tests.hub.api.kit import PATIENCE, options, scripted
 from tests.hub.editors import test_access as editors
 from tests.hub.push import test_push as push
 from tests.hub.streams import test_hub as streams
@@ -68,6 +73,25 @@ async def test_the_hub_works_over_copies(
     CROSSED.clear()
     await case(tmp_path)
     assert CROSSED
+
+
+async def test_what_no_case_calls_is_copied_too(tmp_path: Path) -> None:
+    given = options(tmp_path / "home", mine=scripted({"say": "hello"})).runner
+    with anyio.fail_after(PATIENCE):
+        async with CopyingRunner(given) as runner:
+            assert "mine" in {each.name for each in await runner.known_agents()}
+            assert runner.knows_agent("mine")
+            session = await runner.create_session("mine", cwd=str(tmp_path))
+            assert runner.context_capabilities()[0].agent
+            command = SendMessageCommand(message="go")
+            await runner.execute_context_command(session.session_id, command)
+            async for event in runner.events(session.session_id):
+                if event.type == "prompt-finished":
+                    break
+            assert runner.last_seq(session.session_id) >= event.seq
+            assert await runner.stored_servers(session.session_id) == []
+            runner.reconfigure(replace(given, policy=Policy(rule=(Rule(decision="deny"),))))
+            assert runner.policy().rule[0].decision == "deny"
 
 
 @pytest.mark.parametrize("name", API)

@@ -1,7 +1,7 @@
 """How agents were started, by name, so that they can be started again and a change is noticed.
 
-The values of an agent's environment are not stored (INV-7): one that was started by command with
-some cannot be started again by the hub alone.
+The values of an agent's environment are not stored (INV-7): an agent that was started by command
+with variables cannot be started again automatically.
 """
 
 from __future__ import annotations

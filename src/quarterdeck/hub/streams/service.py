@@ -157,6 +157,7 @@ class Streams:
         self.keep_alive = KeepAlive(tick_seconds)
         if sources.before_end is not None:
             sources.before_end(self.keep_alive.end)
+            sources.before_end(self.queue_notices.close)
 
     @cached_property
     def commander(self) -> Commander:

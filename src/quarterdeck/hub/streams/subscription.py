@@ -237,7 +237,7 @@ class QueueNotices:
     def __init__(self, runner: RunnerApi) -> None:
         self._changes: dict[str, int] = {}
         self._wakers: dict[object, Callable[[], None]] = {}
-        runner.subscribe_news(self._on_news)
+        self.close = runner.subscribe_news(self._on_news)
 
     def changes(self, session_id: str) -> int:
         return self._changes.get(session_id, 0)

@@ -1,4 +1,4 @@
-"""The prompts in runner.db: `PromptStore`, one method per transaction.
+"""The prompts in runner.db: `PromptStore`, one method per transaction; and the `_meta` of a prompt.
 
     queued → running → done | failed | cancelled | interrupted
     queued → cancelled
@@ -6,10 +6,9 @@
 Only `begin` makes a prompt run, and only from "queued": a prompt runs at most once, whatever
 happens between two transactions.
 
-The `_meta` of a prompt: agents may read commands from it, such as one to ask no more.
-
-A device that may choose modes may send it. From the prompts of others it is removed, and a
-diagnostic reports that.
+Agents may read commands from the `_meta` of a prompt, such as one to allow all calls. A device that
+may choose modes may send it. It is removed from the prompts of others, and a diagnostic reports
+that.
 """
 
 from __future__ import annotations
