@@ -47,6 +47,13 @@ from quarterdeck.jsontext import encode_json
 from quarterdeck.machine.private_files import PRIVATE_FILE
 from quarterdeck.protocol.timestamps import iso_seconds
 
+logger = logging.getLogger(__name__)
+
+FILE: Final = "hub.json"
+END_SECONDS: Final = 1
+"""For requests that are being answered when the hub ends; streams are ended before."""
+INTERRUPTED: Final = 130
+
 Part = Callable[[Hub], list[Endpoint]]
 
 PARTS: tuple[Part, ...] = (
@@ -109,14 +116,6 @@ async def _nowhere(scope: AsgiScope, receive: Receive, send: Send) -> None:
     message = f"there is nothing at {scope['path']!r}; /openapi.json lists all endpoints"
     response = error_response(404, "quarterdeck/not-found", message)
     await send_refusal(response, scope, receive, send)
-
-
-logger = logging.getLogger(__name__)
-
-FILE: Final = "hub.json"
-END_SECONDS: Final = 1
-"""For requests that are being answered when the hub ends; streams are ended before."""
-INTERRUPTED: Final = 130
 
 
 @dataclass(frozen=True, kw_only=True)

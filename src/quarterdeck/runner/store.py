@@ -29,6 +29,12 @@ from quarterdeck.runner.prompts.store import PromptStore
 from quarterdeck.runner.schema import column_of, id_of_column
 from quarterdeck.storage.database import HubDatabase
 
+logger = logging.getLogger(__name__)
+
+PRUNE_SECONDS: Final = 6 * 3600.0
+"""Between two removals."""
+_BATCH: Final = 500  # rows in one transaction: other writers wait for it
+_DAY: Final = 86_400.0
 _SESSIONS: Final = (
     "SELECT session_id FROM prompts UNION"
     " SELECT session_id FROM decisions WHERE session_id IS NOT NULL AND asked != 'null'"
@@ -88,25 +94,18 @@ class RunnerStore:
         )
 
 
-logger = logging.getLogger(__name__)
-
-LOOK_SECONDS: Final = 6 * 3600.0
-_BATCH: Final = 500  # rows in one transaction: other writers wait for it
-_DAY: Final = 86_400.0
-
-
 async def keep_tidy(store: RunnerStore, retention: Callable[[], Retention]) -> None:
-    """Remove what is too old, now and again, until it is cancelled."""
+    """Remove expired rows at intervals until it is cancelled."""
     while True:
         try:
             await tidy(store, retention(), time.time())
         except HubDatabaseFailed as error:
-            logger.warning("what is too old could not be removed", extra={"reason": str(error)})
-        await anyio.sleep(LOOK_SECONDS)
+            logger.warning("expired rows could not be removed", extra={"reason": str(error)})
+        await anyio.sleep(PRUNE_SECONDS)
 
 
 async def tidy(store: RunnerStore, retention: Retention, at: float) -> int:
-    """Remove what is too old; return how many rows that were.
+    """Remove expired rows; return how many.
 
     Raises:
         HubDatabaseFailed: if SQLite does.

@@ -1,7 +1,7 @@
-"""A permission request as people see it, what a decision about it needs, and how answers are worded.
+"""A permission request as people see it, what a decision about it needs, how answers are worded.
 
-`PermissionCard` is shown; its digest proves what was shown. Buttons are named by what they do, never
-by the agent: an option that the agent calls "Deny" may be of the kind that allows forever.
+`PermissionCard` is shown; its digest proves what was shown. Buttons are named by what they do,
+never by the agent: an option that the agent calls "Deny" may be of the kind that allows forever.
 `PendingPermission` adds the call that the rules examine. Everything here is pure.
 """
 
