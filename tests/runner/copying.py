@@ -10,7 +10,14 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from quarterdeck.errors import AcpError, QuarterdeckError, RequestRejected, RpcError, StorageFailed
+from quarterdeck.errors import (
+    AcpError,
+    HubDatabaseFailed,
+    QuarterdeckError,
+    RequestRejected,
+    RpcError,
+    StorageFailed,
+)
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import EnvelopeEndpoint, Event, decode_event, encode_event
 from quarterdeck.runner import LogSource, News, Runner, RunnerApi
@@ -20,7 +27,7 @@ SUBSCRIPTIONS = (OnNews, Unsubscribe, LogSource, AsyncIterator[Event], EnvelopeE
 """What crosses as a subscription: its content is copied below, or is bytes already."""
 CROSSED: set[str] = set()
 """The methods that were called."""
-CROSSING = (RequestRejected, AcpError, RpcError, StorageFailed)
+CROSSING = (RequestRejected, AcpError, RpcError, StorageFailed, HubDatabaseFailed)
 
 
 def copied(value: Any, hint: Any) -> Any:
