@@ -9,7 +9,6 @@ from pathlib import Path
 
 from quarterdeck.cli.config import hub_options, load_config
 from quarterdeck.client import InProcessTransport
-from quarterdeck.host import HostEndpoint
 from quarterdeck.http.asgi import Application
 from quarterdeck.hub.hub import Hub
 from quarterdeck.hub.options import HubOptions
@@ -30,7 +29,7 @@ async def open_embedded(
     options = hub_options(load_config(environ, config_file), home=home, environ=environ)
     async with Hub(listening_nowhere(options)) as hub:
         name = f"{hub.options.host}:{hub.options.port}"
-        yield hub_app(hub), lambda: InProcessTransport(HostEndpoint(hub.host)), name
+        yield hub_app(hub), lambda: InProcessTransport(hub.runner.endpoint), name
 
 
 def listening_nowhere(options: HubOptions) -> HubOptions:

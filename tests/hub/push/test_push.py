@@ -76,7 +76,7 @@ async def test_a_device_is_told_of_a_request_and_where_it_is(tmp_path: Path) -> 
             await client.prompt(session, "p1")
             (asked,) = await client.asked()
             headers, note = await received(service, browser)
-            key = hub.pushes.options.key.public
+            key = hub.push.options.key.public
     assert note["kind"] == "approvals"
     assert note["url"] == f"/#/inbox/{asked['requestId']}"
     assert note["body"] == f"asker in {tmp_path.name} wants to change a file."
@@ -166,7 +166,7 @@ async def test_what_a_rule_decides_is_not_sent(tmp_path: Path) -> None:
 async def test_a_push_service_that_is_busy_is_tried_again(tmp_path: Path) -> None:
     with push_service(503, 429, 201) as service:
         async with hub_with(tmp_path / "home", service, good=scripted(SAY)) as (hub, client):
-            hub.pushes.options = _with_short_pauses(hub)
+            hub.push.options = _with_short_pauses(hub)
             browser = await subscribed(client, service)
             session = await client.session("good", tmp_path)
             await client.prompt(session, "p1")
@@ -179,7 +179,7 @@ async def test_a_push_service_that_is_busy_is_tried_again(tmp_path: Path) -> Non
 
 
 def _with_short_pauses(hub: Hub) -> Any:
-    options = hub.pushes.options
+    options = hub.push.options
     return type(options)(
         key=options.key,
         subject=options.subject,

@@ -19,6 +19,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, Final, Literal, TypeAlias, assert_never
 from urllib.parse import quote
@@ -45,24 +46,14 @@ from quarterdeck.hub.push.delivery import (
 )
 from quarterdeck.hub.push.store import PushKinds, PushStore, Subscription
 from quarterdeck.jsontext import decode_json, encode_json
-from quarterdeck.protocol import (
-    ELICITATION_UPDATED,
-    AgentRemovedEvent,
-    AgentUpdatedEvent,
-    DiagnosticEvent,
-    Event,
-    InstallProgressEvent,
-    PermissionUpdatedEvent,
-    SessionEvent,
-    SessionUpdatedEvent,
-    UnknownEvent,
-    any_event,
-    is_session_status,
+from quarterdeck.protocol import is_session_status
+from quarterdeck.runner import (
+    IndependentTasks,
+    PermissionCard,
+    RequestUpdated,
+    RunnerApi,
+    SessionOverview,
 )
-from quarterdeck.runner.permissions.card import PermissionCard
-from quarterdeck.runner.permissions.inbox import PermissionInbox
-from quarterdeck.runner.sessions.catalogue import SessionCatalogue, SessionOverview
-from quarterdeck.runner.tasks import IndependentTasks
 
 PushKind: TypeAlias = Literal["approvals", "questions", "finished", "failed"]
 
@@ -103,8 +94,7 @@ def approval_note(view: PermissionCard) -> PushMessage:
     )
 
 
-def question_note(payload: dict[str, Any], session: SessionOverview | None) -> PushMessage:
-    request_id = str(payload.get("requestId"))
+def question_note(request_id: str, session: SessionOverview | None) -> PushMessage:
     return PushMessage(
         kind="questions",
         title="A question for you",
@@ -203,55 +193,47 @@ class PushService:
         self,
         store: PushStore,
         devices: Devices,
-        approvals: PermissionInbox,
-        library: SessionCatalogue,
+        runner: RunnerApi,
         options: PushOptions,
     ) -> None:
         self.options = options
         self._store = store
         self._devices = devices
-        self._approvals = approvals
-        self._library = library
+        self._runner = runner
         self._tasks: IndependentTasks | None = None
         self._limiter = anyio.CapacityLimiter(_AT_ONCE)
         self._statuses: dict[str, str] = {}
         self._receipts = _Receipts()
 
     def start(self, tasks: IndependentTasks) -> None:
+        """Start with what the runner has now: turns that run, requests that are pending."""
         self._tasks = tasks
+        self._statuses = {each.session_id: each.status for each in self._runner.session_snapshots()}
+        for permission in self._runner.pending_permissions():
+            self._soon(partial(self._approval, permission.request.request_id))
+        for elicitation in self._runner.pending_elicitations():
+            session_id = elicitation.session_id
+            known = session_id if isinstance(session_id, str) else None
+            self._soon(partial(self._question, elicitation.request_id, known))
 
     # ---- what is worth a word ------------------------------------------------------------------
 
-    def on_event(self, event: Event) -> None:
-        """Follow the host's stream."""
-        payload: Any = event.payload
-        known = any_event(event)
-        match known:
-            case PermissionUpdatedEvent():
-                if payload.get("status") == "pending":
-                    self._soon(lambda: self._approval(payload["requestId"]))
-            case UnknownEvent():
-                if known.type == ELICITATION_UPDATED and payload.get("status") == "pending":
-                    self._soon(lambda: self._question(payload))
-            case SessionUpdatedEvent():
-                self._on_session(payload["sessionId"], payload["status"])
-            case (
-                AgentUpdatedEvent()
-                | AgentRemovedEvent()
-                | InstallProgressEvent()
-                | DiagnosticEvent()
-                | SessionEvent()
-            ):
-                pass  # no notification
-            case _:
-                assert_never(known)
+    def on_request(self, news: RequestUpdated) -> None:
+        """Send a message for a request that is pending."""
+        if news.status != "pending":
+            return
+        if news.kind == "permission":
+            self._soon(lambda: self._approval(news.request_id))
+        else:
+            self._soon(lambda: self._question(news.request_id, news.session_id))
 
     def on_device(self, what: Happening, device: Device) -> None:
         """Tell all others that a device was paired, whatever else they want to hear of."""
         if what == "paired":
             self._soon(lambda: self._tell(device_note(device), but=device.id))
 
-    def _on_session(self, session_id: str, status: str) -> None:
+    def on_session(self, session_id: str, status: str) -> None:
+        """Send a message when a turn has ended."""
         before = self._statuses.get(session_id)
         self._statuses[session_id] = status
         if not is_session_status(status):
@@ -281,21 +263,22 @@ class PushService:
         self._tasks.start_soon(later)
 
     async def _approval(self, request_id: str) -> None:
-        view = self._approvals.get(request_id)
-        if view is not None:
-            await self._tell(approval_note(view))
+        pending = self._runner.pending_permission(request_id)
+        if pending is not None and pending.card is not None:
+            await self._tell(approval_note(pending.card))
 
-    async def _question(self, payload: dict[str, Any]) -> None:
-        session_id = payload.get("sessionId")
-        session = None if session_id is None else self._library.get(session_id)
-        await self._tell(question_note(payload, session))
+    async def _question(self, request_id: str, session_id: str | None) -> None:
+        session = None if session_id is None else self._runner.session(session_id)
+        await self._tell(question_note(request_id, session))
 
     async def _turn(self, session_id: str) -> None:
         if self._statuses.get(session_id) == "prompting":
             return  # the next turn runs already
-        session = self._library.get(session_id)
+        session = self._runner.session(session_id)
         after = max(session.last_seq - _LAST_EVENTS, 0)
-        page = [decode_json(each) for each in await self._library.page(session_id, after, 100)]
+        page = [
+            decode_json(each) for each in await self._runner.read_events(session_id, after, 100)
+        ]
         ends = [each["payload"] for each in page if each.get("type") == "prompt-finished"]
         note = turn_note(session, ends[-1] if ends else None)
         if note is not None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from typing import Final
 
 import msgspec
 
 from quarterdeck.hub.api.endpoint import ApiResponse
-from quarterdeck.runner.schema import now
+from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.storage.database import HubDatabase, Tables
 
 
@@ -53,7 +54,14 @@ class PushStore:
     async def put(self, wanted: Subscription) -> None:
         """Store the subscription of a device in place of its earlier one."""
         kinds = msgspec.json.encode(wanted.kinds).decode()
-        row = (wanted.device_id, wanted.endpoint, wanted.p256dh, wanted.auth, kinds, now())
+        row = (
+            wanted.device_id,
+            wanted.endpoint,
+            wanted.p256dh,
+            wanted.auth,
+            kinds,
+            iso_seconds(time.time()),
+        )
 
         def change(connection: sqlite3.Connection) -> None:
             # A browser has one subscription: it belongs to the device that sent it last.
