@@ -1,4 +1,4 @@
-"""Everything a web page, a stranger or a broken client can try, against every endpoint.
+"""Everything a web page, a client without a token or a broken client can try, on every endpoint.
 
 How to use it on a complete hub:
 
@@ -12,7 +12,7 @@ half for each parser of HTTP, every attack is tried on every endpoint, and with 
 devices that may do everything, and `counts` returns a number that changes when any handler was
 reached. What comes back is one line for each hole. Each attack carries valid credentials unless
 they are its subject, so that it is refused for its own reason; and before the attacks, every
-endpoint is asked properly, so that a hub that refuses everything does not pass.
+endpoint gets a valid request, so that a hub that refuses everything does not pass.
 
 An endpoint that is added to the table is attacked without further ado.
 """
@@ -89,7 +89,7 @@ async def attack_every(
             try:
                 reply = await target.served.send(attack.raw)
             except TimeoutError:
-                holes.append(f"{_name(endpoint)}: {attack.name}: no answer")
+                holes.append(f"{_name(endpoint)}: {attack.name}: no response")
                 return
         holes.extend(f"{_name(endpoint)}: {attack.name}: {why}" for why in _holes(attack, reply))
 
@@ -117,7 +117,7 @@ def _holes(attack: Attack, reply: Reply) -> Iterator[str]:
 
 
 async def _unusable(endpoint: Endpoint, target: Target) -> str | None:
-    """Ask properly, as the owner's program; say what is wrong with the answer."""
+    """Send a valid request of the owner; return what is wrong with the response."""
     raw = _Asking(endpoint, target).request(f"Authorization: Bearer {target.token}")
     async with target.served.connect() as wire:
         with anyio.fail_after(PATIENCE):
@@ -154,7 +154,7 @@ class _Asking:
         version: str = "1.1",
         body: str | None = None,
     ) -> bytes:
-        """Write one request; unless it is said otherwise, a plain one with a JSON body."""
+        """Return one request; by default a plain one with a JSON body."""
         names = (self.host,) if hosts is None else hosts
         head = [f"{self.endpoint.method} {path or self.path} HTTP/{version}"]
         head += [f"Host: {name}" for name in names]
@@ -193,7 +193,7 @@ def _without_token(ask: _Asking) -> Iterator[Attack]:
 
 
 def _crooked_paths(ask: _Asking) -> Iterator[Attack]:
-    """Paths that somebody could take for public ones."""
+    """Paths that could be mistaken for public ones."""
     path = ask.path
     for crooked in (
         f"/{path}",
@@ -241,7 +241,7 @@ def _rebinding(ask: _Asking) -> Iterator[Attack]:
     forwarded = (ask.bearer, f"X-Forwarded-Host: {ask.host}", f"Forwarded: host={ask.host}")
     yield Attack("a forwarded Host", ask.request(*forwarded, hosts=["evil.example"]), refused)
     for version in ("1.0", "1.1"):
-        # A WebSocket of HTTP/1.0 is not one: it is an ordinary request, with the same answer.
+        # A WebSocket of HTTP/1.0 is not one: it is an ordinary request, with the same response.
         raw = ask.request(ask.bearer, hosts=[], version=version)
         yield Attack(f"no Host in HTTP/{version}", raw, frozenset({400}))
     for hosts in ((ask.host, "evil.example"), ("evil.example", ask.host), (ask.host, ask.host)):
@@ -305,7 +305,7 @@ def _ambiguous(ask: _Asking) -> Iterator[Attack]:
     yield Attack("an unknown coding", raw, frozenset({400, 501}))
     raw = ask.request(ask.bearer, "Content-Length: -1", body="")
     yield Attack("a negative length", raw, refused)
-    # Whoever sends more than a little too much may find the connection closed.
+    # A client that sends far too much may find the connection closed.
     too_much = frozenset({400, 431, _CLOSED})
     raw = ask.request(ask.bearer, "X-Long: " + "x" * 40_000)
     yield Attack("a long header", raw, too_much)

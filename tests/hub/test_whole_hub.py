@@ -55,7 +55,7 @@ async def fort(home: Path, parser: Parser) -> AsyncIterator[Fort]:
         watched = [replace(each, app=_watched(each, reached)) for each in endpoints]
 
         def make_app(port: int) -> Asgi:
-            hub.gate.listens_at(port)
+            hub.gate.set_port(port)
             return hub.gate.guard(make_router(watched))
 
         async with serving(make_app, parser) as served:

@@ -169,10 +169,9 @@ class Hub:
         await self.keeps.start()
         await self.approvals.start(self.host, tasks)
         self.pushes.start(tasks)
-        self.gate.devices.on_news = self.pushes.on_device
         self._unfollow = self.host.subscribe(None, 0, self._on_event)
         await self.prompts.start(tasks)
-        tasks.start_soon(self.gate.keep_watch)
+        tasks.start_soon(self.gate.sweep_devices)
         tasks.start_soon(self.idling.run)
         tasks.start_soon(keep_tidy, runner_store, lambda: self.options.retention)
 

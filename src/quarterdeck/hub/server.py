@@ -164,7 +164,7 @@ async def serving(hub: Hub) -> AsyncIterator[Address]:
     """
     with _listener(hub) as listener:
         port = listener.getsockname()[1]
-        hub.gate.listens_at(port)
+        hub.gate.set_port(port)
         address = Address(url=_url(hub, port), port=port)
 
         async def say_goodbye() -> None:

@@ -1,1 +1,1 @@
-"""push."""
+"""Web push: notifications to devices that are not connected."""
