@@ -1,1 +1,3 @@
-"""Authentication: devices and their scopes, tokens, pairing, and the guard of every request."""
+"""Who may use a hub: devices, scopes, pairing, tokens, and the guard in front of everything."""
+
+__all__: list[str] = []

@@ -1,1 +1,3 @@
-"""The web page: the built files of `web/`, and the routes that serve them."""
+"""The page, built from `web/` and served from memory."""
+
+__all__: list[str] = []

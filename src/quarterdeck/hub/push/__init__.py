@@ -1,1 +1,3 @@
-"""Web push: notifications to devices that are not connected."""
+"""Web push: which device is notified of what, encryption, delivery."""
+
+__all__: list[str] = []
