@@ -22,7 +22,7 @@ from websockets.exceptions import ConnectionClosed as SocketClosed, InvalidHands
 from websockets.frames import CloseCode
 
 from quarterdeck.cli.arguments import DONE, FAILED, INTERRUPTED
-from quarterdeck.cli.hub_link import HubAddress, HubLink, running_hub
+from quarterdeck.cli.hub_access import HubAddress, HubLink, running_hub
 from quarterdeck.cli.log_output import log_to_stderr
 from quarterdeck.cli.terminal.screen import print_note
 from quarterdeck.errors import CommandFailed, ConnectionClosed, HubRefused
@@ -53,8 +53,8 @@ from quarterdeck.wire.messages import PARSE_ERROR, Malformed, Message, owner, ow
 STARTING_SECONDS: Final = 10.0
 """For a hub that another process is starting."""
 _OPEN_SECONDS: Final = 15.0
-_LOOK_SECONDS: Final = 0.1
-_MOST_BYTES: Final = 1 << 28  # of one frame: an update may carry a whole file
+_POLL_SECONDS: Final = 0.1
+_MAX_FRAME_BYTES: Final = 1 << 28  # of one frame: an update may carry a whole file
 
 
 def relay_editor(chosen: Namespace) -> int:
@@ -98,14 +98,14 @@ async def _hub(address: HubAddress) -> AsyncIterator[HubLink]:
     async with AsyncExitStack() as stack:
         link = await running_hub(address.home)
         if link is None:
-            # A hub of our own is slow to import, and not needed if one is running.
+            # Slow to import, and not needed if a hub is running.
             from quarterdeck.cli.own_hub import open_served  # noqa: PLC0415
 
             own = open_served(address.home, address.environ, address.config_file)
             try:
                 await stack.enter_async_context(own)
             except HubRefused:
-                link = await _started_by_others(address)
+                link = await _other_hub(address)
                 if link is None:
                     raise
         link = link or await running_hub(address.home)
@@ -114,14 +114,14 @@ async def _hub(address: HubAddress) -> AsyncIterator[HubLink]:
         yield link
 
 
-async def _started_by_others(address: HubAddress) -> HubLink | None:
+async def _other_hub(address: HubAddress) -> HubLink | None:
     """Wait for the hub of another editor that was started at the same time."""
     with anyio.move_on_after(STARTING_SECONDS):
         while True:
             link = await running_hub(address.home)
             if link is not None:
                 return link
-            await anyio.sleep(_LOOK_SECONDS)
+            await anyio.sleep(_POLL_SECONDS)
     return None
 
 
@@ -138,7 +138,7 @@ async def _socket(link: HubLink, agent: str) -> AsyncIterator[ClientConnection]:
             additional_headers={"Authorization": f"Bearer {link.token}"},
             compression=None,
             open_timeout=_OPEN_SECONDS,
-            max_size=_MOST_BYTES,
+            max_size=_MAX_FRAME_BYTES,
             proxy=None,
             **tls,
         )

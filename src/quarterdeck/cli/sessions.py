@@ -14,7 +14,7 @@ import anyio
 import msgspec
 from msgspec import Raw, Struct
 
-from quarterdeck.cli.hub_link import HubAddress, HubLink, running_hub
+from quarterdeck.cli.hub_access import HubAddress, HubLink, running_hub
 from quarterdeck.client import Client
 from quarterdeck.errors import AcpError, CommandFailed, EventInvalid, HubDeclined
 from quarterdeck.http.client import HubApi

@@ -20,7 +20,7 @@ from anyio import to_thread
 from quarterdeck.agents.catalogue import AgentSettings
 from quarterdeck.cli.arguments import DONE, INTERRUPTED
 from quarterdeck.cli.demo import plain
-from quarterdeck.cli.hub_link import HubAddress, HubLink, running_hub
+from quarterdeck.cli.hub_access import HubAddress, HubLink, running_hub
 from quarterdeck.cli.hub_service import PairingOffer, offer_pairing
 from quarterdeck.cli.log_output import hub_logging
 from quarterdeck.cli.terminal.keyboard import has_person
