@@ -12,6 +12,7 @@ import sys
 from argparse import Namespace
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
@@ -27,6 +28,7 @@ from quarterdeck.cli.log_output import log_to_stderr
 from quarterdeck.cli.terminal.screen import print_note
 from quarterdeck.errors import CommandFailed, ConnectionClosed, HubRefused
 from quarterdeck.jsontext import decode_json, encode_json
+from quarterdeck.views.text import one_line
 from quarterdeck.wire import (
     INTERNAL_ERROR,
     Failure,
@@ -100,8 +102,11 @@ async def _hub(address: HubAddress) -> AsyncIterator[HubLink]:
         if link is None:
             # Slow to import, and not needed if a hub is running.
             from quarterdeck.cli.own_hub import open_served  # noqa: PLC0415
+            from quarterdeck.hub.editors import acp_endpoints  # noqa: PLC0415
 
-            own = open_served(address.home, address.environ, address.config_file)
+            own = open_served(
+                address.home, address.environ, address.config_file, parts=(acp_endpoints,)
+            )
             try:
                 await stack.enter_async_context(own)
             except HubRefused:
@@ -143,7 +148,7 @@ async def _socket(link: HubLink, agent: str) -> AsyncIterator[ClientConnection]:
             **tls,
         )
     except InvalidStatus as error:
-        raise CommandFailed(_rejection(error)) from error
+        raise CommandFailed(_rejection(error, agent)) from error
     except (OSError, TimeoutError, InvalidHandshake) as error:
         raise CommandFailed(
             f"the hub at {link.url} does not answer: {error}; run quarterdeck doctor"
@@ -155,15 +160,15 @@ async def _socket(link: HubLink, agent: str) -> AsyncIterator[ClientConnection]:
             await socket.close()
 
 
-def _rejection(error: InvalidStatus) -> str:
-    """Return the hub's own message, if there is one."""
+def _rejection(error: InvalidStatus, agent: str) -> str:
+    """Return why the hub rejected the connection."""
+    status = error.response.status_code
+    if status == HTTPStatus.NOT_FOUND:
+        return f"unknown agent {one_line(agent)!r}; quarterdeck agents lists them"
     try:
-        message = decode_json(bytes(error.response.body or b""))["error"]["message"]
+        return str(decode_json(bytes(error.response.body or b""))["error"]["message"])
     except Exception:  # noqa: BLE001 - another program answered, or an old hub
-        return f"the hub answered with status {error.response.status_code}; is it an older version?"
-    return str(message).replace(
-        "GET /api/agents/known lists those there are", "quarterdeck agents lists them"
-    )
+        return f"the hub answered with status {status}; restart it if it is an older version"
 
 
 GRACE_SECONDS: Final = 2.0
@@ -282,9 +287,8 @@ class Relay:
             while self._rejected:
                 message = self._rejected[0]
                 await self._fail(message.id, message.code, message.reason)
-                del self._rejected[
-                    0
-                ]  # not before: the end of the input waits for this list to be empty
+                # Not before: the end of the input waits until this list is empty.
+                del self._rejected[0]
             unsent, self._unsent = self._unsent, []
             try:
                 for text in unsent:

@@ -1,16 +1,17 @@
 """A hub in this process, for commands that find none running.
 
 `open_embedded` opens it without a socket: only this command can use it. `open_served` also listens
-on loopback, for `proxy`, whose editor connects over a socket. Both use the data directory and the
-configuration of a hub that `up` would start; the lock of the directory keeps a second one out.
+on loopback, for `proxy`, which relays an editor to it over a WebSocket. Both use the data directory
+and the configuration of the hub that `up` would start; the lock of the directory keeps a second hub
+out.
 
-`hub_access` imports this module only when it needs it: importing a hub takes longer than most
-commands that use a running one.
+Commands import this module only when they need it: importing a hub takes longer than most commands
+that use a running one.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from quarterdeck.errors import HubRefused
 from quarterdeck.host import HostEndpoint
 from quarterdeck.http.asgi import Application
 from quarterdeck.hub import Address, Hub, HubOptions, hub_app, serving
-from quarterdeck.hub.editors import acp_endpoints
+from quarterdeck.hub.api.endpoint import Endpoint
 from quarterdeck.protocol import Transport
 
 
@@ -45,9 +46,13 @@ async def open_embedded(
 
 @asynccontextmanager
 async def open_served(
-    home: Path, environ: Mapping[str, str], config_file: Path | None
+    home: Path,
+    environ: Mapping[str, str],
+    config_file: Path | None,
+    *,
+    parts: Sequence[Callable[[Hub], list[Endpoint]]],
 ) -> AsyncIterator[Address]:
-    """Open a hub on loopback: on its default port, or on any free one if that is taken.
+    """Open a hub with more `parts` on loopback: on its default port, or on any free one.
 
     Raises:
         HubRefused: if it cannot start.
@@ -55,7 +60,7 @@ async def open_served(
     """
     options = _local_options(home, environ, config_file)
     async with AsyncExitStack() as stack:
-        hub = await stack.enter_async_context(Hub(options, parts=(acp_endpoints,)))
+        hub = await stack.enter_async_context(Hub(options, parts=parts))
         try:
             address = await stack.enter_async_context(serving(hub))
         except HubRefused:

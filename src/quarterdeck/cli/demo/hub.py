@@ -117,7 +117,7 @@ async def _play(folder: Path, chosen: Namespace, demo: DemoOptions) -> int:
                 status = await turn.run(tasks)
             if turn.was_interrupted or not demo.stays:
                 return status
-            print_note("the hub keeps running; press Ctrl-C to stop it, nothing is kept")
+            print_note("the hub keeps running; press Ctrl-C to stop it; its data is deleted")
             await anext(aiter(signals))
     return INTERRUPTED
 
