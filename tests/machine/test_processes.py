@@ -53,7 +53,7 @@ sys.path.insert(0, sys.argv[1])
 from quarterdeck.machine.processes import guarded_command
 command = guarded_command(json.loads(sys.argv[2]))
 guard = subprocess.Popen(command, stdin=-1, stdout=-1, start_new_session=True)
-print(processes.pid, processes.stdout.readline().decode(), flush=True)
+print(guard.pid, guard.stdout.readline().decode(), flush=True)
 time.sleep(99)
 """
 
