@@ -63,7 +63,7 @@ def _derived(material: bytes, salt: bytes, info: bytes, length: int) -> bytes:
 
 
 @dataclass
-class PushService:
+class LocalPushService:
     """Records messages; responds with each status once, then with the last one."""
 
     origin: str = ""
@@ -76,8 +76,8 @@ class PushService:
 
 
 @contextmanager
-def push_service(*statuses: int) -> Iterator[PushService]:
-    service = PushService(statuses=list(statuses or (201,)))
+def push_service(*statuses: int) -> Iterator[LocalPushService]:
+    service = LocalPushService(statuses=list(statuses or (201,)))
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

@@ -32,7 +32,7 @@ from quarterdeck.hub.push.service import turn_message
 from quarterdeck.policy.rules import Policy, PolicyRule
 from quarterdeck.runner.sessions.catalogue import SessionOverview
 from tests.hub.api.kit import ASK, Client, running, scripted
-from tests.hub.push.push_service import Browser, PushService, push_service
+from tests.hub.push.push_service import Browser, LocalPushService, push_service
 
 SAY = {"say": "done"}
 NO_ORIGINS: frozenset[str] = frozenset()
@@ -40,7 +40,7 @@ NO_ORIGINS: frozenset[str] = frozenset()
 
 @asynccontextmanager
 async def hub_with(
-    home: Path, service: PushService, /, policy: Policy | None = None, **agents: Any
+    home: Path, service: LocalPushService, /, policy: Policy | None = None, **agents: Any
 ) -> AsyncIterator[tuple[Hub, Client]]:
     options = HubOptions(
         home=home,
@@ -53,14 +53,14 @@ async def hub_with(
         yield hub, client
 
 
-async def subscribed(client: Client, service: PushService, **kinds: bool) -> Browser:
+async def subscribed(client: Client, service: LocalPushService, **kinds: bool) -> Browser:
     browser = Browser()
     body = {"subscription": browser.subscription(f"{service.origin}/send/1"), "kinds": kinds}
     await client.call("PUT", "/api/push", body)
     return browser
 
 
-async def received(service: PushService, browser: Browser) -> tuple[dict[str, str], Any]:
+async def received(service: LocalPushService, browser: Browser) -> tuple[dict[str, str], Any]:
     return await anyio.to_thread.run_sync(partial(service.next, browser))
 
 

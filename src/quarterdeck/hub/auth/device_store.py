@@ -16,6 +16,8 @@ import msgspec
 from quarterdeck.hub.auth.device import OWNER, Device, Scope
 from quarterdeck.storage.database import HubDatabase, Tables
 
+# ---- history -----------------------------------------------------------------------------------
+
 KEPT: Final = 2_000
 """Events in the history; older ones are deleted."""
 SHOWN: Final = 200
@@ -103,6 +105,8 @@ def known_addresses(connection: sqlite3.Connection) -> dict[str, set[str]]:
         known.setdefault(device_id, set()).add(address)
     return known
 
+
+# ---- devices -----------------------------------------------------------------------------------
 
 _COLUMNS: Final = "id, name, scope, created_at, last_seen_at, expires_at, last_address, user_agent"
 

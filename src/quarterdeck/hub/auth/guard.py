@@ -14,7 +14,8 @@ buffer 16 MiB. The body is read here and not in handlers, so its limits hold for
 
 *Anonymous* requests have no valid token; those that fail at step 1 count as such. All clients
 together may have a fixed number of them open (503), each for a limited time (408): without that, a
-slow client that needs no token could hold the hub's connections.
+slow client that needs no token could hold the hub's connections. WebSockets that request the token
+in a message are limited by their own endpoint.
 
 Handlers find the device and the `Site` in their ASGI scope and never see a token. Every response
 carries the security headers, also an error. A `DeviceConnection` is open for as long as a request
@@ -208,6 +209,7 @@ class HttpGuard:
     async def _serve_public(
         self, scope: AsgiScope, head: Head, verdict: Accepted | Rejected, response: _Response
     ) -> None:
+        """Forward a request to a public route; reject every other one."""
         if isinstance(verdict, Rejected):
             await response.reject(verdict)
         elif not verdict.is_public:

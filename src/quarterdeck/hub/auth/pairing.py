@@ -35,6 +35,15 @@ from quarterdeck.hub.auth.pairing_store import Pairing, PairingSecrets, PairingS
 from quarterdeck.hub.auth.tokens import digest, make_token
 from quarterdeck.protocol.timestamps import Now, iso_seconds
 
+LIFETIME_SECONDS: Final = 600.0
+LONGEST_SECONDS: Final = 86_400.0
+SHORT_LENGTH: Final = 8
+ALPHABET: Final = "23456789ABCDEFGHJKMNPQRSTVWXYZ"
+"""Without 0, 1, I, L, O and U; eight of the 30 characters make 6.5 * 10^11 codes."""
+_LONG_LENGTH: Final = 43
+
+# ---- attempts ----------------------------------------------------------------------------------
+
 _KNOWN_ADDRESSES: Final = 4_096
 _IPV6_PREFIX: Final = 64  # what a provider assigns to one customer
 
@@ -45,6 +54,11 @@ class Budget:
 
     attempts: int
     seconds: float
+
+
+_PER_ADDRESS: Final = Budget(attempts=10, seconds=30)
+_SHARED: Final = Budget(attempts=50, seconds=10)
+"""At most 110 guesses in the ten minutes of a code: a chance of 1 in 6 * 10^9."""
 
 
 class _Bucket:
@@ -114,15 +128,7 @@ def _network(address: str) -> str:
     return str(ip)
 
 
-LIFETIME_SECONDS: Final = 600.0
-LONGEST_SECONDS: Final = 86_400.0
-SHORT_LENGTH: Final = 8
-ALPHABET: Final = "23456789ABCDEFGHJKMNPQRSTVWXYZ"
-"""Without 0, 1, I, L, O and U; eight of the 30 characters make 6.5 * 10^11 codes."""
-_LONG_LENGTH: Final = 43
-_PER_ADDRESS: Final = Budget(attempts=10, seconds=30)
-_SHARED: Final = Budget(attempts=50, seconds=10)
-"""At most 110 guesses in the ten minutes of a code: a chance of 1 in 6 * 10^9."""
+# ---- pairings ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -231,7 +237,15 @@ def canonical(code: str) -> str:
     return "".join(plain.replace("-", "").split()).upper()
 
 
+# ---- link and QR code --------------------------------------------------------------------------
+
 _QUIET: Final = 2  # modules around the code; the standard has four, phones read two
+_HALVES: Final = {
+    (True, True): "█",
+    (True, False): "▀",
+    (False, True): "▄",
+    (False, False): " ",
+}
 
 
 def pairing_link(origin: str, long_code: str) -> str:
@@ -257,11 +271,3 @@ def qr_text(link: str) -> str:
         line = (_HALVES[not top, not bottom] for top, bottom in zip(upper, lower, strict=True))
         text.write("".join(line) + "\n")
     return text.getvalue()
-
-
-_HALVES: Final = {
-    (True, True): "█",
-    (True, False): "▀",
-    (False, True): "▄",
-    (False, False): " ",
-}

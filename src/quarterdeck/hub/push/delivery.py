@@ -143,6 +143,8 @@ def _seconds(text: str | None) -> float | None:
     return float(text) if text is not None and text.isascii() and text.isdecimal() else None
 
 
+# ---- encryption --------------------------------------------------------------------------------
+
 RECORD_SIZE: Final = 4096
 MAX_MESSAGE_BYTES: Final = 3000
 """Before encryption; push services accept 4096 bytes in all."""
@@ -205,6 +207,9 @@ def encrypted(
 
 def _derived(material: bytes, salt: bytes, info: bytes, length: int) -> bytes:
     return HKDF(algorithm=SHA256(), length=length, salt=salt, info=info).derive(material)
+
+
+# ---- the key of this hub -----------------------------------------------------------------------
 
 
 class PushKey:

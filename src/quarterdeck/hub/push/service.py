@@ -52,6 +52,17 @@ from quarterdeck.runner.permissions.inbox import PermissionInbox
 from quarterdeck.runner.sessions.catalogue import SessionCatalogue, SessionOverview
 from quarterdeck.runner.tasks import IndependentTasks
 
+logger = logging.getLogger(__name__)
+
+DELAY_SECONDS: Final = 1.0
+RETRY_SECONDS: Final = (2.0, 10.0, 60.0)
+MAX_RETRY_SECONDS: Final = 300.0
+"""However long a push service asks us to wait."""
+_TTL_SECONDS: Final = {"approvals": 12 * 3600, "questions": 12 * 3600}
+_DEFAULT_TTL_SECONDS: Final = 3600
+_MAX_DELIVERIES: Final = 8  # at the same time
+_LAST_EVENTS: Final = 8  # the end of a turn is among them
+
 PushKind: TypeAlias = Literal["approvals", "questions", "finished", "failed"]
 
 _ACTIONS: Final = {
@@ -64,6 +75,9 @@ _ACTIONS: Final = {
     "fetch": "use the network",
     "switch_mode": "change its mode",
 }
+
+
+# ---- messages: pure ----------------------------------------------------------------------------
 
 
 class PushMessage(ApiResponse, frozen=True, kw_only=True):
@@ -152,16 +166,7 @@ def _folder(cwd: str) -> str:
     return (PurePosixPath(cwd).name or cwd)[:60]
 
 
-logger = logging.getLogger(__name__)
-
-DELAY_SECONDS: Final = 1.0
-RETRY_SECONDS: Final = (2.0, 10.0, 60.0)
-MAX_RETRY_SECONDS: Final = 300.0
-"""However long a push service asks us to wait."""
-_TTL_SECONDS: Final = {"approvals": 12 * 3600, "questions": 12 * 3600}
-_DEFAULT_TTL_SECONDS: Final = 3600
-_MAX_DELIVERIES: Final = 8  # at the same time
-_LAST_EVENTS: Final = 8  # the end of a turn is among them
+# ---- the service -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
