@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from quarterdeck.cli.terminal.log_rows import (
-    MOST_BODY_LINES,
+    MAX_BODY_LINES,
     VIEWS,
     LogRow,
     ViewName,
@@ -85,8 +85,8 @@ def test_no_line_is_wider_than_the_terminal(view: ViewName, width: int) -> None:
 def test_a_long_output_is_cut_and_counted() -> None:
     row = LogRow(1, "", "tool:result", "", ("x\n" * 100,))
     lines = list(row_lines(row))
-    assert len(lines) == MOST_BODY_LINES + 2
-    assert lines[-1] == f"        and {100 - MOST_BODY_LINES} more lines"
+    assert len(lines) == MAX_BODY_LINES + 2
+    assert lines[-1] == f"        and {100 - MAX_BODY_LINES} more lines"
 
 
 @pytest.mark.parametrize("view", VIEWS)
