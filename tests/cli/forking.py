@@ -29,7 +29,7 @@ from typing import Any, Self, TextIO
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 60  # on a busy machine
-_LENGTH = 8  # bytes that tell how long a request is
+_LENGTH = 8  # bytes for the length of a request
 
 
 class Forked:
@@ -49,8 +49,8 @@ class Forked:
         self.returncode: int | None = None
         self.stdout: TextIO | None = None
         self.stderr: TextIO | None = None
-        self._asking = socket.socket(socket.AF_UNIX)
-        self._asking.connect(_address())
+        self._connection = socket.socket(socket.AF_UNIX)
+        self._connection.connect(_address())
         request = {
             "arguments": self.args,
             "env": dict(env),
@@ -60,8 +60,8 @@ class Forked:
         body = json.dumps(request).encode()
         fds = array.array("i", streams)
         length = len(body).to_bytes(_LENGTH, "big")
-        self._asking.sendmsg([length], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
-        self._asking.sendall(body)
+        self._connection.sendmsg([length], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+        self._connection.sendall(body)
         for each in set(streams):
             os.close(each)
         self.pid = self._number()
@@ -81,13 +81,13 @@ class Forked:
                 stream.close()
 
     def poll(self) -> int | None:
-        if self.returncode is None and select.select([self._asking], [], [], 0)[0]:
+        if self.returncode is None and select.select([self._connection], [], [], 0)[0]:
             self._end()
         return self.returncode
 
     def wait(self, timeout: float = SECONDS) -> int:
         if self.returncode is None:
-            if not select.select([self._asking], [], [], timeout)[0]:
+            if not select.select([self._connection], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(self.args, timeout)
             self._end()
         assert self.returncode is not None
@@ -117,10 +117,10 @@ class Forked:
 
     def _end(self) -> None:
         self.returncode = self._number()
-        self._asking.close()
+        self._connection.close()
 
     def _number(self) -> int:
-        return int.from_bytes(_received(self._asking, 4), "big", signed=True)
+        return int.from_bytes(_received(self._connection, 4), "big", signed=True)
 
 
 def _rest(stream: TextIO | None) -> str:
@@ -129,10 +129,10 @@ def _rest(stream: TextIO | None) -> str:
 
 def start(arguments: Sequence[str], env: Mapping[str, str], folder: Path, stdin: int) -> Forked:
     """Start a command whose outputs are read."""
-    (output, stdout), (complaints, stderr) = os.pipe(), os.pipe()
+    (output, stdout), (errors, stderr) = os.pipe(), os.pipe()
     process = Forked(arguments, env, folder, (stdin, stdout, stderr))
     process.stdout = os.fdopen(output, encoding="utf-8")
-    process.stderr = os.fdopen(complaints, encoding="utf-8")
+    process.stderr = os.fdopen(errors, encoding="utf-8")
     return process
 
 

@@ -73,14 +73,14 @@ class Console:
         return forking.run(arguments, {**self.environ, **variables}, self.work, typed)
 
     def json(self, *arguments: str) -> Any:
-        """Run a command that succeeds and return its answer."""
+        """Run a command that succeeds and return its result."""
         done = self.run(*arguments, "--json")
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
     @contextmanager
     def start(self, *arguments: str) -> Iterator[forking.Forked]:
-        """Start a command; it is gone when the block ends."""
+        """Start a command; it is killed when the block ends."""
         nothing = os.open(os.devnull, os.O_RDONLY)
         process = forking.start(arguments, self.environ, self.work, nothing)
         try:
