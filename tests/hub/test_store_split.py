@@ -12,8 +12,8 @@ import pytest
 from quarterdeck.errors import HubRefused
 from quarterdeck.hub import Hub, HubOptions
 from quarterdeck.hub.store import HUB_TABLES, MOVED
+from quarterdeck.runner import Retention
 from quarterdeck.runner.schema import RUNNER_TABLES
-from quarterdeck.runner.store import Retention
 from quarterdeck.storage.database import open_database
 from tests.hub.old_hub import HUB, PUSH, RUNNER, make_old_hub, open_once, rows
 
@@ -52,16 +52,18 @@ async def test_a_hub_continues_with_the_data_of_an_older_version(tmp_path: Path)
         retention=Retention(prompts_days=0, decisions_days=0),
     )
     async with Hub(options) as hub:
-        assert hub.keeper.knows("mine")
-        assert {device.id for device in hub.gate.devices.all} == {"owner", "dev_1"}
-        (pairing,) = await hub.gate.pairings.usable()
+        assert hub.runner.knows_agent("mine")
+        assert {device.id for device in hub.auth.devices.all} == {"owner", "dev_1"}
+        (pairing,) = await hub.auth.pairings.usable()
         assert pairing.id == "pair_1"
-        (decision,) = await hub.approvals.decisions(before=None, session_id=None, limit=10)
+        (decision,) = await hub.runner.list_decisions(before=None, session_id=None, limit=10)
         assert decision.request_id == "perm-1"
-        subscription = await hub.pushes.subscription("dev_1")
+        subscription = await hub.push.subscription("dev_1")
         assert subscription is not None
-        assert (await hub.prompts.get("s\ud800", "odd")).state == "done"
-        assert (await hub.prompts.get("s", "waits")).prompt == [{"type": "text", "text": "hello"}]
+        assert (await hub.runner.get_prompt("s\ud800", "odd")).state == "done"
+        assert (await hub.runner.get_prompt("s", "waits")).prompt == [
+            {"type": "text", "text": "hello"}
+        ]
 
 
 @pytest.mark.slow

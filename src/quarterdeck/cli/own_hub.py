@@ -19,7 +19,6 @@ from pathlib import Path
 from quarterdeck.cli.config import hub_options, load_config
 from quarterdeck.client import InProcessTransport
 from quarterdeck.errors import HubRefused
-from quarterdeck.host import HostEndpoint
 from quarterdeck.http.asgi import Application
 from quarterdeck.hub import Address, Hub, HubOptions, hub_app, serving
 from quarterdeck.hub.api.endpoint import Endpoint
@@ -41,7 +40,7 @@ async def open_embedded(
     """
     async with Hub(_local_options(home, environ, config_file)) as hub:
         authority = f"{hub.options.host}:{hub.options.port}"
-        yield hub_app(hub), lambda: InProcessTransport(HostEndpoint(hub.host)), authority
+        yield hub_app(hub), lambda: InProcessTransport(hub.runner.endpoint), authority
 
 
 @asynccontextmanager

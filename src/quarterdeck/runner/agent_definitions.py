@@ -17,7 +17,7 @@ from quarterdeck.errors import HubDatabaseFailed, RequestRejected
 from quarterdeck.host import Host, resolve_agent_definition
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import AgentDefinition
-from quarterdeck.runner.api import not_found
+from quarterdeck.runner.actor import not_found
 from quarterdeck.runner.schema import now
 from quarterdeck.storage.database import HubDatabase
 

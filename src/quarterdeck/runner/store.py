@@ -16,7 +16,6 @@ import logging
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
 from typing import Final
 
 import anyio
@@ -24,6 +23,7 @@ import anyio
 from quarterdeck.errors import HubDatabaseFailed
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.runner.agent_definitions import DefinitionStore
+from quarterdeck.runner.options import Retention
 from quarterdeck.runner.permissions import decisions
 from quarterdeck.runner.permissions.decisions import DecisionIndex
 from quarterdeck.runner.prompts.store import PromptStore
@@ -94,16 +94,6 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 6 * 3600.0
 _BATCH: Final = 500  # rows in one transaction: other writers wait for it
 _DAY: Final = 86_400.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Retention:
-    """How long rows are kept after they were settled, in days; 0 keeps them for ever."""
-
-    prompts_days: float = 90.0
-    """Of prompts that ended. Their keys are forgotten with them."""
-    decisions_days: float = 400.0
-    """Of the audit."""
 
 
 async def keep_tidy(store: RunnerStore, retention: Callable[[], Retention]) -> None:

@@ -76,7 +76,7 @@ async def test_a_permission_request_is_pushed_with_its_url(tmp_path: Path) -> No
             await client.prompt(session, "p1")
             (request,) = await client.asked()
             headers, message = await received(service, browser)
-            key = hub.pushes.options.key.public
+            key = hub.push.options.key.public
     assert message["kind"] == "approvals"
     assert message["url"] == f"/#/inbox/{request['requestId']}"
     assert message["body"] == f"asker in {tmp_path.name} wants to change a file."
@@ -166,7 +166,7 @@ async def test_a_request_decided_by_a_rule_is_not_sent(tmp_path: Path) -> None:
 async def test_delivery_to_a_busy_push_service_is_retried(tmp_path: Path) -> None:
     with push_service(503, 429, 201) as service:
         async with hub_with(tmp_path / "home", service, good=scripted(SAY)) as (hub, client):
-            hub.pushes.options = _with_short_delays(hub)
+            hub.push.options = _with_short_delays(hub)
             browser = await subscribed(client, service)
             session = await client.session("good", tmp_path)
             await client.prompt(session, "p1")
@@ -179,7 +179,7 @@ async def test_delivery_to_a_busy_push_service_is_retried(tmp_path: Path) -> Non
 
 
 def _with_short_delays(hub: Hub) -> Any:
-    options = hub.pushes.options
+    options = hub.push.options
     return type(options)(
         key=options.key,
         subject=options.subject,

@@ -1,14 +1,11 @@
-"""The route table: every way into the hub is an `Endpoint` in it, and nothing else is.
+"""`Endpoint`: the entries of the route table, JSON handlers, and exceptions as HTTP errors.
 
-Whoever asks must have the endpoint's scope: that is checked here, before the handler is called,
-for HTTP and for WebSockets. The API's document is made from the same table.
+Every route of the hub is an `Endpoint`. A device must have its scope: that is checked here, before
+the handler is called, for HTTP and for WebSockets. The OpenAPI document is made from this table.
 
-Endpoints that take and give JSON: what comes in is checked once, here.
-
-Bodies and queries are msgspec structs that forbid what they do not know, so a misspelt name is
-refused and not ignored.
-
-One place turns exceptions into the HTTP answers of the hub.
+Bodies and queries of JSON endpoints are msgspec structs, checked once, here. They reject unknown
+fields, so a misspelt name is an error and is not ignored. Exceptions of handlers become HTTP errors
+in one place, `refusal_of`.
 """
 
 from __future__ import annotations
@@ -36,9 +33,9 @@ from quarterdeck.errors import (
 )
 from quarterdeck.http.headers import id_of_segment
 from quarterdeck.hub.auth.device import SCOPE_KEY, Device, Scope
+from quarterdeck.hub.log_health import LogHealth
 from quarterdeck.jsontext import UNWRITABLE, decode_json, encode_json
 from quarterdeck.protocol import ERROR_CODES
-from quarterdeck.runner.log_health import LogHealth
 
 Asgi: TypeAlias = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 Kind: TypeAlias = Literal["http", "sse", "websocket"]
@@ -348,14 +345,14 @@ def way(
     )
 
 
-def begun(recording: LogHealth, handle: Handle) -> Handle:
-    """Return a handler of requests that begin something."""
-    return lambda asked: recording.begin(lambda: handle(asked))
+def begun(log: LogHealth, handle: Handle) -> Handle:
+    """Return a handler of requests that start something."""
+    return lambda asked: log.begin(lambda: handle(asked))
 
 
-def carried_out(recording: LogHealth, handle: Handle) -> Handle:
-    """Return a handler of requests that end something, or answer."""
-    return lambda asked: recording.carry_out(lambda: handle(asked))
+def carried_out(log: LogHealth, handle: Handle) -> Handle:
+    """Return a handler of requests that end or answer something."""
+    return lambda asked: log.carry_out(lambda: handle(asked))
 
 
 def _response(answer: Any, status: int) -> Response:

@@ -1,4 +1,4 @@
-"""The queue of a session's prompts."""
+"""The prompt queue of a session."""
 
 from __future__ import annotations
 
@@ -17,13 +17,7 @@ from quarterdeck.hub.api.endpoint import (
 )
 from quarterdeck.hub.auth.device import Device
 from quarterdeck.hub.hub import Hub
-from quarterdeck.runner.prompts.store import (
-    META_SCOPE,
-    PromptEntry,
-    PromptMode,
-    permitted,
-    tell_left_out,
-)
+from quarterdeck.runner import META_SCOPE, PromptEntry, PromptMode, permitted_blocks
 
 # No pattern here: msgspec 0.22 ends a program by a segmentation fault that has one in a union.
 _Prompt = (
@@ -75,42 +69,47 @@ def blocks_of(prompt: _Prompt) -> list[dict[str, Any]]:
 
 class _Prompts:
     def __init__(self, hub: Hub) -> None:
-        self._hub = hub
+        self._runner = hub.runner
 
     async def send(self, asked: ApiRequest) -> PromptEntry:
         wanted: SendPrompt = asked.body
-        if wanted.key.endswith("\n"):  # which the pattern's $ lets through
+        if wanted.key.endswith("\n"):  # which the pattern's $ accepts
             raise invalid("the key ends in a line break; leave it out")
         blocks, is_less = _permitted(wanted.prompt, asked.by)
-        entry = await self._hub.prompts.add(
+        entry = await self._runner.add_prompt(
             asked.path["id"], wanted.key, blocks, mode=wanted.mode, by=asked.by.actor
         )
         if is_less:
-            tell_left_out(self._hub.host, asked.path["id"], asked.by.actor, asked.by.scope)
+            self._report_removed_meta(asked)
         return entry
 
     async def list(self, asked: ApiRequest) -> PromptList:
-        session = self._hub.library.get(asked.path["id"])
-        prompts = await self._hub.prompts.entries(session.session_id, asked.query.limit)
+        session = self._runner.session(asked.path["id"])
+        prompts = await self._runner.list_prompts(session.session_id, asked.query.limit)
         return PromptList(prompts=prompts)
 
     async def get(self, asked: ApiRequest) -> PromptEntry:
-        return await self._hub.prompts.get(asked.path["id"], asked.path["key"])
+        return await self._runner.get_prompt(asked.path["id"], asked.path["key"])
 
     async def edit(self, asked: ApiRequest) -> PromptEntry:
         blocks, is_less = _permitted(asked.body.prompt, asked.by)
         session_id, key, author = asked.path["id"], asked.path["key"], asked.by.actor
-        entry = await self._hub.prompts.edit(session_id, key, blocks, by=author)
+        entry = await self._runner.edit_prompt(session_id, key, blocks, by=author)
         if is_less:
-            tell_left_out(self._hub.host, asked.path["id"], asked.by.actor, asked.by.scope)
+            self._report_removed_meta(asked)
         return entry
 
     async def cancel(self, asked: ApiRequest) -> PromptEntry:
-        return await self._hub.prompts.cancel(asked.path["id"], asked.path["key"])
+        return await self._runner.cancel_prompt(
+            asked.path["id"], asked.path["key"], by=asked.by.actor
+        )
+
+    def _report_removed_meta(self, asked: ApiRequest) -> None:
+        self._runner.report_removed_meta(asked.path["id"], scope=asked.by.scope, by=asked.by.actor)
 
 
 def _permitted(prompt: Any, by: Device) -> tuple[Any, bool]:
-    return permitted(blocks_of(prompt), may_send_meta=by.may(META_SCOPE))
+    return permitted_blocks(blocks_of(prompt), may_send_meta=by.may(META_SCOPE))
 
 
 def prompt_endpoints(hub: Hub) -> list[Endpoint]:

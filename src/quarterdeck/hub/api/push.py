@@ -69,15 +69,15 @@ class TestSent(ApiResponse, frozen=True, kw_only=True):
 
 class _PushApi:
     def __init__(self, hub: Hub) -> None:
-        self._pushes = hub.pushes
+        self._push = hub.push
 
     async def get(self, asked: ApiRequest) -> PushView:
-        found = await self._pushes.subscription(asked.by.id)
+        found = await self._push.subscription(asked.by.id)
         view = None if found is None else self._view(found)
-        return PushView(public_key=self._pushes.options.key.public, subscription=view)
+        return PushView(public_key=self._push.options.key.public, subscription=view)
 
     def _view(self, found: Subscription) -> SubscriptionView:
-        at = self._pushes.received_at(found.device_id)
+        at = self._push.received_at(found.device_id)
         return SubscriptionView(
             kinds=found.kinds,
             problem=found.problem,
@@ -88,7 +88,7 @@ class _PushApi:
         wanted: PushSubscribe = asked.body
         given = wanted.subscription
         try:
-            await self._pushes.subscribe(
+            await self._push.subscribe(
                 Subscription(
                     device_id=asked.by.id,
                     endpoint=given.endpoint,
@@ -102,18 +102,18 @@ class _PushApi:
         return await self.get(asked)
 
     async def change(self, asked: ApiRequest) -> PushView:
-        if not await self._pushes.set_kinds(asked.by.id, asked.body.kinds):
+        if not await self._push.set_kinds(asked.by.id, asked.body.kinds):
             raise _off()
         return await self.get(asked)
 
     async def delete(self, asked: ApiRequest) -> None:
-        await self._pushes.unsubscribe(asked.by.id)
+        await self._push.unsubscribe(asked.by.id)
 
     async def test(self, asked: ApiRequest) -> TestSent:
-        found = await self._pushes.subscription(asked.by.id)
+        found = await self._push.subscription(asked.by.id)
         if found is None:
             raise _off()
-        test_id, delivery = await self._pushes.test(found)
+        test_id, delivery = await self._push.test(found)
         if delivery.is_gone:
             message = "this browser's subscription has ended; turn notifications on again"
             raise RequestRefused(410, "gone", message)
@@ -123,7 +123,7 @@ class _PushApi:
         return TestSent(id=test_id)
 
     async def receipt(self, asked: ApiRequest) -> None:
-        if not self._pushes.confirm_test(asked.by.id, asked.body.id):
+        if not self._push.confirm_test(asked.by.id, asked.body.id):
             raise not_found("such test", "send a new one")
 
 

@@ -1,4 +1,4 @@
-"""The inbox: requests that wait, over all sessions; and the audit of decisions."""
+"""The inbox: pending requests of all sessions, answers, and the audit of decisions."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ from quarterdeck.hub.api.endpoint import (
     way,
 )
 from quarterdeck.hub.hub import Hub
+from quarterdeck.hub.log_health import LogHealth
 from quarterdeck.policy.rules import Policy
 from quarterdeck.protocol import HostElicitationSnapshot
-from quarterdeck.runner.log_health import LogHealth
-from quarterdeck.runner.permissions.card import PermissionCard
-from quarterdeck.runner.permissions.decisions import MOST_REASON, RecordedDecision
+from quarterdeck.runner import MOST_REASON, PermissionCard, RecordedDecision
 
 
 class ApprovalList(ApiResponse, frozen=True, kw_only=True):
@@ -78,58 +77,57 @@ class DecisionList(ApiResponse, frozen=True, kw_only=True):
     decisions: list[RecordedDecision]
 
 
-class _Approvals:
+class _Requests:
     def __init__(self, hub: Hub) -> None:
-        self._hub = hub
-        self._approvals = hub.approvals
+        self._runner = hub.runner
 
     async def list(self, _asked: ApiRequest) -> ApprovalList:
-        pending = self._approvals.pending
-        return ApprovalList(permissions=[await self._headed(each) for each in pending])
+        cards = [each.card for each in self._runner.pending_permissions()]
+        titled = [await self._titled(card) for card in cards if card is not None]
+        return ApprovalList(permissions=titled)
 
     async def get(self, asked: ApiRequest) -> PermissionCard:
-        view = self._approvals.get(asked.path["id"])
-        if view is None:
+        pending = self._runner.pending_permission(asked.path["id"])
+        if pending is None or pending.card is None:
             what = f"request {asked.path['id']!r} that waits"
             raise not_found(what, "GET /api/decisions tells how others ended")
-        return await self._headed(view)
+        return await self._titled(pending.card)
 
-    async def _headed(self, view: PermissionCard) -> PermissionCard:
-        """Return a request with the title that its session is listed by."""
+    async def _titled(self, card: PermissionCard) -> PermissionCard:
+        """Return a card with the title that its session is listed by."""
         try:
-            session = await self._hub.library.shown(view.session_id)
+            session = await self._runner.show_session(card.session_id)
         except RequestRejected:
-            return view  # deleted, and its request with it in a moment
-        return replace(view, title=session.title)
+            return card  # deleted, and its request with it in a moment
+        return replace(card, title=session.title)
 
     async def answer(self, asked: ApiRequest) -> RecordedDecision:
         wanted: AnswerPermission = asked.body
         if wanted.cancelled == (wanted.option_id is not UNSET):
             raise invalid('say either optionId or "cancelled": true')
         option_id = None if wanted.option_id is UNSET else wanted.option_id
-        return await self._approvals.answer(
+        return await self._runner.answer_permission(
             asked.path["id"],
             option_id,
-            by=self._approvals.decider(asked.by.actor, wanted.reason),
             digest=wanted.digest,
             key=wanted.key,
+            reason=wanted.reason,
+            by=asked.by.actor,
         )
 
     async def elicitations(self, _asked: ApiRequest) -> ElicitationList:
-        pending = self._hub.host.pending_elicitations()
+        pending = self._runner.pending_elicitations()
         return ElicitationList(elicitations=[_elicitation(each) for each in pending])
 
     async def answer_elicitation(self, asked: ApiRequest) -> RecordedDecision:
         response: dict[str, Any] = {"action": asked.body.action}
         if asked.body.content is not UNSET:
             response["content"] = asked.body.content
-        return await self._approvals.answer_question(
-            asked.path["id"], response, by=self._approvals.decider(asked.by.actor)
-        )
+        return await self._runner.answer_elicitation(asked.path["id"], response, by=asked.by.actor)
 
     async def decisions(self, asked: ApiRequest) -> DecisionList:
         query: DecisionQuery = asked.query
-        decisions = await self._approvals.decisions(
+        decisions = await self._runner.list_decisions(
             before=None if query.before is UNSET else query.before,
             session_id=None if query.session is UNSET else query.session,
             limit=query.limit,
@@ -137,7 +135,7 @@ class _Approvals:
         return DecisionList(decisions=decisions)
 
     async def policy(self, _asked: ApiRequest) -> Policy:
-        return self._approvals.policy
+        return self._runner.policy()
 
 
 def _elicitation(question: HostElicitationSnapshot) -> ElicitationView:
@@ -149,13 +147,13 @@ def _elicitation(question: HostElicitationSnapshot) -> ElicitationView:
     )
 
 
-def approval_endpoints(hub: Hub) -> list[Endpoint]:
+def request_endpoints(hub: Hub) -> list[Endpoint]:
     """Return the inbox's part of the route table."""
-    api = _Approvals(hub)
-    return [*_permissions(api, hub.recording), *_questions(api, hub.recording), *_audit(api)]
+    api = _Requests(hub)
+    return [*_permissions(api, hub.log_health), *_questions(api, hub.log_health), *_audit(api)]
 
 
-def _permissions(api: _Approvals, log: LogHealth) -> list[Endpoint]:
+def _permissions(api: _Requests, log: LogHealth) -> list[Endpoint]:
     return [
         way(
             "view",
@@ -184,7 +182,7 @@ def _permissions(api: _Approvals, log: LogHealth) -> list[Endpoint]:
     ]
 
 
-def _questions(api: _Approvals, log: LogHealth) -> list[Endpoint]:
+def _questions(api: _Requests, log: LogHealth) -> list[Endpoint]:
     return [
         way(
             "view",
@@ -205,7 +203,7 @@ def _questions(api: _Approvals, log: LogHealth) -> list[Endpoint]:
     ]
 
 
-def _audit(api: _Approvals) -> list[Endpoint]:
+def _audit(api: _Requests) -> list[Endpoint]:
     return [
         way(
             "view",

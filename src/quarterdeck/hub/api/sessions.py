@@ -1,4 +1,4 @@
-"""Sessions: begun, read, steered, ended."""
+"""Sessions: create, read, control, end."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ from quarterdeck.hub.api.endpoint import (
     way,
 )
 from quarterdeck.hub.hub import Hub
+from quarterdeck.hub.log_health import LogHealth
 from quarterdeck.protocol import to_json
-from quarterdeck.runner.log_health import LogHealth
-from quarterdeck.runner.sessions.catalogue import SessionOverview
-from quarterdeck.runner.workspaces.files import relative_folder
+from quarterdeck.runner import SessionOverview, relative_folder
 
 _Text = Annotated[str, Meta(min_length=1, max_length=4096)]
 # Begins with a slash; not as a pattern, for the reason that `prompts` gives.
@@ -110,7 +109,7 @@ class Options(ApiResponse, frozen=True, kw_only=True):
 class _Sessions:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._library = hub.library
+        self._runner = hub.runner
 
     # ---- reading -------------------------------------------------------------------------------
 
@@ -120,7 +119,7 @@ class _Sessions:
         return SessionList(
             sessions=[
                 session
-                for session in await self._library.listed()
+                for session in await self._runner.list_sessions()
                 if all(
                     value is UNSET or getattr(session, name) == value
                     for name, value in wanted.items()
@@ -130,10 +129,10 @@ class _Sessions:
 
     async def get(self, asked: ApiRequest) -> StateResponse:
         session_id = asked.path["id"]
-        view = self._library.get(session_id)
+        view = self._runner.session(session_id)
         # Read once before its end is looked at: that settles what a crash left open.
-        await self._library.page(session_id, view.last_seq, 1)
-        view = await self._library.shown(session_id)
+        await self._runner.read_events(session_id, view.last_seq, 1)
+        view = await self._runner.show_session(session_id)
         seq = view.last_seq if asked.query.at is UNSET else asked.query.at
         if seq > view.last_seq:
             raise invalid(f"session {session_id} has {view.last_seq} events, not {seq}")
@@ -142,9 +141,9 @@ class _Sessions:
 
     async def history(self, asked: ApiRequest) -> History:
         session_id, query = asked.path["id"], asked.query
-        self._library.get(session_id)
-        page = await self._library.page(session_id, query.from_seq, query.limit)
-        last_seq = self._library.get(session_id).last_seq
+        self._runner.session(session_id)
+        page = await self._runner.read_events(session_id, query.from_seq, query.limit)
+        last_seq = self._runner.session(session_id).last_seq
         next_seq = _seq(page[-1], query.from_seq + len(page)) if page else query.from_seq
         events: list[Any] = [msgspec.Raw(event) for event in page]
         return History(events=events, next_seq=next_seq, last_seq=max(last_seq, next_seq))
@@ -155,41 +154,39 @@ class _Sessions:
         wanted: CreateSession = asked.body
         _check_servers(asked, wanted.mcp_servers)
         _check_folders(wanted.cwd, *wanted.additional_directories)
-        agent_id = await self._agent_id(wanted.agent, wanted.agent_id)
-        session = await self._hub.host.create_session(
-            agent_id,
+        agent_id = await self._agent_id(asked, wanted.agent, wanted.agent_id)
+        return await self._runner.create_session(
+            agent_id=agent_id,
             cwd=wanted.cwd,
             mcp_servers=wanted.mcp_servers,
             additional_directories=wanted.additional_directories,
+            by=asked.by.actor,
         )
-        return self._library.get(session.session_id)
 
     async def load(self, asked: ApiRequest) -> SessionOverview:
-        session_id = asked.path["id"]
-        agent_id, place = await self._opening(asked)
-        await self._hub.host.load_session(agent_id, session_id, **place)
-        return self._library.get(session_id)
+        agent_id, folders = await self._opening(asked)
+        return await self._runner.load_session(
+            agent_id, asked.path["id"], by=asked.by.actor, **folders
+        )
 
     async def resume(self, asked: ApiRequest) -> SessionOverview:
-        session_id = asked.path["id"]
-        agent_id, place = await self._opening(asked)
-        await self._hub.host.resume_session(agent_id, session_id, **place)
-        return self._library.get(session_id)
+        agent_id, folders = await self._opening(asked)
+        return await self._runner.resume_session(
+            agent_id, asked.path["id"], by=asked.by.actor, **folders
+        )
 
     async def close(self, asked: ApiRequest) -> SessionOverview:
-        self._library.get(asked.path["id"])
-        await self._hub.host.close_session(asked.path["id"])
-        return self._library.get(asked.path["id"])
+        self._runner.session(asked.path["id"])
+        await self._runner.close_session(asked.path["id"], by=asked.by.actor)
+        return self._runner.session(asked.path["id"])
 
     async def delete(self, asked: ApiRequest) -> None:
-        await self._hub.delete_session(asked.path["id"])
+        await self._runner.delete_session(asked.path["id"], by=asked.by.actor)
 
     async def _opening(self, asked: ApiRequest) -> tuple[str, dict[str, Any]]:
         wanted: OpenSession = asked.body
         _check_servers(asked, wanted.mcp_servers or ())
-        known = next(
-            (each for each in self._library.all() if each.session_id == asked.path["id"]), None
-        )
+        known = self._runner.find_session(asked.path["id"])
         agent = wanted.agent
         if agent is None and wanted.agent_id is None and known is not None:
             agent = None if known.agent is UNSET else known.agent
@@ -198,43 +195,47 @@ class _Sessions:
             raise invalid("this session is not known here; say its cwd")
         servers = wanted.mcp_servers
         if servers is None:
-            servers = [] if known is None else self._hub.keeper.whole_servers(known)
+            servers = []
+            if known is not None:
+                servers = await self._runner.stored_servers(known.session_id)
             if known is not None and cwd != known.cwd:
-                _check_servers(asked, servers)  # elsewhere, their commands may mean other programs
+                _check_servers(
+                    asked, servers
+                )  # in another folder, their commands may mean other programs
         directories = wanted.additional_directories
         if directories is None:
             directories = [] if known is None else [*known.additional_directories]
         _check_folders(cwd, *directories)
-        place = {"cwd": cwd, "mcp_servers": servers, "additional_directories": directories}
-        return await self._agent_id(agent, wanted.agent_id), place
+        folders = {"cwd": cwd, "mcp_servers": servers, "additional_directories": directories}
+        return await self._agent_id(asked, agent, wanted.agent_id), folders
 
-    async def _agent_id(self, agent: str | None, agent_id: str | None) -> str:
+    async def _agent_id(self, asked: ApiRequest, agent: str | None, agent_id: str | None) -> str:
         if (agent is None) == (agent_id is None):
             raise invalid("say either agent, the name of a known one, or agentId, one that runs")
         if agent_id is not None:
-            if self._hub.host.get_agent(agent_id) is None:
+            if self._runner.agent(agent_id) is None:
                 raise not_found(f"agent {agent_id!r}", "GET /api/agents lists those that run")
             return agent_id
         assert agent is not None
-        return (await self._hub.keeper.spawn_known(agent)).agent_id
+        return (await self._runner.start_agent(agent, by=asked.by.actor)).agent_id
 
     # ---- steering ------------------------------------------------------------------------------
 
     async def cancel(self, asked: ApiRequest) -> SessionOverview:
-        view = self._library.get(asked.path["id"])
+        view = self._runner.session(asked.path["id"])
         if view.status == "prompting":
-            await self._hub.host.cancel(view.session_id)
-        return self._library.get(view.session_id)
+            await self._runner.cancel_turn(view.session_id, by=asked.by.actor)
+        return self._runner.session(view.session_id)
 
     async def set_mode(self, asked: ApiRequest) -> SessionOverview:
-        session = await self._hub.keeper.active(asked.path["id"])
-        await self._hub.host.set_mode(session.session_id, asked.body.mode_id)
-        return self._library.get(session.session_id)
+        session = await self._runner.ensure_active(asked.path["id"])
+        await self._runner.set_mode(session.session_id, asked.body.mode_id, by=asked.by.actor)
+        return self._runner.session(session.session_id)
 
     async def set_option(self, asked: ApiRequest) -> Options:
-        session = await self._hub.keeper.active(asked.path["id"])
-        options = await self._hub.host.set_config_option(
-            session.session_id, asked.body.config_id, asked.body.value
+        session = await self._runner.ensure_active(asked.path["id"])
+        options = await self._runner.set_option(
+            session.session_id, asked.body.config_id, asked.body.value, by=asked.by.actor
         )
         return Options(config_options=options)
 
@@ -246,7 +247,7 @@ def _check_servers(asked: ApiRequest, servers: Any) -> None:
 
 
 def _check_folders(*folders: str) -> None:
-    """Refuse what would be relative to wherever the hub was started."""
+    """Reject a relative folder: it would depend on where the hub was started."""
     sentence = relative_folder(*folders)
     if sentence is not None:
         raise invalid(sentence)
@@ -269,7 +270,7 @@ _OPENING = (400, 403, 404, 409, 422, 424)
 def session_endpoints(hub: Hub) -> list[Endpoint]:
     """Return the sessions' part of the route table."""
     api = _Sessions(hub)
-    log = hub.recording
+    log = hub.log_health
     return [*_reading(api), *_opening(api, log), *_ending(api, log), *_steering(api, log)]
 
 
@@ -371,7 +372,7 @@ def _steering(api: _Sessions, log: LogHealth) -> list[Endpoint]:
             errors=(404, 409),
         ),
         way(
-            "approve",  # a mode can let the agent do everything unasked
+            "approve",  # a mode can allow every call
             "PUT /api/sessions/{id}/mode",
             begun(log, api.set_mode),
             "Change the mode of a session",

@@ -20,7 +20,7 @@ from quarterdeck.hub.hub import Hub
 from quarterdeck.hub.view_cache import Transcripts
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import SessionState, initial_state, to_json
-from quarterdeck.runner.sessions.catalogue import SessionOverview
+from quarterdeck.runner import SessionOverview
 from quarterdeck.views.transcript import (
     Entry,
     MessageEntry,
@@ -61,18 +61,19 @@ class WholeEntry(ApiResponse, frozen=True, kw_only=True):
 
 class _TranscriptApi:
     def __init__(self, hub: Hub) -> None:
-        self._hub = hub
-        self._transcripts = Transcripts(hub.library)
+        self._runner = hub.runner
+        self._transcripts = Transcripts(hub.runner)
 
     async def page(self, asked: ApiRequest) -> TranscriptPage:
         session_id, query = asked.path["id"], asked.query
-        await self._hub.library.shown(session_id)  # before the transcript: that must not grow below
+        # Before the transcript is read: it must not grow between that and its session.
+        await self._runner.show_session(session_id)
         transcript = await self._transcripts.get(session_id)
         before = None if query.before is UNSET else query.before
         newest_first = transcript.older(before)
         entries: list[Any] = list(_some(newest_first, query.limit))
         return TranscriptPage(
-            session=self._hub.library.get(session_id),
+            session=self._runner.session(session_id),
             seq=transcript.seq,
             entries=entries[::-1],
             has_older=next(newest_first, None) is not None,

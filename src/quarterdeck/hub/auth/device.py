@@ -6,7 +6,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
 
-from quarterdeck.runner.api import Actor
+from quarterdeck.runner import Actor
 
 Scope: TypeAlias = Literal["view", "prompt", "approve", "admin"]
 """What a device may do; each scope includes those before it.

@@ -1,9 +1,7 @@
 """ACP at the hub: `/acp` is a WebSocket, `/acp/rpc` and `/acp/sse` are requests and a stream.
 
-The hub's guard stands before all of them. A client on HTTP is one of its device: the same
-`client_id` of another device is another client.
-
-The hub as a server of ACP: a conversation for each client.
+The hub's guard authenticates all of them. A client on HTTP belongs to its device: the same
+`client_id` of another device is another client. Each client has an `EditorConnection`.
 """
 
 from __future__ import annotations
@@ -229,7 +227,7 @@ class _Remote:
             options = HttpOptions(max_clients=MOST_CLIENTS)
             made = HttpApp(server, None, options, reject=_refuse), anyio.Event()
             self._apps[key] = made
-            self._hub.host.start_soon(lambda: _keep(*made))
+            self._hub.start_in_background(lambda: _keep(*made))
         app, is_running = self._apps[key]
         await is_running.wait()
         return app
@@ -245,7 +243,7 @@ class _Remote:
         if len(named) > 1:
             raise invalid("'agent' is in the URL twice; give it once")
         if named:
-            if not self._hub.keeper.knows(named[0]):
+            if not self._hub.runner.knows_agent(named[0]):
                 raise not_found(
                     f"agent named {named[0]!r}", "GET /api/agents/known lists those there are"
                 )

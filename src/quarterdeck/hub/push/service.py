@@ -20,6 +20,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import quote
@@ -46,11 +47,13 @@ from quarterdeck.hub.push.delivery import (
 )
 from quarterdeck.hub.push.store import PushKinds, PushStore, Subscription
 from quarterdeck.jsontext import decode_json, encode_json
-from quarterdeck.protocol import ELICITATION_UPDATED, Event
-from quarterdeck.runner.permissions.card import PermissionCard
-from quarterdeck.runner.permissions.inbox import PermissionInbox
-from quarterdeck.runner.sessions.catalogue import SessionCatalogue, SessionOverview
-from quarterdeck.runner.tasks import IndependentTasks
+from quarterdeck.runner import (
+    IndependentTasks,
+    PermissionCard,
+    RequestUpdated,
+    RunnerApi,
+    SessionOverview,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -105,8 +108,7 @@ def permission_message(card: PermissionCard) -> PushMessage:
     )
 
 
-def elicitation_message(payload: dict[str, Any], session: SessionOverview | None) -> PushMessage:
-    request_id = str(payload.get("requestId"))
+def elicitation_message(request_id: str, session: SessionOverview | None) -> PushMessage:
     return PushMessage(
         kind="questions",
         title="Your answer is needed",
@@ -197,42 +199,48 @@ class PushService:
         self,
         store: PushStore,
         devices: Devices,
-        approvals: PermissionInbox,
-        library: SessionCatalogue,
+        runner: RunnerApi,
         options: PushOptions,
     ) -> None:
         self.options = options
         self._store = store
         self._devices = devices
-        self._approvals = approvals
-        self._library = library
+        self._runner = runner
         self._tasks: IndependentTasks | None = None
         self._limiter = anyio.CapacityLimiter(_MAX_DELIVERIES)
         self._statuses: dict[str, str] = {}
         self._receipts = _Receipts()
 
     def start(self, tasks: IndependentTasks) -> None:
+        """Start with what the runner has now: turns that run, requests that are pending."""
         self._tasks = tasks
+        self._statuses = {each.session_id: each.status for each in self._runner.session_snapshots()}
+        for permission in self._runner.pending_permissions():
+            self._send_soon(partial(self._approval, permission.request.request_id))
+        for elicitation in self._runner.pending_elicitations():
+            session_id = elicitation.session_id
+            known = session_id if isinstance(session_id, str) else None
+            self._send_soon(partial(self._question, elicitation.request_id, known))
         self._devices.subscribe(self._on_device)
 
     # ---- events --------------------------------------------------------------------------------
 
-    def on_event(self, event: Event) -> None:
-        """Send a message for an event of the host, if it needs one."""
-        payload: Any = event.payload
-        if event.type == "permission-updated" and payload.get("status") == "pending":
-            self._send_soon(lambda: self._approval(payload["requestId"]))
-        elif event.type == ELICITATION_UPDATED and payload.get("status") == "pending":
-            self._send_soon(lambda: self._question(payload))
-        elif event.type == "session-updated":
-            self._on_session(payload["sessionId"], payload["status"])
+    def on_request(self, update: RequestUpdated) -> None:
+        """Send a message for a request that is pending."""
+        if update.status != "pending":
+            return
+        if update.kind == "permission":
+            self._send_soon(lambda: self._approval(update.request_id))
+        else:
+            self._send_soon(lambda: self._question(update.request_id, update.session_id))
 
     def _on_device(self, what: DeviceEventKind, device: Device) -> None:
         """Notify all other devices of a new one; this cannot be turned off."""
         if what == "paired":
             self._send_soon(lambda: self._send_to_all(device_message(device), except_for=device.id))
 
-    def _on_session(self, session_id: str, status: str) -> None:
+    def on_session(self, session_id: str, status: str) -> None:
+        """Send a message when a turn has ended."""
         before = self._statuses.get(session_id)
         self._statuses[session_id] = status
         if before == "prompting" and status in ("active", "disconnected"):
@@ -254,21 +262,22 @@ class PushService:
         self._tasks.start_soon(later)
 
     async def _approval(self, request_id: str) -> None:
-        view = self._approvals.get(request_id)
-        if view is not None:
-            await self._send_to_all(permission_message(view))
+        pending = self._runner.pending_permission(request_id)
+        if pending is not None and pending.card is not None:
+            await self._send_to_all(permission_message(pending.card))
 
-    async def _question(self, payload: dict[str, Any]) -> None:
-        session_id = payload.get("sessionId")
-        session = None if session_id is None else self._library.get(session_id)
-        await self._send_to_all(elicitation_message(payload, session))
+    async def _question(self, request_id: str, session_id: str | None) -> None:
+        session = None if session_id is None else self._runner.session(session_id)
+        await self._send_to_all(elicitation_message(request_id, session))
 
     async def _turn(self, session_id: str) -> None:
         if self._statuses.get(session_id) == "prompting":
             return  # the next turn is running already
-        session = self._library.get(session_id)
+        session = self._runner.session(session_id)
         after = max(session.last_seq - _LAST_EVENTS, 0)
-        page = [decode_json(each) for each in await self._library.page(session_id, after, 100)]
+        page = [
+            decode_json(each) for each in await self._runner.read_events(session_id, after, 100)
+        ]
         ends = [each["payload"] for each in page if each.get("type") == "prompt-finished"]
         message = turn_message(session, ends[-1] if ends else None)
         if message is not None:

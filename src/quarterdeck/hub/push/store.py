@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from typing import Final
 
 import msgspec
 
 from quarterdeck.hub.api.endpoint import ApiResponse
-from quarterdeck.runner.schema import now
+from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.storage.database import HubDatabase, Tables
 
 
@@ -60,7 +61,7 @@ class PushStore:
             subscription.p256dh,
             subscription.auth,
             kinds,
-            now(),
+            iso_seconds(time.time()),
         )
 
         def change(connection: sqlite3.Connection) -> None:

@@ -25,7 +25,7 @@ from quarterdeck.errors import RequestRejected
 from quarterdeck.host import Host
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import ERROR_CODES
-from quarterdeck.runner.api import Actor, not_found
+from quarterdeck.runner.actor import Actor, not_found
 from quarterdeck.runner.schema import column_of, id_of_column, now
 from quarterdeck.storage.database import HubDatabase
 
@@ -389,14 +389,14 @@ META_SCOPE: Final = "approve"
 _KEY: Final = "_meta"
 
 
-def permitted(blocks: Any, *, may_send_meta: bool) -> tuple[Any, bool]:
+def permitted_blocks(blocks: Any, *, may_send_meta: bool) -> tuple[Any, bool]:
     """Return the blocks of a prompt that may be sent, and whether `_meta` was removed."""
     if may_send_meta or not _has_meta(blocks):
         return blocks, False
     return _without_meta(blocks), True
 
 
-def tell_left_out(host: Host, session_id: Any, by: Actor, scope: str) -> None:
+def report_removed_meta(host: Host, session_id: Any, by: Actor, scope: str) -> None:
     """Report on the host's stream that `_meta` was removed from a prompt."""
     known = isinstance(session_id, str) and host.get_session(session_id) is not None
     host.diagnose(
