@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import PurePosixPath
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 from urllib.parse import quote
 
 import anyio
@@ -45,7 +45,7 @@ from quarterdeck.hub.push.delivery import (
     origin_of,
     to_base64url,
 )
-from quarterdeck.hub.push.store import PushKinds, PushStore, Subscription
+from quarterdeck.hub.push.store import PushKind, PushKinds, PushStore, Subscription
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.runner import (
     IndependentTasks,
@@ -66,8 +66,6 @@ _DEFAULT_TTL_SECONDS: Final = 3600
 _MAX_DELIVERIES: Final = 8  # at the same time
 _LAST_EVENTS: Final = 8  # the end of a turn is among them
 
-PushKind: TypeAlias = Literal["approvals", "questions", "finished", "failed"]
-
 _ACTIONS: Final = {
     "read": "read something",
     "edit": "change a file",
@@ -86,7 +84,7 @@ _ACTIONS: Final = {
 class PushMessage(ApiResponse, frozen=True, kw_only=True):
     """The message that the page's service worker shows."""
 
-    kind: PushKind | Literal["test", "device"]
+    kind: PushKind
     title: str
     body: str
     url: str
@@ -212,15 +210,15 @@ class PushService:
         self._receipts = _Receipts()
 
     def start(self, tasks: IndependentTasks) -> None:
-        """Start with what the runner has now: turns that run, requests that are pending."""
+        """Start with the present state of the runner: running turns and pending requests."""
         self._tasks = tasks
         self._statuses = {each.session_id: each.status for each in self._runner.session_snapshots()}
         for permission in self._runner.pending_permissions():
-            self._send_soon(partial(self._approval, permission.request.request_id))
+            self._send_soon(partial(self._send_permission, permission.request.request_id))
         for elicitation in self._runner.pending_elicitations():
             session_id = elicitation.session_id
             known = session_id if isinstance(session_id, str) else None
-            self._send_soon(partial(self._question, elicitation.request_id, known))
+            self._send_soon(partial(self._send_elicitation, elicitation.request_id, known))
         self._devices.subscribe(self._on_device)
 
     # ---- events --------------------------------------------------------------------------------
@@ -230,9 +228,9 @@ class PushService:
         if update.status != "pending":
             return
         if update.kind == "permission":
-            self._send_soon(lambda: self._approval(update.request_id))
+            self._send_soon(lambda: self._send_permission(update.request_id))
         else:
-            self._send_soon(lambda: self._question(update.request_id, update.session_id))
+            self._send_soon(lambda: self._send_elicitation(update.request_id, update.session_id))
 
     def _on_device(self, what: DeviceEventKind, device: Device) -> None:
         """Notify all other devices of a new one; this cannot be turned off."""
@@ -244,7 +242,7 @@ class PushService:
         before = self._statuses.get(session_id)
         self._statuses[session_id] = status
         if before == "prompting" and status in ("active", "disconnected"):
-            self._send_soon(lambda: self._turn(session_id))
+            self._send_soon(lambda: self._send_turn(session_id))
         if status in ("closed", "deleted"):
             del self._statuses[session_id]
 
@@ -261,16 +259,16 @@ class PushService:
         assert self._tasks is not None
         self._tasks.start_soon(later)
 
-    async def _approval(self, request_id: str) -> None:
+    async def _send_permission(self, request_id: str) -> None:
         pending = self._runner.pending_permission(request_id)
         if pending is not None and pending.card is not None:
             await self._send_to_all(permission_message(pending.card))
 
-    async def _question(self, request_id: str, session_id: str | None) -> None:
+    async def _send_elicitation(self, request_id: str, session_id: str | None) -> None:
         session = None if session_id is None else self._runner.session(session_id)
         await self._send_to_all(elicitation_message(request_id, session))
 
-    async def _turn(self, session_id: str) -> None:
+    async def _send_turn(self, session_id: str) -> None:
         if self._statuses.get(session_id) == "prompting":
             return  # the next turn is running already
         session = self._runner.session(session_id)
@@ -289,9 +287,7 @@ class PushService:
         for each in await self._store.all():
             if each.device_id not in known:
                 await self._remove(each)
-            elif each.device_id != except_for and getattr(
-                each.kinds, message.kind, message.kind == "device"
-            ):
+            elif each.device_id != except_for and each.kinds.wants(message.kind):
                 self._tasks.start_soon(self._send_until_done, each, message)
 
     # ---- sending -------------------------------------------------------------------------------

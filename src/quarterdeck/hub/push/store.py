@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from typing import Final
+from typing import Final, Literal, TypeAlias, assert_never
 
 import msgspec
 
 from quarterdeck.hub.api.endpoint import ApiResponse
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.storage.database import HubDatabase, Tables
+
+PushKind: TypeAlias = Literal["approvals", "questions", "finished", "failed", "device", "test"]
 
 
 class PushKinds(ApiResponse, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -20,6 +22,22 @@ class PushKinds(ApiResponse, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     questions: bool = True
     finished: bool = True
     failed: bool = True
+
+    def wants(self, kind: PushKind) -> bool:
+        """Return whether messages of a kind are sent; new devices cannot be turned off."""
+        match kind:
+            case "approvals":
+                return self.approvals
+            case "questions":
+                return self.questions
+            case "finished":
+                return self.finished
+            case "failed":
+                return self.failed
+            case "device" | "test":
+                return True
+            case _:
+                assert_never(kind)
 
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True):
