@@ -21,7 +21,7 @@ from quarterdeck.http.limits import capacity_for, raise_file_limit
 from quarterdeck.http.origins import LOOPBACK, is_wildcard
 from quarterdeck.http.server import ServerOptions, listening, running_server, server_config
 from quarterdeck.hub.api.agents import agent_endpoints
-from quarterdeck.hub.api.devices import gate_endpoints
+from quarterdeck.hub.api.devices import device_endpoints
 from quarterdeck.hub.api.endpoint import (
     ApiRequest,
     Asgi,
@@ -60,7 +60,7 @@ PARTS: tuple[Part, ...] = (
     file_endpoints,
     push_endpoints,
     lambda hub: stream_endpoints(stream_sources(hub)),
-    lambda hub: gate_endpoints(hub.auth),
+    lambda hub: device_endpoints(hub.auth),
 )
 
 
@@ -83,7 +83,7 @@ def hub_endpoints(hub: Hub) -> list[Endpoint]:
 
 
 def _document_endpoint(document: dict[str, object]) -> Endpoint:
-    async def show(_asked: ApiRequest) -> dict[str, object]:
+    async def show(_request: ApiRequest) -> dict[str, object]:
         return document
 
     return Endpoint(
@@ -106,7 +106,7 @@ def hub_app(hub: Hub, *, more: Sequence[Endpoint] = ()) -> Asgi:
 
 
 async def _nowhere(scope: AsgiScope, receive: Receive, send: Send) -> None:
-    message = f"there is nothing at {scope['path']!r}; /openapi.json tells what there is"
+    message = f"there is nothing at {scope['path']!r}; /openapi.json lists all endpoints"
     response = error_response(404, "quarterdeck/not-found", message)
     await send_refusal(response, scope, receive, send)
 

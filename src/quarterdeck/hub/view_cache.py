@@ -42,8 +42,8 @@ class _Kept:
     def nearest(self, seq: int) -> tuple[int, SessionState]:
         if self.head[0] <= seq:
             return self.head
-        place = bisect_right(self.seqs, seq) - 1
-        return self.seqs[place], self.states[place]
+        index = bisect_right(self.seqs, seq) - 1
+        return self.seqs[index], self.states[index]
 
     def keep(self, seq: int, state: SessionState) -> None:
         if seq > self.head[0]:

@@ -24,9 +24,9 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from quarterdeck.agents.catalogue import KnownAgent
+from quarterdeck.agents import KnownAgent
 from quarterdeck.host import RunSubscriber
-from quarterdeck.policy.rules import Policy
+from quarterdeck.policy import Policy
 from quarterdeck.protocol import (
     AgentSnapshotWire,
     EnvelopeEndpoint,

@@ -38,7 +38,7 @@ class LiveLog:
         return await self._log.read(after, limit)
 
     def subscribe(self, subscriber: RunSubscriber) -> Callable[[], None]:
-        return self._log.watch(subscriber)
+        return self._log.subscribe_runs(subscriber)
 
 
 class ClosedLog:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from quarterdeck.agents.catalogue import AgentSettings
-from quarterdeck.policy.rules import Policy
+from quarterdeck.agents import AgentSettings
+from quarterdeck.policy import Policy
 
 
 @dataclass(frozen=True, kw_only=True)

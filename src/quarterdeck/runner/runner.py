@@ -25,22 +25,31 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self, assert_never
 
 import anyio
 
-from quarterdeck.agents.catalogue import KnownAgent, KnownAgents
+from quarterdeck.agents import KnownAgent, KnownAgents
 from quarterdeck.errors import RequestRejected
 from quarterdeck.host import Host, HostEndpoint, HostOptions, PermissionRequest
 from quarterdeck.machine.private_files import locked_home
 from quarterdeck.machine.terminals import DefaultTerminalHandler
-from quarterdeck.policy.rules import Policy
+from quarterdeck.policy import Policy
 from quarterdeck.protocol import (
     ELICITATION_UPDATED,
+    AgentRemovedEvent,
     AgentSnapshotWire,
+    AgentUpdatedEvent,
+    DiagnosticEvent,
     Event,
     HostElicitationSnapshot,
+    InstallProgressEvent,
+    PermissionUpdatedEvent,
+    SessionEvent,
     SessionSnapshotWire,
+    SessionUpdatedEvent,
+    UnknownEvent,
+    any_event,
 )
 from quarterdeck.runner.actor import PROGRAM, Actor
 from quarterdeck.runner.api import (
@@ -192,20 +201,26 @@ class Runner:
         self.condition.on_event(event)
         self.inbox.on_event(event)
         payload: Any = event.payload
-        match event.type:
-            case "agent-updated":
+        known = any_event(event)
+        match known:
+            case AgentUpdatedEvent():
                 self._report(AgentUpdated(agent_id=payload["agentId"], status=payload["status"]))
-            case "agent-removed":
+            case AgentRemovedEvent():
                 self._report(AgentRemoved(agent_id=payload["agentId"]))
-            case "session-updated":
+            case SessionUpdatedEvent():
                 session_id, status = payload["sessionId"], payload["status"]
                 self._report(SessionUpdated(session_id=session_id, status=status))
-            case "permission-updated" | "quarterdeck/elicitation-updated":
-                self._report(_request_updated(event))
-            case "diagnostic":
+            case PermissionUpdatedEvent():
+                self._report(_request_updated("permission", payload))
+            case DiagnosticEvent():
                 self._on_diagnostic(payload)
+            case UnknownEvent():
+                if known.type == ELICITATION_UPDATED:
+                    self._report(_request_updated("elicitation", payload))
+            case InstallProgressEvent() | SessionEvent():
+                pass  # no news
             case _:
-                pass  # of no interest outside the host's stream
+                assert_never(known)
 
     def _on_diagnostic(self, payload: Mapping[str, Any]) -> None:
         self._report(
@@ -561,10 +576,11 @@ def permission_view(request: PermissionRequest) -> PermissionView:
     )
 
 
-def _request_updated(event: Event) -> RequestUpdated:
-    payload: Any = event.payload
+def _request_updated(
+    kind: Literal["permission", "elicitation"], payload: Mapping[str, Any]
+) -> RequestUpdated:
     return RequestUpdated(
-        kind="elicitation" if event.type == ELICITATION_UPDATED else "permission",
+        kind=kind,
         request_id=payload["requestId"],
         session_id=payload.get("sessionId"),
         status=payload["status"],

@@ -4,9 +4,8 @@ runner.db belongs to the code that runs agents: prompts, decisions on permission
 definitions of agents that were started by command. What people own (devices, pairings, push
 subscriptions) is in hub.db. Neither side opens the other's file.
 
-Retention: how long runner.db keeps ended prompts and settled decisions.
-
-The log of a session is not touched by this: what was said, done and decided stays in it until the
+`keep_tidy` removes ended prompts and settled decisions when their retention is over.
+The log of a session is not touched by this: its events stay until the
 session is deleted. What waits or runs is never removed, however old it is.
 """
 
@@ -65,7 +64,7 @@ class RunnerStore:
         return await self._database.read(look)
 
     async def forget_sessions(self, session_ids: Collection[str]) -> None:
-        """Remove what was sent and asked in deleted sessions; who decided, how and when stays."""
+        """Remove prompts and requests of deleted sessions; who decided, how and when stays."""
 
         def change(connection: sqlite3.Connection) -> None:
             for session_id in session_ids:

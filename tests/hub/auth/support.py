@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope as AsgiScope, Send
 
 from quarterdeck.http.limits import Capacity
 from quarterdeck.http.origins import Listening
-from quarterdeck.hub.api.devices import gate_endpoints
+from quarterdeck.hub.api.devices import device_endpoints
 from quarterdeck.hub.api.endpoint import Asgi, Endpoint, make_router
 from quarterdeck.hub.auth.device import Scope
 from quarterdeck.hub.auth.guard import Authentication, AuthenticationOptions, GuardLimits
@@ -172,7 +172,7 @@ async def open_guarded(
     options = AuthenticationOptions(listening=listening, limits=limits or GuardLimits())
     async with open_authentication(folder, options, now=now) as (auth, owner):
         behind = Behind()
-        endpoints = [*gate_endpoints(auth), *behind.endpoints()]
+        endpoints = [*device_endpoints(auth), *behind.endpoints()]
 
         def app(port: int) -> Asgi:
             auth.set_port(port)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from quarterdeck.agents.catalogue import KnownAgent
+from quarterdeck.agents import KnownAgent
 from quarterdeck.hub.api.endpoint import (
     ApiRequest,
     ApiResponse,
@@ -73,22 +73,22 @@ class _Agents:
         self._log_health = hub.log_health
         self._runner = hub.runner
 
-    async def list(self, _asked: ApiRequest) -> AgentList:
+    async def list(self, _request: ApiRequest) -> AgentList:
         return AgentList(agents=[self._view(agent) for agent in self._runner.agents()])
 
-    async def known(self, _asked: ApiRequest) -> KnownAgentList:
+    async def known(self, _request: ApiRequest) -> KnownAgentList:
         return KnownAgentList(agents=await self._runner.known_agents())
 
-    async def get(self, asked: ApiRequest) -> AgentView:
-        return self._view(self._agent(asked))
+    async def get(self, request: ApiRequest) -> AgentView:
+        return self._view(self._agent(request))
 
-    async def start_known(self, asked: ApiRequest) -> AgentView:
-        agent = await self._runner.start_agent(asked.path["name"], by=asked.by.actor)
+    async def start_known(self, request: ApiRequest) -> AgentView:
+        agent = await self._runner.start_agent(request.path["name"], by=request.by.actor)
         return self._view(agent)
 
-    async def spawn(self, asked: ApiRequest) -> AgentView:
+    async def spawn(self, request: ApiRequest) -> AgentView:
         self._log_health.check()
-        wanted: DefinitionBody = asked.body.definition
+        wanted: DefinitionBody = request.body.definition
         definition: dict[str, Any] = {
             "id": wanted.id,
             "command": wanted.command,
@@ -97,26 +97,28 @@ class _Agents:
         }
         if wanted.env:
             definition["env"] = dict(wanted.env)
-        agent = await self._runner.spawn_agent(definition, by=asked.by.actor)
+        agent = await self._runner.spawn_agent(definition, by=request.by.actor)
         return self._view(agent, notice=_notice(wanted))
 
-    async def dispose(self, asked: ApiRequest) -> None:
-        await self._runner.stop_agent(self._agent(asked).agent_id, by=asked.by.actor)
+    async def dispose(self, request: ApiRequest) -> None:
+        await self._runner.stop_agent(self._agent(request).agent_id, by=request.by.actor)
 
-    async def authenticate(self, asked: ApiRequest) -> AgentView:
-        agent = self._agent(asked)
-        await self._runner.authenticate(agent.agent_id, asked.body.method_id, by=asked.by.actor)
+    async def authenticate(self, request: ApiRequest) -> AgentView:
+        agent = self._agent(request)
+        await self._runner.authenticate(agent.agent_id, request.body.method_id, by=request.by.actor)
         return self._view(agent)
 
-    async def log_out(self, asked: ApiRequest) -> AgentView:
-        agent = self._agent(asked)
-        await self._runner.logout(agent.agent_id, by=asked.by.actor)
+    async def log_out(self, request: ApiRequest) -> AgentView:
+        agent = self._agent(request)
+        await self._runner.logout(agent.agent_id, by=request.by.actor)
         return self._view(agent)
 
-    def _agent(self, asked: ApiRequest) -> AgentSnapshotWire:
-        agent = self._runner.agent(asked.path["id"])
+    def _agent(self, request: ApiRequest) -> AgentSnapshotWire:
+        agent = self._runner.agent(request.path["id"])
         if agent is None:
-            raise not_found(f"agent {asked.path['id']!r}", "GET /api/agents lists those there are")
+            raise not_found(
+                f"agent {request.path['id']!r}", "GET /api/agents lists those there are"
+            )
         return agent
 
     def _view(self, agent: AgentSnapshotWire, *, notice: str | None = None) -> AgentView:

@@ -50,7 +50,7 @@ class Endpoint:
     path: str
     """With {names}, as Starlette has them."""
     scope: Scope | None
-    """What a device must be allowed; None lets everybody in, also without a token."""
+    """The scope that a device needs; None: no token is needed."""
     app: Asgi
     """A raw ASGI application; `path_params` of its scope are filled."""
     summary: str
@@ -139,7 +139,7 @@ async def _addressed(endpoint: Endpoint, scope: AsgiScope, receive: Receive, sen
     ids = {name: _id(endpoint, name, segment) for name, segment in given.items()}
     wrong = next((given[name] for name, each in ids.items() if each is None), None)
     if wrong is not None:
-        message = f"{wrong!r} is no id: what begins with ~ goes on with the base64url of one"
+        message = f"{wrong!r} is no id: behind a leading ~ comes the base64url of one"
         response = refusal(400, "quarterdeck/invalid", message)
         await send_refusal(response, scope, receive, send)
         return
@@ -216,7 +216,7 @@ def http_status(error: RequestRejected) -> int:
 
 
 def refusal_of(error: Exception) -> Response:
-    """Return the answer to whoever asked for what ended in `error`."""
+    """Return the response to a request that ended in `error`."""
     match error:
         case RequestRejected():
             return error_response(
@@ -244,7 +244,7 @@ def refusal_of(error: Exception) -> Response:
             return error_response(500, "quarterdeck/failed", str(error))
         case _:
             logger.error("a request failed", exc_info=error)
-            message = "the hub failed at this; its log tells more"
+            message = "the hub failed at this; its log has the reason"
             return error_response(500, "quarterdeck/failed", message)
 
 
@@ -304,13 +304,13 @@ def json_app(
 
     async def app(scope: AsgiScope, receive: Receive, send: Send) -> None:
         try:
-            asked = ApiRequest(
+            request = ApiRequest(
                 path=scope.get("path_params", {}),
                 query=_query(scope, query),
                 body=None if body is None else _body(await _read(receive), body),
                 device=scope.get(SCOPE_KEY),
             )
-            response = _response(await handle(asked), status)
+            response = _response(await handle(request), status)
         except Exception as error:  # noqa: BLE001 - the edge: everything becomes an answer
             response = refusal_of(error)
         await response(scope, receive, send)
@@ -319,7 +319,7 @@ def json_app(
 
 
 class Facts(TypedDict, total=False):
-    """What else is to be said of an endpoint; as `Endpoint` has it."""
+    """Further fields of an `Endpoint`."""
 
     query: type
     body: type
@@ -347,12 +347,12 @@ def way(
 
 def begun(log: LogHealth, handle: Handle) -> Handle:
     """Return a handler of requests that start something."""
-    return lambda asked: log.begin(lambda: handle(asked))
+    return lambda request: log.begin(lambda: handle(request))
 
 
 def carried_out(log: LogHealth, handle: Handle) -> Handle:
     """Return a handler of requests that end or answer something."""
-    return lambda asked: log.carry_out(lambda: handle(asked))
+    return lambda request: log.carry_out(lambda: handle(request))
 
 
 def _response(answer: Any, status: int) -> Response:

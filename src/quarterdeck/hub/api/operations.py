@@ -28,7 +28,7 @@ async def metrics_text(hub: Hub) -> str:
     by_status = Counter(session.status for session in sessions)
     agents: Counter[str] = Counter(agent.status for agent in runner.agents())
     permissions = len(runner.pending_permissions())
-    questions = len(runner.pending_elicitations())
+    elicitations = len(runner.pending_elicitations())
     queued, health = await runner.count_queued_prompts(), runner.health()
     families = [
         _gauge("info", "The version that runs", {f'version="{__version__}"': 1}),
@@ -36,9 +36,9 @@ async def metrics_text(hub: Hub) -> str:
         _gauge("sessions", "Sessions by status", _labelled("status", _SESSIONS, by_status)),
         _gauge("agents", "Agents by status", _labelled("status", _AGENTS, agents)),
         _gauge("subscribers", "Requests and streams that are open", {"": hub.open_connections}),
-        _gauge("pending_approvals", "Permission requests that wait", {"": permissions}),
-        _gauge("pending_questions", "Questions that wait", {"": questions}),
-        _gauge("queued_prompts", "Prompts that wait", {"": queued}),
+        _gauge("pending_approvals", "Pending permission requests", {"": permissions}),
+        _gauge("pending_questions", "Pending elicitations", {"": elicitations}),
+        _gauge("queued_prompts", "Queued prompts", {"": queued}),
         _counter("storage_failures_total", "Times the log failed", health.storage_failures),
         _gauge("log_healthy", "Whether the log can be written", {"": int(health.is_healthy)}),
         _gauge("uptime_seconds", "Since the start", {"": int(time.time() - hub.started_at)}),
@@ -70,7 +70,7 @@ def _family(name: str, kind: str, about: str, samples: Mapping[str, int]) -> str
 
 
 def resident_bytes() -> int:
-    """Return how much memory this process has; 0 where the system does not say."""
+    """Return how much memory this process has; 0 if the system does not report it."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except (OSError, ValueError, IndexError):
@@ -99,13 +99,13 @@ class HubFacts(ApiResponse, frozen=True, kw_only=True):
 def operation_endpoints(hub: Hub) -> list[Endpoint]:
     """Return the part of the route table for operators."""
 
-    async def health(_asked: ApiRequest) -> Health:
+    async def health(_request: ApiRequest) -> Health:
         return Health(status="ok" if hub.runner.health().is_healthy else "degraded")
 
-    async def metrics(_asked: ApiRequest) -> Response:
+    async def metrics(_request: ApiRequest) -> Response:
         return Response(await metrics_text(hub), headers={"content-type": CONTENT_TYPE})
 
-    async def facts(asked: ApiRequest) -> HubFacts:
+    async def facts(request: ApiRequest) -> HubFacts:
         return HubFacts(
             version=__version__,
             started_at=iso_seconds(hub.started_at),
@@ -113,11 +113,11 @@ def operation_endpoints(hub: Hub) -> list[Endpoint]:
             agents=len(hub.runner.agents()),
             pending_approvals=len(hub.runner.pending_permissions()),
             queued_prompts=await hub.runner.count_queued_prompts(),
-            home=str(hub.options.home) if asked.by.may("admin") else UNSET,
+            home=str(hub.options.home) if request.by.may("admin") else UNSET,
         )
 
     return [
-        way(None, "GET /healthz", health, "Tell whether the hub is well", answer=Health),
+        way(None, "GET /healthz", health, "Show whether the hub is healthy", answer=Health),
         way("view", "GET /metrics", metrics, "Metrics in the text format of Prometheus"),
         way("view", "GET /api/hub", facts, "Facts about the hub", answer=HubFacts),
     ]

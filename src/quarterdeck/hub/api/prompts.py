@@ -55,11 +55,11 @@ def blocks_of(prompt: _Prompt) -> list[dict[str, Any]]:
     """Return the content blocks of a prompt.
 
     Raises:
-        RequestRefused: if it says nothing, or a block has no type.
+        RequestRefused: if it is blank, or a block has no type.
     """
     if isinstance(prompt, str):
         if not prompt.strip():
-            raise invalid("the prompt is blank; say what the agent should do")
+            raise invalid("the prompt is blank; write what the agent should do")
         return [{"type": "text", "text": prompt}]
     for number, block in enumerate(prompt, 1):
         if not isinstance(block.get("type"), str):
@@ -71,41 +71,43 @@ class _Prompts:
     def __init__(self, hub: Hub) -> None:
         self._runner = hub.runner
 
-    async def send(self, asked: ApiRequest) -> PromptEntry:
-        wanted: SendPrompt = asked.body
+    async def send(self, request: ApiRequest) -> PromptEntry:
+        wanted: SendPrompt = request.body
         if wanted.key.endswith("\n"):  # which the pattern's $ accepts
             raise invalid("the key ends in a line break; leave it out")
-        blocks, is_less = _permitted(wanted.prompt, asked.by)
+        blocks, is_less = _permitted(wanted.prompt, request.by)
         entry = await self._runner.add_prompt(
-            asked.path["id"], wanted.key, blocks, mode=wanted.mode, by=asked.by.actor
+            request.path["id"], wanted.key, blocks, mode=wanted.mode, by=request.by.actor
         )
         if is_less:
-            self._report_removed_meta(asked)
+            self._report_removed_meta(request)
         return entry
 
-    async def list(self, asked: ApiRequest) -> PromptList:
-        session = self._runner.session(asked.path["id"])
-        prompts = await self._runner.list_prompts(session.session_id, asked.query.limit)
+    async def list(self, request: ApiRequest) -> PromptList:
+        session = self._runner.session(request.path["id"])
+        prompts = await self._runner.list_prompts(session.session_id, request.query.limit)
         return PromptList(prompts=prompts)
 
-    async def get(self, asked: ApiRequest) -> PromptEntry:
-        return await self._runner.get_prompt(asked.path["id"], asked.path["key"])
+    async def get(self, request: ApiRequest) -> PromptEntry:
+        return await self._runner.get_prompt(request.path["id"], request.path["key"])
 
-    async def edit(self, asked: ApiRequest) -> PromptEntry:
-        blocks, is_less = _permitted(asked.body.prompt, asked.by)
-        session_id, key, author = asked.path["id"], asked.path["key"], asked.by.actor
+    async def edit(self, request: ApiRequest) -> PromptEntry:
+        blocks, is_less = _permitted(request.body.prompt, request.by)
+        session_id, key, author = request.path["id"], request.path["key"], request.by.actor
         entry = await self._runner.edit_prompt(session_id, key, blocks, by=author)
         if is_less:
-            self._report_removed_meta(asked)
+            self._report_removed_meta(request)
         return entry
 
-    async def cancel(self, asked: ApiRequest) -> PromptEntry:
+    async def cancel(self, request: ApiRequest) -> PromptEntry:
         return await self._runner.cancel_prompt(
-            asked.path["id"], asked.path["key"], by=asked.by.actor
+            request.path["id"], request.path["key"], by=request.by.actor
         )
 
-    def _report_removed_meta(self, asked: ApiRequest) -> None:
-        self._runner.report_removed_meta(asked.path["id"], scope=asked.by.scope, by=asked.by.actor)
+    def _report_removed_meta(self, request: ApiRequest) -> None:
+        self._runner.report_removed_meta(
+            request.path["id"], scope=request.by.scope, by=request.by.actor
+        )
 
 
 def _permitted(prompt: Any, by: Device) -> tuple[Any, bool]:

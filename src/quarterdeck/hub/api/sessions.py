@@ -113,8 +113,8 @@ class _Sessions:
 
     # ---- reading -------------------------------------------------------------------------------
 
-    async def list(self, asked: ApiRequest) -> SessionList:
-        query: SessionListQuery = asked.query
+    async def list(self, request: ApiRequest) -> SessionList:
+        query: SessionListQuery = request.query
         wanted = {"status": query.status, "agent": query.agent, "cwd": query.cwd}
         return SessionList(
             sessions=[
@@ -127,20 +127,20 @@ class _Sessions:
             ]
         )
 
-    async def get(self, asked: ApiRequest) -> StateResponse:
-        session_id = asked.path["id"]
+    async def get(self, request: ApiRequest) -> StateResponse:
+        session_id = request.path["id"]
         view = self._runner.session(session_id)
         # Read once before its end is looked at: that settles what a crash left open.
         await self._runner.read_events(session_id, view.last_seq, 1)
         view = await self._runner.show_session(session_id)
-        seq = view.last_seq if asked.query.at is UNSET else asked.query.at
+        seq = view.last_seq if request.query.at is UNSET else request.query.at
         if seq > view.last_seq:
             raise invalid(f"session {session_id} has {view.last_seq} events, not {seq}")
         state = await self._hub.states.at(session_id, seq)
         return StateResponse(session=view, seq=seq, state=to_json(state))
 
-    async def history(self, asked: ApiRequest) -> History:
-        session_id, query = asked.path["id"], asked.query
+    async def history(self, request: ApiRequest) -> History:
+        session_id, query = request.path["id"], request.query
         self._runner.session(session_id)
         page = await self._runner.read_events(session_id, query.from_seq, query.limit)
         last_seq = self._runner.session(session_id).last_seq
@@ -150,99 +150,98 @@ class _Sessions:
 
     # ---- beginning and ending ------------------------------------------------------------------
 
-    async def create(self, asked: ApiRequest) -> SessionOverview:
-        wanted: CreateSession = asked.body
-        _check_servers(asked, wanted.mcp_servers)
+    async def create(self, request: ApiRequest) -> SessionOverview:
+        wanted: CreateSession = request.body
+        _check_servers(request, wanted.mcp_servers)
         _check_folders(wanted.cwd, *wanted.additional_directories)
-        agent_id = await self._agent_id(asked, wanted.agent, wanted.agent_id)
+        agent_id = await self._agent_id(request, wanted.agent, wanted.agent_id)
         return await self._runner.create_session(
             agent_id=agent_id,
             cwd=wanted.cwd,
             mcp_servers=wanted.mcp_servers,
             additional_directories=wanted.additional_directories,
-            by=asked.by.actor,
+            by=request.by.actor,
         )
 
-    async def load(self, asked: ApiRequest) -> SessionOverview:
-        agent_id, folders = await self._opening(asked)
+    async def load(self, request: ApiRequest) -> SessionOverview:
+        agent_id, folders = await self._opening(request)
         return await self._runner.load_session(
-            agent_id, asked.path["id"], by=asked.by.actor, **folders
+            agent_id, request.path["id"], by=request.by.actor, **folders
         )
 
-    async def resume(self, asked: ApiRequest) -> SessionOverview:
-        agent_id, folders = await self._opening(asked)
+    async def resume(self, request: ApiRequest) -> SessionOverview:
+        agent_id, folders = await self._opening(request)
         return await self._runner.resume_session(
-            agent_id, asked.path["id"], by=asked.by.actor, **folders
+            agent_id, request.path["id"], by=request.by.actor, **folders
         )
 
-    async def close(self, asked: ApiRequest) -> SessionOverview:
-        self._runner.session(asked.path["id"])
-        await self._runner.close_session(asked.path["id"], by=asked.by.actor)
-        return self._runner.session(asked.path["id"])
+    async def close(self, request: ApiRequest) -> SessionOverview:
+        self._runner.session(request.path["id"])
+        await self._runner.close_session(request.path["id"], by=request.by.actor)
+        return self._runner.session(request.path["id"])
 
-    async def delete(self, asked: ApiRequest) -> None:
-        await self._runner.delete_session(asked.path["id"], by=asked.by.actor)
+    async def delete(self, request: ApiRequest) -> None:
+        await self._runner.delete_session(request.path["id"], by=request.by.actor)
 
-    async def _opening(self, asked: ApiRequest) -> tuple[str, dict[str, Any]]:
-        wanted: OpenSession = asked.body
-        _check_servers(asked, wanted.mcp_servers or ())
-        known = self._runner.find_session(asked.path["id"])
+    async def _opening(self, request: ApiRequest) -> tuple[str, dict[str, Any]]:
+        wanted: OpenSession = request.body
+        _check_servers(request, wanted.mcp_servers or ())
+        known = self._runner.find_session(request.path["id"])
         agent = wanted.agent
         if agent is None and wanted.agent_id is None and known is not None:
             agent = None if known.agent is UNSET else known.agent
         cwd = wanted.cwd or (None if known is None else known.cwd)
         if cwd is None:
-            raise invalid("this session is not known here; say its cwd")
+            raise invalid("this session is not known here; give its cwd")
         servers = wanted.mcp_servers
         if servers is None:
             servers = []
             if known is not None:
                 servers = await self._runner.stored_servers(known.session_id)
             if known is not None and cwd != known.cwd:
-                _check_servers(
-                    asked, servers
-                )  # in another folder, their commands may mean other programs
+                # In another folder, their commands may mean other programs.
+                _check_servers(request, servers)
         directories = wanted.additional_directories
         if directories is None:
             directories = [] if known is None else [*known.additional_directories]
         _check_folders(cwd, *directories)
         folders = {"cwd": cwd, "mcp_servers": servers, "additional_directories": directories}
-        return await self._agent_id(asked, agent, wanted.agent_id), folders
+        return await self._agent_id(request, agent, wanted.agent_id), folders
 
-    async def _agent_id(self, asked: ApiRequest, agent: str | None, agent_id: str | None) -> str:
+    async def _agent_id(self, request: ApiRequest, agent: str | None, agent_id: str | None) -> str:
         if (agent is None) == (agent_id is None):
-            raise invalid("say either agent, the name of a known one, or agentId, one that runs")
+            raise invalid("give either agent, the name of a known one, or agentId, one that runs")
         if agent_id is not None:
             if self._runner.agent(agent_id) is None:
                 raise not_found(f"agent {agent_id!r}", "GET /api/agents lists those that run")
             return agent_id
         assert agent is not None
-        return (await self._runner.start_agent(agent, by=asked.by.actor)).agent_id
+        return (await self._runner.start_agent(agent, by=request.by.actor)).agent_id
 
     # ---- steering ------------------------------------------------------------------------------
 
-    async def cancel(self, asked: ApiRequest) -> SessionOverview:
-        view = self._runner.session(asked.path["id"])
+    async def cancel(self, request: ApiRequest) -> SessionOverview:
+        view = self._runner.session(request.path["id"])
         if view.status == "prompting":
-            await self._runner.cancel_turn(view.session_id, by=asked.by.actor)
+            await self._runner.cancel_turn(view.session_id, by=request.by.actor)
         return self._runner.session(view.session_id)
 
-    async def set_mode(self, asked: ApiRequest) -> SessionOverview:
-        session = await self._runner.ensure_active(asked.path["id"])
-        await self._runner.set_mode(session.session_id, asked.body.mode_id, by=asked.by.actor)
+    async def set_mode(self, request: ApiRequest) -> SessionOverview:
+        session = await self._runner.ensure_active(request.path["id"])
+        await self._runner.set_mode(session.session_id, request.body.mode_id, by=request.by.actor)
         return self._runner.session(session.session_id)
 
-    async def set_option(self, asked: ApiRequest) -> Options:
-        session = await self._runner.ensure_active(asked.path["id"])
+    async def set_option(self, request: ApiRequest) -> Options:
+        session = await self._runner.ensure_active(request.path["id"])
         options = await self._runner.set_option(
-            session.session_id, asked.body.config_id, asked.body.value, by=asked.by.actor
+            session.session_id, request.body.config_id, request.body.value, by=request.by.actor
         )
         return Options(config_options=options)
 
 
-def _check_servers(asked: ApiRequest, servers: Any) -> None:
-    if servers and not asked.by.may("admin"):
-        message = f"this device may {asked.by.scope}; starting MCP servers needs admin"
+def _check_servers(request: ApiRequest, servers: Any) -> None:
+    if servers and not request.by.may("admin"):
+        message = f"this device may {request.by.scope}; starting MCP servers needs admin"
         raise RequestRefused(403, "forbidden", message)
 
 
@@ -311,7 +310,7 @@ def _opening(api: _Sessions, log: LogHealth) -> list[Endpoint]:
             "prompt",
             "POST /api/sessions",
             begun(log, api.create),
-            "Begin a session",
+            "Create a session",
             body=CreateSession,
             answer=SessionOverview,
             status=201,
@@ -321,7 +320,7 @@ def _opening(api: _Sessions, log: LogHealth) -> list[Endpoint]:
             "prompt",
             "POST /api/sessions/{id}/load",
             begun(log, api.load),
-            "Open a session again; its agent tells its history anew",
+            "Open a session again; its agent sends its history again",
             body=OpenSession,
             answer=SessionOverview,
             errors=_OPENING,
@@ -330,7 +329,7 @@ def _opening(api: _Sessions, log: LogHealth) -> list[Endpoint]:
             "prompt",
             "POST /api/sessions/{id}/resume",
             begun(log, api.resume),
-            "Go on with a session where it was left",
+            "Open a session again where it stopped",
             body=OpenSession,
             answer=SessionOverview,
             errors=_OPENING,
@@ -353,7 +352,7 @@ def _ending(api: _Sessions, log: LogHealth) -> list[Endpoint]:
             "admin",
             "DELETE /api/sessions/{id}",
             carried_out(log, api.delete),
-            "Delete a session for ever",
+            "Delete a session and its log",
             status=204,
             errors=(404, 409, 424),
         ),
@@ -366,7 +365,7 @@ def _steering(api: _Sessions, log: LogHealth) -> list[Endpoint]:
             "prompt",
             "POST /api/sessions/{id}/cancel",
             carried_out(log, api.cancel),
-            "Cancel the turn that runs; prompts that wait stay",
+            "Cancel the running turn; queued prompts stay",
             body=Nothing,
             answer=SessionOverview,
             errors=(404, 409),

@@ -34,8 +34,8 @@ class FileList(ApiResponse, frozen=True, kw_only=True):
 def file_endpoints(hub: Hub) -> list[Endpoint]:
     """Return the files' part of the route table."""
 
-    async def files(asked: ApiRequest) -> FileList:
-        found = await hub.runner.find_files(asked.path["id"], asked.query.query, MOST_FILES)
+    async def files(request: ApiRequest) -> FileList:
+        found = await hub.runner.find_files(request.path["id"], request.query.query, MOST_FILES)
         return FileList(files=found)
 
     return [
@@ -72,10 +72,10 @@ class FolderList(ApiResponse, frozen=True, kw_only=True):
 def folder_endpoints(hub: Hub) -> list[Endpoint]:
     """Return the folders' part of the route table."""
 
-    async def folders(asked: ApiRequest) -> FolderList:
+    async def folders(request: ApiRequest) -> FolderList:
         newest_first = reversed([session.cwd for session in hub.runner.sessions()])
         recent = list(dict.fromkeys(newest_first))[:MOST_RECENT]
-        listing = await hub.runner.list_folder(asked.query.path)
+        listing = await hub.runner.list_folder(request.query.path)
         return FolderList(
             path=listing.path, parent=listing.parent, folders=listing.folders, recent=recent
         )

@@ -52,15 +52,15 @@ class Commander:
         self._given: dict[str, dict[str, str]] = {}
         """Answers to fields of forms that are not complete yet, by the form."""
 
-    async def start(self, asked: StartSession, device: Device) -> SessionOverview:
+    async def start(self, wanted: StartSession, device: Device) -> SessionOverview:
         """Create a session.
 
         Raises:
             QuarterdeckError: if there is no such agent, or it rejects the session.
         """
-        check_absolute(asked.project_path)
+        check_absolute(wanted.project_path)
         return await self._runner.create_session(
-            asked.agent, cwd=asked.project_path, by=device.actor
+            wanted.agent, cwd=wanted.project_path, by=device.actor
         )
 
     async def execute(self, session_id: str, command: ACPCommand, device: Device) -> None:
@@ -92,36 +92,36 @@ class Commander:
         command: ApproveToolCallCommand | DenyToolCallCommand,
         device: Device,
     ) -> None:
-        asked = self._pending(command.request_id)
-        if (asked.session_id, _call_id(asked)) != (session_id, command.tool_call_id):
+        request = self._pending(command.request_id)
+        if (request.session_id, _call_id(request)) != (session_id, command.tool_call_id):
             about = f"call {command.tool_call_id} of session {session_id}"
             message = f"request {command.request_id} is not about {about}; look at it again"
             raise AcpError(ERROR_CODES["config_invalid"], message)
         if isinstance(command, DenyToolCallCommand):
-            outcome = _selected(asked, "reject_once") or {"outcome": "cancelled"}
+            outcome = _selected(request, "reject_once") or {"outcome": "cancelled"}
             outcome["_meta"] = resolution("user", command.reason)
         else:
-            allowed = _selected(asked, "allow_once") or _selected(asked, "allow_always")
+            allowed = _selected(request, "allow_once") or _selected(request, "allow_always")
             if allowed is None:
                 message = "the agent offers no option that allows this call"
                 raise AcpError(ERROR_CODES["capability_unsupported"], message)
             outcome = allowed
-        await self._sources.answer(asked.request_id, outcome, device)
+        await self._sources.answer(request.request_id, outcome, device)
 
     async def _answer(
         self, session_id: str, command: AnswerQuestionCommand, device: Device
     ) -> None:
         """Answer a field of a form, or a permission request with answers as options."""
-        asked_id = command.question_id.partition("#")[0]
-        form = self._runner.elicitation(asked_id)
+        request_id = command.question_id.partition("#")[0]
+        form = self._runner.elicitation(request_id)
         if form is not None and form.session_id == session_id:
             await self._fill_in(command, device)
             return
         for pending in self._runner.pending_permissions():
-            asked = pending.request
-            if asked.session_id == session_id and _call_id(asked) == asked_id:
-                outcome = {"outcome": "selected", "optionId": _option(asked, command.answer)}
-                await self._sources.answer(asked.request_id, outcome, device)
+            request = pending.request
+            if request.session_id == session_id and _call_id(request) == request_id:
+                outcome = {"outcome": "selected", "optionId": _option(request, command.answer)}
+                await self._sources.answer(request.request_id, outcome, device)
                 return
         message = (
             f"question {command.question_id} takes no answer here; "
@@ -181,30 +181,30 @@ def check_scope(device: Device, needed: Scope, what: str) -> None:
         raise AcpError("quarterdeck/forbidden", message)
 
 
-def _selected(asked: HostPermissionSnapshot, kind: str) -> dict[str, Any] | None:
-    for option in _options(asked):
+def _selected(request: HostPermissionSnapshot, kind: str) -> dict[str, Any] | None:
+    for option in _options(request):
         if option.get("kind") == kind:
             return {"outcome": "selected", "optionId": str(option.get("optionId"))}
     return None
 
 
-def _option(asked: HostPermissionSnapshot, answer: str) -> str:
+def _option(request: HostPermissionSnapshot, answer: str) -> str:
     wanted = answer.strip().casefold()
-    for option in _options(asked):
+    for option in _options(request):
         names = (option.get("optionId"), option.get("name"))
         if any(isinstance(name, str) and name.casefold() == wanted for name in names):
             return str(option.get("optionId"))
-    choices = ", ".join(str(option.get("name")) for option in _options(asked))
+    choices = ", ".join(str(option.get("name")) for option in _options(request))
     raise AcpError(ERROR_CODES["config_invalid"], f"{answer!r} is not one of: {choices}")
 
 
-def _call_id(asked: HostPermissionSnapshot) -> Any:
-    call: Any = asked.tool_call  # an agent's words
+def _call_id(request: HostPermissionSnapshot) -> Any:
+    call: Any = request.tool_call  # an agent's words
     return call.get("toolCallId") if isinstance(call, Mapping) else None
 
 
-def _options(asked: HostPermissionSnapshot) -> list[Mapping[str, Any]]:
-    options: Any = asked.options
+def _options(request: HostPermissionSnapshot) -> list[Mapping[str, Any]]:
+    options: Any = request.options
     return [each for each in options or () if isinstance(each, Mapping)]
 
 

@@ -194,7 +194,7 @@ class ContextConnection:
         """Sessions that this client came too late for, or has begun with already."""
         self._commands = 0
         self._changed = anyio.Event()
-        self._asked: set[str] = set()
+        self._requesting: set[str] = set()
 
     async def run(self) -> None:
         """Serve the client until it disconnects."""
@@ -264,7 +264,7 @@ class ContextConnection:
             and subscription is not None
             and subscription.is_replaying
         ):
-            return  # it is being told already
+            return  # the client is getting it already
         try:
             subscription = await self._open(session_id, from_seq=from_seq, is_replay=True)
         except (AcpError, StorageFailed) as error:
@@ -287,7 +287,7 @@ class ContextConnection:
         if was_subscribed and not self._subscribed:
             for session_id in tuple(self._subscriptions):
                 self._leave(session_id)
-            self._asked = self._waiting()
+            self._requesting = self._waiting()
             self._changed.set()
 
     def _waiting(self) -> set[str]:
@@ -300,24 +300,26 @@ class ContextConnection:
         self._streams.sources.start_in_background(work)
         self._commands += 1
 
-    async def _execute(self, asked: Command) -> None:
+    async def _execute(self, requested: Command) -> None:
         try:
-            await self._streams.commander.execute(asked.session_id, asked.command, self._device)
+            await self._streams.commander.execute(
+                requested.session_id, requested.command, self._device
+            )
         except (QuarterdeckError, TimeoutError) as error:
-            about = {"sessionId": asked.session_id, "command": asked.command.command}
+            about = {"sessionId": requested.session_id, "command": requested.command.command}
             self._socket.push(error_frame(error, **about))
         finally:
             self._commands -= 1
 
-    async def _begin(self, asked: StartSession) -> None:
+    async def _begin(self, wanted: StartSession) -> None:
         try:
-            session = await self._streams.commander.start(asked, self._device)
+            session = await self._streams.commander.start(wanted, self._device)
             self._socket.push(write_message("session_started", sessionId=session.session_id))
-            if asked.prompt:
-                command = SendMessageCommand(message=asked.prompt)
+            if wanted.prompt:
+                command = SendMessageCommand(message=wanted.prompt)
                 await self._streams.commander.execute(session.session_id, command, self._device)
         except (QuarterdeckError, TimeoutError) as error:
-            self._socket.push(error_frame(error, agent=asked.agent))
+            self._socket.push(error_frame(error, agent=wanted.agent))
         finally:
             self._commands -= 1
 
@@ -343,12 +345,12 @@ class ContextConnection:
         if subscription is not None:
             self._socket.due(subscription)
         elif news.status == "pending":
-            self._asked.add(session_id)
+            self._requesting.add(session_id)
 
     def _list(self) -> None:
         """Send the list of sessions if it is another one than before."""
-        asked = self._runner.pending_elicitations()
-        waiting = {str(each.session_id): "waiting_for_input" for each in asked}
+        elicitations = self._runner.pending_elicitations()
+        waiting = {str(each.session_id): "waiting_for_input" for each in elicitations}
         waiting |= dict.fromkeys(self._waiting(), "waiting_for_approval")
         known = self._streams.catalogue.known
         entries = [
@@ -361,21 +363,23 @@ class ContextConnection:
 
     async def _follow_all(self) -> None:
         """Follow every session that lives: for all its events, or for its approvals."""
-        self._asked = self._waiting()
+        self._requesting = self._waiting()
         while True:
             self._changed = anyio.Event()
             await self._streams.catalogue.learn()
-            asked, self._asked = self._asked, set()
+            requesting, self._requesting = self._requesting, set()
             for session in self._runner.session_snapshots():
                 is_wanted = not self._subscribed and session.status in _FOLLOWED
-                if session.session_id in asked or is_wanted:
-                    await self._follow(session.session_id, is_asked=session.session_id in asked)
+                if session.session_id in requesting or is_wanted:
+                    await self._follow(
+                        session.session_id, has_request=session.session_id in requesting
+                    )
                 else:
                     self._old.add(session.session_id)
             self._list()
             await self._changed.wait()
 
-    async def _follow(self, session_id: str, *, is_asked: bool) -> None:
+    async def _follow(self, session_id: str, *, has_request: bool) -> None:
         """Begin with what happens now; a session that is new has nothing before that."""
         if session_id in self._subscriptions:
             return
@@ -384,7 +388,7 @@ class ContextConnection:
             subscription = await self._open(session_id, is_quiet=is_old)
         except (AcpError, StorageFailed):
             return  # it went while we looked
-        if is_asked or not is_old:
+        if has_request or not is_old:
             self._socket.due(subscription)
 
     async def _open(

@@ -56,14 +56,14 @@ class EditorAccess:
     async def running_agent(self) -> AgentSnapshotWire:
         return await self._runner.start_agent(self._agent, by=self._editor.as_device.actor)
 
-    async def create(self, place: OpenParams) -> SessionOverview:
-        self._check_servers(place)
+    async def create(self, params: OpenParams) -> SessionOverview:
+        self._check_servers(params)
         actor = self._editor.as_device.actor
         return await self._hub.log_health.begin(
-            lambda: self._runner.create_session(self._agent, by=actor, **place.as_keywords)
+            lambda: self._runner.create_session(self._agent, by=actor, **params.as_keywords)
         )
 
-    async def reopen(self, session_id: str, place: OpenParams) -> None:
+    async def reopen(self, session_id: str, params: OpenParams) -> None:
         """Make a session ready for prompts.
 
         Raises:
@@ -74,15 +74,15 @@ class EditorAccess:
         view = self.known(session_id)
         if view is not None and view.status in _LIVE:
             return
-        self._check_servers(place)
+        self._check_servers(params)
         if view is not None and view.status in ("creating", "resuming"):
             await self._runner.ensure_active(session_id)
             return
         agent = await self.running_agent()
         if view is None or view.status == "closed":
-            await self._load(agent, session_id, place)
+            await self._load(agent, session_id, params)
         else:
-            await self._open_again(agent, session_id, place)
+            await self._open_again(agent, session_id, params)
 
     def known(self, session_id: str) -> SessionOverview | None:
         """Return a session that the runner knows; None if it does not.
@@ -97,7 +97,7 @@ class EditorAccess:
         return view
 
     async def _open_again(
-        self, agent: AgentSnapshotWire, session_id: str, place: OpenParams
+        self, agent: AgentSnapshotWire, session_id: str, params: OpenParams
     ) -> None:
         if can_resume(agent):
             try:
@@ -105,27 +105,27 @@ class EditorAccess:
                     agent.agent_id,
                     session_id,
                     by=self._editor.as_device.actor,
-                    **place.as_keywords,
+                    **params.as_keywords,
                 )
             except RpcError:
                 if not can_load(agent):
                     raise
             else:
                 return
-        await self._load(agent, session_id, place)
+        await self._load(agent, session_id, params)
 
-    async def _load(self, agent: AgentSnapshotWire, session_id: str, place: OpenParams) -> None:
+    async def _load(self, agent: AgentSnapshotWire, session_id: str, params: OpenParams) -> None:
         if not can_load(agent):
             message = (
-                f"{self._agent} cannot load sessions, so one that has ended cannot go on; "
-                "quarterdeck show tells what was said in it"
+                f"{self._agent} cannot load sessions, so an ended one cannot be opened again; "
+                "quarterdeck show prints what is in it"
             )
             raise AcpError(ERROR_CODES["capability_unsupported"], message)
         actor = self._editor.as_device.actor
-        await self._runner.load_session(agent.agent_id, session_id, by=actor, **place.as_keywords)
+        await self._runner.load_session(agent.agent_id, session_id, by=actor, **params.as_keywords)
 
-    def _check_servers(self, place: OpenParams) -> None:
-        if place.mcp_servers:
+    def _check_servers(self, params: OpenParams) -> None:
+        if params.mcp_servers:
             self._editor.need("admin", "starting MCP servers")
 
     async def history_begins(self, session_id: str, until: int) -> int:
@@ -168,10 +168,10 @@ def listed(
     ]
     begin = 0
     if cursor is not None:
-        places = [place for place, each in enumerate(wanted, 1) if each.session_id == cursor]
-        if not places:
+        positions = [index for index, each in enumerate(wanted, 1) if each.session_id == cursor]
+        if not positions:
             raise invalid("cursor is none that session/list gave, or its session is gone")
-        begin = places[0]
+        begin = positions[0]
     page = wanted[begin : begin + PAGE]
     answer: dict[str, Any] = {"sessions": [_info(each) for each in page]}
     if len(wanted) > begin + PAGE:
@@ -183,5 +183,5 @@ def _info(session: SessionOverview) -> dict[str, Any]:
     info: dict[str, Any] = {"sessionId": session.session_id, "cwd": session.cwd}
     if session.additional_directories:
         info["additionalDirectories"] = list(session.additional_directories)
-    told = {"title": session.title, "updatedAt": session.updated_at}
-    return info | {name: value for name, value in told.items() if isinstance(value, str)}
+    given = {"title": session.title, "updatedAt": session.updated_at}
+    return info | {name: value for name, value in given.items() if isinstance(value, str)}

@@ -22,7 +22,7 @@ from quarterdeck.agent.checks import Json
 from quarterdeck.agent.client import ClientFacts
 from quarterdeck.errors import RequestRefused, RequestRejected, RpcError
 from quarterdeck.hub.editors.access import EditorAccess, OpenParams, listed
-from quarterdeck.hub.editors.editor import RESOURCE_NOT_FOUND, Editor, told
+from quarterdeck.hub.editors.editor import RESOURCE_NOT_FOUND, Editor, as_rpc_errors
 from quarterdeck.hub.editors.subscription import EditorSubscription, EditorTurn
 from quarterdeck.protocol import AgentSnapshotWire, SessionState, to_json
 from quarterdeck.runner import META_SCOPE, RunnerApi, permitted_blocks
@@ -86,7 +86,7 @@ class EditorConnection:
             raise method_not_found(method)
         if not self._is_initialized and method != "initialize":
             raise rpc_error(INVALID_REQUEST, f"call initialize before {method}")
-        return told(handler(params))
+        return as_rpc_errors(handler(params))
 
     @property
     def _at(self) -> Editor:
@@ -158,40 +158,40 @@ class EditorConnection:
     # ---- sessions ------------------------------------------------------------------------------
 
     async def _new(self, params: Json) -> Any:
-        place = _place(params, needs_servers=True)
+        opening = _open_params(params, needs_servers=True)
         self._check_room()
-        session = await self._open.create(place)
+        session = await self._open.create(opening)
         state, seq = await self._state(session.session_id)
         attached = self._attach(session.session_id)
 
         def follow() -> None:
-            attached.follow(0, told_until=seq)
+            attached.follow(0, history_until=seq)
 
         return Response({"sessionId": session.session_id, **session_settings(state)}, follow)
 
     async def _load(self, params: Json) -> Any:
         session_id = checks.required_string(params, "sessionId")
-        place = _place(params, needs_servers=True)
+        opening = _open_params(params, needs_servers=True)
         self._detach(session_id)
         self._check_room()
-        await self._open.reopen(session_id, place)
+        await self._open.reopen(session_id, opening)
         state, seq = await self._state(session_id)
         attached = self._attach(session_id)
         begins = await self._open.history_begins(session_id, seq)
-        attached.follow(begins, told_until=seq)
+        attached.follow(begins, history_until=seq)
         await attached.reached(seq)
         return session_settings(state)
 
     async def _resume(self, params: Json) -> Any:
         session_id = checks.required_string(params, "sessionId")
-        place = _place(params, needs_servers=False)
+        opening = _open_params(params, needs_servers=False)
         self._detach(session_id)
         self._check_room()
-        await self._open.reopen(session_id, place)
+        await self._open.reopen(session_id, opening)
         state, seq = await self._state(session_id)
         attached = self._attach(session_id)
         attached.learn(state)
-        return Response(session_settings(state), lambda: attached.follow(seq, told_until=seq))
+        return Response(session_settings(state), lambda: attached.follow(seq, history_until=seq))
 
     async def _list(self, params: Json) -> Any:
         cwd = checks.optional_string(params, "cwd")
@@ -334,7 +334,7 @@ class EditorConnection:
         return {"configOptions": options}
 
 
-def _place(params: Json, *, needs_servers: bool) -> OpenParams:
+def _open_params(params: Json, *, needs_servers: bool) -> OpenParams:
     cwd = checks.required_string(params, "cwd")
     servers = params.get("mcpServers")
     if servers is None and needs_servers:

@@ -64,22 +64,22 @@ class EditorServer:
         *,
         max_sessions: int | None = None,
     ) -> AsyncIterator[Connection]:
-        """Serve one client until the body ends; its sessions go on in the hub."""
-        conversation = EditorConnection(self._agent, max_sessions)
+        """Serve one client until the body ends; its sessions continue."""
+        connected = EditorConnection(self._agent, max_sessions)
         async with (
             background_tasks() as tasks,
             open_connection(
                 transport,
-                on_notification=conversation.on_notification,
-                on_request=conversation.on_request,
+                on_notification=connected.on_notification,
+                on_request=connected.on_request,
                 options=options,
             ) as connection,
         ):
-            conversation.attach(Editor(self._hub, self._device, connection, tasks))
+            connected.attach(Editor(self._hub, self._device, connection, tasks))
             try:
                 yield connection
             finally:
-                conversation.leave()
+                connected.leave()
 
 
 MOST_CLIENTS: Final = 16
@@ -233,7 +233,7 @@ class _Remote:
         return app
 
     def _agent(self, scope: AsgiScope) -> str:
-        """Return the name of the agent that is asked for.
+        """Return the name of the requested agent.
 
         Raises:
             RequestRejected: if there is none.

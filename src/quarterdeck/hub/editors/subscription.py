@@ -42,7 +42,7 @@ _CANCELLED: Final = ("cancelled", "interrupted")
 class EditorTurn:
     """From `session/prompt` until its answer is on the wire.
 
-    The follower of the log finds its beginning and its end, and goes on behind the end only when
+    The follower of the log finds its beginning and its end, and continues behind the end only when
     the answer was written: what comes after the turn comes after its answer.
     """
 
@@ -113,14 +113,14 @@ class EditorRequests:
     ) -> None:
         """`shown` makes of a tool call what the editor can show.
 
-        `is_its_turn` tells whether the turn that runs is of a prompt of this editor.
+        `is_its_turn` returns whether the turn that runs is of a prompt of this editor.
         """
         self._editor = editor
         self._runner: RunnerApi = editor.hub.runner
         self._is_its_turn = is_its_turn
         self._shown = shown
         self._session_id = session_id
-        self._asked: dict[str, anyio.CancelScope] = {}
+        self._sent: dict[str, anyio.CancelScope] = {}
 
     def ask_pending(self) -> None:
         """Send the requests that are pending already."""
@@ -132,7 +132,7 @@ class EditorRequests:
                 self.on_elicitation(elicitation.request_id)
 
     def leave(self) -> None:
-        for scope in self._asked.values():
+        for scope in self._sent.values():
             scope.cancel()
 
     def on_permission(self, request_id: str) -> None:
@@ -157,7 +157,7 @@ class EditorRequests:
             self._ask(request_id, partial(self._elicitation, request_id, elicitation.request))
 
     def _may_ask(self, request_id: str) -> bool:
-        return request_id not in self._asked and self._editor.device.may("approve")
+        return request_id not in self._sent and self._editor.device.may("approve")
 
     def _can_show(self, request: Any) -> bool:
         facts = self._editor.facts
@@ -165,19 +165,19 @@ class EditorRequests:
         return facts.can_elicit if mode == "form" else mode == "url" and facts.can_elicit_by_url
 
     def _ask(self, request_id: str, ask: Any) -> None:
-        scope = self._asked[request_id] = anyio.CancelScope()
+        scope = self._sent[request_id] = anyio.CancelScope()
 
-        async def asking() -> None:
+        async def send() -> None:
             try:
                 with scope:
                     await ask()
             finally:
-                self._asked.pop(request_id, None)
+                self._sent.pop(request_id, None)
 
-        self._editor.start_soon("asking an editor", asking)
+        self._editor.start_soon("sending a request to an editor", send)
 
     def _withdraw(self, request_id: str) -> None:
-        scope = self._asked.get(request_id)
+        scope = self._sent.get(request_id)
         if scope is not None:
             scope.cancel()
 
@@ -239,7 +239,7 @@ class EditorSubscription:
         self._editor = editor
         self._connection = editor.connection
         self._terminals = AcpTerminals()
-        self._asking = EditorRequests(
+        self._requests = EditorRequests(
             editor,
             session_id,
             self._terminals.shown,
@@ -248,32 +248,32 @@ class EditorSubscription:
         self._commands: Sequence[Any] = ()
         self._scope = anyio.CancelScope()
         self._position = 0
-        self._told_until = 0
-        self._is_retelling = False
+        self._history_until = 0
+        self._is_replaying = False
         self._has_ended = False
         self._moved = anyio.Event()
 
     def learn(self, state: SessionState) -> None:
-        """Know what came before the first event that will be told."""
+        """Apply the state before the first event that will be sent."""
         self._terminals.learn(state)
         self._commands = state.available_commands
 
-    def follow(self, from_seq: int, *, told_until: int) -> None:
-        """Begin to tell what comes after an event.
+    def follow(self, from_seq: int, *, history_until: int) -> None:
+        """Start to send what comes after an event.
 
-        Up to `told_until` it is history: prompts of this editor are told as well, and settings are
-        not, which the answer to its request has.
+        Up to `history_until` it is history: prompts of this editor are sent as well, and settings
+        are not, which the response to its request has.
         """
-        self._position, self._told_until = from_seq, told_until
+        self._position, self._history_until = from_seq, history_until
         self._editor.start_soon("following a session", self._follow)
 
     def leave(self) -> None:
-        """Tell nothing more; what was asked is withdrawn."""
+        """Send nothing more; withdraw its requests."""
         self._scope.cancel()
-        self._asking.leave()
+        self._requests.leave()
 
     async def reached(self, seq: int) -> None:
-        """Wait until everything up to an event has been told."""
+        """Wait until everything up to an event has been sent."""
         while self._position < seq and not self._has_ended:
             await self._moved.wait()
 
@@ -282,7 +282,7 @@ class EditorSubscription:
             with self._scope:
                 if self._commands:
                     await self._send(commands_update(self._commands))
-                self._asking.ask_pending()
+                self._requests.ask_pending()
                 events = self._editor.hub.runner.events(self.session_id, self._position)
                 async for event in events:
                     await self._take(event)
@@ -301,23 +301,23 @@ class EditorSubscription:
     async def _take(self, event: Event) -> None:
         match event.type:
             case "session-reset":
-                self._is_retelling = True
+                self._is_replaying = True
             case "session-status-change":
                 if event.payload.get("resumed"):
-                    self._is_retelling = False
+                    self._is_replaying = False
             case "permission-request-created" | "permission-request-resolved":
-                self._asking.on_permission(event.payload["requestId"])
+                self._requests.on_permission(event.payload["requestId"])
             case "prompt-finished":
                 await self._finish(event)
             case "terminal-output":
                 for update in self._terminals.on_output(event.payload):
                     await self._send(update)
             case _:
-                await self._tell(event)
+                await self._send_updates(event)
 
-    async def _tell(self, event: Event) -> None:
-        is_history = event.seq <= self._told_until
-        if self._is_retelling or (event.type == "session-config-init" and is_history):
+    async def _send_updates(self, event: Event) -> None:
+        is_history = event.seq <= self._history_until
+        if self._is_replaying or (event.type == "session-config-init" and is_history):
             return
         if not is_history and self._is_own(event):
             return
@@ -332,7 +332,7 @@ class EditorSubscription:
 
     def _note_elicitation(self, payload: Any) -> None:
         if payload.get("sessionUpdate") == ELICITATION_UPDATED:
-            self._asking.on_elicitation(payload["requestId"])
+            self._requests.on_elicitation(payload["requestId"])
 
     def expect(self, turn: EditorTurn) -> None:
         """Know a prompt of this editor when it comes by."""

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Any, Final, assert_never
 from urllib.parse import quote
 
 import anyio
@@ -47,6 +47,7 @@ from quarterdeck.hub.push.delivery import (
 )
 from quarterdeck.hub.push.store import PushKind, PushKinds, PushStore, Subscription
 from quarterdeck.jsontext import decode_json, encode_json
+from quarterdeck.protocol import is_session_status
 from quarterdeck.runner import (
     IndependentTasks,
     PermissionCard,
@@ -241,10 +242,18 @@ class PushService:
         """Send a message when a turn has ended."""
         before = self._statuses.get(session_id)
         self._statuses[session_id] = status
-        if before == "prompting" and status in ("active", "disconnected"):
-            self._send_soon(lambda: self._send_turn(session_id))
-        if status in ("closed", "deleted"):
-            del self._statuses[session_id]
+        if not is_session_status(status):
+            return
+        match status:
+            case "active" | "disconnected":
+                if before == "prompting":
+                    self._send_soon(lambda: self._send_turn(session_id))
+            case "closed" | "deleted":
+                del self._statuses[session_id]
+            case "creating" | "prompting" | "resuming":
+                pass  # a turn begins or continues
+            case _:
+                assert_never(status)
 
     def _send_soon(self, send: Callable[[], Any]) -> None:
         async def later() -> None:

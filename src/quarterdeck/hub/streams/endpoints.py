@@ -36,8 +36,8 @@ class HostFrom(msgspec.Struct, frozen=True, kw_only=True):
     from_seq: Annotated[
         str,
         msgspec.Meta(
-            description="EPOCH-SEQ, as an id gave it, or SEQ; without it a `reset` tells how "
-            "things stand. Last-Event-ID wins over it."
+            description="EPOCH-SEQ, as an id gave it, or SEQ; without it a `reset` has the "
+            "current state. Last-Event-ID wins over it."
         ),
     ] = ""
 

@@ -266,9 +266,9 @@ class _Connection:
             self._calls -= 1
         self._push("inboundResult", result)
 
-    async def _subscribe(self, asked: SubscribeFrame) -> None:
-        key = asked.subscription
-        session_id = None if asked.session_id is UNSET else asked.session_id
+    async def _subscribe(self, frame: SubscribeFrame) -> None:
+        key = frame.subscription
+        session_id = None if frame.session_id is UNSET else frame.session_id
         try:
             self._check_may_subscribe(key)
             log = await self._streams.logs.open(session_id)
@@ -276,12 +276,12 @@ class _Connection:
             code = error.code if isinstance(error, AcpError) else ERROR_CODES["agent_error"]
             self._fail(key, _error(code, str(error)))
             return
-        subscription = _Subscription(log, max(asked.from_seq, 0), key, self._on_failed)
+        subscription = _Subscription(log, max(frame.from_seq, 0), key, self._on_failed)
         self._subscriptions[key] = subscription
         subscription.leave = log.join(partial(self._socket.due, subscription))
         self._socket.due(subscription)
-        if asked.from_seq > log.head:
-            self._push("subscriptionAhead", _ahead(asked, log.head))
+        if frame.from_seq > log.head:
+            self._push("subscriptionAhead", _ahead(frame, log.head))
 
     def _check_may_answer(self) -> None:
         if not self._device.may(ANSWER_SCOPE):
@@ -329,13 +329,13 @@ def _read(text: str | bytes) -> Frame:
         return msgspec.convert(decode_json(text), Frame)
 
 
-def _ahead(asked: SubscribeFrame, head: int) -> dict[str, Any]:
+def _ahead(frame: SubscribeFrame, head: int) -> dict[str, Any]:
     """Return the frame for a client whose number is ahead of the log: it may be of another."""
     message = (
         f"the newest event is {head}, so nothing comes until there are more than "
-        f"{asked.from_seq}; if you had those, forget them and subscribe from 0"
+        f"{frame.from_seq}; if you had those, forget them and subscribe from 0"
     )
-    facts = {"subscription": asked.subscription, "fromSeq": asked.from_seq, "head": head}
+    facts = {"subscription": frame.subscription, "fromSeq": frame.from_seq, "head": head}
     return {**facts, "message": message}
 
 

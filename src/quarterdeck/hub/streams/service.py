@@ -33,7 +33,7 @@ from quarterdeck.hub.streams.subscription import (
     MultiLogStream,
     QueueNotices,
     QueueSubscription,
-    Says,
+    Sendable,
     follow,
     why_ended,
 )
@@ -66,7 +66,7 @@ class PacketSubscription:
                 await stream.send(named_event("reset", {"reason": "ahead", "seq": 0}, b"0"))
             while not (self._log.has_ended and self._projected >= self._log.head):
                 if self._projected < self._log.head:
-                    await self._say_next(stream)
+                    await self._send_next(stream)
                 elif is_behind:
                     is_behind = False
                     await stream.send(named_event("caught-up", {"seq": self._projected}))
@@ -78,7 +78,7 @@ class PacketSubscription:
         finally:
             leave()
 
-    async def _say_next(self, stream: EventStream) -> None:
+    async def _send_next(self, stream: EventStream) -> None:
         run = self._log.recent(self._projected) or await self._log.older(self._projected)
         text = b"".join(self._packets(run))
         self._projected = run.last
@@ -87,7 +87,7 @@ class PacketSubscription:
         await asyncio.sleep(0)  # projecting takes a while; other tasks run in between
 
     def _packets(self, run: EncodedRun) -> list[bytes]:
-        said: list[bytes] = []
+        written: list[bytes] = []
         for number, data in zip(run.numbers, run.events, strict=True):
             try:
                 packets = self._projector.feed(decode_event(data))
@@ -98,8 +98,10 @@ class PacketSubscription:
             seen, self._skipped = self._skipped, 0
             for count, packet in enumerate(packets[seen:], seen + 1):
                 name = b"%d" % number if count == len(packets) else b"%d-%d" % (number, count)
-                said.append(b"id: %b\nevent: message\ndata: %b\n\n" % (name, encode_json(packet)))
-        return said
+                written.append(
+                    b"id: %b\nevent: message\ndata: %b\n\n" % (name, encode_json(packet))
+                )
+        return written
 
 
 MOST_STREAMS: Final = 4096  # at once, of all kinds: each holds a connection
@@ -194,8 +196,8 @@ def _refused(error: Exception) -> tuple[int, str, str]:
             return 400, "quarterdeck/invalid", str(error)
         case AcpError(message=message):
             return 404, "quarterdeck/not-found", f"{message}; GET /api/sessions lists what there is"
-        case StorageFailed(told=told):
-            return 503, "quarterdeck/unavailable", told
+        case StorageFailed(told=reason):
+            return 503, "quarterdeck/unavailable", reason
         case _:
             message = f"there are {MOST_STREAMS} streams; close one, or follow several sessions"
             return 429, "quarterdeck/too-many", f"{message} on one with /api/stream"
@@ -217,29 +219,29 @@ async def host_events(request: _Request) -> None:
 
 async def many_events(request: _Request) -> None:
     """Serve several logs; a session that is not there does not stop the others."""
-    asked = many_cursors(request.scope)
-    combined = MultiLogStream(asked)
+    cursors = many_cursors(request.scope)
+    combined = MultiLogStream(cursors)
     missing: list[str] = []
-    for index, (session_id, cursor) in enumerate(asked.sessions):
+    for index, (session_id, cursor) in enumerate(cursors.sessions):
         try:
             log = await request.open(session_id)
         except AcpError:
             missing.append(session_id)
         else:
             combined.add(index, LogSubscription(request.logs, log, cursor))
-    if asked.has_host:
-        subscription = HostLogSubscription(request.logs, await request.open(None), asked.host)
-        combined.add(len(asked.sessions), subscription)
+    if cursors.has_host:
+        subscription = HostLogSubscription(request.logs, await request.open(None), cursors.host)
+        combined.add(len(cursors.sessions), subscription)
 
-    async def say(stream: EventStream) -> None:
+    async def send(stream: EventStream) -> None:
         for session_id in missing:
             await stream.send(named_event("ended", {"sessionId": session_id, "reason": "unknown"}))
-        subscriptions: list[Says] = [*combined.subscriptions]
+        subscriptions: list[Sendable] = [*combined.subscriptions]
         if subscriptions:
             subscriptions.append(QueueSubscription(request.queue_notices, combined.subscriptions))
         await follow(stream, subscriptions)
 
-    await request.serve(say)
+    await request.serve(send)
 
 
 async def packets(request: _Request) -> None:

@@ -35,7 +35,7 @@ class LogSubscription:
     """One session's log."""
 
     _mark: ClassVar = b""
-    """What tells its events from others on the same connection; a session's have its id."""
+    """Marks its events among others on the same connection; a session's have its id."""
 
     def __init__(self, logs: Logs, log: SharedLog, cursor: int) -> None:
         self.log = log
@@ -53,7 +53,7 @@ class LogSubscription:
         return str(self.cursor)
 
     async def next(self) -> bytes:
-        """Return what to say next; nothing, if there is nothing new.
+        """Return what to send next; nothing, if there is nothing new.
 
         Raises:
             StorageFailed: if older events cannot be read.
@@ -66,7 +66,7 @@ class LogSubscription:
             if run is None:
                 return self._reset()
             self.cursor = run.last
-            return self._said(run)
+            return self._written(run)
         if self._is_behind:
             self._is_behind = False
             return named_event("caught-up", {**self._facts(), "seq": self.cursor})
@@ -79,7 +79,7 @@ class LogSubscription:
         self._is_behind = True
         return await self.log.older(self.cursor)
 
-    def _said(self, run: EncodedRun) -> bytes:
+    def _written(self, run: EncodedRun) -> bytes:
         if self.complete is None:
             return run.sse
         # JSON has no line breaks: this is found where an id ends and nowhere else.
@@ -89,7 +89,7 @@ class LogSubscription:
         return self.position.encode() + (b"" if self.complete is None else self.complete())
 
     def _reset(self) -> bytes:
-        """Send a reader that is ahead of the log back to its beginning."""
+        """Send a client that is ahead of the log back to its beginning."""
         self.cursor, self._must_reset = 0, False
         facts = {**self._facts(), "reason": "ahead", "seq": 0, "head": self.log.head}
         return named_event("reset", facts, self._id())
@@ -109,14 +109,14 @@ class HostLogSubscription(LogSubscription):
         super().__init__(logs, log, cursor.seq if cursor is not None and is_ours else 0)
         self._must_reset = not is_ours or self.cursor > log.head or self._is_forgotten()
         self._epoch = epoch
-        self._asked = "" if cursor is None else cursor.text
+        self._requested = "" if cursor is None else cursor.text
         self._reason = "start" if cursor is None else "epoch" if not is_ours else "forgotten"
 
     @property
     @override
     def position(self) -> str:
-        # Until it was told to begin anew, a reader that is cut off has to be told again.
-        return self._asked if self._must_reset else f"{self._epoch}-{self.cursor}"
+        # A client that is cut off before it got its reset must get it again.
+        return self._requested if self._must_reset else f"{self._epoch}-{self.cursor}"
 
     def _is_forgotten(self) -> bool:
         return self.cursor + 1 < self.log.first
@@ -127,7 +127,7 @@ class HostLogSubscription(LogSubscription):
 
     @override
     def _reset(self) -> bytes:
-        """Show how things stand now, instead of how they came to."""
+        """Send the current state instead of the events that led to it."""
         self.cursor, self._must_reset = self.log.head, False
         reason, self._reason = self._reason, "forgotten"
         facts = b'{"epoch":%b,"reason":%b,"seq":%d,%b}' % (
@@ -157,7 +157,7 @@ class Joins(Protocol):
     def join(self, wake: Callable[[], None]) -> Callable[[], None]: ...
 
 
-class Says(Protocol):
+class Sendable(Protocol):
     """Something that is sent on a connection, part by part."""
 
     @property
@@ -169,7 +169,7 @@ class Says(Protocol):
     async def next(self) -> bytes: ...
 
 
-async def follow(stream: EventStream, subscriptions: Sequence[Says]) -> None:
+async def follow(stream: EventStream, subscriptions: Sequence[Sendable]) -> None:
     """Send some logs, a run of each in turn, until all have ended.
 
     Raises:
@@ -204,12 +204,12 @@ async def follow(stream: EventStream, subscriptions: Sequence[Says]) -> None:
 class MultiLogStream:
     """The logs of one connection, by their places in its query."""
 
-    def __init__(self, asked: ManyCursors) -> None:
-        self._names = asked.names
+    def __init__(self, cursors: ManyCursors) -> None:
+        self._names = cursors.names
         self._subscriptions: dict[int, LogSubscription] = {}
-        self._asked = [str(seq) for _, seq in asked.sessions]
-        if asked.has_host:
-            self._asked.append("" if asked.host is None else asked.host.text)
+        self._requested = [str(seq) for _, seq in cursors.sessions]
+        if cursors.has_host:
+            self._requested.append("" if cursors.host is None else cursors.host.text)
 
     @property
     def subscriptions(self) -> list[LogSubscription]:
@@ -222,13 +222,13 @@ class MultiLogStream:
     def _complete(self, index: int) -> bytes:
         """Write the rest of an id: which log it is of, and where the others are."""
         positions = [
-            "" if each == index else self._position(each) for each in range(len(self._asked))
+            "" if each == index else self._position(each) for each in range(len(self._requested))
         ]
         return f"@{index}/{self._names}/{','.join(positions)}".encode()
 
     def _position(self, index: int) -> str:
         subscription = self._subscriptions.get(index)
-        return self._asked[index] if subscription is None else subscription.position
+        return self._requested[index] if subscription is None else subscription.position
 
 
 class QueueNotices:
@@ -269,7 +269,7 @@ class QueueSubscription:
         return all(subscription.is_over for subscription in self._subscriptions)
 
     async def next(self) -> bytes:
-        """Return what to say next; nothing, if there is nothing new."""
+        """Return what to send next; nothing, if there is nothing new."""
         changes = {session_id: self.log.changes(session_id) for session_id in self._seen}
         if changes == self._seen:
             return b""

@@ -54,7 +54,7 @@ def ours(event: Event) -> Mapping[str, Any]:
 def requested(
     event: Event, session_id: str | None, row_id: int, agent: str | None = None
 ) -> RecordedDecision:
-    """Return the row of a request that is pending; `event` tells of it."""
+    """Return the row of a request that is pending; `event` reports it."""
     payload: Any = event.payload
     derived = ours(event).get("request") or {}
     request_id = str(payload.get("requestId"))
@@ -153,7 +153,7 @@ class SessionDecisions:
 
 
 async def request_events(storage: Storage, session_id: str, after: int) -> AsyncIterator[Event]:
-    """Iterate over the events of a log that tell of requests, after a number."""
+    """Iterate over the events of a log that are about requests, after a number."""
     while page := await storage.read(session_id, after, PAGE):
         after += len(page)
         for number, data in enumerate(page):

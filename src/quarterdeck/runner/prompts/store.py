@@ -410,7 +410,7 @@ def report_removed_meta(host: Host, session_id: Any, by: Actor, scope: str) -> N
 
 
 def _has_meta(value: Any) -> bool:
-    # Without recursion, here and below: what somebody sends may nest as deeply as JSON is read.
+    # Without recursion, here and below: what a client sends may nest as deeply as JSON is read.
     found = [value]
     while found:
         each = found.pop()

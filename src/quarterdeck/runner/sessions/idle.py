@@ -45,7 +45,7 @@ class IdleAgents:
         prompts: PromptQueue,
         minutes: Callable[[], float],
     ) -> None:
-        """`minutes` is asked at each look, since it can be set anew; 0 stops nothing."""
+        """`minutes` is called at each check, since the time can be changed; 0 stops nothing."""
         self._host = host
         self._manager = manager
         self._prompts = prompts

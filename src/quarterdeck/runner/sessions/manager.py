@@ -27,7 +27,7 @@ from typing import Any, Final
 import anyio
 from msgspec import UNSET
 
-from quarterdeck.agents.catalogue import KnownAgents
+from quarterdeck.agents import KnownAgents
 from quarterdeck.errors import AcpError, HubDatabaseFailed, RequestRejected, RpcError, StorageFailed
 from quarterdeck.host import Host, resolve_agent_definition
 from quarterdeck.protocol import (
@@ -319,21 +319,21 @@ class SessionManager:
         session = await self._settled_session(session_id)
         if session.status in _WORKING:
             return  # an agent that was restarted resumes what it had by itself
-        place: dict[str, Any] = {
+        params: dict[str, Any] = {
             "cwd": session.cwd,
             "mcp_servers": self.whole_servers(session),
             "additional_directories": session.additional_directories,
         }
         if can_resume(agent):
             try:
-                await self._host.resume_session(agent.agent_id, session_id, **place)
+                await self._host.resume_session(agent.agent_id, session_id, **params)
             except RpcError:
                 if not can_load(agent):
                     raise
             else:
                 return
         if can_load(agent):
-            await self._host.load_session(agent.agent_id, session_id, **place)
+            await self._host.load_session(agent.agent_id, session_id, **params)
         else:
             message = f"agent {name!r} can neither resume nor load sessions; start a new one"
             raise AcpError(ERROR_CODES["capability_unsupported"], message)
