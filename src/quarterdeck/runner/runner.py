@@ -25,7 +25,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
-from typing import Any, Final, Literal, Self, assert_never
+from typing import Any, Final, Self, assert_never
 
 import anyio
 
@@ -45,6 +45,7 @@ from quarterdeck.protocol import (
     HostElicitationSnapshot,
     InstallProgressEvent,
     PermissionUpdatedEvent,
+    RequestKind,
     SessionEvent,
     SessionSnapshotWire,
     SessionUpdatedEvent,
@@ -576,9 +577,7 @@ def permission_view(request: PermissionRequest) -> PermissionView:
     )
 
 
-def _request_updated(
-    kind: Literal["permission", "elicitation"], payload: Mapping[str, Any]
-) -> RequestUpdated:
+def _request_updated(kind: RequestKind, payload: Mapping[str, Any]) -> RequestUpdated:
     return RequestUpdated(
         kind=kind,
         request_id=payload["requestId"],
