@@ -163,7 +163,7 @@ async def test_a_failure_that_nobody_waits_for_is_logged(
         commits.may_end.release()
         await writer.run(lambda: None)
     assert [record.message for record in caplog.records] == [
-        "a batch that nobody waits for was not stored"
+        "a batch of a cancelled caller was not stored"
     ]
 
 

@@ -276,7 +276,7 @@ async def test_a_call_that_takes_too_long_is_cancelled_at_the_peer() -> None:
     assert peer.kinds() == [ReportKind.UNKNOWN_ANSWER] * 2
     assert [each.reason for each in peer.reports] == [
         "an answer that came too late",
-        "an answer to nothing we asked",
+        "an answer to no request of ours",
     ]
 
 
