@@ -136,7 +136,7 @@ async def conversing(
     """Serve an agent to a client by hand."""
     server = agent if isinstance(agent, AgentServer) else AgentServer(agent, store=store)
     ours, theirs = memory_pair(buffer)
-    async with server.converse(theirs, ConnectionOptions(high_water=high_water)):
+    async with server.serve_client(theirs, ConnectionOptions(high_water=high_water)):
         async with background_tasks() as tasks:
             hand = Hand(ours)
             tasks.start_soon(hand.read)

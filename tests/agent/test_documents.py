@@ -73,7 +73,7 @@ def test_the_commands_for_http_do_what_the_document_says(tmp_path: Path) -> None
     shown = DOCUMENT.read_text(encoding="utf-8").replace("9000", port)
     assert said.strip() in shown
     assert '"protocolVersion":1' in answer
-    assert ": the server has let you go" in rest
+    assert ": disconnected by the server" in rest
     assert server.returncode == 0
 
 

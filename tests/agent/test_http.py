@@ -190,7 +190,7 @@ async def test_a_request_that_is_sent_twice_runs_once() -> None:
     assert (first.status, again.status, other.status) == (202, 409, 409)
     assert again.text == "a request with the id 3 is being answered; it is not run again"
     assert (late.status, changed.status) == (409, 202)
-    assert late.text == "this very request, id 3, has been answered; it is not run again"
+    assert late.text == "the same request, id 3, has been answered; it is not run again"
 
 
 async def test_a_stream_goes_on_behind_the_last_event_that_was_seen() -> None:
@@ -419,7 +419,7 @@ async def test_the_end_of_the_server_answers_turns_and_ends_streams() -> None:
     answer = (await stream.event()).message
     assert answer["result"] == {"stopReason": "cancelled"}
     assert await stream.event_or_end() is None
-    assert stream.comments[-1] == "the server has let you go"
+    assert stream.comments[-1] == "disconnected by the server"
     await stream.aclose()
     assert agent.closed == [session_id]
     with pytest.raises(OSError, match=r"."):

@@ -69,7 +69,7 @@ async def test_a_signal_answers_turns_closes_sessions_and_frees_the_port(
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
     assert (answer["id"], answer["result"]) == (3, {"stopReason": "cancelled"})
-    assert stream.comments[-1] == "the server has let you go"
+    assert stream.comments[-1] == "disconnected by the server"
     assert (tmp_path / "closed").read_text() == session_id
     with pytest.raises(OSError, match=r"."):
         await anyio.connect_tcp("127.0.0.1", client.port)

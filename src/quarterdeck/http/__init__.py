@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     )
     from quarterdeck.http.body import (
         BodyLimits,
-        BodyRejected,
         read_body,
     )
     from quarterdeck.http.certificates import (
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     )
     from quarterdeck.http.keepalive import (
         KeepAlive,
-        LiveConnection,
     )
     from quarterdeck.http.limits import (
         Capacity,

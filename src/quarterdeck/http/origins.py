@@ -10,7 +10,8 @@ clear text, so TLS is required there: our own, or that of a reverse proxy in fro
 
 Two servers use this. A hub answers at the exact `Site`s that follow from where it listens, port
 included, since its cookie is bound to them (`sites`; `hub.auth.admission` applies them). An agent
-has no cookie, may be mounted behind any port, and accepts names alone (`OriginCheck`)."""
+has no cookie, may be mounted behind any port, and accepts names alone (`OriginCheck`).
+"""
 
 from __future__ import annotations
 

@@ -235,6 +235,14 @@ def is_request_id(text: bytes) -> bool:
     return text == NULL_ID or text[:1] in b"-0123456789"
 
 
+def canonical_id(request_id: bytes) -> bytes:
+    """Return the one spelling of an id, to compare ids that peers spell differently."""
+    try:
+        return encode_json(decode_json(request_id))
+    except JsonInvalid:  # a number of more digits than Python reads
+        return request_id
+
+
 def _is_utf8(text: bytes) -> bool:
     try:
         text.decode()

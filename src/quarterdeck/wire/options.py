@@ -64,7 +64,7 @@ def guarded(on_report: OnReport) -> OnReport:
 def log_report(report: Report) -> None:
     """Log a report; the default of `on_report`."""
     logger.warning(
-        "unexpected input on a connection",
+        "unexpected input",
         extra={"kind": report.kind.value, "reason": report.reason, "text": report.text},
     )
 

@@ -20,11 +20,12 @@ import anyio
 from anyio.abc import TaskGroup
 
 from quarterdeck.errors import ConnectionClosed, JsonInvalid, QuarterdeckError, RpcError
-from quarterdeck.jsontext import decode_json, encode_json
+from quarterdeck.jsontext import encode_json
 from quarterdeck.wire.messages import (
     INTERNAL_ERROR,
     REQUEST_CANCELLED,
     MessageWriter,
+    canonical_id,
     rpc_error,
 )
 from quarterdeck.wire.options import OnReport, Report, ReportKind
@@ -54,7 +55,7 @@ class _Running:
 
     def __init__(self, request_id: bytes, method: str, work: Awaitable[Any]) -> None:
         self.id = request_id
-        self.key = _key(request_id)
+        self.key = canonical_id(request_id)  # a cancel may spell it differently
         self.method = method
         self.work = work
         self.scope = anyio.CancelScope()
@@ -209,11 +210,3 @@ class IncomingRequests:
 
 async def _raise(error: RpcError) -> Any:
     raise error
-
-
-def _key(request_id: bytes) -> bytes:
-    """Return the one spelling of an id under which a cancel finds it."""
-    try:
-        return encode_json(decode_json(request_id))
-    except JsonInvalid:  # a number of more digits than Python reads
-        return request_id

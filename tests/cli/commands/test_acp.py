@@ -69,8 +69,8 @@ def test_what_was_met_is_told_on_stderr_but_not_what_the_client_sent(tmp_path: P
     done = run("--no-sessions", text='[]\n{"secret" \n', XDG_CONFIG_HOME=str(tmp_path))
     first, second = done.stderr.splitlines()
     reason = "batches are not supported; send one message at a time"
-    assert first == f"quarterdeck: unexpected input on a connection (kind: malformed, reason: {reason})"
-    assert second.startswith("quarterdeck: unexpected input on a connection (kind: malformed, reason: ")
+    assert first == f"quarterdeck: unexpected input (kind: malformed, reason: {reason})"
+    assert second.startswith("quarterdeck: unexpected input (kind: malformed, reason: ")
     assert "secret" not in done.stderr
     assert done.returncode == 0
 

@@ -99,7 +99,7 @@ def encode_history(history: ModelHistory) -> bytes:
 
 
 def decode_history(memory: bytes) -> ModelHistory:
-    """Read what `encode_conversation` wrote.
+    """Decode what `encode_history` wrote.
 
     Raises:
         JsonInvalid: if it is malformed, or of another version.

@@ -240,9 +240,11 @@ def refusal_of(error: Exception) -> Response:
             return error_response(_AGENT_FAILED, code, message, data=data)
         case StorageFailed():
             code = "quarterdeck/unavailable"
-            return error_response(503, code, error.told, retryable=not error.is_final)
+            return error_response(503, code, error.public_message, retryable=not error.is_final)
         case HubDatabaseFailed():
-            return error_response(503, "quarterdeck/unavailable", error.told, retryable=True)
+            return error_response(
+                503, "quarterdeck/unavailable", error.public_message, retryable=True
+            )
         case QuarterdeckError():
             return error_response(500, "quarterdeck/failed", str(error))
         case _:

@@ -110,7 +110,9 @@ def rpc_error_of(error: QuarterdeckError) -> RpcError:
             code = _CODES.get(error.code, INTERNAL_ERROR)
             return RpcError(code, error.message, {"code": str(error.code)})
         case StorageFailed() | HubDatabaseFailed():
-            return RpcError(INTERNAL_ERROR, error.told, {"code": "quarterdeck/unavailable"})
+            return RpcError(
+                INTERNAL_ERROR, error.public_message, {"code": "quarterdeck/unavailable"}
+            )
         case _:
             return RpcError(INTERNAL_ERROR, str(error))
 
