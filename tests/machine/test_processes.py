@@ -50,10 +50,10 @@ time.sleep(99)
 HOST = """
 import json, subprocess, sys, time
 sys.path.insert(0, sys.argv[1])
-from quarterdeck.machine.guard import guarded_command
+from quarterdeck.machine.processes import guarded_command
 command = guarded_command(json.loads(sys.argv[2]))
 guard = subprocess.Popen(command, stdin=-1, stdout=-1, start_new_session=True)
-print(processes.pid, processes.stdout.readline().decode(), flush=True)
+print(guard.pid, guard.stdout.readline().decode(), flush=True)
 time.sleep(99)
 """
 

@@ -1,6 +1,3 @@
-"""Agents through the contract of the Agent Context Protocol."""
+"""Agents: the catalogue of known ones, detection, and adapters for sessions."""
 
-from quarterdeck.agents.adapters.acp import AcpAdapter
-from quarterdeck.agents.adapters.acp_session import AcpSession, context_error
-
-__all__ = ["AcpAdapter", "AcpSession", "context_error"]
+__all__: list[str] = []

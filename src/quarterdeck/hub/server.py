@@ -23,17 +23,7 @@ from quarterdeck.errors import HubRefused
 from quarterdeck.http.limits import capacity_for, raise_file_limit
 from quarterdeck.http.origins import LOOPBACK, is_wildcard
 from quarterdeck.http.server import ServerOptions, listening, running_server, server_config
-from quarterdeck.hub.api import (
-    agent_endpoints,
-    approval_endpoints,
-    file_endpoints,
-    folder_endpoints,
-    operation_endpoints,
-    prompt_endpoints,
-    push_endpoints,
-    session_endpoints,
-    transcript_endpoints,
-)
+from quarterdeck.hub.api.agents import agent_endpoints
 from quarterdeck.hub.api.devices import gate_endpoints
 from quarterdeck.hub.api.endpoint import (
     ApiRequest,
@@ -45,9 +35,17 @@ from quarterdeck.hub.api.endpoint import (
     send_refusal,
 )
 from quarterdeck.hub.api.openapi import openapi
+from quarterdeck.hub.api.operations import operation_endpoints
+from quarterdeck.hub.api.prompts import prompt_endpoints
+from quarterdeck.hub.api.push import push_endpoints
+from quarterdeck.hub.api.requests import approval_endpoints
+from quarterdeck.hub.api.sessions import session_endpoints
+from quarterdeck.hub.api.transcript import transcript_endpoints
+from quarterdeck.hub.api.workspaces import file_endpoints, folder_endpoints
 from quarterdeck.hub.hub import Hub
 from quarterdeck.hub.page.files import page_endpoints
-from quarterdeck.hub.streams import StreamSources, stream_endpoints
+from quarterdeck.hub.streams.endpoints import stream_endpoints
+from quarterdeck.hub.streams.needs import StreamSources
 from quarterdeck.jsontext import encode_json
 from quarterdeck.machine.private_files import PRIVATE_FILE
 from quarterdeck.protocol.timestamps import iso_seconds

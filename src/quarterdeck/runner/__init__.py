@@ -1,1 +1,3 @@
-"""runner."""
+"""What must not stop: sessions, the prompt queue, permission requests, retention."""
+
+__all__: list[str] = []

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from quarterdeck.agents import AcpAdapter, AcpSession, context_error
+from quarterdeck.agents.adapters import AcpAdapter, AcpSession, context_error
 from quarterdeck.errors import AcpError
 from quarterdeck.host import Host, HostOptions
 from quarterdeck.policy.types import PermissionPolicy, PolicyRules

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from quarterdeck.agents import AcpAdapter
+from quarterdeck.agents.adapters import AcpAdapter
 from quarterdeck.host import Host, HostOptions
 from quarterdeck.views.context import AnswerQuestionCommand, SendMessageCommand
 from tests.agents.adapters.test_acp import Seen, definition, refused, started

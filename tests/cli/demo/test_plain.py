@@ -127,9 +127,18 @@ def test_a_session_has_the_events_that_a_host_would_record(
     assert expected <= set(types)
 
 
-def test_only_the_prompt_is_marked_as_recorded_here(recorded: tuple[list[Any], Any]) -> None:
-    marked = {event.type for event in recorded[0] if "quarterdeck" in (event.extensions or {})}
-    assert marked == {"user-message-chunk"}
+def test_only_the_prompt_and_the_update_of_a_request_are_marked_as_added(
+    recorded: tuple[list[Any], Any],
+) -> None:
+    added = {
+        event.type: event.extensions["quarterdeck"]["added"]
+        for event in recorded[0]
+        if "added" in (event.extensions or {}).get("quarterdeck", {})
+    }
+    assert added == {
+        "user-message-chunk": "the prompt",
+        "tool-call-update": "the agent sent this in its permission request",
+    }
 
 
 def test_a_flood_is_recorded_whole() -> None:

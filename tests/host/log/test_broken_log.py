@@ -191,8 +191,8 @@ async def test_a_stored_event_that_is_damaged_does_not_hide_the_others_nor_end_t
     tmp_path: Path, damaged: bytes, page: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("quarterdeck.host.log.stream.PAGE", page)
-    monkeypatch.setattr("quarterdeck.host.sessions.session.recovery.FIRST_LIMIT", page)
-    monkeypatch.setattr("quarterdeck.host.sessions.session.recovery.next_limit", lambda _page: page)
+    monkeypatch.setattr("quarterdeck.host.sessions.recovery.FIRST_LIMIT", page)
+    monkeypatch.setattr("quarterdeck.host.sessions.recovery.next_limit", lambda _page: page)
     log = SqliteStorage(tmp_path / "log.db")
     await log.open()
     whole = [

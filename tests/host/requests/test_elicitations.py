@@ -34,7 +34,7 @@ from tests.host.test_host import Seen, agent, running, texts
 
 pytestmark = pytest.mark.anyio
 
-RECORDER = Path(__file__).with_name("stories_agent.py")
+RECORDER = Path(__file__).parents[1] / "stories_agent.py"
 FIELDS = {
     "type": "object",
     "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},

@@ -232,7 +232,11 @@ async def test_after_kills_at_any_moment_the_index_equals_the_log(tmp_path: Path
                 await hub.kill()
                 tasks.cancel_scope.cancel()
         async with hub_process(home, agent) as hub:
-            # Prompts that were interrupted do not run again, so nothing is added meanwhile.
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_answer_all, hub.client)
+                for number in range(5):  # a prompt that a kill found in the queue runs now
+                    await hub.client.ended(session, f"k{number}")
+                tasks.cancel_scope.cancel()
             rows = await check_index(hub.client, session)
             assert {each["state"] for each in rows.values()} <= {"answered", "superseded"}
             restarts = [each for each in rows.values() if each["by"] == "restart"]

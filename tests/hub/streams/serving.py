@@ -18,7 +18,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from quarterdeck.host import Host
 from quarterdeck.hub.api.endpoint import make_router
 from quarterdeck.hub.auth.device import SCOPE_KEY, Device
-from quarterdeck.hub.streams import StreamSources, stream_endpoints
+from quarterdeck.hub.streams.endpoints import stream_endpoints
+from quarterdeck.hub.streams.needs import StreamSources
 from quarterdeck.wire import background_tasks
 
 PATIENCE = 60.0

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from quarterdeck.agents import AcpAdapter
+from quarterdeck.agents.adapters import AcpAdapter
 from quarterdeck.host import Host, HostOptions
 from quarterdeck.views.context import (
     ContextEvent,

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import anyio
 import pytest
 
-from quarterdeck.agents import AcpAdapter
+from quarterdeck.agents.adapters import AcpAdapter
 from quarterdeck.host import Host
 from quarterdeck.policy.types import RiskLevel, ToolCategory
 from quarterdeck.views import context

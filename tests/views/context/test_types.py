@@ -355,7 +355,7 @@ def test_only_create_event_has_a_clock() -> None:
         for name in _imported(node)
         if name in IMPURE
     }
-    assert found == {("sequence.py", "time")}
+    assert found == {("codec.py", "time")}
 
 
 def _imported(node: ast.Import | ast.ImportFrom) -> list[str]:

@@ -93,7 +93,7 @@ export interface DecisionList {
   decisions: RecordedDecision[]
 }
 
-export interface Definition {
+export interface DefinitionBody {
   id: string
   command: string
   args?: string[]
@@ -334,6 +334,11 @@ export interface PushKinds {
   failed?: boolean
 }
 
+export interface PushSubscribe {
+  subscription: BrowserSubscription
+  kinds?: PushKinds
+}
+
 export interface PushView {
   publicKey: string
   subscription: SubscriptionView | null
@@ -378,16 +383,10 @@ export interface SessionFile {
 }
 
 export interface SessionList {
-  sessions: SessionView[]
+  sessions: SessionOverview[]
 }
 
-export interface SessionState {
-  session: SessionView
-  seq: number
-  state: { [key: string]: unknown }
-}
-
-export interface SessionView {
+export interface SessionOverview {
   sessionId: string
   status: string
   agentId?: string
@@ -415,7 +414,13 @@ export interface SignIn {
 }
 
 export interface SpawnAgent {
-  definition: Definition
+  definition: DefinitionBody
+}
+
+export interface StateResponse {
+  session: SessionOverview
+  seq: number
+  state: { [key: string]: unknown }
 }
 
 export interface StatusEntry {
@@ -424,11 +429,6 @@ export interface StatusEntry {
   at: number
   status: string
   resumed: boolean
-}
-
-export interface Subscribe {
-  subscription: BrowserSubscription
-  kinds?: PushKinds
 }
 
 export interface SubscriptionKeys {
@@ -457,7 +457,7 @@ export interface ToolEntry {
 }
 
 export interface TranscriptPage {
-  session: SessionView
+  session: SessionOverview
   seq: number
   entries: (MessageEntry | ToolEntry | TurnEntry | StatusEntry)[]
   hasOlder: boolean

@@ -1,1 +1,6 @@
-"""adapters."""
+"""Agents through the contract of the Agent Context Protocol."""
+
+from quarterdeck.agents.adapters.acp import AcpAdapter
+from quarterdeck.agents.adapters.acp_session import AcpSession, context_error
+
+__all__ = ["AcpAdapter", "AcpSession", "context_error"]

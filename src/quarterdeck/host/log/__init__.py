@@ -1,1 +1,3 @@
-"""log."""
+"""The log: numbering, the journal, repair, streams."""
+
+__all__: list[str] = []

@@ -1,1 +1,3 @@
-"""requests."""
+"""What agents request: permissions, elicitations, files, terminals."""
+
+__all__: list[str] = []

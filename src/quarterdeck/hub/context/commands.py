@@ -14,7 +14,7 @@ from typing import Any, Final
 import anyio
 from msgspec import UNSET
 
-from quarterdeck.agents import AcpAdapter
+from quarterdeck.agents.adapters import AcpAdapter
 from quarterdeck.errors import AcpError
 from quarterdeck.host import Host
 from quarterdeck.hub.auth.device import Device, Scope

@@ -25,7 +25,7 @@ import anyio
 from msgspec import UNSET
 from starlette.types import Receive, Scope as AsgiScope, Send
 
-from quarterdeck.agents import AcpAdapter
+from quarterdeck.agents.adapters import AcpAdapter
 from quarterdeck.errors import AcpError, QuarterdeckError, StorageFailed
 from quarterdeck.http.websocket import WebSocketConnection, accept_websocket
 from quarterdeck.hub.api.endpoint import Asgi

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 import msgspec
 from msgspec import UNSET
 
-from quarterdeck.agents import context_error
+from quarterdeck.agents.adapters import context_error
 from quarterdeck.errors import AcpError, JsonInvalid, QuarterdeckError, RequestRejected
 from quarterdeck.hub.auth.device import Scope
 from quarterdeck.jsontext import decode_json, encode_json

@@ -1,1 +1,3 @@
-"""page."""
+"""The page, built from `web/` and served from memory."""
+
+__all__: list[str] = []

@@ -1,6 +1,3 @@
-"""Everything that happens, as it happens: event streams and WebSockets over the shared log."""
+"""Streams over the shared log: SSE and `/api/envelope`."""
 
-from quarterdeck.hub.streams.endpoints import stream_endpoints
-from quarterdeck.hub.streams.needs import StreamSources
-
-__all__ = ["StreamSources", "stream_endpoints"]
+__all__: list[str] = []

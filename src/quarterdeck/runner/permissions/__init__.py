@@ -1,1 +1,3 @@
-"""permissions."""
+"""Permission requests: rules, the inbox, cards, the index of decisions."""
+
+__all__: list[str] = []

@@ -1,1 +1,3 @@
-"""prompts."""
+"""Prompts: stored, queued, run in order."""
+
+__all__: list[str] = []

@@ -1,1 +1,3 @@
-"""sessions."""
+"""Sessions: started, reopened, listed, stopped when idle, deleted."""
+
+__all__: list[str] = []

@@ -1,1 +1,3 @@
-"""workspaces."""
+"""The folders that sessions work in."""
+
+__all__: list[str] = []
