@@ -202,8 +202,8 @@ def _refused(error: Exception) -> tuple[int, str, str]:
             return 400, "quarterdeck/invalid", str(error)
         case AcpError(message=message):
             return 404, "quarterdeck/not-found", f"{message}; GET /api/sessions lists what there is"
-        case StorageFailed(told=told):
-            return 503, "quarterdeck/unavailable", told
+        case StorageFailed(public_message=message):
+            return 503, "quarterdeck/unavailable", message
         case _:
             message = f"there are {MOST_STREAMS} streams; close one, or follow several sessions"
             return 429, "quarterdeck/too-many", f"{message} on one with /api/stream"
