@@ -28,7 +28,6 @@ QuarterdeckError
 ├── CommandFailed           a command that failed
 ├── HubDeclined             the hub rejected a request of a command
 ├── RequestRejected         the hub or the runner rejects a request, with a code
-│   └── RequestRefused      the same from the HTTP API, which chose its status
 └── ScenarioInvalid         a scenario of the scripted agent that cannot be played
 """
 
@@ -287,17 +286,6 @@ class RequestRejected(QuarterdeckError):
         self.message = message
         self.data = data
         self.retryable = retryable
-
-
-class RequestRefused(RequestRejected):
-    """A request to the HTTP API is rejected with a specific status."""
-
-    def __init__(
-        self, status: int, code: str, message: str, *, data: Any = None, retryable: bool = False
-    ) -> None:
-        """`code` is written without its prefix `quarterdeck/`."""
-        super().__init__(code, message, data=data, retryable=retryable)
-        self.status = status
 
 
 class ScenarioInvalid(QuarterdeckError):

@@ -123,7 +123,7 @@ class Transcripts:
         """Return a session's transcript up to its newest event.
 
         Raises:
-            RequestRefused: if there is no such session.
+            RequestRejected: if there is no such session.
         """
         head = self._library.get(session_id).last_seq
         kept = self._kept.get(session_id)

@@ -29,7 +29,6 @@ from quarterdeck.errors import (
     HubDatabaseFailed,
     JsonInvalid,
     QuarterdeckError,
-    RequestRefused,
     RequestRejected,
     RpcError,
     StorageFailed,
@@ -205,17 +204,17 @@ _AGENT_FAILED: Final = 424
 programs repeat by themselves."""
 
 
-def not_found(what: str, remedy: str) -> RequestRefused:
-    return RequestRefused(404, "not-found", f"there is no {what}; {remedy}")
+def not_found(what: str, remedy: str) -> RequestRejected:
+    return RequestRejected("not-found", f"there is no {what}; {remedy}")
 
 
-def invalid(message: str) -> RequestRefused:
-    return RequestRefused(400, "invalid", message)
+def invalid(message: str) -> RequestRejected:
+    return RequestRejected("invalid", message)
 
 
 def http_status(error: RequestRejected) -> int:
     """Return the HTTP status of a rejection."""
-    return error.status if isinstance(error, RequestRefused) else _REJECTIONS[error.code]
+    return _REJECTIONS[error.code]
 
 
 def refusal_of(error: Exception) -> Response:
@@ -373,12 +372,12 @@ async def _read(receive: Receive) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise RequestRefused(400, "invalid", "the request was cut off; send it again")
+            raise RequestRejected("invalid", "the request was cut off; send it again")
         part = message.get("body", b"")
         size += len(part)
         if size > MOST_BODY:
             reason = f"the body has more than {MOST_BODY >> 20} MiB; send less at a time"
-            raise RequestRefused(413, "too-large", reason)
+            raise RequestRejected("too-large", reason)
         parts.append(part)
         if not message.get("more_body", False):
             return b"".join(parts)

@@ -61,7 +61,7 @@ def blocks_of(prompt: _Prompt) -> list[dict[str, Any]]:
     """Return the content blocks of a prompt.
 
     Raises:
-        RequestRefused: if it says nothing, or a block has no type.
+        RequestRejected: if it says nothing, or a block has no type.
     """
     if isinstance(prompt, str):
         if not prompt.strip():

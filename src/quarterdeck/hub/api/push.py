@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
+from starlette.responses import Response
 
-from quarterdeck.errors import RequestRefused
+from quarterdeck.errors import RequestRejected
 from quarterdeck.hub.api.endpoint import (
     ApiRequest,
     ApiResponse,
     Body,
     Endpoint,
     Nothing,
+    error_response,
     invalid,
     json_app,
     not_found,
@@ -109,17 +111,19 @@ class _PushApi:
     async def delete(self, asked: ApiRequest) -> None:
         await self._pushes.unsubscribe(asked.by.id)
 
-    async def test(self, asked: ApiRequest) -> TestSent:
+    async def test(self, asked: ApiRequest) -> TestSent | Response:
         found = await self._pushes.subscription(asked.by.id)
         if found is None:
             raise _off()
         test_id, delivery = await self._pushes.test(found)
         if delivery.is_gone:
             message = "this browser's subscription has ended; turn notifications on again"
-            raise RequestRefused(410, "gone", message)
+            raise RequestRejected("gone", message)
         if not delivery.is_done:
             message = f"the push service of this browser did not take it: {delivery.reason}"
-            raise RequestRefused(424, "unavailable", message, retryable=delivery.may_work_later)
+            # 424: the push service failed, not the hub.
+            code, retryable = "quarterdeck/unavailable", delivery.may_work_later
+            return error_response(424, code, message, retryable=retryable)
         return TestSent(id=test_id)
 
     async def receipt(self, asked: ApiRequest) -> None:
@@ -127,7 +131,7 @@ class _PushApi:
             raise not_found("such test", "send a new one")
 
 
-def _off() -> RequestRefused:
+def _off() -> RequestRejected:
     return not_found("subscription of this device", "turn notifications on")
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import anyio
 from msgspec import Meta
 
-from quarterdeck.errors import RequestRefused
+from quarterdeck.errors import RequestRejected
 from quarterdeck.hub.api.endpoint import (
     ApiRequest,
     ApiResponse,
@@ -142,7 +142,7 @@ def _folders(path: Path) -> list[Folder]:
         raise not_found(f"folder {str(path)!r}", "choose another") from error
     except OSError as error:
         message = f"{str(path)!r} cannot be read: {error.strerror}; choose another folder"
-        raise RequestRefused(403, "forbidden", message) from error
+        raise RequestRejected("forbidden", message) from error
     return found[:MOST_FOLDERS]
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from quarterdeck.agent.checks import invalid
-from quarterdeck.errors import AcpError, RequestRefused, RpcError
+from quarterdeck.errors import AcpError, RpcError
 from quarterdeck.host.log.stream import FIRST_LIMIT, next_limit
 from quarterdeck.hub.editors.editor import Editor
 from quarterdeck.protocol import (
@@ -26,6 +26,7 @@ from quarterdeck.protocol import (
 )
 from quarterdeck.runner.sessions.catalogue import SessionOverview
 from quarterdeck.runner.sessions.manager import can_load, can_resume
+from quarterdeck.wire import INVALID_REQUEST
 
 _LIVE: Final = ("active", "prompting")
 _RESET: Final = b'"session-reset"'
@@ -69,9 +70,8 @@ class EditorAccess:
         """Have a session ready for prompts.
 
         Raises:
-            RequestRefused: if it is another agent's.
             AcpError: if the agent cannot bring it back.
-            RpcError: if the agent does not have it.
+            RpcError: if the agent does not have it, or it is another agent's.
         """
         view = self.known(session_id)
         if view is not None and view.status in _LIVE:
@@ -90,14 +90,15 @@ class EditorAccess:
         """Return what the hub knows of a session.
 
         Raises:
-            RequestRefused: if it is another agent's.
+            RpcError: if it is another agent's.
         """
         view = next(
             (each for each in self._hub.library.all() if each.session_id == session_id), None
         )
         if view is not None and view.agent != self._agent:
             message = f"session {session_id} is one of {view.agent}, and this is {self._agent}"
-            raise RequestRefused(409, "invalid", f"{message}; open it with its own agent")
+            message += "; open it with its own agent"
+            raise RpcError(INVALID_REQUEST, message, {"code": "quarterdeck/invalid"})
         return view
 
     async def _bring_back(

@@ -18,7 +18,6 @@ from quarterdeck.errors import (
     AcpError,
     HubDatabaseFailed,
     QuarterdeckError,
-    RequestRefused,
     RequestRejected,
     RpcError,
     StorageFailed,
@@ -62,11 +61,11 @@ class Editor:
         """Refuse what the device may not do.
 
         Raises:
-            RequestRefused: with a sentence.
+            RequestRejected: if its scope is too narrow.
         """
         if not self.device.may(scope):
             message = f"this device may {self.device.scope}; {what} needs {scope}"
-            raise RequestRefused(403, "forbidden", message)
+            raise RequestRejected("forbidden", message)
 
     def start_soon(self, what: str, work: Callable[[], Awaitable[Any]]) -> None:
         """Do something for as long as it is connected; a failure is logged."""
