@@ -68,11 +68,11 @@ async def _get(hut: Hut, trusting: ssl.SSLContext) -> Reply:
 
 
 @asynccontextmanager
-async def _stranger(hut: Hut, said: bytes = b"") -> AsyncIterator[socket.socket]:
+async def _stranger(hut: Hut, first_bytes: bytes = b"") -> AsyncIterator[socket.socket]:
     with socket.create_connection(("127.0.0.1", hut.served.port)) as stranger:
         stranger.setblocking(False)
-        if said:
-            stranger.send(said)
+        if first_bytes:
+            stranger.send(first_bytes)
         yield stranger
 
 
@@ -98,14 +98,16 @@ def _open_files() -> int:
 
 
 @pytest.mark.usefixtures("long_patience")
-@pytest.mark.parametrize("said", [b"", HALF_A_HELLO])
+@pytest.mark.parametrize("first_bytes", [b"", HALF_A_HELLO])
 async def test_of_many_without_a_handshake_the_oldest_go_and_an_honest_client_is_served(
-    tmp_path: Path, said: bytes
+    tmp_path: Path, first_bytes: bytes
 ) -> None:
     async with AsyncExitStack() as stack:
         opened = _open_tls_hut(tmp_path, Capacity(silent=8))
         hut, trusting = await stack.enter_async_context(opened)
-        strangers = [await stack.enter_async_context(_stranger(hut, said)) for _ in range(24)]
+        strangers = [
+            await stack.enter_async_context(_stranger(hut, first_bytes)) for _ in range(24)
+        ]
         await _closed(*strangers[:16])
         assert all(map(_is_open, strangers[16:]))
         with anyio.fail_after(PATIENCE):
@@ -114,12 +116,15 @@ async def test_of_many_without_a_handshake_the_oldest_go_and_an_honest_client_is
         assert all(map(_is_open, strangers[17:]))
 
 
-@pytest.mark.parametrize("said", [b"", HALF_A_HELLO])
+@pytest.mark.parametrize("first_bytes", [b"", HALF_A_HELLO])
 async def test_a_handshake_that_does_not_come_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: bytes
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_bytes: bytes
 ) -> None:
     monkeypatch.setattr(http_server, "HEAD_SECONDS", 0.3)
-    async with _open_tls_hut(tmp_path, Capacity()) as (hut, _), _stranger(hut, said) as stranger:
+    async with (
+        _open_tls_hut(tmp_path, Capacity()) as (hut, _),
+        _stranger(hut, first_bytes) as stranger,
+    ):
         await _closed(stranger)
 
 
@@ -128,9 +133,9 @@ async def test_what_is_no_handshake_leaves_no_file_open(tmp_path: Path) -> None:
     async with _open_tls_hut(tmp_path, Capacity(silent=8)) as (hut, trusting):
         assert (await _get(hut, trusting)).status == 200
         before = _open_files()
-        for said in (b"GET / HTTP/1.1\r\n\r\n", HALF_A_HELLO, b""):
+        for first_bytes in (b"GET / HTTP/1.1\r\n\r\n", HALF_A_HELLO, b""):
             for _ in range(16):
-                async with _stranger(hut, said):
+                async with _stranger(hut, first_bytes):
                     await anyio.lowlevel.checkpoint()
         with anyio.fail_after(PATIENCE):
             while _open_files() > before:
@@ -139,7 +144,7 @@ async def test_what_is_no_handshake_leaves_no_file_open(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("long_patience")
-async def test_who_is_without_a_handshake_makes_way_when_all_places_are_taken(
+async def test_a_connection_without_a_handshake_is_evicted_at_capacity(
     tmp_path: Path,
 ) -> None:
     async with (
@@ -154,7 +159,9 @@ async def test_who_is_without_a_handshake_makes_way_when_all_places_are_taken(
         await _closed(silent)
 
 
-async def test_who_finds_no_room_is_told_so_after_the_handshake(tmp_path: Path) -> None:
+async def test_a_connection_beyond_the_capacity_is_answered_after_its_tls(
+    tmp_path: Path,
+) -> None:
     async with (
         _open_tls_hut(tmp_path, Capacity(connections=1)) as (hut, trusting),
         _connect(hut, trusting) as events,
@@ -166,7 +173,7 @@ async def test_who_finds_no_room_is_told_so_after_the_handshake(tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("long_patience")
-async def test_a_server_ends_while_somebody_is_without_a_handshake(tmp_path: Path) -> None:
+async def test_a_server_ends_while_a_handshake_is_pending(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         async with _open_tls_hut(tmp_path, Capacity()) as (hut, trusting):
             silent = await stack.enter_async_context(_stranger(hut))

@@ -111,7 +111,7 @@ async def test_a_path_that_leads_outside_is_refused(
     assert (outside / "secret").read_text() == "SECRET"
 
 
-async def test_a_path_outside_does_not_tell_whether_it_exists(fs: Files, outside: Path) -> None:
+async def test_a_path_outside_does_not_reveal_whether_it_exists(fs: Files, outside: Path) -> None:
     (fs.root / "link").symlink_to(outside / "missing" / "more")
     assert await fs.refusal(outside / "missing") == OUTSIDE
     assert await fs.refusal(fs.root / "link") == OUTSIDE

@@ -71,7 +71,7 @@ UNKNOWN, ODD = ReportKind.UNKNOWN_ANSWER, ReportKind.ODD_ANSWER
         "positions",
     ],
 )
-async def test_what_is_no_message_is_reported_and_the_connection_goes_on(
+async def test_what_is_no_message_is_reported_and_the_connection_continues(
     text: str, reported: list[ReportKind]
 ) -> None:
     # The text arrives as its own argument: 200,000 brackets would be too long for a command line.

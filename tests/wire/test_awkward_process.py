@@ -106,7 +106,7 @@ async def test_a_call_that_waits_in_our_own_hands_fails_when_the_input_is_closed
 
 
 @pytest.mark.parametrize("size", [1_000_000, 50_000_000])
-async def test_a_flood_on_standard_error_blocks_nobody(size: int) -> None:
+async def test_a_flood_on_standard_error_blocks_nothing(size: int) -> None:
     async with awkward_peer() as peer:
         with anyio.fail_after(PATIENCE):
             await peer.do(["complain", "x" * 99 + "\n", size // 100])
@@ -177,7 +177,7 @@ async def test_children_in_the_group_of_the_peer_end_with_it(
     assert os.read(descriptor, 1) == b""
 
 
-async def test_a_child_that_left_the_group_delays_nobody(fifo: tuple[Path, int]) -> None:
+async def test_a_child_that_left_the_group_delays_nothing(fifo: tuple[Path, int]) -> None:
     path, descriptor = fifo
     with anyio.fail_after(PATIENCE):
         async with awkward_peer() as peer:

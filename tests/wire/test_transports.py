@@ -204,7 +204,7 @@ async def test_a_writer_that_waits_can_be_cancelled(transport: ByteTransport) ->
     assert not finished
 
 
-async def test_a_reader_that_waits_can_be_cancelled_and_another_goes_on(
+async def test_a_waiting_reader_can_be_cancelled_and_another_continues(
     transport: ByteTransport,
 ) -> None:
     async with pumping(transport):

@@ -77,7 +77,7 @@ def check_permission(report: Report, project: Path) -> None:
     """A file is written only if the user allows it."""
     assert report.text().startswith("Hello there.\nDone.\nDone.\nbegun")
     assert report.text("agent_thought_chunk") == "Somebody is there.\n"
-    assert [each["title"] for each in report.questions] == [
+    assert [each["title"] for each in report.permissions] == [
         "Create allowed.txt",
         "Create rejected.txt",
     ]
