@@ -44,7 +44,7 @@ def _validator(method: str, kind: str) -> jsonschema_rs.Draft202012Validator | N
 def check(message: Any, called: Mapping[str, Collection[str]]) -> str | None:
     """Say what is wrong with a message of an agent; None if nothing is.
 
-    `asked` are the methods of the client's requests, by their ids as JSON.
+    `called` are the methods of the client's requests, by their ids as JSON.
     """
     if not _envelope().is_valid(message):
         return f"not a message: {_shown(message)}"
@@ -60,7 +60,7 @@ def check(message: Any, called: Mapping[str, Collection[str]]) -> str | None:
 
 
 def check_all(messages: Iterable[Any], called: Mapping[Any, str]) -> None:
-    """Check messages of an agent; `asked` are the methods of our requests, by their ids."""
+    """Check messages of an agent; `called` are the methods of our requests, by their ids."""
     methods = {json.dumps(request_id): [method] for request_id, method in called.items()}
     assert [wrong for each in messages if (wrong := check(each, methods)) is not None] == []
 

@@ -23,7 +23,7 @@ ALL_CAPABILITIES: Json = {
 
 
 class Hand:
-    """The client's side of one conversation."""
+    """The client's side of one connection."""
 
     def __init__(self, transport: MemoryTransport) -> None:
         self.messages: list[Json] = []

@@ -507,7 +507,7 @@ async def test_a_reader_whose_socket_is_stuck_is_overtaken_and_the_turn_ends(
         session_id = await client.begin(stream)
         await client.prompt(3, session_id, "x")
         with anyio.fail_after(PATIENCE):
-            await finished.wait()  # although nobody reads the stream
+            await finished.wait()  # although the stream is not read
         last = HttpHand(client.port, client.client_id)
         async with last.stream(stream.last_id) as again:
             assert (await again.event()).message["method"] == LOST

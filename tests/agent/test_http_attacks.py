@@ -1,4 +1,4 @@
-"""What a web page, a stranger or a hostile client can try against an agent on this computer.
+"""What a web page, an unknown client or a hostile client can try against an agent on this computer.
 
 Each test makes the requests that a browser would make for the attack, and checks that the agent's
 code was never reached.
@@ -25,7 +25,7 @@ RPC, SSE = "/acp/rpc?client_id=one", "/acp/sse?client_id=one"
 
 
 class Reached:
-    """Notes that somebody got in."""
+    """Notes that a request was accepted."""
 
     def __init__(self) -> None:
         self.sessions: list[str] = []
@@ -40,7 +40,7 @@ class Reached:
 
 
 def page(site: str = "cross-site", **more: Any) -> Json:
-    """Return the headers that a browser adds to a request of somebody's page."""
+    """Return the headers that a browser adds to a request of a foreign page."""
     return {"Origin": "https://evil.example", "Sec-Fetch-Site": site, **more}
 
 
@@ -140,7 +140,7 @@ async def test_another_client_cannot_answer_a_permission_request() -> None:
         by_stranger = await HttpHand(client.port, token="x" * 16).post(answer)
         by_other_client = await client.as_client("other").post(answer)
         statuses = (by_page.status, by_stranger.status, by_other_client.status)
-        assert statuses == (403, 401, 204)  # the last one has answered a question of its own
+        assert statuses == (403, 401, 204)  # the last one has answered a request of its own
         rejected = {"outcome": {"outcome": "selected", "optionId": "reject_once"}}
         await client.post({**answer, "result": rejected})
         await stream.answer(3)

@@ -23,7 +23,7 @@ EXAMPLE = Path(__file__).parent / "programs" / "example_agent.py"
 
 
 class Choosing:
-    """A client of the SDK that takes the first option and remembers what it was told."""
+    """A client of the SDK that takes the first option and keeps what it received."""
 
     def __init__(self) -> None:
         self.updates: list[Any] = []
@@ -44,7 +44,7 @@ class Choosing:
         return [each.content.text for each in self.updates if hasattr(each, "content")]
 
 
-async def test_a_client_of_the_official_sdk_uses_all_that_we_offer(  # noqa: PLR0915 - one story
+async def test_a_client_of_the_official_sdk_uses_all_that_we_offer(  # noqa: PLR0915 - one session
     tmp_path: Path,
 ) -> None:
     client = Choosing()
@@ -63,7 +63,7 @@ async def test_a_client_of_the_official_sdk_uses_all_that_we_offer(  # noqa: PLR
 
     with anyio.fail_after(PATIENCE):
         async with acp.spawn_agent_process(
-            cast("acp.Client", client),  # it has what this conversation needs
+            cast("acp.Client", client),  # it has what this test needs
             sys.executable,
             str(EXAMPLE),
             "stdio",

@@ -1,4 +1,4 @@
-"""A conversation as clients have it: what is offered, opened and set, and in which order."""
+"""A session as clients see it: what is offered, opened and set, and in which order."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

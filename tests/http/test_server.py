@@ -1,4 +1,4 @@
-"""Whoever does not say what it wants, or says too much, is shown the door."""
+"""Connections without a request, or with too much of one, are closed."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def some_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Enough for what is asked properly, also on a busy machine."""
+    """Enough for a proper request, also on a busy machine."""
     monkeypatch.setattr(http_server, "HEAD_SECONDS", 1.5)
 
 

@@ -418,7 +418,7 @@ def without_the_rights_of_root() -> Iterator[None]:
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that everybody may write to; pytest's own are for their owner only."""
+    """A folder that every user may write to; pytest's own are for their owner only."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder).resolve()
         root.chmod(0o777)

@@ -72,7 +72,7 @@ def parent(pid: int) -> int:
 
 async def gone(pids: Sequence[int]) -> None:
     with anyio.fail_after(PATIENCE):
-        while any(map(is_alive, pids)):  # noqa: ASYNC110 - nobody tells us
+        while any(map(is_alive, pids)):  # noqa: ASYNC110 - nothing reports it
             await anyio.sleep(0.01)
 
 

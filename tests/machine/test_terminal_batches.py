@@ -1,4 +1,4 @@
-"""When a terminal's text is told, and what of it in a flood."""
+"""When a terminal's text is emitted, and how much of it in a flood."""
 
 from __future__ import annotations
 

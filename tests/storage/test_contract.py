@@ -371,7 +371,7 @@ async def test_inv_8_memory_does_not_grow_with_the_events(kind: str, tmp_path: P
                 await storage.append(run_of("s", first, first + 999, "x" * 1_000))
                 await storage.read("s", first, 1_000)
                 await storage.read("s", first, 1)  # the worker thread keeps its last page
-                await storage.delete_events("nobody")  # after it the writer has let go of its batch
+                await storage.delete_events("nobody")  # after it the writer has released its batch
                 in_use.append(tracemalloc.get_traced_memory()[0])
         finally:
             tracemalloc.stop()

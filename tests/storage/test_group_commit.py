@@ -16,7 +16,7 @@ AGES = 3600.0  # seconds, so that no test depends on how long a commit takes
 
 
 class HeldCommits:
-    """Keeps what it is told; every commit waits until it is let go."""
+    """Keeps what it gets; every commit waits until it is released."""
 
     def __init__(self) -> None:
         self.groups: list[list[Batch]] = []

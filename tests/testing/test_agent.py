@@ -78,9 +78,7 @@ def test_a_stream_that_is_closed_is_one_line_and_status_2(closed: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
 
 
-async def test_our_client_opens_a_session_answers_a_permission_and_gets_its_updates() -> (
-    None
-):
+async def test_our_client_opens_a_session_answers_a_permission_and_gets_its_updates() -> None:
     updates_seen: list[Any] = []
 
     async def allow(request: schema.RequestPermissionRequest) -> schema.RequestPermissionResponse:

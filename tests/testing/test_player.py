@@ -174,7 +174,7 @@ def test_a_repeat_counts_its_rounds() -> None:
     assert [each["content"]["text"] for each in spoken] == ["1", "2", "3"]
 
 
-# Questions
+# Permission requests
 
 ASKS = turn(
     {

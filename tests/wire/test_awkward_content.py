@@ -1,4 +1,4 @@
-"""Awkward peers, part 2: messages that are well formed and hold what nobody expected.
+"""Awkward peers, part 2: well-formed messages with unexpected content.
 
 | no | the peer sends | defined outcome |
 | --- | --- | --- |
@@ -7,7 +7,7 @@
 | 32, 33 | a tool call of an unknown kind, with an unknown status | delivered as it is |
 | 34 | a tool call with an unknown piece of content | delivered as it is |
 | 35 | a plan entry of an unknown priority | delivered as it is |
-| 36 | fields nobody knows | delivered as they are |
+| 36 | unknown fields | delivered as they are |
 | 37 | an unknown `stopReason` | returned as it is |
 | 38 | an unknown notification | delivered under its name |
 | 39 | a vendor's methods without a leading underscore | delivered, or -32601 |

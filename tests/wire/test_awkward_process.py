@@ -5,7 +5,7 @@
 | 51 | exits in mid-request | the call fails, naming exit status and last words |
 | 52 | is killed by a signal | the call fails, naming the signal |
 | 53 | closes its input and lives on | later calls fail at once, the earlier one is answered |
-| 54 | writes 1 MB or 50 MB to standard error | nobody waits; the last 100 lines are kept |
+| 54 | writes 1 MB or 50 MB to standard error | nothing waits; the last 100 lines are kept |
 
 Also: no newline on standard error, split characters, closed output, children left behind, signals
 ignored, and commands that cannot be started.
@@ -153,7 +153,7 @@ async def test_a_peer_that_closes_its_output_but_lives_fails_its_calls() -> None
 
 @pytest.fixture
 def fifo(tmp_path: Path) -> Iterator[tuple[Path, int]]:
-    """Make a FIFO and hold its reading end: its end tells that no process holds the other."""
+    """Make a FIFO and hold its reading end: its end shows that no process holds the other."""
     path = tmp_path / "fifo"
     os.mkfifo(path)
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)

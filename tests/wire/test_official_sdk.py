@@ -1,6 +1,6 @@
 """The official Python SDK as the other side: its agent with our connection, its client with ours.
 
-Each conversation runs through initialize, session/new, a prompt with streamed updates and a
+Each connection runs through initialize, session/new, a prompt with streamed updates and a
 permission request, and a prompt that is cancelled; all that we sent must fit the SDK's own models.
 """
 
@@ -69,7 +69,7 @@ def check_schema(method: str, value: Any, *, is_answer: bool) -> None:
 
 
 def validate(sent: list[Any], called: dict[Any, str]) -> set[str]:
-    """Check messages of ours against the SDK's models; `asked` has the methods we answered."""
+    """Check messages of ours against the SDK's models; `called` has the methods we answered."""
     for message in sent:
         assert message["jsonrpc"] == "2.0"
         if "method" in message:
@@ -184,7 +184,7 @@ async def test_an_agent_of_the_official_sdk_converses_with_our_connection() -> N
 
 
 class Choosing:
-    """A client of the SDK that takes the first option and remembers what it was told."""
+    """A client of the SDK that takes the first option and keeps what it received."""
 
     def __init__(self) -> None:
         self.texts_seen: list[str] = []
@@ -226,7 +226,7 @@ async def test_a_client_of_the_official_sdk_converses_with_an_agent_on_our_conne
 
     with anyio.fail_after(PATIENCE):
         async with acp.spawn_agent_process(
-            cast("acp.Client", client),  # it has what this conversation needs
+            cast("acp.Client", client),  # it has what this test needs
             sys.executable,
             str(HERE / "awkward" / "our_agent.py"),
             env=environment(ROOT / "src"),

@@ -9,7 +9,7 @@ small: a text that begins like the previous one of its call is recorded without 
 
     "_grown": [characters kept of the previous text, checksum of the previous text]
 
-takes its place. Writer and reader keep the same texts by the same rules.
+replaces it. Writer and reader keep the same texts by the same rules.
 """
 
 from __future__ import annotations

@@ -22,10 +22,10 @@ from quarterdeck.storage.lock import PRIVATE, release_lock, take_lock, unwritabl
 from quarterdeck.storage.sqlite_schema import (
     DAMAGED,
     Synchronous,
+    check_file,
     connect_reader,
     connect_writer,
     migrate,
-    refuse_strangers,
     transaction,
     unusable,
 )
@@ -165,7 +165,7 @@ class _SqliteLog:
     def _connect(self) -> None:
         try:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
-            refuse_strangers(self.path)
+            check_file(self.path)
         except OSError as error:
             raise unwritable(self.path, error) from error
         with ExitStack() as undo:

@@ -128,7 +128,7 @@ def protect(connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA {setting}")
 
 
-def refuse_strangers(path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+def check_file(path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> None:
     """Check the file at `path` without changing it.
 
     Raises:

@@ -48,7 +48,7 @@ class SessionDriver:
         await self.hand.result("session/set_mode", sessionId=self.session_id, modeId=mode)
 
     def answer_permissions(self, *answers: Json) -> list[Json]:
-        """Answer the next questions, the last answer for all others; return them as they come."""
+        """Answer the next permission requests, all others with the last answer; return them."""
         permissions: list[Json] = []
 
         def answer(params: Json) -> Json:

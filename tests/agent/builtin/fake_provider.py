@@ -1,6 +1,6 @@
 """A server that speaks the wire formats of OpenAI, Anthropic and Google, and their failures.
 
-Answers are given in the order they were laid out; what was asked is kept.
+Answers are given in the order they were laid out; requests are kept.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The clients of the official SDKs, each told its conversation and reporting what it saw.
+"""The clients of the official SDKs: each follows an order and reports what it saw.
 
 An order names the agent's `command`, its `folder`, the session to `load` if there is one, and the
-`steps`: a `mode` to set, or a `prompt` with the kind of `answer` to questions and the text that it
-is to be cancelled after (`cancelAfter`).
+`steps`: a `mode` to set, or a `prompt` with the kind of `answer` to permission requests and
+the text that it is to be cancelled after (`cancelAfter`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Report:
         return "".join(each["content"]["text"] for each in found)
 
     def tool_calls(self) -> list[Json]:
-        """Return the calls with the last that was said of each."""
+        """Return the calls with the last update of each."""
         calls: dict[str, Json] = {}
         for each in self.updates:
             if each["sessionUpdate"] in ("tool_call", "tool_call_update"):
@@ -61,7 +61,7 @@ class Report:
 
 
 async def typescript(order: Json) -> Report:
-    """Let the TypeScript SDK's client have the conversation."""
+    """Run the order with the TypeScript SDK's client."""
     command = [str(NODE), str(SCRIPT)]
     order_text = json.dumps({**order, "sdk": str(SDK)}).encode()
     with anyio.fail_after(SECONDS):
@@ -101,7 +101,7 @@ class PythonClient:
 
 
 async def python(order: Json) -> Report:
-    """Let the Python SDK's client have the conversation."""
+    """Run the order with the Python SDK's client."""
     client = PythonClient()
     output: list[Json] = []
     called: dict[Any, str] = {}
@@ -114,7 +114,7 @@ async def python(order: Json) -> Report:
 
     with anyio.fail_after(SECONDS):
         async with acp.spawn_agent_process(
-            cast("acp.Client", client),  # it has what these conversations need
+            cast("acp.Client", client),  # it has what these tests need
             *order["command"],
             env=dict(os.environ),
             transport_kwargs={"stderr": None, "shutdown_timeout": 60},

@@ -1,4 +1,4 @@
-"""A disk that takes no more: a sentence, nothing half-written, and the session goes on later."""
+"""A full disk: a message, nothing half-written, and the session continues later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prompts as the model is told them."""
+"""Prompts as the model gets them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our host runs our agent: files and terminals are the host's, questions reach whoever watches."""
+"""Our host runs our agent: it serves files, terminals and permission requests."""
 
 from __future__ import annotations
 

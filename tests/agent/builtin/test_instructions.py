@@ -1,4 +1,4 @@
-"""What a model is told before a conversation."""
+"""The instructions of a model."""
 
 from __future__ import annotations
 
@@ -52,8 +52,6 @@ async def test_rules_behind_a_link_that_leads_out_are_not_told(tmp_path: Path) -
     ("mode", "words"),
     [("read-only", "not change or run"), ("safe", "not run commands"), ("sandbox", "sandbox_*")],
 )
-async def test_a_restricted_mode_is_described(
-    tmp_path: Path, mode: str, words: str
-) -> None:
+async def test_a_restricted_mode_is_described(tmp_path: Path, mode: str, words: str) -> None:
     assert words in await instructions_of(tmp_path, mode)
     assert words not in await instructions_of(tmp_path, "full")

@@ -98,7 +98,7 @@ async def test_a_session_that_is_closed_ends_its_servers_and_all_they_started(
         assert all(map(_lives, pids))
         await driver.hand.result("session/close", sessionId=driver.session_id)
         with anyio.fail_after(PATIENCE):
-            while any(map(_lives, pids)):  # noqa: ASYNC110 - nothing tells us
+            while any(map(_lives, pids)):  # noqa: ASYNC110 - nothing reports it
                 await anyio.sleep(0.01)
 
 
@@ -125,7 +125,7 @@ async def test_a_server_that_cannot_start_refuses_the_session_with_a_sentence(
         assert reason in error["message"]
         pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
         with anyio.fail_after(PATIENCE):
-            while any(map(_lives, pids)):  # noqa: ASYNC110 - nothing tells us
+            while any(map(_lives, pids)):  # noqa: ASYNC110 - nothing reports it
                 await anyio.sleep(0.01)
 
 
@@ -167,7 +167,7 @@ async def test_a_cancelled_call_is_cancelled_at_its_mcp_server(tmp_path: Path) -
 
 
 async def written(path: Path) -> None:
-    while not path.exists() or not path.read_text():  # noqa: ASYNC110, ASYNC240 - nothing tells us
+    while not path.exists() or not path.read_text():  # noqa: ASYNC110, ASYNC240 - nothing reports it
         await anyio.sleep(0.01)
 
 

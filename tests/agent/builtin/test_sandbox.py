@@ -52,7 +52,7 @@ PROBES = {
 def can_isolate(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[bool]:
-    """Let only one of the programs be installed, if it is; tell whether it can do what we need."""
+    """Let only one of the programs be installed, if it is; return whether it can isolate."""
     found = shutil.which(request.param)
     probe = ["sh", "-c", PROBES[request.param]]
     is_able = subprocess.run(probe, capture_output=True, check=False).returncode == 0

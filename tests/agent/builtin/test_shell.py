@@ -1,4 +1,4 @@
-"""Running commands: asked for, streamed, bounded, and ended with everything they started."""
+"""Running commands: permitted, streamed, bounded, and ended with everything they started."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ async def test_a_cancelled_turn_ends_its_command_and_answers_at_once(tmp_path: P
 
 
 async def _ended(folder: Path) -> bool:
-    """Tell whether all that wrote down its number has ended; wait a little for it."""
+    """Return whether all that wrote down its number has ended; wait a little for it."""
     pids = [int((folder / name).read_text()) for name in ("pid", "background")]
     with anyio.move_on_after(PATIENCE):
-        while any(map(_lives, pids)):  # noqa: ASYNC110 - nothing tells us
+        while any(map(_lives, pids)):  # noqa: ASYNC110 - nothing reports it
             await anyio.sleep(0.01)
     return not any(map(_lives, pids))
 

@@ -1,4 +1,4 @@
-"""Permissions: who is asked, what is remembered, and that nothing but a yes is a yes."""
+"""Permission requests: when they are sent, what is remembered, and that only a yes is a yes."""
 
 from __future__ import annotations
 

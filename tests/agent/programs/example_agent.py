@@ -1,4 +1,4 @@
-"""An agent that does what its prompt says; `python story.py stdio|http FOLDER [PORT]`."""
+"""An agent that does what its prompt says; `python example_agent.py stdio|http FOLDER [PORT]`."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from quarterdeck.wire import Connection, method_not_found, open_connection, stdi
 
 
 class OneToolAgent:
-    """Streams what it was told word by word, asks, tells what was chosen."""
+    """Streams the prompt word by word, requests permission, reports the choice."""
 
     connection: Connection
 

@@ -59,7 +59,7 @@ class ToolUse(Struct, frozen=True, kw_only=True):
     name: str
     arguments: dict[str, Any]
     invalid: str | None = None
-    """What the model wrote in place of a JSON object."""
+    """What the model wrote instead of a JSON object."""
 
 
 class AssistantMessage(Struct, frozen=True, kw_only=True, tag_field="role", tag="assistant"):
