@@ -21,17 +21,17 @@ States
                                                         writer has `close_seconds` for the outbox
     CLOSED     set                set         set       nothing; `wait_closed` returns
 
-OPEN goes to DEAF when a write fails, to DRAINING at the end of input, to CLOSING from the inside.
-Each of the three leads to CLOSED, and every wait on the way is bounded.
+OPEN goes to DEAF when a write fails, to DRAINING at the end of input, and to CLOSING from inside.
+DEAF lasts until the end of input or CLOSING; all other waits on the way to CLOSED are bounded.
 
 Fields that change
 ------------------
-`_seen_by_peer`: the id of the last call whose bytes the transport took. In DEAF it separates calls
-    that fail now (the peer cannot have seen them) from calls that wait for the end of input.
+`_seen_by_peer`: the id of the last call whose bytes the transport took, -1 at first. In DEAF, later
+    calls fail at once (the peer cannot have seen them); earlier ones wait for the end of input.
 `_is_writing`: whether the writer is inside `transport.send`. `_write_now` must not write then; the
     writer takes what was added when its send returns.
 `_flushed`: set when the writer has stopped, after an orderly end, a failure or a cancellation.
-`_ended`: set after the last message was handled and the last call settled.
+`_ended`: set after the last message was handled and the last call settled, or after `_shut_down`.
 
 Orderings
 ---------
@@ -40,7 +40,7 @@ Orderings
   step; the caller wakes up later.
 - A request handler is *called* in the reader, so a plain function that returns an awaitable acts in
   order, and awaited in a task of its own, so that it does not block the reader.
-- A call is encoded before it gets its id: a call that cannot be encoded was never made.
+- A call is encoded before it is opened: a call that cannot be encoded was never made.
 
 Limits
 ------
