@@ -55,7 +55,7 @@ async def fort(home: Path, parser: Parser) -> AsyncIterator[Fort]:
         watched = [replace(each, app=_watched(each, reached)) for each in endpoints]
 
         def make_app(port: int) -> Asgi:
-            hub.auth.listens_at(port)
+            hub.auth.set_port(port)
             return hub.auth.guard(make_router(watched))
 
         async with serving(make_app, parser) as served:

@@ -24,7 +24,7 @@ from anyio import to_thread
 
 from quarterdeck.cli.arguments import DONE, INTERRUPTED
 from quarterdeck.cli.config import NOT_A_FILE, HubConfig, config_path, hub_options, load_config
-from quarterdeck.cli.hub_link import HubAddress
+from quarterdeck.cli.hub_access import HubAddress
 from quarterdeck.cli.log_output import hub_logging
 from quarterdeck.cli.terminal.screen import Screen, print_json, print_note
 from quarterdeck.errors import CommandFailed, SettingsInvalid

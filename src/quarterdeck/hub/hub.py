@@ -133,8 +133,7 @@ class Hub:
         self.log_health.start(tasks)
         stack.callback(self.runner.subscribe_news(self._on_news))
         self.push.start(tasks)
-        self.auth.devices.on_news = self.push.on_device
-        tasks.start_soon(self.auth.keep_watch)
+        tasks.start_soon(self.auth.sweep_devices)
 
     def _push_service(self, home: Path, store: HubStore) -> PushService:
         origin = self.auth.public_origin

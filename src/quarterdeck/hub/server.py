@@ -153,7 +153,7 @@ async def serving(hub: Hub) -> AsyncIterator[Address]:
     """
     with _listener(hub) as listener:
         port = listener.getsockname()[1]
-        hub.auth.listens_at(port)
+        hub.auth.set_port(port)
         address = Address(url=_url(hub, port), port=port)
 
         async def end_streams() -> None:

@@ -21,7 +21,12 @@ from quarterdeck.hub.auth.device import OWNER, SCOPE_KEY, Device, Scope
 from quarterdeck.hub.auth.device_store import DeviceEvent
 from quarterdeck.hub.auth.devices import clean_name, sighting_of
 from quarterdeck.hub.auth.guard import SITE_KEY, Authentication, connection_of
-from quarterdeck.hub.auth.pairing import LIFETIME_SECONDS, LONGEST_SECONDS, TooMany, pairing_link
+from quarterdeck.hub.auth.pairing import (
+    LIFETIME_SECONDS,
+    LONGEST_SECONDS,
+    TooManyAttempts,
+    pairing_link,
+)
 from quarterdeck.hub.auth.pairing_store import Pairing
 from quarterdeck.jsontext import encode_json
 
@@ -59,7 +64,7 @@ class PairingRequest(Body, frozen=True, kw_only=True):
     seconds: Annotated[float, Meta(ge=10, le=LONGEST_SECONDS)] = LIFETIME_SECONDS
     """How long the codes work."""
     device_seconds: Annotated[float, Meta(ge=60, le=10 * 365 * 86_400)] | None = None
-    """How long the device may come in; None until it is revoked."""
+    """How long the device stays paired; None: until it is revoked."""
 
 
 class PairingAnswer(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -179,7 +184,7 @@ class _PairingApi:
         if paired is None:
             message = "this code is wrong, used or expired; ask for a new one"
             return refusal(403, "quarterdeck/forbidden", message)
-        if isinstance(paired, TooMany):
+        if isinstance(paired, TooManyAttempts):
             seconds = math.ceil(paired.seconds)
             message = f"too many wrong codes; try again in {seconds} s"
             refused = refusal(429, "quarterdeck/too-many", message)
@@ -197,7 +202,7 @@ class _PairingApi:
         """Revoke what a browser was until now: its cookie is about to be overwritten."""
         before: Device | None = scope[SCOPE_KEY]
         if before is not None and before.id != OWNER:
-            await self._auth.devices.revoke(before.id, sparing=connection_of(scope))
+            await self._auth.devices.revoke(before.id, except_for=connection_of(scope))
 
     async def create(self, _scope: AsgiScope, body: bytes) -> Response:
         wanted = _read(body or b"{}", PairingRequest)
@@ -211,7 +216,7 @@ class _PairingApi:
         return _json(PairingAnswer(pairing=pairing, code=codes.short, link=link), 201)
 
     async def list(self, _scope: AsgiScope, _body: bytes) -> Response:
-        return _json(PairingList(pairings=await self._auth.pairings.open_ones()))
+        return _json(PairingList(pairings=await self._auth.pairings.usable()))
 
     async def cancel(self, scope: AsgiScope, _body: bytes) -> Response:
         if await self._auth.pairings.cancel(scope["path_params"]["id"]):
@@ -228,7 +233,7 @@ class _DeviceApi:
 
     async def list(self, scope: AsgiScope, _body: bytes) -> Response:
         asking = device_of(scope)
-        await self._devices.look_after()
+        await self._devices.sweep()
         return _json(DeviceList(devices=[each.shown_to(asking) for each in self._devices.all]))
 
     async def log(self, _scope: AsgiScope, _body: bytes) -> Response:
@@ -264,7 +269,7 @@ class _DeviceApi:
             return refusal(403, "quarterdeck/forbidden", message)
         if device_id == OWNER:
             return _owner_stays()
-        if not await self._devices.revoke(device_id, sparing=connection_of(scope)):
+        if not await self._devices.revoke(device_id, except_for=connection_of(scope)):
             return _no_such_device()
         response = Response(status_code=204)
         if device_id == asking.id:
@@ -274,7 +279,7 @@ class _DeviceApi:
     async def log_out(self, scope: AsgiScope, _body: bytes) -> Response:
         asking = device_of(scope)
         if asking.id != OWNER:
-            await self._devices.revoke(asking.id, sparing=connection_of(scope))
+            await self._devices.revoke(asking.id, except_for=connection_of(scope))
         response = Response(status_code=204, headers={"clear-site-data": '"storage"'})
         _set_cookie(response, scope[SITE_KEY], "", 0)
         return response

@@ -119,11 +119,11 @@ class _PushApi:
             raise RequestRefused(410, "gone", message)
         if not delivery.is_done:
             message = f"the push service of this browser did not take it: {delivery.reason}"
-            raise RequestRefused(424, "unavailable", message, retryable=delivery.may_work_later)
+            raise RequestRefused(424, "unavailable", message, retryable=delivery.is_retryable)
         return TestSent(id=test_id)
 
     async def receipt(self, request: ApiRequest) -> None:
-        if not self._push.note_receipt(request.by.id, request.body.id):
+        if not self._push.confirm_test(request.by.id, request.body.id):
             raise not_found("such test", "send a new one")
 
 
