@@ -148,7 +148,7 @@ async def test_a_cancelled_turn_is_answered_with_cancelled(tmp_path: Path) -> No
     assert answers == [{"stopReason": "cancelled"}]
 
 
-async def test_an_editor_that_does_not_read_holds_nobody_up_and_misses_nothing(
+async def test_an_editor_that_does_not_read_delays_no_other_and_misses_nothing(
     tmp_path: Path,
 ) -> None:
     steps = {"repeat": 2500, "steps": [{"say": "x" * 1000}]}
