@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable, Mapping
 
 from agent_table import agent
-from dialects_table import dialects
 from harness import (
     HERE,
     OURS,
@@ -39,6 +38,7 @@ from harness import (
 from hub_table import hub
 from page_table import page
 from traffic import KINDS, write_traffic
+from views_table import views
 
 README = HERE / "README.md"
 START, END = "<!-- results -->", "<!-- end of results -->"
@@ -209,7 +209,7 @@ BENCHMARKS: dict[str, Callable[[int], Table]] = {
     "send": send,
     "reduce": reduce,
     "host": host,
-    "dialects": dialects,
+    "views": views,
     "agent": agent,
     "hub": hub,
     "startup": startup,

@@ -1,4 +1,4 @@
-"""What agents and their terminals see of the hub's environment."""
+"""Which variables of the hub's environment agents and their terminals get."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from quarterdeck.acp import schema
-from quarterdeck.agents.catalogue import AgentSettings, Environment
+from quarterdeck.agents import AgentSettings, Environment
 from quarterdeck.hub import Hub, HubOptions
 from quarterdeck.machine import DefaultTerminalHandler
 from quarterdeck.protocol import AgentDefinition
@@ -16,7 +16,7 @@ from tests.hub.api.kit import PATIENCE, running, scripted
 SECRET = "do-not-pass-this-on"
 SHELL = {
     "PATH": os.environ["PATH"],
-    "HOME": "/nobody",
+    "HOME": "/no-home",
     "LC_TIME": "C",
     "https_proxy": "http://proxy.example",
     "DATABASE_URL": SECRET,
@@ -34,39 +34,39 @@ def hub_options(home: Path, *names: str, **agents: AgentSettings) -> HubOptions:
     return HubOptions(home=home, port=0, agents=agents, environ=SHELL, pass_env=names)
 
 
-def telling(file: Path, *pass_env: str, **more: str) -> AgentSettings:
-    """Return an agent that writes down its environment, and then plays."""
+def recording(file: Path, *pass_env: str, **more: str) -> AgentSettings:
+    """Return an agent that writes its environment to a file, then runs a script."""
     plays = scripted({"say": "hi"})
     script = 'env -0 > "$0"; exec "$@"'
     args = ("-c", script, str(file), plays.command, *plays.args)
     return AgentSettings(command="/bin/sh", args=args, pass_env=pass_env, env=more)
 
 
-def told(file: Path) -> dict[str, str]:
+def recorded(file: Path) -> dict[str, str]:
     lines = (line.partition("=") for line in file.read_text().split("\0") if line)
     set_by_shell = {"PWD", "OLDPWD", "SHLVL", "_"}
     return {name: value for name, _, value in lines if name not in set_by_shell}
 
 
-async def test_an_agent_gets_what_programs_need_and_what_is_named_for_it(tmp_path: Path) -> None:
-    mine = telling(tmp_path / "mine", "MY_*", COLOUR="never")
-    claude = telling(tmp_path / "claude")
+async def test_an_agent_gets_common_variables_and_those_configured_for_it(tmp_path: Path) -> None:
+    mine = recording(tmp_path / "mine", "MY_*", COLOUR="never")
+    claude = recording(tmp_path / "claude")
     given = hub_options(tmp_path / "home", "SHARED_CACHE", mine=mine, claude=claude)
     async with Hub(given) as hub:
         for name in ("mine", "claude"):
             await hub.keeper.spawn_known(name)
-    seen = told(tmp_path / "mine")
+    seen = recorded(tmp_path / "mine")
     assert set(seen) == {*USUAL, "SHARED_CACHE", "MY_TEAM_TOKEN", "COLOUR"}
     assert seen["MY_TEAM_TOKEN"] == "for mine"
-    assert set(told(tmp_path / "claude")) == {*USUAL, "SHARED_CACHE", "ANTHROPIC_API_KEY"}
+    assert set(recorded(tmp_path / "claude")) == {*USUAL, "SHARED_CACHE", "ANTHROPIC_API_KEY"}
 
 
-async def test_an_agent_started_by_command_gets_no_more(tmp_path: Path) -> None:
-    wanted = telling(tmp_path / "seen")
+async def test_an_agent_started_by_definition_gets_only_common_variables(tmp_path: Path) -> None:
+    wanted = recording(tmp_path / "seen")
     definition = {"id": "new", "command": wanted.command, "args": list(wanted.args)}
     async with running(hub_options(tmp_path / "home")) as (_, client):
         await client.post("/api/agents", {"definition": definition}, status=201)
-    assert set(told(tmp_path / "seen")) == USUAL
+    assert set(recorded(tmp_path / "seen")) == USUAL
 
 
 async def test_a_terminal_gets_no_key_of_an_agent(tmp_path: Path) -> None:
@@ -80,10 +80,10 @@ async def test_a_terminal_gets_no_key_of_an_agent(tmp_path: Path) -> None:
         terminal = await terminals.create_terminal("s", request)
         with anyio.fail_after(PATIENCE):
             await terminals.wait_for_terminal_exit("s", terminal)
-    assert set(told(tmp_path / "seen")) == {*USUAL, "SHARED_CACHE"}
+    assert set(recorded(tmp_path / "seen")) == {*USUAL, "SHARED_CACHE"}
 
 
-async def test_an_agent_that_fails_at_once_is_told_with_what_it_did_not_get(
+async def test_the_error_of_an_agent_that_exits_at_once_names_the_withheld_variables(
     tmp_path: Path,
 ) -> None:
     broken = AgentSettings(command="/bin/sh", args=("-c", "exit 1"))
@@ -108,7 +108,7 @@ async def test_an_agent_that_fails_at_once_is_told_with_what_it_did_not_get(
         (("gemini", "gemini", "--acp"), False),
     ],
 )
-def test_a_known_agent_is_known_by_its_name_or_program(
+def test_a_known_agent_is_recognised_by_its_name_or_program(
     words: tuple[str, ...], *, gets: bool
 ) -> None:
     name, command, *args = words
@@ -118,6 +118,6 @@ def test_a_known_agent_is_known_by_its_name_or_program(
     assert ("ANTHROPIC_API_KEY" in environment.withheld(definition)) is not gets
 
 
-def test_everything_may_be_passed_on_but_what_lets_one_in_here() -> None:
-    environment = Environment(SHELL, everybody=("*",))
+def test_everything_can_be_passed_on_except_credentials_of_the_hub() -> None:
+    environment = Environment(SHELL, for_all=("*",))
     assert set(SHELL) - set(environment.common()) == {"QUARTERDECK_HOME", "QUARTERDECK_ACP_TOKEN"}

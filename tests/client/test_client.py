@@ -59,7 +59,7 @@ async def connected(storage: Storage | None = None) -> AsyncIterator[tuple[Clien
 
 
 async def up_to_date(client: Client) -> None:
-    """Wait until a client has heard what has happened: an answer never overtakes an event."""
+    """Wait until a client has all events so far: an answer never overtakes an event."""
     await client.agents.list()
 
 
@@ -112,7 +112,7 @@ async def test_a_turn_is_seen_live_and_the_state_is_the_fold_of_the_log(
         assert client.sessions.get(session.id) is session
 
 
-async def test_a_question_is_answered_through_the_client(storage: Storage, tmp_path: Path) -> None:
+async def test_a_request_is_answered_through_the_client(storage: Storage, tmp_path: Path) -> None:
     async with connected(storage) as (client, _host), anyio.create_task_group() as tasks:
         session = await opened(client, tmp_path, ASK)
         tasks.start_soon(session.prompt, "x")
@@ -143,7 +143,7 @@ async def test_a_second_client_sees_everything_that_is_there_and_what_is_pending
             second.sessions.subscribe(lambda: changes.append(1))
             second.permissions.subscribe(lambda: changes.append(1))
             async with second:
-                assert changes == [1, 1]  # history is not told again, its end is, once
+                assert changes == [1, 1]  # one notification, at the end of the history
                 assert second.agents.all() == first.agents.all()
                 (other,) = second.sessions.all()
                 assert other.snapshot == session.snapshot
@@ -188,15 +188,15 @@ async def test_a_session_that_is_closed_is_dropped_and_its_store_keeps_the_end(
 ) -> None:
     async with connected() as (client, _host):
         session = await opened(client, tmp_path, {"say": "hi"}, load=[{"say": "again"}])
-        heard = Seen()
-        session.on_event(heard)
+        seen_events = Seen()
+        session.on_event(seen_events)
         store = session.store
         await session.close()
         assert store.state.connection.status == "closed"
         assert session.snapshot.status == "closed"
         assert client.sessions.all() == ()
         assert client.sessions.get(session.id) is None
-        assert heard.types() == ["session-status-change"]
+        assert seen_events.types() == ["session-status-change"]
         (spawned,) = client.agents.all()
         loaded = await client.sessions.load(spawned.agent_id, session.id, cwd=str(tmp_path))
         assert loaded is not session
@@ -205,7 +205,7 @@ async def test_a_session_that_is_closed_is_dropped_and_its_store_keeps_the_end(
         assert loaded.store.last_seq > store.last_seq
         await client.sessions.delete(spawned.agent_id, session.id)
         assert client.sessions.all() == ()
-        assert heard.types() == ["session-status-change"]
+        assert seen_events.types() == ["session-status-change"]
 
 
 def _blocks(session: SessionHandle) -> list[Any]:
@@ -272,7 +272,7 @@ async def test_everything_else_reaches_the_host(tmp_path: Path) -> None:
         assert session.snapshot.status == "disconnected"
 
 
-async def test_events_are_heard_from_where_one_wants(tmp_path: Path) -> None:
+async def test_events_are_delivered_from_any_number(tmp_path: Path) -> None:
     async with connected() as (client, _host):
         session = await opened(client, tmp_path, {"say": "hi"})
         new: list[Event] = []
@@ -288,7 +288,7 @@ async def test_events_are_heard_from_where_one_wants(tmp_path: Path) -> None:
         assert [event.seq for event in everything] == list(range(1, len(everything) + 1))
 
 
-async def test_an_agent_that_says_odd_things_of_itself_is_mirrored_all_the_same(
+async def test_an_agent_with_malformed_capabilities_is_still_mirrored(
     tmp_path: Path,
 ) -> None:
     async with connected() as (client, _host):
@@ -325,11 +325,11 @@ async def test_after_the_end_calls_fail_and_what_was_known_stays(tmp_path: Path)
         assert client.sessions.all() == (session,)
         assert client.diagnostics.all() == ()
         seq = session.store.last_seq
-        await host.prompt(session.id, "nobody hears this")
+        await host.prompt(session.id, "without a subscriber")
         assert session.store.last_seq == seq
 
 
-async def test_agents_and_diagnostics_tell_of_their_changes() -> None:
+async def test_agents_and_diagnostics_notify_of_their_changes() -> None:
     async with connected() as (client, _host):
         statuses: list[str] = []
         client.agents.subscribe(lambda: statuses.extend(a.status for a in client.agents.all()))
@@ -352,7 +352,7 @@ async def test_a_client_is_for_one_use() -> None:
     assert caught.value.code == "acpjs/config-invalid"
 
 
-async def test_a_client_that_has_left_is_not_asked_any_more(tmp_path: Path) -> None:
+async def test_a_client_that_has_left_gets_no_more_requests(tmp_path: Path) -> None:
     async with running() as host, reachable(host) as connect, anyio.create_task_group() as tasks:
         async with connect() as left:
             session = await opened(left, tmp_path, ASK)

@@ -33,11 +33,11 @@ CLOSED = ErrorObject(code="acpjs/transport-closed", message="gone", retryable=Tr
 
 
 def session(status: str = "active", session_id: str = "s", **more: Any) -> dict[str, Any]:
-    place = {"cwd": "/w", "additionalDirectories": []}
-    return {"sessionId": session_id, "status": status, **place, **more}
+    folders = {"cwd": "/w", "additionalDirectories": []}
+    return {"sessionId": session_id, "status": status, **folders, **more}
 
 
-def question(status: str) -> dict[str, Any]:
+def permission(status: str) -> dict[str, Any]:
     return {"requestId": "perm-1", "sessionId": "s", "status": status, "options": []}
 
 
@@ -84,7 +84,7 @@ class Wire:
         if isinstance(self.answers.get("close"), Exception):
             raise self.answers["close"]
 
-    def tell(self, kind: str, payload: dict[str, Any]) -> None:
+    def emit(self, kind: str, payload: dict[str, Any]) -> None:
         """Deliver a host event."""
         self._seq += 1
         self.followed[0][1](make_host_event(kind, seq=self._seq, ts=0, payload=payload))
@@ -100,8 +100,8 @@ async def test_an_answer_that_events_have_overtaken_does_not_bring_back_the_past
         wire.answers["sessions/restore"] = [session("disconnected"), session(session_id="t")]
 
         def overtake() -> None:
-            wire.tell("session-updated", session("prompting"))
-            wire.tell("session-updated", session("deleted", "t"))
+            wire.emit("session-updated", session("prompting"))
+            wire.emit("session-updated", session("deleted", "t"))
 
         wire.before_answer = overtake
         (restored,) = await client.sessions.restore()
@@ -109,26 +109,26 @@ async def test_an_answer_that_events_have_overtaken_does_not_bring_back_the_past
         assert client.sessions.all() == (restored,)
 
 
-async def test_a_question_that_we_answered_does_not_come_back_with_its_own_late_event() -> None:
+async def test_a_request_that_was_answered_does_not_reappear_with_its_own_late_event() -> None:
     wire = Wire()
     async with Client(wire) as client:
-        request = InboundRequest(id="perm-1", kind="permission", payload=question("pending"))
+        request = InboundRequest(id="perm-1", kind="permission", payload=permission("pending"))
         wire.called().on_inbound_request(request)
         assert [each.request_id for each in client.permissions.pending] == ["perm-1"]
         await client.permissions.respond("perm-1", {"outcome": "cancelled"})
-        wire.tell("permission-updated", question("pending"))
+        wire.emit("permission-updated", permission("pending"))
         assert client.permissions.pending == ()
-        wire.tell("permission-updated", question("answered"))
+        wire.emit("permission-updated", permission("answered"))
         assert client.permissions.pending == ()
         assert wire.responded == [InboundResponse(id="perm-1", result={"outcome": "cancelled"})]
 
 
-async def test_questions_of_kinds_to_come_and_events_to_come_are_no_trouble() -> None:
+async def test_requests_and_events_of_unknown_kinds_are_ignored() -> None:
     wire = Wire()
     async with Client(wire) as client:
         wire.called().on_inbound_request(InboundRequest(id="1", kind="riddle", payload=7))
-        wire.tell("session-updated", {"sessionId": 7})
-        wire.tell("install-progress", {"stage": "download"})
+        wire.emit("session-updated", {"sessionId": 7})
+        wire.emit("install-progress", {"stage": "download"})
         assert client.permissions.pending == ()
         assert client.connection.status == "connected"
 
@@ -136,7 +136,7 @@ async def test_questions_of_kinds_to_come_and_events_to_come_are_no_trouble() ->
 async def test_when_the_connection_is_lost_calls_fail_with_the_reason() -> None:
     wire = Wire()
     async with Client(wire) as client:
-        wire.tell("permission-updated", question("pending"))
+        wire.emit("permission-updated", permission("pending"))
         lost = ErrorObject(code="acpjs/transport-closed", message="cable cut", retryable=True)
         wire.called().on_lifecycle(TransportLifecycleEvent(status="closed", error=lost))
         assert client.permissions.pending == ()
@@ -196,7 +196,7 @@ async def test_whatever_goes_wrong_is_an_error_with_a_code(
         assert caught.value.code == code
 
 
-async def test_a_store_that_lost_its_stream_goes_on_where_it_was_when_next_asked_for() -> None:
+async def test_a_store_that_lost_its_stream_continues_where_it_was_at_its_next_use() -> None:
     wire = Wire()
     async with Client(wire) as client:
         (handle,) = client.sessions.all()
@@ -245,7 +245,7 @@ async def test_a_load_whose_answer_overtakes_its_events_finds_the_session() -> N
         loaded = await client.sessions.load("agent-1", "t", cwd="/w")
         assert loaded.id == "t"
         with pytest.raises(AcpError) as caught:
-            await client.sessions.load("agent-1", "nobody", cwd="/w")
+            await client.sessions.load("agent-1", "unknown", cwd="/w")
         assert caught.value.code == "acpjs/session-closed"
 
 
@@ -258,11 +258,11 @@ async def test_leaving_while_cancelled_still_closes_the_transport() -> None:
     assert wire.is_closed
 
 
-async def test_the_word_of_the_host_reaches_a_store_whose_own_stream_is_late() -> None:
+async def test_a_snapshot_of_the_host_reaches_a_store_whose_own_stream_is_late() -> None:
     wire = Wire()
     async with Client(wire) as client:
         (handle,) = client.sessions.all()
         store = handle.store
-        wire.tell("session-updated", session("prompting", title="T"))
+        wire.emit("session-updated", session("prompting", title="T"))
         assert (store.state.connection.status, store.state.info.title) == ("prompting", "T")
         assert store.last_seq == 0

@@ -35,7 +35,7 @@ class Count:
 
 
 @pytest.mark.parametrize("name", VECTORS)
-def test_the_store_does_with_each_step_what_the_vector_says(name: str) -> None:
+def test_the_store_does_with_each_step_what_the_vector_has(name: str) -> None:
     vector = VECTORS[name]
     store, count = LiveSession(vector["sessionId"]), Count()
     store.subscribe(count)
@@ -45,7 +45,7 @@ def test_the_store_does_with_each_step_what_the_vector_says(name: str) -> None:
             store.apply(decode_event(step["event"]))
         else:
             snapshot = msgspec.convert(step["snapshot"], SessionSnapshotWire)
-            assert store.apply_projection(snapshot) is step["returns"]
+            assert store.apply_snapshot(snapshot) is step["returns"]
         assert (store.state is before) is step["sameSnapshot"]
         assert count.calls - calls == step["notifications"]
         assert store.last_seq == step["lastSeqAfter"]
@@ -84,7 +84,7 @@ def test_however_a_log_is_cut_and_repeated_the_state_is_its_fold(starts: list[in
     assert store.state == state
 
 
-def test_a_listener_that_fails_or_leaves_disturbs_nobody() -> None:
+def test_a_listener_that_fails_or_leaves_disturbs_no_other() -> None:
     store, count = LiveSession("s"), Count()
 
     def fail() -> None:

@@ -28,7 +28,7 @@ HOST_STREAM = TransportSubscribeParams(from_seq=0)
 
 
 class Life:
-    """Collects what a transport tells of itself."""
+    """Collects what a transport reports."""
 
     def __init__(self) -> None:
         self.statuses: list[str] = []
@@ -37,7 +37,7 @@ class Life:
         )
 
     def _ignore(self, request: InboundRequest) -> None:
-        """Nobody asks anything here."""
+        """Ignore inbound requests: there are none here."""
 
     def _on_lifecycle(self, event: TransportLifecycleEvent) -> None:
         self.statuses.append(event.status)
@@ -60,7 +60,7 @@ async def transport(request: pytest.FixtureRequest, host: Host) -> AsyncIterator
             await transport.close()
 
 
-async def test_it_tells_its_life_in_order_and_its_end_once(transport: Transport) -> None:
+async def test_it_reports_its_status_in_order_and_its_end_once(transport: Transport) -> None:
     life = Life()
     await transport.connect(life.handlers)
     assert (await transport.request(LIST)).result == []
@@ -112,7 +112,7 @@ async def test_closing_ends_all_subscriptions_and_each_can_be_ended_alone(
     leave()
     with pytest.raises(AcpError):
         await host.spawn_agent({"id": "x", "command": "no-such-program-here"})
-    await transport.request(LIST)  # what happened before is heard before the answer
+    await transport.request(LIST)  # earlier events are delivered before the answer
     assert left.events == []
     count = len(right.events)
     assert count > 0

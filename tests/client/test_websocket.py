@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Life:
-    """Collects what a transport tells of itself."""
+    """Collects what a transport reports."""
 
     def __init__(self) -> None:
         self.events: list[TransportLifecycleEvent] = []
@@ -41,7 +41,7 @@ class Life:
         )
 
     def _ignore(self, request: InboundRequest) -> None:
-        """Nobody asks anything here."""
+        """Ignore inbound requests: there are none here."""
 
     def _on_lifecycle(self, event: TransportLifecycleEvent) -> None:
         self.events.append(event)
@@ -68,8 +68,8 @@ async def test_a_token_that_the_hub_does_not_know_is_refused_in_a_sentence() -> 
         assert "guess" not in error.message
 
 
-async def test_where_nobody_listens_one_is_told_how_to_start_a_hub() -> None:
-    with socket.socket() as taken:  # so that nobody else can listen there meanwhile
+async def test_where_no_hub_listens_the_error_shows_how_to_start_one() -> None:
+    with socket.socket() as taken:  # so that no other process can listen there meanwhile
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
         error = await refused(WebSocketTransport(f"http://127.0.0.1:{port}", token="t"))
@@ -77,7 +77,7 @@ async def test_where_nobody_listens_one_is_told_how_to_start_a_hub() -> None:
     assert "quarterdeck up" in error.message
 
 
-async def test_what_is_no_hub_is_said_to_be_none() -> None:
+async def test_what_is_no_hub_is_reported_as_such() -> None:
     async def page(scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "websocket"
         await receive()
@@ -104,7 +104,7 @@ def test_what_is_no_address_is_refused_at_once(url: str) -> None:
     assert caught.value.code == "acpjs/config-invalid"
 
 
-async def test_when_the_hub_goes_everybody_who_waits_is_told(tmp_path: Path) -> None:
+async def test_when_the_hub_ends_every_waiting_call_fails(tmp_path: Path) -> None:
     errors: list[AcpError] = []
     async with running() as host, anyio.create_task_group() as tasks, AsyncExitStack() as server:
         port = await server.enter_async_context(serving(bare_hub(host)))
@@ -132,12 +132,12 @@ async def test_when_the_hub_goes_everybody_who_waits_is_told(tmp_path: Path) -> 
     assert [(error.code, error.retryable) for error in errors] == [("acpjs/transport-closed", True)]
 
 
-async def test_a_stream_that_is_not_there_is_told_by_its_handler() -> None:
+async def test_an_unknown_stream_is_reported_to_its_handler() -> None:
     async with running() as host, serving(bare_hub(host)) as port:
         life = Life()
         transport = WebSocketTransport(f"ws://127.0.0.1:{port}/api/envelope", token="view")
         await transport.connect(life.handlers)
-        params: Any = TransportSubscribeParams(session_id="nobody", from_seq=0)
+        params: Any = TransportSubscribeParams(session_id="unknown", from_seq=0)
         transport.subscribe(params, Seen())
         await life.failure.wait()
         ((about, error),) = life.failed

@@ -58,22 +58,22 @@ async def test_a_directory_with_a_null_character_is_refused(tmp_path: Path) -> N
         assert "null character" in reason
 
 
-async def test_an_outcome_that_cannot_be_written_leaves_the_question_to_be_answered(
+async def test_an_outcome_that_cannot_be_written_leaves_the_request_pending(
     tmp_path: Path,
 ) -> None:
     async with staged(tmp_path) as stage:
         seen = await stage.create()
         stage.ask()
-        asked = (await stage.told.first("permission-updated")).payload["requestId"]
+        request_id = (await stage.host_seen.first("permission-updated")).payload["requestId"]
         chosen = {"outcome": "selected", "optionId": "yes"}
 
         async def answer_badly() -> None:
-            await stage.host.respond_permission(asked, {**chosen, "_meta": object()})
+            await stage.host.respond_permission(request_id, {**chosen, "_meta": object()})
 
         await refused(stage, answer_badly)
-        await stage.host.respond_permission(asked, chosen)
+        await stage.host.respond_permission(request_id, chosen)
         resolved = seen.of("permission-request-resolved")
-        assert resolved == [{"requestId": asked, "status": "answered", "outcome": chosen}]
+        assert resolved == [{"requestId": request_id, "status": "answered", "outcome": chosen}]
 
 
 @pytest.mark.parametrize("tool_call", ["text", ["list"], 5, None])
@@ -83,16 +83,16 @@ async def test_a_permission_request_without_a_tool_call_is_answered_with_what_is
     async with staged(tmp_path) as stage:
         await stage.create()
         params = {"sessionId": "s", "toolCall": tool_call, "options": []}
-        asked = stage.puppet.ask("session/request_permission", params)
-        while not stage.puppet.answers[asked]:
+        request_id = stage.puppet.ask("session/request_permission", params)
+        while not stage.puppet.answers[request_id]:
             await anyio.lowlevel.checkpoint()
-        (answer,) = stage.puppet.answers[asked]
+        (answer,) = stage.puppet.answers[request_id]
         assert answer["error"]["code"] == -32602
         assert stage.host.get_permissions() == []
 
 
 @pytest.mark.parametrize("title", [42, {"a": 1}, ["x"], True])
-async def test_a_title_that_is_no_text_does_not_cost_a_session_its_place(
+async def test_a_title_that_is_no_text_does_not_cost_a_session_its_record(
     tmp_path: Path, title: Any
 ) -> None:
     log = SqliteStorage(tmp_path / "log.db")
@@ -100,8 +100,8 @@ async def test_a_title_that_is_no_text_does_not_cost_a_session_its_place(
         seen = await stage.create()
         update = {"sessionUpdate": "session_info_update", "title": title, "updatedAt": "today"}
         stage.puppet.update("s", update)
-        told = await seen.first("session-info-update")
-        assert told.payload["title"] == title
+        host_seen = await seen.first("session-info-update")
+        assert host_seen.payload["title"] == title
     async with staged(tmp_path, log) as stage:
         (restored,) = await stage.host.restore_sessions()
         assert (restored.cwd, restored.updated_at) == (stage.cwd, "today")

@@ -54,16 +54,16 @@ async def test_a_killed_agent_leaves_a_disconnected_session_and_a_dense_log(
     steps, count = MOMENTS[moment]
     log = tmp_path / "log.db"
     async with running(SqliteStorage(log)) as host, anyio.create_task_group() as tasks:
-        seen, told, failures = Seen(), Seen(), list[AcpError]()
-        host.subscribe(None, 0, told)
+        seen, host_seen, failures = Seen(), Seen(), list[AcpError]()
+        host.subscribe(None, 0, host_seen)
         spawned = await host.spawn_agent(scripted(*steps))
         session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
         host.subscribe(session.session_id, 0, seen)
         tasks.start_soon(_fails_to_prompt, host, session.session_id, failures)
         await seen.count(count)
-        os.kill(await agent_process(told), signal.SIGKILL)
+        os.kill(await agent_process(host_seen), signal.SIGKILL)
         await seen.first("session-status-change", status="disconnected")
-        exited = await told.first("diagnostic", code="agent/exit")
+        exited = await host_seen.first("diagnostic", code="agent/exit")
         assert exited.payload["data"] == {"signal": "SIGKILL"}
     assert [failure.code for failure in failures] == ["acpjs/agent-exited"]
     assert seen.is_dense
@@ -83,13 +83,13 @@ async def _fails_to_prompt(host: Host, session_id: str, failures: list[AcpError]
 async def test_an_agent_that_ignores_every_polite_request_is_killed(tmp_path: Path) -> None:
     stubborn = scripted({"say": "never"}, {"stall": True, "deaf": True}, ignore=["eof", "TERM"])
     async with running(kill_timeout_ms=200) as host:
-        async with prompted(host, stubborn, tmp_path) as (_session, seen, told):
+        async with prompted(host, stubborn, tmp_path) as (_session, seen, host_seen):
             await seen.first("agent-message-chunk")
-            processes = await agent_processes(told)
+            processes = await agent_processes(host_seen)
         await host.dispose_agent("agent-1")
         await gone(processes)
-        await told.first("diagnostic", code="agent/kill")
-        await told.first("agent-removed")
+        await host_seen.first("diagnostic", code="agent/kill")
+        await host_seen.first("agent-removed")
 
 
 async def test_half_a_line_holds_up_nothing_but_itself(tmp_path: Path) -> None:
@@ -98,12 +98,12 @@ async def test_half_a_line_holds_up_nothing_but_itself(tmp_path: Path) -> None:
         {"say": "before"}, {"garbage": half, "newline": False}, {"stall": True, "deaf": True}
     )
     async with running(kill_timeout_ms=200) as host:
-        async with prompted(host, hanging, tmp_path) as (_session, seen, told):
+        async with prompted(host, hanging, tmp_path) as (_session, seen, host_seen):
             await seen.first("agent-message-chunk")
             other = await host.spawn_agent(scripted({"say": "fine"}, sessions={"id": "b"}))
             session = await host.create_session(other.agent_id, cwd=str(tmp_path))
             assert await host.prompt(session.session_id, "go") == {"stopReason": "end_turn"}
-            processes = await agent_processes(told)
+            processes = await agent_processes(host_seen)
         await host.dispose_agent("agent-1")
         await gone(processes)
         await seen.first("session-status-change", status="disconnected")
@@ -111,7 +111,7 @@ async def test_half_a_line_holds_up_nothing_but_itself(tmp_path: Path) -> None:
     assert len(seen.of("agent-message-chunk")) == 1
 
 
-async def test_a_flood_does_not_fill_the_memory_whoever_reads_it_or_does_not(
+async def test_a_flood_does_not_fill_the_memory_whether_or_not_it_is_read(
     tmp_path: Path,
 ) -> None:
     program = [sys.executable, str(HERE / "host_program.py"), "measure", str(tmp_path / "log.db")]
@@ -125,11 +125,11 @@ async def test_a_flood_does_not_fill_the_memory_whoever_reads_it_or_does_not(
 
 
 async def test_of_many_answers_at_the_same_instant_one_wins(tmp_path: Path) -> None:
-    asking = scripted({**ASK, "rejected": [{"say": "refused"}]})
+    requesting = scripted({**ASK, "rejected": [{"say": "refused"}]})
     outcomes: list[str] = []
 
-    async def answer(host: Host, option: str, everybody: anyio.Event) -> None:
-        await everybody.wait()
+    async def answer(host: Host, option: str, everyone_ready: anyio.Event) -> None:
+        await everyone_ready.wait()
         try:
             await host.respond_permission("perm-1", {"outcome": "selected", "optionId": option})
         except AcpError as error:
@@ -139,23 +139,23 @@ async def test_of_many_answers_at_the_same_instant_one_wins(tmp_path: Path) -> N
 
     async with (
         running(SqliteStorage(tmp_path / "log.db")) as host,
-        prompted(host, asking, tmp_path) as (_session, seen, told),
+        prompted(host, requesting, tmp_path) as (_session, seen, host_seen),
     ):
         await seen.first("permission-request-created")
-        everybody = anyio.Event()
+        everyone_ready = anyio.Event()
         async with anyio.create_task_group() as clients:
             for n in range(20):
                 option = ("allow_once", "reject_once")[n % 2]
-                clients.start_soon(answer, host, option, everybody)
-            everybody.set()
+                clients.start_soon(answer, host, option, everyone_ready)
+            everyone_ready.set()
         await seen.first("prompt-finished")
     (winner,) = set(outcomes) - {"acpjs/already-answered"}
     assert outcomes.count(winner) == 1
     (resolved,) = seen.of("permission-request-resolved")
     assert resolved["outcome"] == {"outcome": "selected", "optionId": winner}
-    (said,) = seen.of("agent-message-chunk")
-    assert said["content"]["text"] == {"allow_once": "done", "reject_once": "refused"}[winner]
-    statuses = [each["status"] for each in told.of("permission-updated")]
+    (message,) = seen.of("agent-message-chunk")
+    assert message["content"]["text"] == {"allow_once": "done", "reject_once": "refused"}[winner]
+    statuses = [each["status"] for each in host_seen.of("permission-updated")]
     assert statuses == ["pending", "answered"]
 
 
@@ -166,7 +166,7 @@ async def test_a_clock_that_is_set_back_does_not_disturb_the_order(
     monkeypatch.setattr("quarterdeck.host.log.emitter.now_ms", lambda: next(clock))
     async with running(SqliteStorage(tmp_path / "log.db")) as host:
         agent = scripted({"say": "a b c d", "pieces": 4})
-        async with prompted(host, agent, tmp_path) as (session_id, seen, _told):
+        async with prompted(host, agent, tmp_path) as (session_id, seen, _host_seen):
             await seen.first("prompt-finished")
             late = Seen()
             host.subscribe(session_id, 0, late)
@@ -182,9 +182,9 @@ async def test_a_flooding_agent_can_be_disposed_of(tmp_path: Path) -> None:
     log = SqliteStorage(tmp_path / "log.db")
     async with running(log, kill_timeout_ms=200) as host:
         agent = definition(flooding(100_000))
-        async with prompted(host, agent, tmp_path) as (_session, seen, told):
+        async with prompted(host, agent, tmp_path) as (_session, seen, host_seen):
             await seen.count(100)
-            processes = await agent_processes(told)
+            processes = await agent_processes(host_seen)
         await host.dispose_agent("agent-1")
         await gone(processes)
         await seen.first("session-status-change", status="disconnected")

@@ -24,10 +24,10 @@ pytestmark = [
 
 Fault = Callable[[Path], Awaitable[None]]
 FAULTS: tuple[Fault, ...] = (
-    test_faults_storage.test_what_cannot_be_stored_is_not_seen_and_comes_in_order_afterwards,
+    test_faults_storage.test_what_cannot_be_stored_is_not_seen_and_is_published_in_order_afterwards,
     test_faults_storage.test_an_agent_is_not_read_while_its_events_cannot_be_stored,
-    test_faults_storage.test_a_failure_is_told_once_however_often_it_is_tried_again,
-    test_faults_storage.test_a_host_can_be_left_while_somebody_still_replays,
+    test_faults_storage.test_a_failure_is_reported_once_however_often_it_is_retried,
+    test_faults_storage.test_a_host_can_be_left_while_a_subscriber_still_replays,
     test_faults_storage.test_a_late_subscriber_gets_everything_once_the_log_can_be_read_again,
     test_faults_storage.test_a_host_that_is_cancelled_in_the_middle_of_a_stream_stores_what_it_has,
     test_faults.test_of_many_answers_at_the_same_instant_one_wins,
@@ -55,7 +55,7 @@ def json_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__.removeprefix("test_"))
 async def test_a_log_of_json_lines_stands_it_too(fault: Fault, tmp_path: Path) -> None:
     await fault(tmp_path)
-    assert (tmp_path / "log.db").read_bytes().startswith(b"{"), "it was not asked"
+    assert (tmp_path / "log.db").read_bytes().startswith(b"{"), "it was not converted"
 
 
 @pytest.mark.parametrize("moment", test_faults.MOMENTS)
@@ -63,7 +63,7 @@ async def test_a_log_of_json_lines_stands_the_end_of_an_agent(moment: str, tmp_p
     await test_faults.test_a_killed_agent_leaves_a_disconnected_session_and_a_dense_log(
         moment, tmp_path
     )
-    assert (tmp_path / "log.db").read_bytes().startswith(b"{"), "it was not asked"
+    assert (tmp_path / "log.db").read_bytes().startswith(b"{"), "it was not converted"
 
 
 async def test_p9_a_log_of_json_lines_does_not_mind_a_clock_that_is_set_back(

@@ -1,4 +1,4 @@
-"""A log that cannot be written for a while: nobody sees what is not stored, and nothing is lost."""
+"""A log that cannot be written for a while: what is not stored is not seen, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "HIGH_WATER", ENOUGH)
 
 
-async def test_what_cannot_be_stored_is_not_seen_and_comes_in_order_afterwards(
+async def test_what_cannot_be_stored_is_not_seen_and_is_published_in_order_afterwards(
     tmp_path: Path,
 ) -> None:
     log = FailingStorage(tmp_path / "log.db")
-    seen, told, too_early = Seen(), Seen(), list[int]()
+    seen, host_seen, too_early = Seen(), Seen(), list[int]()
 
-    def watch(event: Event) -> None:
+    def check(event: Event) -> None:
         if event.seq > log.last_seqs[event.session_id or ""]:
             too_early.append(event.seq)
 
     async with running(log) as host:
-        host.subscribe(None, 0, told)
+        host.subscribe(None, 0, host_seen)
         spawned = await host.spawn_agent(definition(flooding(FLOOD)))
         session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
-        host.subscribe(session.session_id, 0, watch)
+        host.subscribe(session.session_id, 0, check)
         host.subscribe(session.session_id, 0, seen)
         before = len(seen.events)
         log.failures = ATTEMPTS
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(host.prompt, session.session_id, "go")
-            await told.first("diagnostic", code="storage/write-failed")
+            await host_seen.first("diagnostic", code="storage/write-failed")
             assert len(seen.events) == before
         assert log.failures == 0
     assert too_early == []
@@ -77,20 +77,20 @@ async def test_an_agent_is_not_read_while_its_events_cannot_be_stored(tmp_path: 
     assert ENOUGH <= log.largest_batch < ENOUGH + ONE_READ < FLOOD
 
 
-async def test_a_failure_is_told_once_however_often_it_is_tried_again(tmp_path: Path) -> None:
+async def test_a_failure_is_reported_once_however_often_it_is_retried(tmp_path: Path) -> None:
     log = FailingStorage(tmp_path / "log.db")
-    told = Seen()
+    host_seen = Seen()
     async with running(log) as host:
-        host.subscribe(None, 0, told)
+        host.subscribe(None, 0, host_seen)
         spawned = await host.spawn_agent(scripted({"say": "hello"}))
         session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
         log.failures = 3
         await host.prompt(session.session_id, "go")
-    codes = [each["code"] for each in told.of("diagnostic")]
+    codes = [each["code"] for each in host_seen.of("diagnostic")]
     assert codes.count("storage/write-failed") == 1
 
 
-async def test_a_host_can_be_left_while_somebody_still_replays(tmp_path: Path) -> None:
+async def test_a_host_can_be_left_while_a_subscriber_still_replays(tmp_path: Path) -> None:
     log = FailingStorage(tmp_path / "log.db")
     async with running(log) as host:
         spawned = await host.spawn_agent(definition(flooding(FLOOD)))

@@ -1,4 +1,4 @@
-"""Subscribers that misbehave: what one does is nobody else's trouble."""
+"""Subscribers that misbehave: what one does disturbs no other."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Publish = Callable[[Stream, int], None]
 
 def one_by_one(stream: Stream, count: int) -> None:
     for _ in range(count):
-        stream.publish([event(stream.number())])
+        stream.publish([event(stream.next_seq())])
 
 
 def at_once(stream: Stream, count: int) -> None:
-    stream.publish([event(stream.number()) for _ in range(count)])
+    stream.publish([event(stream.next_seq()) for _ in range(count)])
 
 
 @pytest.fixture(params=[one_by_one, at_once])
@@ -34,14 +34,14 @@ def publish(request: pytest.FixtureRequest) -> Publish:
 
 
 def joined(stream: Stream, callback: Callable[[Event], None], from_seq: int = 0) -> Subscriber:
-    subscriber = stream.add(callback, from_seq)
+    subscriber = Subscriber(callback, from_seq)
     assert stream.join(subscriber)
     return subscriber
 
 
 def quiet_stream(failures: list[str] | None = None) -> Stream:
-    told = [] if failures is None else failures
-    return Stream(None, lambda failed, error: told.append(f"{failed.seq}: {error}"))
+    host_seen = [] if failures is None else failures
+    return Stream(None, lambda failed, error: host_seen.append(f"{failed.seq}: {error}"))
 
 
 def test_a_subscriber_ahead_of_the_stream_gets_what_follows_its_number(publish: Publish) -> None:
@@ -62,7 +62,7 @@ def test_a_subscriber_ahead_of_the_stream_can_leave_before_it_got_anything(
     assert ahead == []
 
 
-def test_whoever_is_unsubscribed_by_another_callback_does_not_get_that_event(
+def test_a_subscriber_removed_by_another_callback_does_not_get_that_event(
     publish: Publish,
 ) -> None:
     stream, others = quiet_stream(), list[Subscriber]()
@@ -73,7 +73,7 @@ def test_whoever_is_unsubscribed_by_another_callback_does_not_get_that_event(
     assert seen == []
 
 
-def test_whoever_joins_in_a_callback_gets_that_event_once(publish: Publish) -> None:
+def test_a_subscriber_that_joins_in_a_callback_gets_that_event_once(publish: Publish) -> None:
     stream, seen = quiet_stream(), list[int]()
 
     def join_once(each: Event) -> None:
@@ -86,7 +86,7 @@ def test_whoever_joins_in_a_callback_gets_that_event_once(publish: Publish) -> N
 
 
 @pytest.mark.anyio
-async def test_a_callback_that_raises_is_told_of_and_the_others_get_the_event(
+async def test_a_callback_that_raises_is_reported_and_the_others_get_the_event(
     publish: Publish,
 ) -> None:
     failures: list[str] = []
@@ -102,7 +102,9 @@ async def test_a_callback_that_raises_is_told_of_and_the_others_get_the_event(
     assert seen == [1, 2]
 
 
-def test_whoever_unsubscribes_in_its_own_callback_gets_nothing_more(publish: Publish) -> None:
+def test_a_subscriber_that_leaves_in_its_own_callback_gets_no_more(
+    publish: Publish,
+) -> None:
     stream, seen = quiet_stream(), list[int]()
     subscribers: list[Subscriber] = []
 
@@ -132,7 +134,9 @@ async def test_a_callback_that_raises_stop_iteration_gets_all_the_same_what_foll
     assert len(failures) == 3
 
 
-def test_whoever_joins_in_the_middle_of_many_events_gets_each_once(publish: Publish) -> None:
+def test_a_subscriber_that_joins_between_many_events_gets_each_once(
+    publish: Publish,
+) -> None:
     stream, seen = quiet_stream(), list[int]()
 
     def join_others(each: Event) -> None:

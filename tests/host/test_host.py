@@ -122,7 +122,7 @@ async def test_the_prompt_is_recorded_and_marked_as_ours_and_its_echo_is_not_rec
     assert "quarterdeck" in (prompt.extensions or {})
 
 
-async def test_what_an_agent_says_beside_its_answers_is_kept(tmp_path: Path) -> None:
+async def test_fields_that_an_agent_adds_to_its_answers_are_kept(tmp_path: Path) -> None:
     meta = {"quota": {"token_count": {"input_tokens": 12}}}
     answer = {"stopReason": "end_turn", "_meta": meta}
     info = {"name": "test", "title": "A test", "version": "3"}
@@ -167,12 +167,12 @@ async def test_a_permission_request_waits_for_its_one_answer(
     async with running(storage) as host, anyio.create_task_group() as tasks:
         spawned = await host.spawn_agent(agent(ASK))
         session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
-        seen, told = Seen(), Seen()
+        seen, host_seen = Seen(), Seen()
         host.subscribe(session.session_id, 0, seen)
-        host.subscribe(None, 0, told)
+        host.subscribe(None, 0, host_seen)
         tasks.start_soon(host.prompt, session.session_id, "x")
         created = await seen.first("permission-request-created")
-        await told.first("permission-updated", status="pending")
+        await host_seen.first("permission-updated", status="pending")
         outcome = {"outcome": "selected", "optionId": option}
         await host.respond_permission(created.payload["requestId"], outcome)
         with pytest.raises(AcpError) as caught:
@@ -180,7 +180,7 @@ async def test_a_permission_request_waits_for_its_one_answer(
         assert caught.value.code == "acpjs/already-answered"
         await seen.first("prompt-finished")
     assert texts(seen.events) == [text]
-    statuses = [e.payload["status"] for e in told.events if e.type == "permission-updated"]
+    statuses = [e.payload["status"] for e in host_seen.events if e.type == "permission-updated"]
     assert statuses == ["pending", "answered"]
 
 
@@ -188,7 +188,7 @@ async def test_answering_from_a_callback_keeps_the_order_of_events(tmp_path: Pat
     async with running() as host:
         spawned = await host.spawn_agent(agent(ASK))
         session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
-        told = Seen()
+        host_seen = Seen()
 
         def answer(event: Event) -> None:
             if event.type == "permission-request-created":
@@ -198,14 +198,14 @@ async def test_answering_from_a_callback_keeps_the_order_of_events(tmp_path: Pat
         host.subscribe(session.session_id, 0, answer)
         seen = Seen()
         host.subscribe(session.session_id, 0, seen)
-        host.subscribe(None, 0, told)
+        host.subscribe(None, 0, host_seen)
         await host.prompt(session.session_id, "x")
     assert [event.seq for event in seen.events] == list(range(1, len(seen.events) + 1))
-    statuses = [e.payload["status"] for e in told.events if e.type == "permission-updated"]
+    statuses = [e.payload["status"] for e in host_seen.events if e.type == "permission-updated"]
     assert statuses == ["pending", "answered"]
 
 
-async def test_cancelling_supersedes_what_was_asked_and_ends_the_turn(tmp_path: Path) -> None:
+async def test_cancelling_supersedes_pending_requests_and_ends_the_turn(tmp_path: Path) -> None:
     async with running() as host, anyio.create_task_group() as tasks:
         spawned = await host.spawn_agent(agent(ASK))
         session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
@@ -250,7 +250,7 @@ async def test_a_second_prompt_in_flight_is_refused(tmp_path: Path) -> None:
         await host.cancel(session.session_id)
 
 
-async def test_an_error_of_the_agent_ends_the_turn_and_is_told(tmp_path: Path) -> None:
+async def test_an_error_of_the_agent_ends_the_turn_and_is_reported(tmp_path: Path) -> None:
     async with running() as host:
         failure = {"fail": "no key", "code": -32603}
         spawned = await host.spawn_agent(agent(failure))
@@ -266,15 +266,15 @@ async def test_a_crash_disconnects_and_a_restart_resumes(tmp_path: Path) -> None
     async with running(restart="on-crash", restart_backoff=backoff) as host:
         spawned = await host.spawn_agent(definition)
         session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
-        seen, told = Seen(), Seen()
+        seen, host_seen = Seen(), Seen()
         host.subscribe(session.session_id, 0, seen)
-        host.subscribe(None, 0, told)
+        host.subscribe(None, 0, host_seen)
         with pytest.raises(AcpError) as caught:
             await host.prompt(session.session_id, "x")
         assert caught.value.code == "acpjs/agent-exited"
         await seen.first("session-status-change", status="disconnected")
-        await told.first("diagnostic", code="agent/restart-scheduled")
-        exited = await told.first("diagnostic", code="agent/exit")
+        await host_seen.first("diagnostic", code="agent/restart-scheduled")
+        exited = await host_seen.first("diagnostic", code="agent/exit")
         assert exited.payload["data"] == {"code": 7}
 
 
@@ -289,12 +289,12 @@ async def test_an_agent_that_cannot_be_started_is_named(tmp_path: Path) -> None:
 
 async def test_another_protocol_version_is_an_initialize_failure() -> None:
     async with running() as host:
-        told = Seen()
-        host.subscribe(None, 0, told)
+        host_seen = Seen()
+        host.subscribe(None, 0, host_seen)
         with pytest.raises(AcpError, match="protocol version 99"):
             await host.spawn_agent(agent(initialize={"protocolVersion": 99}))
-        await told.first("diagnostic", code="agent/initialize-failed")
-        await told.first("diagnostic", code="agent/exit")
+        await host_seen.first("diagnostic", code="agent/initialize-failed")
+        await host_seen.first("diagnostic", code="agent/exit")
 
 
 async def test_loading_appends_a_reset_and_numbering_goes_on(
@@ -384,20 +384,20 @@ async def test_events_can_be_iterated_from_any_number(storage: Storage, tmp_path
     assert numbers == list(range(4, 4 + len(numbers)))
 
 
-async def test_a_subscriber_that_fails_is_told_of_and_disturbs_nobody(tmp_path: Path) -> None:
+async def test_a_subscriber_that_fails_is_reported_and_disturbs_no_other(tmp_path: Path) -> None:
     async with running() as host:
         spawned = await host.spawn_agent(agent({"say": "x"}))
         session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
-        told, seen = Seen(), Seen()
+        host_seen, seen = Seen(), Seen()
 
         def fail(_event: Event) -> None:
             raise ValueError("no")
 
-        host.subscribe(None, 0, told)
+        host.subscribe(None, 0, host_seen)
         host.subscribe(session.session_id, 2, fail)
         host.subscribe(session.session_id, 0, seen)
         await host.prompt(session.session_id, "x")
-        await told.first("diagnostic", code="subscriber/error")
+        await host_seen.first("diagnostic", code="subscriber/error")
     assert "prompt-finished" in seen.types()
 
 

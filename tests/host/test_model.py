@@ -60,7 +60,7 @@ def live(choose: Choose, *, is_durable: bool) -> None:
     suppress_health_check=[HealthCheck.data_too_large],
 )
 @given(data=st.data())
-def test_sessions_live_as_the_model_says(is_durable: bool, data: st.DataObject) -> None:
+def test_sessions_behave_as_the_model(is_durable: bool, data: st.DataObject) -> None:
     def choose(label: str, options: Sequence[Any]) -> Any:
         return data.draw(st.sampled_from(options), label=label)
 
@@ -83,7 +83,7 @@ class Chooser:
 @pytest.mark.slow
 @pytest.mark.timeout(30 + LIVES * STEP_COUNT / 20)
 @pytest.mark.parametrize("is_durable", [False, True], ids=["in memory", "durable"])
-def test_long_lives_are_as_the_model_says(is_durable: bool) -> None:
+def test_long_runs_behave_as_the_model(is_durable: bool) -> None:
     """Hypothesis likes short and simple lives, which find less than these."""
     first = LIVES if is_durable else 0  # other lives, not the same ones again
     for seed in range(first, first + LIVES):

@@ -17,7 +17,7 @@ from quarterdeck.host.options import (
 )
 from quarterdeck.machine.files import DefaultFsHandler
 from quarterdeck.protocol import to_json
-from tests.host.stories import Json, snake
+from tests.host.scenarios import Json, snake
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "config"
 
@@ -93,7 +93,7 @@ def _facts(options: ResolvedHostOptions) -> Json:
 
 
 @pytest.mark.parametrize("case", cases("handlers"))
-def test_a_handler_is_told_to_agents_for_what_it_can_do(case: Json) -> None:
+def test_the_methods_of_a_handler_are_declared_to_agents(case: Json) -> None:
     handler = handler_with(case["methods"])
     if "error" in case["resolve"]:
         with pytest.raises(AcpError) as caught:

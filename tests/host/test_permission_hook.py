@@ -83,8 +83,8 @@ async def test_what_a_rule_denies_is_never_seen_pending_by_a_client_that_allows_
 
 async def test_a_decision_is_one_batch_with_what_was_derived_and_by_what(tmp_path: Path) -> None:
     async with running(on_permission=denying) as host:
-        told, seen = Seen(), Seen()
-        host.subscribe(None, 0, told)
+        host_seen, seen = Seen(), Seen()
+        host.subscribe(None, 0, host_seen)
         spawned = await host.spawn_agent(agent(ASK))
         session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
         host.subscribe(session.session_id, 0, seen)
@@ -94,29 +94,29 @@ async def test_a_decision_is_one_batch_with_what_was_derived_and_by_what(tmp_pat
         assert resolved.seq == created.seq + 1
         assert created.extensions == {"quarterdeck": {"request": {"digest": "d"}}}
         assert resolved.extensions == {"quarterdeck": {"decidedBy": BY}}
-        (updated,) = [each for each in told.events if each.type == "permission-updated"]
+        (updated,) = [each for each in host_seen.events if each.type == "permission-updated"]
         assert updated.payload["status"] == "answered"
         assert updated.extensions == {"quarterdeck": {"request": {"digest": "d"}, "decidedBy": BY}}
 
 
-async def test_what_is_asked_travels_with_the_events_and_the_card_stays_with_the_request(
+async def test_what_the_hook_derived_is_in_the_events_and_the_card_stays_with_the_request(
     tmp_path: Path,
 ) -> None:
     card, facts_seen = object(), []
 
-    def asking(_request: PermissionRequest, facts: ToolCallFacts) -> Verdict:
+    def leave_to_people(_request: PermissionRequest, facts: ToolCallFacts) -> Verdict:
         facts_seen.append(facts)
         return Ask(card=card, derived={"risk": "low"})
 
-    async with running(on_permission=asking) as host:
-        told, seen = Seen(), Seen()
-        host.subscribe(None, 0, told)
+    async with running(on_permission=leave_to_people) as host:
+        host_seen, seen = Seen(), Seen()
+        host.subscribe(None, 0, host_seen)
         spawned = await host.spawn_agent(agent({**ASK, "input": {"path": "a.py"}}))
         session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
         host.subscribe(session.session_id, 0, seen)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(host.prompt, session.session_id, "go")
-            updated = await told.first("permission-updated", status="pending")
+            updated = await host_seen.first("permission-updated", status="pending")
             created = await seen.first("permission-request-created")
             assert created.extensions == {"quarterdeck": {"request": {"risk": "low"}}}
             assert updated.extensions == created.extensions
@@ -130,16 +130,18 @@ async def test_what_is_asked_travels_with_the_events_and_the_card_stays_with_the
 
 async def test_a_host_without_a_hook_adds_nothing_to_the_events(tmp_path: Path) -> None:
     async with running() as host:
-        told, seen = Seen(), Seen()
-        host.subscribe(None, 0, told)
+        host_seen, seen = Seen(), Seen()
+        host.subscribe(None, 0, host_seen)
         spawned = await host.spawn_agent(agent(ASK))
         session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
         host.subscribe(session.session_id, 0, seen)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(host.prompt, session.session_id, "go")
-            await told.first("permission-updated", status="pending")
+            await host_seen.first("permission-updated", status="pending")
             await host.respond_permission("perm-1", YES)
-        events = [each for each in (*told.events, *seen.events) if each.type.startswith("perm")]
+        events = [
+            each for each in (*host_seen.events, *seen.events) if each.type.startswith("perm")
+        ]
         assert len(events) == 4
         assert all(each.extensions is None for each in events)
 
@@ -163,14 +165,14 @@ async def test_a_hook_that_fails_or_allows_too_late_leaves_the_request_to_people
 ) -> None:
     monkeypatch.setattr("quarterdeck.host.requests.permissions.HOOK_SECONDS", 0.01)
     async with running(on_permission=hook) as host:
-        told = Seen()
-        host.subscribe(None, 0, told)
+        host_seen = Seen()
+        host.subscribe(None, 0, host_seen)
         spawned = await host.spawn_agent(agent(ASK))
         session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(host.prompt, session.session_id, "go")
-            await told.first("permission-updated", status="pending")
-            await told.first("diagnostic", code="permission/hook-failed")
+            await host_seen.first("permission-updated", status="pending")
+            await host_seen.first("diagnostic", code="permission/hook-failed")
             await host.respond_permission("perm-1", NO)
 
 
@@ -179,14 +181,14 @@ async def test_a_refusal_stands_also_if_the_hook_was_slow(
 ) -> None:
     monkeypatch.setattr("quarterdeck.host.requests.permissions.HOOK_SECONDS", -1.0)
     async with running(on_permission=denying) as host:
-        told = Seen()
-        host.subscribe(None, 0, told)
+        host_seen = Seen()
+        host.subscribe(None, 0, host_seen)
         spawned = await host.spawn_agent(agent(ASK))
         session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
         await host.prompt(session.session_id, "go")
-        updates = [each.payload for each in told.events if each.type == "permission-updated"]
+        updates = [each.payload for each in host_seen.events if each.type == "permission-updated"]
         assert [each["status"] for each in updates] == ["answered"]
-        await told.first("diagnostic", code="permission/hook-failed")
+        await host_seen.first("diagnostic", code="permission/hook-failed")
 
 
 class HeldLog(SqliteStorage):
@@ -237,13 +239,13 @@ STEPS = {**ASK, "allowed": [writing("allowed")], "rejected": [writing("rejected"
 async def test_a_permission_reaches_the_agent_only_after_it_is_stored(tmp_path: Path) -> None:
     log, files = HeldLog(tmp_path / "log.db"), Written()
     async with running(log, fs=files) as host:
-        told = Seen()
-        host.subscribe(None, 0, told)
+        host_seen = Seen()
+        host.subscribe(None, 0, host_seen)
         spawned = await host.spawn_agent(agent(STEPS))
         session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(host.prompt, session.session_id, "go")
-            await told.first("permission-updated", status="pending")
+            await host_seen.first("permission-updated", status="pending")
             stored = host.respond_permission("perm-1", YES)
             await log.reached.wait()
             with anyio.move_on_after(0.2):
@@ -260,13 +262,13 @@ async def test_a_refusal_reaches_the_agent_though_the_log_cannot_be_written(
 ) -> None:
     log, files = HeldLog(tmp_path / "log.db"), Written()
     async with running(log, fs=files) as host:
-        told = Seen()
-        host.subscribe(None, 0, told)
+        host_seen = Seen()
+        host.subscribe(None, 0, host_seen)
         spawned = await host.spawn_agent(agent(STEPS))
         session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(host.prompt, session.session_id, "go")
-            await told.first("permission-updated", status="pending")
+            await host_seen.first("permission-updated", status="pending")
             _ = host.respond_permission("perm-1", NO)
             await log.reached.wait()
             await files.done.wait()
@@ -279,14 +281,14 @@ async def test_an_agent_that_goes_between_the_answer_and_its_storing_leaves_one_
 ) -> None:
     log = HeldLog(tmp_path / "log.db")
     async with running(log) as host:
-        told, seen = Seen(), Seen()
-        host.subscribe(None, 0, told)
+        host_seen, seen = Seen(), Seen()
+        host.subscribe(None, 0, host_seen)
         spawned = await host.spawn_agent(agent(ASK))
         session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
         host.subscribe(session.session_id, 0, seen)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_prompt_quietly, host, session.session_id)
-            await told.first("permission-updated", status="pending")
+            await host_seen.first("permission-updated", status="pending")
             stored = host.respond_permission("perm-1", YES, by={"kind": "device"})
             await log.reached.wait()
             tasks.start_soon(host.dispose_agent, spawned.agent_id)

@@ -41,7 +41,7 @@ def storage_at(path: Path) -> Storage:
 
 
 async def stored(path: Path, session_id: str) -> list[bytes]:
-    """Open a log that nobody has open, and read all of a session."""
+    """Open a log that is not in use, and read all of a session."""
     log = storage_at(path)
     await log.open()
     try:
@@ -51,22 +51,22 @@ async def stored(path: Path, session_id: str) -> list[bytes]:
 
 
 class Serving:
-    """A host in a process of its own, and what it has said so far."""
+    """A host in a process of its own, and what it has printed so far."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
         self.events: list[bytes] = []
-        self.told: list[str] = []
-        self.said: set[str] = set()
+        self.host_seen: list[str] = []
+        self.printed: set[str] = set()
         self._rest = b""
 
     async def begin(self) -> None:
         assert self.process.stdin is not None
         await self.process.stdin.send(b"go\n")
 
-    async def until(self, said: str) -> None:
-        while said not in self.said and said not in self.told:
-            assert await self._receive(), f"it ended without a word of {said}"
+    async def until(self, printed: str) -> None:
+        while printed not in self.printed and printed not in self.host_seen:
+            assert await self._receive(), f"it ended without {printed}"
 
     async def count(self, least: int) -> None:
         while len(self.events) < least:
@@ -89,10 +89,10 @@ class Serving:
             kind, _, rest = line.partition(b" ")
             if kind == b"event":
                 self.events.append(rest)
-            elif kind == b"told":
-                self.told.append(rest.decode())
+            elif kind == b"diagnostic":
+                self.host_seen.append(rest.decode())
             else:
-                self.said.add(kind.decode())
+                self.printed.add(kind.decode())
         return True
 
 
@@ -156,7 +156,7 @@ async def test_p7_a_full_disk_holds_up_the_agent_and_loses_nothing(
         fill_disk(host.process, log, ROOM)
         await host.begin()
         await host.until("storage/write-failed")
-        assert "finished" not in host.said
+        assert "finished" not in host.printed
         make_room(host.process)
         await host.until("finished")
         os.kill(host.process.pid, signal.SIGTERM)
@@ -164,11 +164,11 @@ async def test_p7_a_full_disk_holds_up_the_agent_and_loses_nothing(
     kept = await stored(log, "flood")
     assert kept == host.events
     assert is_dense(kept)
-    said = [event.payload["content"]["text"] for event in decoded(kept) if _is_said(event)]
-    assert [int(text.split()[0]) for text in said] == list(range(flood))
+    printed = [event.payload["content"]["text"] for event in decoded(kept) if _is_message(event)]
+    assert [int(text.split()[0]) for text in printed] == list(range(flood))
 
 
-def _is_said(event: Event) -> bool:
+def _is_message(event: Event) -> bool:
     return event.type == "agent-message-chunk"
 
 
@@ -199,7 +199,7 @@ async def test_p8_after_a_failed_sync_nothing_more_is_shown_and_the_log_is_what_
     syncs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host_module, "STORING_SECONDS", 0.5)
-    log, seen, told = tmp_path / "log.jsonl", Seen(), Seen()
+    log, seen, host_seen = tmp_path / "log.jsonl", Seen(), Seen()
     real, left = jsonl.flush_to_disk, [syncs]
 
     def fail(file: int) -> None:
@@ -210,7 +210,7 @@ async def test_p8_after_a_failed_sync_nothing_more_is_shown_and_the_log_is_what_
 
     with anyio.fail_after(PATIENCE):
         async with Host(HostOptions(storage=JsonlStorage(log))) as host:
-            host.subscribe(None, 0, told)
+            host.subscribe(None, 0, host_seen)
             spawned = await host.spawn_agent(definition(playing({"say": "a b", "pieces": 2})))
             session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
             host.subscribe(session.session_id, 0, seen)
@@ -218,7 +218,7 @@ async def test_p8_after_a_failed_sync_nothing_more_is_shown_and_the_log_is_what_
                 with monkeypatch.context() as disk:
                     disk.setattr(jsonl, "flush_to_disk", fail)
                     tasks.start_soon(host.prompt, session.session_id, "go")
-                    failed = await told.first("diagnostic", code="storage/write-failed")
+                    failed = await host_seen.first("diagnostic", code="storage/write-failed")
                 shown = len(seen.events)
                 with pytest.raises(StorageFailed):
                     await host.options.storage.append([SessionMeta(session_id="s", cwd="/")])
@@ -248,7 +248,7 @@ STATES: dict[str, tuple[Sequence[str], bool, int]] = {
     "before the first prompt": (playing({"say": "never"}), False, 2),
     "in the middle of a stream": (flooding(STREAM), True, 1_000),
     "while its agent is silent": (playing({"say": "working"}, {"stall": True}), True, 5),
-    "while a question waits": (playing(ASK), True, 6),
+    "while a request is pending": (playing(ASK), True, 6),
     "while its agent is deaf": (
         playing({"say": "x"}, {"stall": True, "deaf": True}, ignore=["eof", "TERM"]),
         True,
@@ -262,10 +262,10 @@ STATES: dict[str, tuple[Sequence[str], bool, int]] = {
     [
         *(("log.db", state) for state in STATES),
         ("log.jsonl", "in the middle of a stream"),
-        ("log.jsonl", "while a question waits"),
+        ("log.jsonl", "while a request is pending"),
     ],
 )
-async def test_p16_a_host_that_is_asked_to_stop_stores_what_it_has_and_leaves_nothing_behind(
+async def test_p16_a_host_that_gets_a_stop_signal_stores_what_it_has_and_leaves_nothing_behind(
     kind: str, state: str, tmp_path: Path
 ) -> None:
     agent, is_prompted, count = STATES[state]
@@ -286,7 +286,7 @@ async def test_p16_a_host_that_is_asked_to_stop_stores_what_it_has_and_leaves_no
     assert is_dense(kept)
     events = decoded(kept)
     assert events[-1].payload == {"status": "disconnected"}
-    asked = [event for event in events if event.type == "permission-request-created"]
+    created = [event for event in events if event.type == "permission-request-created"]
     resolved = [event for event in events if event.type == "permission-request-resolved"]
-    assert [event.payload["status"] for event in resolved] == ["superseded"] * len(asked)
-    assert len(asked) == ("question" in state)
+    assert [event.payload["status"] for event in resolved] == ["superseded"] * len(created)
+    assert len(created) == ("request" in state)

@@ -36,7 +36,7 @@ SESSIONS = 10_000
 ASK = {"ask": "edit-1", "title": "Edit", "allowed": [{"say": "done"}]}
 
 
-async def test_p2_what_anybody_saw_was_on_the_disk_before_and_survives_a_power_cut(
+async def test_p2_what_a_subscriber_saw_was_on_the_disk_before_and_survives_a_power_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, synced = tmp_path / "log.jsonl", [0]
@@ -65,7 +65,7 @@ async def test_p2_what_anybody_saw_was_on_the_disk_before_and_survives_a_power_c
 
 
 @pytest.mark.slow
-async def test_p3_whoever_joins_at_any_number_in_any_moment_misses_and_repeats_nothing(
+async def test_p3_a_subscriber_that_joins_at_any_number_in_any_moment_misses_and_repeats_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A short log in short pages has as many seams as a long one.
@@ -106,16 +106,16 @@ async def test_p5_an_agent_that_crashes_again_and_again_lives_once_at_a_time(
         patch.setattr(agents, "open_process", pulled(start))
         options = HostOptions(restart="on-crash", restart_limit=2, restart_backoff=backoff)
         async with Host(options) as host:
-            told = Seen()
-            host.subscribe(None, 0, told)
+            host_seen = Seen()
+            host.subscribe(None, 0, host_seen)
             await host.spawn_agent({"id": "it", "command": sys.executable})
             for _ in range(5):  # more than the limit: each time it was ready in between
                 again = Seen()
-                host.subscribe(None, told.events[-1].seq, again)
+                host.subscribe(None, host_seen.events[-1].seq, again)
                 await puppets[-1].exit(1)
                 await again.first("agent-updated", status="ready")
             await host.dispose_agent("agent-1")
-    statuses = [each["status"] for each in told.of("agent-updated")]
+    statuses = [each["status"] for each in host_seen.of("agent-updated")]
     restarted = ["restarting", "spawning", "initializing", "ready"]
     assert statuses == [*restarted[1:], *restarted * 5, "exited"]
 
@@ -127,9 +127,9 @@ async def test_p6_nothing_that_an_agent_started_outlives_the_host(tmp_path: Path
         {"spawn": 99, "own_session": True}, {"spawn": 99}, {"say": "{last}"}, {"stall": True}
     )
     async with running(kill_timeout_ms=500) as host:
-        async with prompted(host, parent, tmp_path) as (_session, seen, told):
+        async with prompted(host, parent, tmp_path) as (_session, seen, host_seen):
             await seen.first("agent-message-chunk")
-            processes = await agent_processes(told)
+            processes = await agent_processes(host_seen)
         assert len(processes) >= 4, "the guard, the agent and its two children"
     await gone(processes)
 
@@ -152,7 +152,7 @@ async def test_p10_ten_thousand_sessions_are_restored_without_reading_their_even
         assert log.reads == 0
 
 
-async def test_p11_of_two_clients_that_answer_at_the_same_instant_one_is_told_it_was_late(
+async def test_p11_of_two_clients_that_answer_at_the_same_instant_one_gets_already_answered(
     tmp_path: Path,
 ) -> None:
     async with running(SqliteStorage(tmp_path / "log.db")) as host:
@@ -160,9 +160,9 @@ async def test_p11_of_two_clients_that_answer_at_the_same_instant_one_is_told_it
         async with (
             Client(InProcessTransport(endpoint)) as one,
             Client(InProcessTransport(endpoint)) as two,
-            prompted(host, scripted(ASK), tmp_path) as (_session, seen, told),
+            prompted(host, scripted(ASK), tmp_path) as (_session, seen, host_seen),
         ):
-            await told.first("permission-updated")
+            await host_seen.first("permission-updated")
             outcomes: list[str] = []
 
             async def answer(client: Client, option: str) -> None:
@@ -184,7 +184,7 @@ async def test_p11_of_two_clients_that_answer_at_the_same_instant_one_is_told_it
     assert resolved["outcome"]["optionId"] == winner
 
 
-async def test_p12_a_session_has_one_prompt_at_a_time_whoever_sends_how_many(
+async def test_p12_a_session_has_one_prompt_at_a_time_however_many_are_sent(
     tmp_path: Path,
 ) -> None:
     async with staged(tmp_path) as stage, anyio.create_task_group() as tasks:
@@ -192,9 +192,9 @@ async def test_p12_a_session_has_one_prompt_at_a_time_whoever_sends_how_many(
         turns = [Attempt(lambda: stage.host.prompt("s", "go")) for _ in range(50)]
         for turn in turns:
             tasks.start_soon(turn)
-        request_id = await stage.asked("session/prompt")
+        request_id = await stage.received("session/prompt")
         await anyio.wait_all_tasks_blocked()
-        assert [each["method"] for each in stage.puppet.asked.values()] == ["session/prompt"]
+        assert [each["method"] for each in stage.puppet.pending.values()] == ["session/prompt"]
         stage.puppet.answer(request_id, {"stopReason": "end_turn"})
     codes = [turn.code for turn in turns]
     assert (codes.count(None), codes.count("acpjs/prompt-in-flight")) == (1, 49)
@@ -211,7 +211,7 @@ async def test_p13_a_message_without_end_is_refused_and_the_session_goes_on(
             await stage.puppet.send_raw(b"x" * (1 << 20))
         await stage.puppet.send_raw(b"\n")
         stage.puppet.update("s", {"sessionUpdate": "hologram"})
-        misbehaved = await stage.told.first("diagnostic", code="agent/misbehaved")
+        misbehaved = await stage.host_seen.first("diagnostic", code="agent/misbehaved")
         await seen.first("unrecognized-update")
         assert len(misbehaved.payload["data"]["text"]) < 10_000
         assert stage.status() == "active"

@@ -30,12 +30,12 @@ async def test_every_update_of_a_recording_is_one_event_as_it_was_sent(
     assert counts["updates recorded"] > 0
 
 
-def test_the_recordings_show_what_agents_ask_of_a_host() -> None:
+def test_the_recordings_show_what_agents_request_of_a_host() -> None:
     sent = {
         step[1]["method"]
         for path in RECORDINGS
         for step in Recording(path).steps
         if step[0] == "send"
     }
-    asked = {"session/request_permission", "fs/read_text_file", "terminal/create"}
-    assert {"session/update", *asked} <= sent
+    requests = {"session/request_permission", "fs/read_text_file", "terminal/create"}
+    assert {"session/update", *requests} <= sent

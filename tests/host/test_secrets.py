@@ -16,12 +16,12 @@ from quarterdeck.host import HostEndpoint
 from quarterdeck.host.secrets import Secrets, inherited, secret_values, without_secrets
 from quarterdeck.protocol import to_json
 from quarterdeck.storage import JsonlStorage, SqliteStorage, Storage
-from tests.host.stories import Changes, Wire
+from tests.host.scenarios import Changes, Wire
 from tests.host.test_host import Seen, agent, running
 
 pytestmark = pytest.mark.anyio
 
-RECORDER = Path(__file__).with_name("stories_agent.py")
+RECORDER = Path(__file__).with_name("recording_agent.py")
 CANARY = "canary-8f1c2e"
 SERVERS: list[dict[str, Any]] = [
     {"name": "one", "command": "x", "args": [], "env": [{"name": "T", "value": f"{CANARY}-env"}]},
@@ -77,27 +77,27 @@ async def test_a_secret_reaches_its_agent_and_is_nowhere_else(kind: str, tmp_pat
     definition = recorded(wire, definition) | {"env": {"TOKEN": f"{CANARY}-agent"}}
     shown: list[Any] = []
     async with wire.recording(), running(STORAGES[kind](log)) as host:
-        told, seen = Seen(), Seen()
-        host.subscribe(None, 0, told)
+        host_seen, seen = Seen(), Seen()
+        host.subscribe(None, 0, host_seen)
         spawned = await host.spawn_agent(definition)
         session = await host.create_session(
             spawned.agent_id, cwd=str(tmp_path), mcp_servers=SERVERS
         )
         host.subscribe(session.session_id, 0, seen)
         await host.prompt(session.session_id, "hello")
-        place: dict[str, Any] = {"cwd": str(tmp_path), "mcp_servers": SERVERS}
+        folders: dict[str, Any] = {"cwd": str(tmp_path), "mcp_servers": SERVERS}
         with pytest.raises(RpcError):
-            await host.load_session(spawned.agent_id, session.session_id, **place)
-        await host.resume_session(spawned.agent_id, session.session_id, **place)
-        await told.first("diagnostic", code="session/load-failed")
-        await told.first("diagnostic", code="agent/stderr")
-        await told.first("diagnostic", code="agent/misbehaved")
+            await host.load_session(spawned.agent_id, session.session_id, **folders)
+        await host.resume_session(spawned.agent_id, session.session_id, **folders)
+        await host_seen.first("diagnostic", code="session/load-failed")
+        await host_seen.first("diagnostic", code="agent/stderr")
+        await host_seen.first("diagnostic", code="agent/misbehaved")
         assert not any(CANARY.encode() in line for line in command_lines() if b"--json" not in line)
         async with Client(InProcessTransport(HostEndpoint(host))) as client:
             shown += [each.snapshot for each in client.sessions.all()]
         shown += [*host.get_sessions(), *host.get_agents(), session]
         await host.close_session(session.session_id)
-    texts = [json.dumps(to_json(each)) for each in [*told.events, *seen.events, *shown]]
+    texts = [json.dumps(to_json(each)) for each in [*host_seen.events, *seen.events, *shown]]
     assert not any(CANARY in text for text in texts)
     files = [path for path in log.rglob("*") if path.is_file()]
     assert files
@@ -145,7 +145,7 @@ async def test_after_a_crash_of_the_agent_its_session_is_resumed_with_its_secret
     assert resumed["params"]["mcpServers"] == SERVERS
 
 
-async def test_after_a_restart_of_the_host_whoever_resumes_gives_the_secrets_again(
+async def test_after_a_restart_of_the_host_the_caller_of_resume_passes_the_secrets_again(
     tmp_path: Path,
 ) -> None:
     wire = Wire(tmp_path / "wire", Changes())

@@ -40,7 +40,7 @@ class Bench:
         def emit(session_id: str, payload: dict[str, Any]) -> None:
             self.events.append((session_id, payload))
 
-        handler.emit = emit
+        handler.send_output_to(emit)
 
     @property
     def deltas(self) -> list[str]:
@@ -331,7 +331,7 @@ async def test_a_failing_callback_does_not_stop_the_output(
         def fail(_session_id: str, _payload: dict[str, Any]) -> None:
             raise ValueError("mine")
 
-        it.handler.emit = fail
+        it.handler.send_output_to(fail)
         output, _ = await it.run(shell("echo still here"))
     assert output["output"] == "still here\n"
     assert "callback for terminal output failed" in caplog.text

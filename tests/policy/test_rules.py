@@ -1,4 +1,4 @@
-"""What a permission policy says about a call."""
+"""What policies decide: those of the Agent Context Protocol, converted into rules."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from quarterdeck.policy.rules import decide, parse_call
-from quarterdeck.policy.types import PermissionPolicy, PolicyRules
+from quarterdeck.policy import Call, PermissionPolicy, PolicyRules, decide, policy_of
 
 EXAMPLE = PermissionPolicy(
     auto_approve=PolicyRules(
@@ -20,8 +19,12 @@ DENYING = PermissionPolicy(
 )
 
 
-def said(policy: PermissionPolicy, name: str, given: Any, kind: str | None = None) -> str:
-    return decide(policy, parse_call(name, kind, given), "/p")
+def decided(policy: PermissionPolicy, name: str, given: Any, kind: str | None = None) -> str:
+    return decided_call(policy, Call(name, given, kind=kind))
+
+
+def decided_call(policy: PermissionPolicy, call: Call) -> str:
+    return decide(policy_of(policy), call, workspace="/p").decision
 
 
 def allowing(**rules: Any) -> PermissionPolicy:
@@ -29,7 +32,7 @@ def allowing(**rules: Any) -> PermissionPolicy:
 
 
 def run(policy: PermissionPolicy, line: str, **more: Any) -> str:
-    return said(policy, "Bash", {"command": line, **more})
+    return decided(policy, "Bash", {"command": line, **more})
 
 
 @pytest.mark.parametrize(
@@ -52,11 +55,11 @@ def run(policy: PermissionPolicy, line: str, **more: Any) -> str:
     ],
 )
 def test_the_example_of_the_reference_decides(name: str, given: Any, decision: str) -> None:
-    assert said(EXAMPLE, name, given) == decision
+    assert decided(EXAMPLE, name, given) == decision
 
 
 def test_an_empty_policy_asks_for_everything() -> None:
-    assert said(NOTHING, "Read", {"file_path": "/p/a"}) == "ask"
+    assert decided(NOTHING, "Read", {"file_path": "/p/a"}) == "ask"
     assert run(NOTHING, "ls") == "ask"
 
 
@@ -95,7 +98,7 @@ def test_every_simple_command_of_a_line_must_match(line: str, decision: str) -> 
 
 
 @pytest.mark.parametrize("given", ["<<'EOF'\n{}\nEOF\n", "<<< '{}'", "-s 2>&1 <<-x\n\t{}\n\tx\n"])
-def test_what_a_shell_is_given_to_read_are_commands_of_the_line(given: str) -> None:
+def test_text_that_a_shell_reads_counts_as_commands_of_the_line(given: str) -> None:
     policy = allowing(commands=("bash*", "npm test"))
     assert run(policy, "bash " + given.format("npm test")) == "allow"
     assert run(policy, "bash " + given.format("rm x")) == "ask"
@@ -118,8 +121,8 @@ def test_what_a_shell_is_given_to_read_are_commands_of_the_line(given: str) -> N
         ({"command": "npm test <<'E'", "script": "rm x\nE"}, "ask"),
     ],
 )
-def test_every_way_to_write_a_command_counts(given: Any, decision: str) -> None:
-    assert said(allowing(commands=("npm test",)), "shell", given) == decision
+def test_every_form_of_a_command_is_read(given: Any, decision: str) -> None:
+    assert decided(allowing(commands=("npm test",)), "shell", given) == decision
 
 
 def test_a_command_that_writes_files_needs_both_rules() -> None:
@@ -132,13 +135,13 @@ def test_a_command_that_writes_files_needs_both_rules() -> None:
 @pytest.mark.parametrize(
     "target", ["$'out/\\x2e\\x2e/\\x2e\\x2e/x'", "out/`echo ../../x`", "out/$(echo ../../x)"]
 )
-def test_a_file_whose_name_is_only_known_when_the_command_runs_is_asked(target: str) -> None:
+def test_a_file_name_that_is_only_known_at_run_time_is_asked(target: str) -> None:
     policy = allowing(commands=("echo *",), writes=("out/**",))
     assert run(policy, "echo x > out/log") == "allow"
     assert run(policy, f"echo x > {target}") == "ask"
 
 
-def test_what_is_denied_to_be_written_is_denied_in_a_line_within_a_line() -> None:
+def test_a_denied_write_is_denied_in_a_nested_line() -> None:
     policy = PermissionPolicy(
         auto_approve=PolicyRules(commands=True), auto_deny=PolicyRules(writes=("**/.env",))
     )
@@ -153,7 +156,7 @@ def test_a_here_document_ends_where_the_shell_ends_it() -> None:
     assert run(allowing(commands=("git log*",)), line) == "ask"
 
 
-def test_where_a_relative_file_is_after_a_change_of_folder_nobody_knows() -> None:
+def test_a_relative_file_after_a_change_of_folder_is_asked() -> None:
     policy = allowing(commands=("cd *", "npm test"), writes=("out/**",))
     assert run(policy, "cd a && npm test") == "allow"
     assert run(policy, "cd /x && npm test > out/log") == "ask"
@@ -165,7 +168,7 @@ def test_a_command_outside_the_project_is_asked() -> None:
     assert run(policy, "npm test", cwd="/evil") == "ask"
 
 
-def test_all_commands_means_all() -> None:
+def test_a_rule_for_all_commands_allows_any_command() -> None:
     assert run(allowing(commands=True), "rm -rf / 'x") == "allow"
 
 
@@ -204,7 +207,7 @@ def test_all_commands_means_all() -> None:
         "tcsh -c 'rm x'",
     ],
 )
-def test_what_is_denied_is_denied_however_it_is_wrapped(line: str) -> None:
+def test_a_denied_command_is_denied_behind_any_wrapper(line: str) -> None:
     assert run(DENYING, line) == "deny"
 
 
@@ -232,11 +235,11 @@ def test_what_is_denied_is_denied_however_it_is_wrapped(line: str) -> None:
         "sh -c 'f() { $1 x; }; f rm'",
     ],
 )
-def test_what_may_be_denied_is_asked_even_if_all_is_allowed(line: str) -> None:
+def test_a_command_that_may_be_denied_is_asked_even_if_all_are_allowed(line: str) -> None:
     assert run(DENYING, line) == "ask"
 
 
-def test_what_is_not_denied_is_allowed() -> None:
+def test_a_command_that_is_not_denied_is_allowed() -> None:
     for line in ("ls", "timeout 5 grep rm x", "echo rm x", "xargs -n1 ls", "env -i rmdir x"):
         assert run(DENYING, line) == "allow"
 
@@ -246,20 +249,20 @@ def test_deny_wins_over_allow() -> None:
         auto_approve=PolicyRules(reads=True, writes=True, searches=True),
         auto_deny=PolicyRules(reads=("**/.env",), writes=("**/*.lock",), searches=("http://*",)),
     )
-    assert said(policy, "Read", {"file_path": "/p/a/.env"}) == "deny"
-    assert said(policy, "Read", {"file_path": "/p/a/env"}) == "allow"
-    assert said(policy, "Edit", {"file_path": "/p/x.lock"}) == "deny"
-    assert said(policy, "WebFetch", {"url": "http://x"}) == "deny"
-    assert said(policy, "Write", {}) == "ask"
+    assert decided(policy, "Read", {"file_path": "/p/a/.env"}) == "deny"
+    assert decided(policy, "Read", {"file_path": "/p/a/env"}) == "allow"
+    assert decided(policy, "Edit", {"file_path": "/p/x.lock"}) == "deny"
+    assert decided(policy, "WebFetch", {"url": "http://x"}) == "deny"
+    assert decided(policy, "Write", {}) == "ask"
     assert run(policy, "echo x > a.lock") == "deny"
 
 
-def test_globs_do_not_let_an_agent_into_hidden_folders_unless_they_say_so() -> None:
+def test_globs_match_hidden_folders_only_if_they_name_them() -> None:
     policy = allowing(writes=("**",))
-    assert said(policy, "Write", {"file_path": "/p/a/b"}) == "allow"
-    assert said(policy, "Write", {"file_path": "/p/.git/hooks/x"}) == "ask"
+    assert decided(policy, "Write", {"file_path": "/p/a/b"}) == "allow"
+    assert decided(policy, "Write", {"file_path": "/p/.git/hooks/x"}) == "ask"
     dotted = allowing(writes=(".github/**",))
-    assert said(dotted, "Write", {"file_path": "/p/.github/x.yml"}) == "allow"
+    assert decided(dotted, "Write", {"file_path": "/p/.github/x.yml"}) == "allow"
 
 
 @pytest.mark.parametrize(
@@ -277,27 +280,27 @@ def test_globs_do_not_let_an_agent_into_hidden_folders_unless_they_say_so() -> N
     ],
 )
 def test_globs_on_paths(glob: str, path: str, decision: str) -> None:
-    assert said(allowing(writes=(glob,)), "Write", {"file_path": path}) == decision
+    assert decided(allowing(writes=(glob,)), "Write", {"file_path": path}) == decision
 
 
 def test_searching_files_is_a_read_and_a_search() -> None:
-    assert said(allowing(reads=True), "Grep", {"pattern": "x"}) == "allow"
-    assert said(allowing(searches=True), "Grep", {"pattern": "x"}) == "allow"
-    assert said(allowing(searches=True), "search_and_replace", {"query": "x"}) == "ask"
-    assert said(allowing(searches=True), "find_symbol", {"query": "x"}, "search") == "allow"
-    assert said(
+    assert decided(allowing(reads=True), "Grep", {"pattern": "x"}) == "allow"
+    assert decided(allowing(searches=True), "Grep", {"pattern": "x"}) == "allow"
+    assert decided(allowing(searches=True), "search_and_replace", {"query": "x"}) == "ask"
+    assert decided(allowing(searches=True), "find_symbol", {"query": "x"}, "search") == "allow"
+    assert decided(
         allowing(searches=("https://docs.*",)), "WebFetch", {"url": "https://docs.x/y"}
     ) == ("allow")
 
 
 def test_all_paths_of_a_call_must_match() -> None:
     content = [{"type": "diff", "path": "/p/src/a.ts"}, {"type": "diff", "path": "/p/b.ts"}]
-    call = parse_call("Patch", "edit", {}, content)
-    assert decide(EXAMPLE, call, "/p") == "ask"
-    assert decide(allowing(writes=("**/*.ts",)), call, "/p") == "allow"
+    call = Call("Patch", {}, kind="edit", content=content)
+    assert decided_call(EXAMPLE, call) == "ask"
+    assert decided_call(allowing(writes=("**/*.ts",)), call) == "allow"
 
 
-def test_a_call_is_what_it_does_not_what_it_is_called() -> None:
-    assert said(EXAMPLE, "Read", {"command": "rm x"}) == "ask"
+def test_a_call_is_read_by_its_input_not_by_its_name() -> None:
+    assert decided(EXAMPLE, "Read", {"command": "rm x"}) == "ask"
     diff = [{"type": "diff", "path": "/p/x"}]
-    assert decide(EXAMPLE, parse_call("Read", "read", {}, diff), "/p") == "ask"
+    assert decided_call(EXAMPLE, Call("Read", {}, kind="read", content=diff)) == "ask"

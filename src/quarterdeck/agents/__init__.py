@@ -1,3 +1,25 @@
-"""Agents: the catalogue of known ones, detection, and adapters for sessions."""
+"""The catalogue of agents and their detection; `adapters` has the Agent Context Protocol.
 
-__all__: list[str] = []
+Adapters are not exported here: the command line needs the catalogue without loading a host.
+"""
+
+from quarterdeck.agents.catalogue import (
+    DEMO,
+    WELL_KNOWN,
+    AgentSettings,
+    Environment,
+    KnownAgent,
+    KnownAgents,
+)
+from quarterdeck.agents.detection import AgentFinding, check_agents
+
+__all__ = [
+    "DEMO",
+    "WELL_KNOWN",
+    "AgentFinding",
+    "AgentSettings",
+    "Environment",
+    "KnownAgent",
+    "KnownAgents",
+    "check_agents",
+]

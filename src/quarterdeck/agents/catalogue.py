@@ -1,10 +1,12 @@
-"""Agents that the hub can start by name: those set up in its configuration, and well-known ones.
+"""Agents that can be started by name, and which environment variables each of them gets.
 
-What agents get to see of the hub's environment: a list of names, not all of it. Pure.
+An agent is configured, well known, or the demo agent; a configured one replaces a well-known one of
+the same name.
 
-A hub is started from a shell that knows more than an agent needs: addresses of databases, keys of
-other agents, tokens. Every agent gets what programs need to run at all; one that is known by its
-name or program also gets its own keys; the rest has to be named in the configuration.
+Agents do not inherit the whole environment: the shell that starts a hub also has database URLs,
+keys of other agents and tokens. Every agent gets the variables in `COMMON`. An agent that is
+recognised by its name or its program also gets its own keys (`_KEYS`). All others have to be listed
+in `pass_env`.
 """
 
 from __future__ import annotations
@@ -21,14 +23,14 @@ from msgspec import Struct
 
 from quarterdeck.protocol import AgentDefinition
 
-EVERYBODY: Final = (
+COMMON: Final = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TMP", "TEMP", "HOSTNAME"),
     *("LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "TERM_PROGRAM*", "COLORTERM", "COLUMNS", "LINES"),
     *("NO_COLOR", "FORCE_COLOR", "CLICOLOR*", "LS_COLORS", "EDITOR", "VISUAL", "PAGER", "BROWSER"),
     *("XDG_*", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "DBUS_SESSION_BUS_ADDRESS"),
     *("SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_TTY", "GNUPGHOME"),
     *("GIT_AUTHOR_*", "GIT_COMMITTER_*", "GIT_SSH*", "GIT_EDITOR", "GIT_CONFIG_GLOBAL"),
-    # Without these nothing reaches the network in many companies.
+    # In many companies programs cannot reach the network without these.
     *("[Hh][Tt][Tt][Pp]_[Pp][Rr][Oo][Xx][Yy]", "[Hh][Tt][Tt][Pp][Ss]_[Pp][Rr][Oo][Xx][Yy]"),
     *("[Nn][Oo]_[Pp][Rr][Oo][Xx][Yy]", "[Aa][Ll][Ll]_[Pp][Rr][Oo][Xx][Yy]"),
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
@@ -53,7 +55,7 @@ EVERYBODY: Final = (
     *("WSL_*", "WSLENV", "COMMAND_MODE", "__CF_USER_TEXT_ENCODING", "SECURITYSESSIONID"),
     *("COVERAGE_*",),
 )
-"""What every program may need; none of it is a key."""
+"""Variables that any program may need; none of them is a key."""
 
 _CLAUDE: Final = (
     *("ANTHROPIC_*", "CLAUDE_*", "CLAUDECODE*", "MAX_THINKING_TOKENS", "MAX_MCP_OUTPUT_TOKENS"),
@@ -74,7 +76,7 @@ _ANY_MODEL: Final = (
     *("MISTRAL_*", "GROQ_*", "XAI_*", "COHERE_*", "TOGETHER_*", "FIREWORKS_*", "CEREBRAS_*"),
     *("MOONSHOT_*", "DASHSCOPE_*", "ZAI_*", "MINIMAX_*", "OLLAMA_*", "LITELLM_*", "HF_TOKEN"),
 )
-_OWN: Final[Mapping[str, tuple[str, ...]]] = {
+_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "claude": _CLAUDE,
     "cline": ("CLINE_*", *_ANY_MODEL),
     "codex": ("OPENAI_*", "AZURE_OPENAI_*", "CODEX_*", "RUST_LOG"),
@@ -91,7 +93,7 @@ _OWN: Final[Mapping[str, tuple[str, ...]]] = {
     "opencode": ("OPENCODE_*", *_ANY_MODEL),
     "openhands": ("OPENHANDS_*", "LLM_*", *_ANY_MODEL),
     "pi": ("PI_*", *_ANY_MODEL),
-    # Of our own agent: its settings. What lets one in to a hub is never passed on.
+    # Settings of the built-in agent; tokens of a hub are never passed on, see `_NEVER`.
     "quarterdeck": (
         "QUARTERDECK_MODEL",
         "QUARTERDECK_BASE_URL",
@@ -102,42 +104,42 @@ _OWN: Final[Mapping[str, tuple[str, ...]]] = {
     "qwen": ("QWEN_*", "DASHSCOPE_*", "OPENAI_*", "MODELSCOPE_*"),
     "vibe": ("VIBE_*", "MISTRAL_*"),
 }
-"""By the beginning of an agent's name, or of a program in its command line."""
+"""By the first part of the name of an agent, or of a program in its command line."""
 
 _NEVER: Final = re.compile(r"QUARTERDECK_(HOME|([A-Z]+_)*TOKEN)")
 _CREDENTIAL: Final = re.compile(
     r"(^|_)(KEY|APIKEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|AUTH|DSN)(_|$)|_URL$",
 )
-_PACKAGES: Final = "node_modules"
-_AROUND: Final = re.compile(r"@[^/]*$|\.(js|mjs|cjs|py|exe|cmd)$")
+_NPM_FOLDER: Final = "node_modules"
+_AFFIX: Final = re.compile(r"@[^/]*$|\.(js|mjs|cjs|py|exe|cmd)$")
 
 
 class Environment:
-    """Chooses what of one environment is passed on."""
+    """Selects the variables of one environment that agents and terminals get."""
 
     def __init__(
         self,
         environ: Mapping[str, str],
         *,
-        everybody: Iterable[str] = (),
-        named: Mapping[str, tuple[str, ...]] | None = None,
+        for_all: Iterable[str] = (),
+        by_agent: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
-        """`everybody` and, by the names of agents, `named` are passed on beside what is usual."""
+        """Pass on `for_all`, and `by_agent` to the agents of these names, besides the usual."""
         self._environ = environ
-        self._everybody = (*EVERYBODY, *everybody)
-        self.named = dict(named or {})
+        self._for_all = (*COMMON, *for_all)
+        self.by_agent = dict(by_agent or {})
 
     def common(self) -> dict[str, str]:
-        """Return what every program gets, the terminals of agents among them."""
-        return self._chosen(self._everybody)
+        """Return what every program gets, including terminals of agents."""
+        return self._selected(self._for_all)
 
     def of(self, definition: AgentDefinition) -> dict[str, str]:
         """Return what an agent gets."""
-        own = own_names((definition.id, definition.command, *definition.args))
-        return self._chosen((*self._everybody, *own, *self.named.get(definition.id, ())))
+        keys = key_patterns((definition.id, definition.command, *definition.args))
+        return self._selected((*self._for_all, *keys, *self.by_agent.get(definition.id, ())))
 
     def withheld(self, definition: AgentDefinition) -> list[str]:
-        """Return the names of what looks like keys that an agent does not get."""
+        """Return the names of variables that look like keys and that an agent does not get."""
         given = {*self.of(definition), *(definition.env or ())}
         return sorted(
             name
@@ -145,7 +147,7 @@ class Environment:
             if name not in given and looks_secret(name) and not name.startswith("QUARTERDECK_")
         )
 
-    def _chosen(self, patterns: tuple[str, ...]) -> dict[str, str]:
+    def _selected(self, patterns: tuple[str, ...]) -> dict[str, str]:
         return {
             name: value
             for name, value in self._environ.items()
@@ -153,29 +155,29 @@ class Environment:
         }
 
 
-def own_names(words: Iterable[str]) -> tuple[str, ...]:
-    """Return what agents that are named by these words need, as patterns."""
-    programs = {_AROUND.sub("", part).lower() for word in words for part in _names_in(word)}
+def key_patterns(words: Iterable[str]) -> tuple[str, ...]:
+    """Return patterns for the keys of the agents that these words name."""
+    programs = {_AFFIX.sub("", part).lower() for word in words for part in _names_in(word)}
     found: list[str] = []
-    for name, patterns in _OWN.items():
+    for name, patterns in _KEYS.items():
         if any(each == name or each.startswith(f"{name}-") for each in programs):
             found.extend(patterns)
     return tuple(found)
 
 
 def _names_in(word: str) -> tuple[str, ...]:
-    """Return the program that a word of a command line names, and its package from npm.
+    """Return the program that a word of a command line names, and its npm package.
 
-    Folders around it do not count: what somebody's home is called says nothing.
+    Other folders of the path are ignored: a home folder may have the name of an agent.
     """
     parts = PurePath(word).parts
-    if _PACKAGES in parts:
-        return parts[parts.index(_PACKAGES) + 1 :]
+    if _NPM_FOLDER in parts:
+        return parts[parts.index(_NPM_FOLDER) + 1 :]
     return parts[-1:]
 
 
 def looks_secret(name: str) -> bool:
-    """Whether a variable is called like one with a key in it."""
+    """Return whether the name of a variable looks like that of a key."""
     return _CREDENTIAL.search(name.upper()) is not None
 
 
@@ -202,20 +204,20 @@ WELL_KNOWN: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "qwen": ("qwen", ("--acp",)),
     "vibe": ("vibe-acp", ()),
 }
-"""How agents that people have are started: program and arguments."""
+"""The program and the arguments that start each well-known agent."""
 
 
 class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How an agent is started that is set up under a name."""
+    """The configuration of an agent."""
 
     command: str
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}
-    """On top of what it gets of the hub's own environment."""
+    """Set in addition to the variables that it gets from the hub's environment."""
     pass_env: tuple[str, ...] = ()
-    """Variables of the hub's environment that it gets beside the usual ones; `*` means any."""
+    """Names of further variables that it gets from the hub's environment; `*` is a wildcard."""
     cwd: str | None = None
-    """Where its process runs; sessions have folders of their own."""
+    """The folder in which its process runs; each session has its own folder."""
 
 
 class KnownAgent(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -226,13 +228,13 @@ class KnownAgent(Struct, frozen=True, kw_only=True, rename="camel"):
     args: tuple[str, ...]
     source: Literal["configured", "built-in", "well-known"]
     installed: bool
-    """Whether its program was found on this computer."""
+    """Whether its program was found on this machine."""
     env_names: tuple[str, ...] = ()
-    """Variables that are set for it; their values are nobody's business."""
+    """Names of the variables that its configuration sets; values are never shown."""
 
 
 class KnownAgents:
-    """Finds agents by name; what is configured wins over what is well known."""
+    """Finds agents by name; a configured agent replaces a well-known one."""
 
     def __init__(
         self,
@@ -241,19 +243,19 @@ class KnownAgents:
         pass_env: Iterable[str] = (),
     ) -> None:
         self._path = environ.get("PATH")
-        self.environment = Environment(environ, everybody=pass_env)
+        self.environment = Environment(environ, for_all=pass_env)
         self.configure(configured)
 
     def configure(self, configured: Mapping[str, AgentSettings]) -> None:
-        """Know other configured agents from now on."""
+        """Replace the configured agents."""
         self._configured = dict(configured)
-        self.environment.named = {name: agent.pass_env for name, agent in configured.items()}
+        self.environment.by_agent = {name: agent.pass_env for name, agent in configured.items()}
 
     def __contains__(self, name: str) -> bool:
         return name in self._configured or name == DEMO or name in WELL_KNOWN
 
     def all(self) -> list[KnownAgent]:
-        """Return all of them: configured ones, the demo, then others by name; looks at files."""
+        """Return configured agents, the demo agent, then well-known ones; searches `PATH`."""
         listed = [self._known(name, "configured") for name in self._configured]
         if DEMO not in self._configured:
             listed.append(self._known(DEMO, "built-in"))
@@ -261,11 +263,11 @@ class KnownAgents:
         return listed + [self._known(name, "well-known") for name in others]
 
     def settings(self, name: str) -> AgentSettings | None:
-        """Return how an agent is started; None if there is none of that name."""
+        """Return how to start an agent; None if no agent has this name."""
         if name in self._configured:
             return self._configured[name]
         if name == DEMO:
-            # The program that runs the hub, not whatever PATH has under that name.
+            # The interpreter that runs the hub; `PATH` may have another `quarterdeck`.
             acp = ("-m", "quarterdeck", "acp", "--model", "demo")
             return AgentSettings(command=sys.executable, args=acp)
         if name not in WELL_KNOWN:

@@ -1,4 +1,7 @@
-"""Which agents are installed, in which version, and how to get one."""
+"""Checks which agents are installed, in which version, and how to install one.
+
+Versions are read from files: no agent is run.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,13 @@ from quarterdeck.agents.catalogue import DEMO, AgentSettings, KnownAgents
 from quarterdeck.errors import JsonInvalid
 from quarterdeck.jsontext import decode_json, encode_json
 
-_LEVELS: Final = 4  # of directories between a program from npm and its package.json
-_MOST_BYTES: Final = 1 << 20
+_LEVELS: Final = 4  # folders between a program from npm and its package.json
+_MAX_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentFinding:
-    """A result of the check: what was found, and what to do about it."""
+    """A result of the check: what was found and what to do."""
 
     is_problem: bool
     found: str
@@ -28,7 +31,7 @@ class AgentFinding:
 def check_agents(
     configured: Mapping[str, AgentSettings], environ: Mapping[str, str], listed: object
 ) -> Iterator[AgentFinding]:
-    """Check the agents that a hub `listed`; without such a list, look for them as a hub does."""
+    """Check the agents that a hub `listed`; without a list, find them as a hub does."""
     agents = listed if isinstance(listed, list) else _find_agents(configured, environ)
     yield from (_missing(each) for each in agents if _is_missing(each))
     installed = [each for each in agents if each["installed"] and each["name"] != DEMO]
@@ -74,13 +77,13 @@ def _with_version(agent: Mapping[str, Any], path: str | None) -> str:
 
 
 def _npm_version(program: str | None) -> str | None:
-    """Return the version in a program's package.json; the program itself is not run."""
+    """Return the version in the package.json of a program; the program is not run."""
     if program is None:
         return None
     for folder in Path(program).resolve().parents[:_LEVELS]:
         try:
             with (folder / "package.json").open("rb") as stream:
-                facts = decode_json(stream.read(_MOST_BYTES))
+                facts = decode_json(stream.read(_MAX_BYTES))
         except (OSError, JsonInvalid):
             continue
         version = facts.get("version") if isinstance(facts, dict) else None

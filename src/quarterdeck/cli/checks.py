@@ -27,8 +27,7 @@ from urllib.parse import quote
 import anyio
 
 from quarterdeck._version import __version__
-from quarterdeck.agents.catalogue import Environment
-from quarterdeck.agents.detection import check_agents
+from quarterdeck.agents import Environment, check_agents
 from quarterdeck.cli.arguments import DONE, FAILED
 from quarterdeck.cli.config import HubConfig, config_path, load_config
 from quarterdeck.cli.hub_link import running_hub
@@ -298,7 +297,7 @@ def check_node(installation: Installation) -> Iterator[Check]:
 def check_environment(installation: Installation) -> Iterator[Check]:
     config = installation.config or HubConfig()
     named = [*config.environment.pass_env, *(n for a in config.agents.values() for n in a.pass_env)]
-    withheld = Environment(installation.environ, everybody=named).withheld(AgentDefinition("", "-"))
+    withheld = Environment(installation.environ, for_all=named).withheld(AgentDefinition("", "-"))
     found = "no variable that looks like a key is withheld from agents"
     if withheld:
         found = f"withheld from agents they do not belong to: {', '.join(withheld)}"

@@ -20,12 +20,12 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_type_hints
 import msgspec
 from msgspec import Struct
 
-from quarterdeck.agents.catalogue import AgentSettings
+from quarterdeck.agents import AgentSettings
 from quarterdeck.errors import SettingsInvalid
 from quarterdeck.http.origins import DEFAULT_PORT
 from quarterdeck.hub.auth.device import UNUSED_SECONDS
 from quarterdeck.hub.options import HubOptions
-from quarterdeck.policy.rules import Policy, PolicyRule
+from quarterdeck.policy import Policy, Rule
 from quarterdeck.runner.store import Retention
 
 VARIABLE: Final = "QUARTERDECK_HUB_CONFIG"
@@ -48,7 +48,7 @@ class ServerSection(Struct, frozen=True, kw_only=True):
 class PolicySection(Struct, frozen=True, kw_only=True):
     """Rules that decide permission requests; none by default."""
 
-    rule: tuple[PolicyRule, ...] = ()
+    rule: tuple[Rule, ...] = ()
 
 
 class ApprovalsSection(Struct, frozen=True, kw_only=True):
@@ -223,7 +223,7 @@ def parse_config(text: str, source: str) -> HubConfig:
         },
         policy=PolicySection(
             rule=tuple(
-                _Reader(text, source, nth=number).section(rule, PolicyRule, ("policy", "rule"))
+                _Reader(text, source, nth=number).section(rule, Rule, ("policy", "rule"))
                 for number, rule in enumerate(
                     reader.tables(policy.get("rule", []), ("policy", "rule"))
                 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, assert_never
 
 import anyio
 import msgspec
@@ -19,7 +19,11 @@ from quarterdeck.client import Client
 from quarterdeck.errors import AcpError, CommandFailed, EventInvalid, HubDeclined
 from quarterdeck.http.client import HubApi
 from quarterdeck.http.headers import path_segment
-from quarterdeck.protocol import Event, decode_event
+from quarterdeck.protocol import (
+    Event,
+    decode_event,
+    is_session_status,
+)
 from quarterdeck.views.text import one_line
 
 _PAGE: Final = 1000
@@ -95,9 +99,17 @@ def state_of(session: Mapping[str, Any], waiting: Iterable[str]) -> str:
     if session["sessionId"] in set(waiting):
         return "needs-you"
     status = session["status"]
-    if status in ("prompting", "creating", "resuming"):
-        return "running"
-    return "done" if status in ("closed", "deleted") else "idle"
+    if not is_session_status(status):
+        return "idle"
+    match status:
+        case "prompting" | "creating" | "resuming":
+            return "running"
+        case "active" | "disconnected":
+            return "idle"
+        case "closed" | "deleted":
+            return "done"
+        case _:
+            assert_never(status)
 
 
 async def waiting_sessions(api: HubApi) -> set[str]:
@@ -200,7 +212,7 @@ class SessionFollower:
                 self._seqs[session_id] = event.seq
                 on_new(event)
 
-        client.connection.follow(session_id, self.last_seq(session_id), on_event)
+        client.connection.subscribe_events(session_id, self.last_seq(session_id), on_event)
 
     async def _connect_once(self, on_connected: Callable[[Client], None]) -> bool:
         """Stay connected until the connection is lost; return whether there was one."""

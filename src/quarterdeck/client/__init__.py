@@ -1,4 +1,4 @@
-"""A typed client and a live store per session, over any transport that carries envelopes."""
+"""A typed client with a live store per session, over any transport that carries envelopes."""
 
 from quarterdeck.client.client import Agents, Client, Diagnostics
 from quarterdeck.client.in_process import InProcessTransport

@@ -1,4 +1,4 @@
-"""The client: everything a surface needs, over any transport.
+"""`Client`: a typed client of a host, over any transport that carries envelopes.
 
 async with Client(transport) as client:
     agent = await client.agents.spawn({"id": "mine", "command": "my-agent"})
@@ -6,10 +6,10 @@ async with Client(transport) as client:
     session.store.subscribe(lambda: show(session.store.state))
     await session.prompt("hello")
 
-It knows envelopes and nothing of the host behind them. Its listeners are plain
-functions, called by whoever delivers the event; what they raise is logged and stops nothing.
-
-The agents of a host, as a client sees and commands them.
+The client keeps live copies (`Mirror`) of the host's agents, sessions and pending requests. They
+are filled by calls and kept up to date by the host's events. Listeners are plain functions, called
+after each change by the code that delivers the event; an exception in one is logged and stops
+nothing else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import logging
 from collections import deque
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, assert_never
 
 import anyio
 from msgspec import UNSET
@@ -39,14 +39,24 @@ from quarterdeck.protocol import (
     ErrorObject,
     Event,
     InboundRequest,
+    InstallProgressEvent,
     PermissionUpdatedEvent,
+    RequestKind,
+    SessionEvent,
     SessionUpdatedEvent,
     Transport,
     TransportHandlers,
     TransportSubscribeParams,
+    UnknownEvent,
+    any_event,
+    is_request_kind,
     to_json,
 )
-from quarterdeck.protocol.events import UnknownEvent
+
+logger = logging.getLogger(__name__)
+
+DIAGNOSTICS = 200  # the newest are kept
+CLOSE_SECONDS = 5.0  # for the transport to close
 
 
 class Agents:
@@ -60,7 +70,7 @@ class Agents:
         return self.mirror.get(agent_id)
 
     def all(self) -> tuple[AgentSnapshotWire, ...]:
-        """Return what is known now, without asking."""
+        """Return the agents that are known now, without a call."""
         return self.mirror.all()
 
     def subscribe(self, listener: Listener) -> Unsubscribe:
@@ -70,18 +80,18 @@ class Agents:
     async def spawn(self, definition: AgentDefinition | Mapping[str, Any]) -> AgentSnapshotWire:
         """Start an agent and wait until it is ready."""
         given = to_json(definition) if isinstance(definition, AgentDefinition) else dict(definition)
-        with self.mirror.question() as told:
+        with self.mirror.fetching() as changed:
             answer = await self._link.call(AcpRpcMethod.SPAWN_AGENT, {"definition": given})
             snapshot = read_agent(answer)
-            self.mirror.add_answer({snapshot.agent_id: snapshot}, told)
+            self.mirror.merge({snapshot.agent_id: snapshot}, changed)
         return snapshot
 
     async def list(self) -> tuple[AgentSnapshotWire, ...]:
-        """Ask the host for all agents."""
-        with self.mirror.question() as told:
+        """Fetch all agents from the host."""
+        with self.mirror.fetching() as changed:
             answer = await self._link.call(AcpRpcMethod.LIST_AGENTS, {})
             listed = read_agents(answer)
-            self.mirror.replace_answer({each.agent_id: each for each in listed}, told)
+            self.mirror.replace({each.agent_id: each for each in listed}, changed)
         return listed
 
     async def dispose(self, agent_id: str) -> None:
@@ -96,14 +106,8 @@ class Agents:
         await self._link.call(AcpRpcMethod.LOGOUT, {"agentId": agent_id})
 
 
-DIAGNOSTICS = 200  # kept, the newest
-CLOSE_SECONDS = 5.0  # for the transport to close
-
-logger = logging.getLogger(__name__)
-
-
 class Diagnostics:
-    """What the host reported lately."""
+    """The newest diagnostics of the host."""
 
     def __init__(self) -> None:
         self._ring: deque[DiagnosticEvent] = deque(maxlen=DIAGNOSTICS)
@@ -130,7 +134,7 @@ class Client:
 
     def __init__(self, transport: Transport) -> None:
         self.connection = Link(transport)
-        """Its `status`, its `error`, and `subscribe` for changes of them."""
+        """Has `status`, `error`, and `subscribe` for changes of them."""
         self.agents = Agents(self.connection)
         self.sessions = SessionCollection(self.connection)
         self.permissions = Permissions(self.connection)
@@ -139,10 +143,10 @@ class Client:
         self.connection.subscribe(self._on_status)
 
     async def __aenter__(self) -> Self:
-        """Connect, and know all agents, sessions and pending questions.
+        """Connect, and fetch all agents, sessions and pending requests.
 
         Raises:
-            AcpError: if that fails; the transport is closed then.
+            AcpError: if that fails; the transport is then closed.
         """
         handlers = TransportHandlers(
             on_inbound_request=self._on_inbound_request,
@@ -150,15 +154,15 @@ class Client:
             on_subscription_error=self._on_subscription_error,
         )
         try:
-            # History is replayed here: whoever listens already hears of its end only.
+            # The host's events are replayed here: listeners are notified once, at the end.
             with (
-                self.agents.mirror.held(),
-                self.sessions.mirror.held(),
-                self.permissions.mirror.held(),
-                self.elicitations.mirror.held(),
+                self.agents.mirror.batched(),
+                self.sessions.mirror.batched(),
+                self.permissions.mirror.batched(),
+                self.elicitations.mirror.batched(),
             ):
                 await self.connection.open(handlers)
-                self.connection.follow(None, 0, self._on_host_event)
+                self.connection.subscribe_events(None, 0, self._on_host_event)
                 await self.agents.list()
                 await self.sessions.refresh()
         except BaseException:
@@ -185,7 +189,7 @@ class Client:
             except AcpError as error:  # nothing is left to be done with it
                 logger.warning("transport did not close", extra={"reason": error.message})
 
-    # ---- what the transport calls --------------------------------------------------------
+    # ---- called by the transport ---------------------------------------------------------
 
     def _on_host_event(self, event: Event) -> None:
         try:
@@ -194,43 +198,53 @@ class Client:
             logger.warning("snapshot cannot be read", extra={"reason": error.message})
 
     def _mirror(self, event: Event) -> None:
-        match event:
+        known = any_event(event)
+        match known:
             case AgentUpdatedEvent():
-                agent = read_agent(event.payload)
+                agent = read_agent(known.payload)
                 self.agents.mirror.put(agent.agent_id, agent)
             case AgentRemovedEvent():
-                self.agents.mirror.remove(event.payload["agentId"])
+                self.agents.mirror.remove(known.payload["agentId"])
             case SessionUpdatedEvent():
-                self.sessions.tell(read_session(event.payload))
+                self.sessions.apply_snapshot(read_session(known.payload))
             case PermissionUpdatedEvent():
-                self.permissions.tell(dict(event.payload))
+                self.permissions.apply_snapshot(dict(known.payload))
             case DiagnosticEvent():
-                self.diagnostics.add(event)
-            case UnknownEvent(type=kind) if kind == ELICITATION_UPDATED:
-                if isinstance(event.payload, dict):
-                    self.elicitations.tell(event.payload)
+                self.diagnostics.add(known)
+            case UnknownEvent():  # other types are from a newer host
+                if known.type == ELICITATION_UPDATED and isinstance(known.payload, dict):
+                    self.elicitations.apply_snapshot(known.payload)
+            case InstallProgressEvent() | SessionEvent():
+                pass  # not mirrored
             case _:
-                pass  # from a newer host, or not for us
+                assert_never(known)
 
     def _on_inbound_request(self, request: InboundRequest) -> None:
-        kinds: dict[str, PendingRequests[Any]] = {
-            "permission": self.permissions,
-            "elicitation": self.elicitations,
-        }
-        questions = kinds.get(request.kind)
-        if questions is None or not isinstance(request.payload, dict):
+        if not is_request_kind(request.kind) or not isinstance(request.payload, dict):
             logger.warning("unknown inbound request", extra={"kind": request.kind})
             return
-        questions.tell({**request.payload, "requestId": request.id})
+        pending = self._pending_requests(request.kind)
+        pending.apply_snapshot({**request.payload, "requestId": request.id})
+
+    def _pending_requests(self, kind: RequestKind) -> PendingRequests[Any]:
+        match kind:
+            case "permission":
+                return self.permissions
+            case "elicitation":
+                return self.elicitations
+            case _:
+                assert_never(kind)
 
     def _on_subscription_error(self, params: TransportSubscribeParams, error: ErrorObject) -> None:
         logger.warning("subscription failed", extra={"code": error.code})
         if params.session_id is UNSET:
-            self.connection.fail(error)  # deaf to the host, all we show would be wrong soon
+            self.connection.fail(
+                error
+            )  # without host events every mirror would soon be out of date
         else:
-            self.sessions.lose_stream(params.session_id)
+            self.sessions.drop_stream(params.session_id)
 
     def _on_status(self) -> None:
         if self.connection.status == "closed":
-            self.permissions.clear()  # nobody can answer them through us any more
+            self.permissions.clear()  # they cannot be answered over this connection any more
             self.elicitations.clear()

@@ -1,4 +1,4 @@
-"""A transport without a wire: client and host in one process. Events are shared, not copied."""
+"""A transport for a client and a host in one process. Events are shared, not copied."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class InProcessTransport:
         self._keep(self._endpoint.on_inbound_request(handlers.on_inbound_request))
 
     async def request(self, request: RpcRequest) -> RpcResponse:
-        """Pass a request on; what was sent before `close` is still answered."""
+        """Forward a request; one that was sent before `close` is still answered."""
         if self._status != "connected":
             closed = _closed()
             error = ErrorObject(code=closed.code, message=closed.message, retryable=True)

@@ -1,10 +1,10 @@
-"""A client's one connection: calls, streams, its status. One place turns wire errors into ours.
+"""A client's connection: its status, calls and subscriptions; and listeners for changes.
 
     connecting → connected → closed
 
-There is no way back from closed: another client with another transport asks for what it missed.
-
-Who wants to know that something changed. A listener takes nothing: it looks at what is now.
+`closed` is final: to reconnect, make a client with a new transport and fetch what was missed.
+`acp_error` turns every wire error into an exception. A listener has no arguments: it reads the
+current state of the object that it was added to.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ Unsubscribe = Callable[[], None]
 
 
 class Listeners:
-    """Calls plain functions after each change, never at once when they are added."""
+    """Plain functions that are called after each change, not when they are added."""
 
     def __init__(self) -> None:
         self._calls: dict[object, Listener] = {}
 
     def add(self, listener: Listener) -> Unsubscribe:
-        """Add a listener; one that is added twice is called twice and removed one by one."""
+        """Add a listener; one that is added twice is called twice and has to be removed twice."""
         key = object()
         self._calls[key] = listener
         return lambda: self._remove(key)
@@ -76,7 +76,7 @@ class Link:
 
     @property
     def error(self) -> AcpError | None:
-        """Why the connection closed, if it was not by itself or by us."""
+        """Why the connection closed, if an error closed it."""
         return None if self._error is None else acp_error(self._error)
 
     def subscribe(self, listener: Listener) -> Unsubscribe:
@@ -87,7 +87,7 @@ class Link:
         """Connect.
 
         Raises:
-            AcpError: as the transport has it, or `acpjs/config-invalid` if tried twice.
+            AcpError: the transport's, or `acpjs/config-invalid` the second time.
         """
         if self._has_begun:
             raise AcpError(ERROR_CODES["config_invalid"], "this client has been connected before")
@@ -101,10 +101,10 @@ class Link:
         self._move("connected")
 
     async def call(self, method: AcpRpcMethod, params: Mapping[str, Any]) -> Any:
-        """Ask the host for something and return the result.
+        """Call a method of the host and return its result.
 
         Raises:
-            AcpError: what the host answered, or why it could not be asked.
+            AcpError: the host's error, or why it could not be reached.
         """
         self._check()
         self._last_id += 1
@@ -115,10 +115,10 @@ class Link:
             raise acp_error(response.error)
         return response.result
 
-    def follow(
+    def subscribe_events(
         self, session_id: str | None, from_seq: int, on_event: Callable[[Event], None]
     ) -> Unsubscribe:
-        """Follow a session's stream after `from_seq`, or without a session the host's."""
+        """Subscribe to a session's events after `from_seq`; without a session to the host's."""
         self._check()
         params = TransportSubscribeParams(
             session_id=UNSET if session_id is None else session_id, from_seq=from_seq
@@ -127,6 +127,7 @@ class Link:
             return self._transport.subscribe(params, on_event)
 
     async def respond(self, request_id: str, result: Any) -> None:
+        """Answer an inbound request."""
         self._check()
         with _errors_of_transport():
             await self._transport.respond_inbound(InboundResponse(id=request_id, result=result))
@@ -144,7 +145,7 @@ class Link:
         self._move(event.status)
 
     def fail(self, error: ErrorObject) -> None:
-        """Take the connection for closed; the transport still has to be."""
+        """Set the status to closed; the caller still has to `close` the transport."""
         if self._error is None:
             self._error = error
         self._move("closed")
@@ -162,7 +163,7 @@ class Link:
 
 
 def acp_error(error: ErrorObject) -> AcpError:
-    """Return the exception for a wire error; a code we do not know is an error of the agent."""
+    """Return the exception for a wire error; an unknown code becomes `acpjs/agent-error`."""
     code = error.code if is_error_code(error.code) else ERROR_CODES["agent_error"]
     data = None if error.data is UNSET else error.data
     return AcpError(code, error.message, data=data, retryable=error.retryable)

@@ -1,10 +1,11 @@
-"""A copy of one of the host's tables, kept by events and filled up by answers.
+"""Live copies of a host's tables: fetched by calls, kept up to date by events.
 
-An event always tells the newest; an answer may be older than an event that overtook it on its way
-to whoever asked. Envelopes arrive in order, so the rule is simple: what an event told since the
-question was asked stays, and of the rest the answer is right.
+An event always has the newest value; the result of a call may be older than an event that overtook
+it. Envelopes arrive in order, so the rule is simple: an entry that an event changed while the call
+was under way keeps the event's value, and all others take the result's.
 
-Snapshots from a host, read. What an agent said in them may be anything and breaks nothing.
+`read_agent` and `read_session` decode snapshots. Fields that come from an agent may hold anything;
+if they do not fit the protocol they are left out, and the rest is used.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ T = TypeVar("T")
 
 
 class Mirror(Generic[T]):
-    """Entries by id, in the order in which they were first heard of."""
+    """Entries by id, in the order in which they were added."""
 
     def __init__(self) -> None:
         self._entries: dict[str, T] = {}
         self._listed: tuple[T, ...] | None = ()
         self._listeners = Listeners()
-        self._questions: list[set[str]] = []  # what events told since each question was asked
-        self._is_held = False
+        self._fetches: list[set[str]] = []  # for each call under way, the ids that events changed
+        self._is_batched = False
         self._has_changed = False
 
     def get(self, key: str) -> T | None:
@@ -46,47 +47,47 @@ class Mirror(Generic[T]):
         return self._listeners.add(listener)
 
     def put(self, key: str, entry: T) -> None:
-        """Take in what an event told."""
-        self._mark(key)
+        """Put the entry of an event."""
+        self._mark_changed(key)
         self._put(key, entry)
 
     def remove(self, key: str) -> None:
-        """Forget what an event told the end of."""
-        self._mark(key)
+        """Remove the entry whose end an event reports."""
+        self._mark_changed(key)
         self._remove(key)
 
     @contextmanager
-    def question(self) -> Iterator[set[str]]:
-        """Ask the host inside; yields the ids that events tell of meanwhile."""
-        told: set[str] = set()
-        self._questions.append(told)
+    def fetching(self) -> Iterator[set[str]]:
+        """Call the host inside; yields the set of ids that events change meanwhile."""
+        changed: set[str] = set()
+        self._fetches.append(changed)
         try:
-            yield told
+            yield changed
         finally:
-            # By identity: two questions may have been told the same.
-            self._questions = [each for each in self._questions if each is not told]
+            # By identity: two calls may have equal sets.
+            self._fetches = [each for each in self._fetches if each is not changed]
 
-    def add_answer(self, entries: Mapping[str, T], told: set[str]) -> None:
-        """Take in an answer that names some entries."""
+    def merge(self, entries: Mapping[str, T], changed: set[str]) -> None:
+        """Put the entries of a result that names some of them."""
         for key, entry in entries.items():
-            if key not in told:
+            if key not in changed:
                 self._put(key, entry)
 
-    def replace_answer(self, entries: Mapping[str, T], told: set[str]) -> None:
-        """Take in an answer that names all entries."""
+    def replace(self, entries: Mapping[str, T], changed: set[str]) -> None:
+        """Put the entries of a result that names all of them; remove the others."""
         for key in tuple(self._entries):
-            if key not in entries and key not in told:
+            if key not in entries and key not in changed:
                 self._remove(key)
-        self.add_answer(entries, told)
+        self.merge(entries, changed)
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Notify once, at the end, of all that changes inside."""
-        self._is_held = True
+    def batched(self) -> Iterator[None]:
+        """Notify listeners once, at the end, of all changes inside."""
+        self._is_batched = True
         try:
             yield
         finally:
-            self._is_held = False
+            self._is_batched = False
             if self._has_changed:
                 self._changed()
 
@@ -95,9 +96,9 @@ class Mirror(Generic[T]):
             self._entries.clear()
             self._changed()
 
-    def _mark(self, key: str) -> None:
-        for told in self._questions:
-            told.add(key)
+    def _mark_changed(self, key: str) -> None:
+        for changed in self._fetches:
+            changed.add(key)
 
     def _put(self, key: str, entry: T) -> None:
         if self._entries.get(key) != entry:
@@ -110,19 +111,19 @@ class Mirror(Generic[T]):
 
     def _changed(self) -> None:
         self._listed = None
-        self._has_changed = self._is_held
-        if not self._is_held:
+        self._has_changed = self._is_batched
+        if not self._is_batched:
             self._listeners.notify()
 
 
-_AGENTS_WORDS = frozenset({"capabilities", "authMethods", "title", "updatedAt"})
+_AGENT_FIELDS = frozenset({"capabilities", "authMethods", "title", "updatedAt"})
 
 
 def read_agent(raw: Any) -> AgentSnapshotWire:
     """Read an agent's snapshot.
 
     Raises:
-        AcpError: `acpjs/agent-error` if it is none.
+        AcpError: `acpjs/agent-error` if it is not one.
     """
     return _read(raw, AgentSnapshotWire)
 
@@ -131,7 +132,7 @@ def read_session(raw: Any) -> SessionSnapshotWire:
     """Read a session's snapshot.
 
     Raises:
-        AcpError: `acpjs/agent-error` if it is none.
+        AcpError: `acpjs/agent-error` if it is not one.
     """
     return _read(raw, SessionSnapshotWire)
 
@@ -148,8 +149,8 @@ def _read(raw: Any, kind: type[T]) -> T:
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError:
-        # Most likely an agent's own words are not what the protocol promises: go on without them.
-        ours = {key: raw[key] for key in raw.keys() - _AGENTS_WORDS} if _is_object(raw) else raw
+        # Most likely a field that comes from the agent is of another type: leave those out.
+        ours = {key: raw[key] for key in raw.keys() - _AGENT_FIELDS} if _is_object(raw) else raw
     try:
         return msgspec.convert(ours, kind)
     except msgspec.ValidationError as error:

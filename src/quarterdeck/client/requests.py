@@ -1,12 +1,8 @@
-"""Questions of agents that wait for a person, as a client sees and answers them.
+"""Pending requests of agents to people, and their answers: permission requests and elicitations.
 
-They come two ways: as inbound requests, also those that were pending before we came, and as events
-of the host, which also tell their end. The first way makes a late client complete, the second keeps
-it right; a question that came both ways is one question.
-
-Permission requests of agents, as a client sees and answers them.
-
-What agents ask people beside permission, as a client sees and answers it.
+A client gets them in two ways: as inbound requests, which include those that were pending before it
+connected, and as events of the host, which also report their end. A request that arrives in both
+ways has one id and is one entry.
 """
 
 from __future__ import annotations
@@ -25,17 +21,17 @@ S = TypeVar("S")
 
 
 class PendingRequests(Generic[S]):
-    """The pending questions of one kind."""
+    """The pending requests of one kind."""
 
     def __init__(self, link: Link, read: Callable[[str, Mapping[str, Any]], S]) -> None:
         self.mirror: Mirror[S] = Mirror()
         self._link = link
         self._read = read
-        self._answered: set[str] = set()  # by us; the host's event has not come yet
+        self._answered: set[str] = set()  # by this client; the host's event has not arrived yet
 
     @property
     def pending(self) -> tuple[S, ...]:
-        """What waits for an answer, the oldest first."""
+        """The pending requests, oldest first."""
         return self.mirror.all()
 
     def get(self, request_id: str) -> S | None:
@@ -46,10 +42,10 @@ class PendingRequests(Generic[S]):
         return self.mirror.subscribe(listener)
 
     async def respond(self, request_id: str, answer: Mapping[str, Any]) -> None:
-        """Answer a question.
+        """Answer a request.
 
         Raises:
-            AcpError: `acpjs/already-answered` if somebody was faster.
+            AcpError: `acpjs/already-answered` if it is not pending any more.
         """
         try:
             await self._link.respond(request_id, dict(answer))
@@ -59,8 +55,8 @@ class PendingRequests(Generic[S]):
             raise
         self._forget(request_id)
 
-    def tell(self, payload: Mapping[str, Any]) -> None:
-        """Take in a snapshot of the host, from an event or an inbound request."""
+    def apply_snapshot(self, payload: Mapping[str, Any]) -> None:
+        """Apply a snapshot of a request, from an event or an inbound request."""
         request_id = str(payload.get("requestId"))
         if payload.get("status") != "pending":
             self._answered.discard(request_id)
@@ -89,7 +85,7 @@ class Permissions(PendingRequests[HostPermissionSnapshot]):
 
 
 def _permission_snapshot(request_id: str, payload: Mapping[str, Any]) -> HostPermissionSnapshot:
-    """Read without checking: an odd question must still reach a person."""
+    """Read without validation: a malformed request must still reach a person."""
     tool_call: Any = payload.get("toolCall") or {"toolCallId": request_id}
     return HostPermissionSnapshot(
         request_id=request_id,
@@ -102,7 +98,7 @@ def _permission_snapshot(request_id: str, payload: Mapping[str, Any]) -> HostPer
 
 
 class Elicitations(PendingRequests[HostElicitationSnapshot]):
-    """The pending questions of agents to people.
+    """The pending elicitations of a host.
 
     An answer is `{"action": "accept", "content": …}`, `{"action": "decline"}` or
     `{"action": "cancel"}`.
@@ -113,7 +109,7 @@ class Elicitations(PendingRequests[HostElicitationSnapshot]):
 
 
 def _elicitation_snapshot(request_id: str, payload: Mapping[str, Any]) -> HostElicitationSnapshot:
-    """Read without checking: an odd question must still reach a person."""
+    """Read without validation: a malformed request must still reach a person."""
     request = payload.get("request")
     return HostElicitationSnapshot(
         request_id=request_id,

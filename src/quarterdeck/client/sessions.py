@@ -1,19 +1,19 @@
-"""The sessions of a host, as a client sees and commands them.
+"""The sessions of a host, as a client sees and controls them.
 
-All sessions that are not closed or deleted are mirrored; the events of one are followed only once
-somebody asks for its store, so that a host with ten thousand sessions costs a client a list.
+`SessionCollection` mirrors all sessions that are not closed or deleted. `SessionHandle` controls
+one. `LiveSession`, its store, is the state of one, reduced from its events. A handle subscribes to
+the events only when its store is first used, so that a host with ten thousand sessions costs a
+client no more than a list.
 
-One session in a client's hands.
-
-The live state of one session: its events, folded as they come.
+How `LiveSession.apply` treats an event:
 
     an event of another session     ignored
     an event that is not new        ignored, except `session-reset`, which always counts
-    any other event                 moves `last_seq`; listeners hear of it if the state changed
+    any other event                 moves `last_seq`; listeners are called if the state changed
 
-Gaps are accepted: what is missing is the business of whoever delivers. After a `session-reset` the
-numbering is that of the reset: our host goes on, others start again. The host's own word on a
-session (`apply_projection`) may come ahead of the session's events and never moves `last_seq`.
+Gaps are accepted: completeness is the transport's duty. After a `session-reset` the numbering is
+that of the reset: this host continues it, other hosts start again at 1. A snapshot of the host
+(`apply_snapshot`) may arrive before the session's events and never moves `last_seq`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from quarterdeck.protocol import (
 
 
 class LiveSession:
-    """What a session looks like now."""
+    """The live state of a session."""
 
     def __init__(self, session_id: str) -> None:
         self.state: SessionState = initial_state(session_id)
@@ -54,7 +54,7 @@ class LiveSession:
         return self._listeners.add(listener)
 
     def apply(self, event: Event) -> None:
-        """Take in an event of the session's stream."""
+        """Reduce an event of the session."""
         if event.session_id != self._session_id:
             return
         if event.seq <= self.last_seq and event.type != "session-reset":
@@ -62,8 +62,8 @@ class LiveSession:
         self.last_seq = event.seq
         self._move(reduce(self.state, event))
 
-    def apply_projection(self, snapshot: SessionSnapshotWire) -> bool:
-        """Take in the host's own word; tell whether it was news."""
+    def apply_snapshot(self, snapshot: SessionSnapshotWire) -> bool:
+        """Apply a snapshot of the host; return whether it changed the state."""
         if snapshot.session_id != self._session_id:
             return False
         before, info = self.state, self.state.info
@@ -90,38 +90,40 @@ ConfigValue = SessionConfigValue | Mapping[str, Any] | str | bool
 
 
 class SessionHandle:
-    """A handle; there is one per session and client until it is closed or deleted."""
+    """Controls one session; a client has one handle per session until it is closed or deleted."""
 
     def __init__(self, link: Link, snapshot: SessionSnapshotWire) -> None:
         self.id = snapshot.session_id
         self.snapshot = snapshot
-        """The host's word on the session, kept up to date."""
+        """The host's snapshot of the session, kept up to date."""
         self._link = link
         self._store = LiveSession(self.id)
-        self._unfollow: Unsubscribe | None = None
-        self._listening: dict[object, Unsubscribe] = {}
+        self._unsubscribe: Unsubscribe | None = None
+        self._event_listeners: dict[object, Unsubscribe] = {}
         self._has_ended = False
 
     @property
     def store(self) -> LiveSession:
-        """The live state. It begins to follow the session when it is first asked for.
+        """The live state. The first use subscribes to the session's events.
 
         Raises:
-            AcpError: if it cannot be followed: closed, deleted, or no connection.
+            AcpError: if that fails: the session is closed or deleted, or there is no connection.
         """
-        if self._unfollow is None and not self._has_ended and self._link.status != "closed":
-            self._store.apply_projection(self.snapshot)
-            self._unfollow = self._link.follow(self.id, self._store.last_seq, self._store.apply)
+        if self._unsubscribe is None and not self._has_ended and self._link.status != "closed":
+            self._store.apply_snapshot(self.snapshot)
+            self._unsubscribe = self._link.subscribe_events(
+                self.id, self._store.last_seq, self._store.apply
+            )
         return self._store
 
     def on_event(
         self, listener: Callable[[Event], None], *, from_seq: int | None = None
     ) -> Unsubscribe:
-        """Call `listener` with each event after `from_seq`, or after what the store has seen."""
+        """Call `listener` with each event after `from_seq`; by default after the store's last."""
         start = self.store.last_seq if from_seq is None else from_seq
         key = object()
-        self._listening[key] = self._link.follow(self.id, start, listener)
-        return lambda: self._stop_listening(key)
+        self._event_listeners[key] = self._link.subscribe_events(self.id, start, listener)
+        return lambda: self._remove_listener(key)
 
     async def prompt(self, prompt: Prompt) -> dict[str, Any]:
         """Run one turn; return its stop reason, usage and error."""
@@ -145,29 +147,29 @@ class SessionHandle:
         options: list[Any] = await self._call(method, configId=config_id, value=given)
         return options
 
-    # ---- for `SessionCollection` ---------
+    # ---- for `SessionCollection` ---------------------------------------------------------
 
-    def tell(self, snapshot: SessionSnapshotWire) -> None:
-        """Take in the host's word."""
+    def apply_snapshot(self, snapshot: SessionSnapshotWire) -> None:
+        """Apply a snapshot of the host."""
         self.snapshot = snapshot
-        if self._unfollow is not None:
-            self._store.apply_projection(snapshot)
+        if self._unsubscribe is not None:
+            self._store.apply_snapshot(snapshot)
 
-    def lose_stream(self) -> None:
-        """Take the store's stream for ended: it is followed again when next asked for."""
-        self._unfollow = None
+    def drop_stream(self) -> None:
+        """Forget the store's subscription, which has ended; the next use subscribes again."""
+        self._unsubscribe = None
 
     def end(self) -> None:
-        """Stop following; what the store has it keeps."""
+        """Unsubscribe; the store keeps its state."""
         self._has_ended = True
-        for key in tuple(self._listening):
-            self._stop_listening(key)
-        if self._unfollow is not None:
-            self._unfollow()
-            self._unfollow = None
+        for key in tuple(self._event_listeners):
+            self._remove_listener(key)
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
 
-    def _stop_listening(self, key: object) -> None:
-        stop = self._listening.pop(key, None)
+    def _remove_listener(self, key: object) -> None:
+        stop = self._event_listeners.pop(key, None)
         if stop is not None:
             stop()
 
@@ -188,7 +190,7 @@ class SessionCollection:
         self._handles: dict[str, SessionHandle] = {}
 
     def get(self, session_id: str) -> SessionHandle | None:
-        """Return the handle of a session that is known here and not over."""
+        """Return the handle of a session that is known and has not ended."""
         snapshot = self.mirror.get(session_id)
         return None if snapshot is None else self._handle(snapshot)
 
@@ -196,7 +198,7 @@ class SessionCollection:
         return tuple(self._handle(snapshot) for snapshot in self.mirror.all())
 
     def subscribe(self, listener: Listener) -> Unsubscribe:
-        """Call `listener` when a session comes, goes, or its snapshot changes."""
+        """Call `listener` when a session is added or removed, or its snapshot changes."""
         return self.mirror.subscribe(listener)
 
     async def create(
@@ -207,13 +209,13 @@ class SessionCollection:
         mcp_servers: McpServers = (),
         additional_directories: Sequence[str] = (),
     ) -> SessionHandle:
-        params = _place(cwd, mcp_servers, additional_directories)
-        with self.mirror.question() as told:
+        params = _folder_params(cwd, mcp_servers, additional_directories)
+        with self.mirror.fetching() as changed:
             answer = await self._link.call(
                 AcpRpcMethod.CREATE_SESSION, {"agentId": agent_id, **params}
             )
             snapshot = read_session(answer)
-            self._take((snapshot,), told)
+            self._merge((snapshot,), changed)
         return self._opened(snapshot.session_id)
 
     async def load(
@@ -225,9 +227,9 @@ class SessionCollection:
         mcp_servers: McpServers = (),
         additional_directories: Sequence[str] = (),
     ) -> SessionHandle:
-        """Load a session with its history from its agent, also one that was closed."""
+        """Load a session with its history from its agent; also reopens a closed one."""
         ids = {"agentId": agent_id, "sessionId": session_id}
-        params = _place(cwd, mcp_servers, additional_directories)
+        params = _folder_params(cwd, mcp_servers, additional_directories)
         await self._link.call(AcpRpcMethod.LOAD_SESSION, {**ids, **params})
         return await self._found(session_id)
 
@@ -240,16 +242,16 @@ class SessionCollection:
         mcp_servers: McpServers | None = None,
         additional_directories: Sequence[str] = (),
     ) -> SessionHandle:
-        """Go on with a session without its history."""
+        """Reopen a session at its agent without replaying its history."""
         ids = {"agentId": agent_id, "sessionId": session_id}
-        params = _place(cwd, mcp_servers, additional_directories)
+        params = _folder_params(cwd, mcp_servers, additional_directories)
         await self._link.call(AcpRpcMethod.RESUME_SESSION, {**ids, **params})
         return await self._found(session_id)
 
     async def list(
         self, agent_id: str, *, cursor: str | None = None, cwd: str | None = None
     ) -> Any:
-        """Ask an agent for the sessions that it knows; returns its answer as it is."""
+        """Fetch an agent's own list of sessions; returns its answer unchanged."""
         given = {"agentId": agent_id, "cursor": cursor, "cwd": cwd}
         params = {name: value for name, value in given.items() if value is not None}
         return await self._link.call(AcpRpcMethod.LIST_SESSIONS, params)
@@ -259,32 +261,32 @@ class SessionCollection:
         await self._link.call(AcpRpcMethod.DELETE_SESSION, params)
 
     async def restore(self) -> tuple[SessionHandle, ...]:
-        """Let the host bring back what its storage has; return the sessions that are new."""
-        with self.mirror.question() as told:
+        """Make the host restore the sessions that its storage has; return those that were added."""
+        with self.mirror.fetching() as changed:
             answer = await self._link.call(AcpRpcMethod.RESTORE_SESSIONS, {})
             restored = read_sessions(answer)
-            self._take(restored, told)
+            self._merge(restored, changed)
         handles = (self.get(snapshot.session_id) for snapshot in restored)
         return tuple(handle for handle in handles if handle is not None)
 
     async def refresh(self) -> None:
-        """Ask the host for all sessions."""
-        with self.mirror.question() as told:
+        """Fetch all sessions from the host."""
+        with self.mirror.fetching() as changed:
             answer = await self._link.call(AcpRpcMethod.GET_ALL_SESSIONS, {})
             listed = read_sessions(answer)
             current = {each.session_id: each for each in listed if each.status not in _OVER}
-            self.mirror.replace_answer(current, told)
+            self.mirror.replace(current, changed)
             for session_id in [key for key in self._handles if self.mirror.get(key) is None]:
                 self._handles.pop(session_id).end()
-            self._tell_handles(current)
+            self._apply_to_handles(current)
 
     # ---- for `Client` --------------------------------------------------------------------
 
-    def tell(self, snapshot: SessionSnapshotWire) -> None:
-        """Take in what an event told of a session."""
+    def apply_snapshot(self, snapshot: SessionSnapshotWire) -> None:
+        """Apply the snapshot of an event."""
         handle = self._handles.get(snapshot.session_id)
         if handle is not None:
-            handle.tell(snapshot)
+            handle.apply_snapshot(snapshot)
         if snapshot.status in _OVER:
             self._handles.pop(snapshot.session_id, None)
             if handle is not None:
@@ -293,25 +295,25 @@ class SessionCollection:
         else:
             self.mirror.put(snapshot.session_id, snapshot)
 
-    def lose_stream(self, session_id: str) -> None:
+    def drop_stream(self, session_id: str) -> None:
         if session_id in self._handles:
-            self._handles[session_id].lose_stream()
+            self._handles[session_id].drop_stream()
 
     def end(self) -> None:
-        """Stop following all sessions; handles and stores keep what they have."""
+        """Unsubscribe from all sessions; handles and stores keep their state."""
         for handle in self._handles.values():
             handle.end()
 
-    def _take(self, snapshots: Sequence[SessionSnapshotWire], told: set[str]) -> None:
+    def _merge(self, snapshots: Sequence[SessionSnapshotWire], changed: set[str]) -> None:
         current = {each.session_id: each for each in snapshots if each.status not in _OVER}
-        self.mirror.add_answer(current, told)
-        self._tell_handles(current)
+        self.mirror.merge(current, changed)
+        self._apply_to_handles(current)
 
-    def _tell_handles(self, named: Mapping[str, SessionSnapshotWire]) -> None:
+    def _apply_to_handles(self, named: Mapping[str, SessionSnapshotWire]) -> None:
         for session_id in named:
             handle, snapshot = self._handles.get(session_id), self.mirror.get(session_id)
             if handle is not None and snapshot is not None:
-                handle.tell(snapshot)
+                handle.apply_snapshot(snapshot)
 
     def _handle(self, snapshot: SessionSnapshotWire) -> SessionHandle:
         handle = self._handles.get(snapshot.session_id)
@@ -320,7 +322,7 @@ class SessionCollection:
         return handle
 
     async def _found(self, session_id: str) -> SessionHandle:
-        if self.mirror.get(session_id) is None:  # a host whose answers overtake its events
+        if self.mirror.get(session_id) is None:  # the host's response overtook its events
             await self.refresh()
         return self._opened(session_id)
 
@@ -329,11 +331,11 @@ class SessionCollection:
         if handle is None:
             message = f"session {session_id} was ended meanwhile"
             raise AcpError(ERROR_CODES["session_closed"], message)
-        _ = handle.store  # follow it from here on
+        _ = handle.store  # subscribe from here on
         return handle
 
 
-def _place(
+def _folder_params(
     cwd: str, mcp_servers: McpServers | None, additional_directories: Sequence[str]
 ) -> dict[str, Any]:
     params: dict[str, Any] = {

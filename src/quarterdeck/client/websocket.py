@@ -1,4 +1,9 @@
-"""A transport to a hub: the host's envelopes over a WebSocket, at `/api/envelope`."""
+"""A transport to a hub: envelopes over a WebSocket, at `/api/envelope`.
+
+A reader task dispatches frames, a writer task sends those in the queue. Calls and answers are
+matched to their results by a name that is unique in the connection. When the connection ends, every
+waiting call gets an `acpjs/transport-closed` error; reconnecting takes a new transport.
+"""
 
 from __future__ import annotations
 
@@ -46,10 +51,10 @@ CLOSE_SECONDS: Final = 2.0
 _MOST_BYTES: Final = 1 << 28  # of one frame: an event may carry a whole file
 _SCHEMES: Final = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 _STATUSES: Final = {
-    401: "it does not know this token; pair this device, or read the token again",
+    401: "the token is not valid; pair this device, or read the token again",
     403: "this device may not do that",
-    404: "there is no hub at this address, or an older one",
-    421: "it does not answer to this name; use one of those it was started with",
+    404: "there is no hub at this address, or it is an older version",
+    421: "it does not serve this host name; use one that it was started with",
     429: "this device has too many connections open; close one",
 }
 
@@ -96,7 +101,7 @@ class WebSocketTransport:
     """
 
     def __init__(self, url: str, *, token: str, ssl: SSLContext | None = None) -> None:
-        """Trust the usual authorities, or what `ssl` says: a hub may have its own certificate."""
+        """`ssl` replaces the default trust: a hub may have a certificate of its own."""
         self._url = _address(url)
         self._ssl: dict[str, Any] = {} if ssl is None else {"ssl": ssl}
         self._token = token
@@ -109,13 +114,13 @@ class WebSocketTransport:
         self._answers: dict[str, asyncio.Future[_Result]] = {}
         self._subscriptions: dict[str, _Subscription] = {}
         self._outgoing: asyncio.Queue[str] = asyncio.Queue()
-        self._greeted = asyncio.Event()
+        self._has_hello = asyncio.Event()
 
     async def connect(self, handlers: TransportHandlers) -> None:
         """Connect, once.
 
         Raises:
-            AcpError: `acpjs/transport-closed` if there is no hub or it refuses, and after `close`;
+            AcpError: `acpjs/transport-closed` if no hub answers or it refuses, and after `close`;
                 `acpjs/config-invalid` the second time.
         """
         if self._status == "closed":
@@ -130,7 +135,7 @@ class WebSocketTransport:
                 asyncio.create_task(self._read(self._socket)),
                 asyncio.create_task(self._write(self._socket)),
             ]
-            await self._hear_greeting()
+            await self._wait_for_hello()
         except BaseException as error:
             self._end(error if isinstance(error, AcpError) else None)
             await self.close()
@@ -138,7 +143,7 @@ class WebSocketTransport:
         self._move("connected")
 
     async def request(self, request: RpcRequest) -> RpcResponse:
-        """Send a request and wait for its response; if the connection ends, that is it."""
+        """Send a request and return its response; an error response if the connection ends."""
         if self._status != "connected":
             return _failed(request.id, _closed("the transport is not connected"))
         name = str(next(self._names))
@@ -155,7 +160,7 @@ class WebSocketTransport:
     def subscribe(
         self, params: TransportSubscribeParams, on_event: Callable[[Event], None]
     ) -> TransportUnsubscribe:
-        """Follow a stream; if there is none, the handlers' `on_subscription_error` hears of it."""
+        """Subscribe to a stream; if that fails, the handlers' `on_subscription_error` is called."""
         self._check()
         name = str(next(self._names))
         self._subscriptions[name] = (params, on_event)
@@ -168,10 +173,10 @@ class WebSocketTransport:
         return unsubscribe
 
     async def respond_inbound(self, response: InboundResponse) -> None:
-        """Answer a question.
+        """Answer an inbound request.
 
         Raises:
-            AcpError: what the hub says to that, or `acpjs/transport-closed`.
+            AcpError: the hub's error, or `acpjs/transport-closed`.
         """
         self._check()
         name = str(next(self._names))
@@ -219,37 +224,37 @@ class WebSocketTransport:
             is_busy = status in (429, 503)
             raise _closed(f"the hub refuses the connection: {reason}", again=is_busy) from error
         except InvalidURI as error:
-            raise _closed(f"{self._url} is no address of a hub", again=False) from error
+            raise _closed(f"{self._url} is not the address of a hub", again=False) from error
         except InvalidHandshake as error:
-            message = f"what answers at {self._url} is no hub: {error}"
+            message = f"the server at {self._url} is no hub: {error}"
             raise _closed(message, again=False) from error
         except (OSError, TimeoutError) as error:
-            reason = "it does not answer" if isinstance(error, TimeoutError) else str(error)
-            message = f"there is no hub at {self._url}: {reason}; start one with quarterdeck up"
+            reason = "no answer" if isinstance(error, TimeoutError) else str(error)
+            message = f"there is no hub at {self._url}: {reason}; start one with: quarterdeck up"
             raise _closed(message) from error
 
-    async def _hear_greeting(self) -> None:
-        heard = asyncio.create_task(self._greeted.wait())
+    async def _wait_for_hello(self) -> None:
+        hello = asyncio.create_task(self._has_hello.wait())
         try:
             await asyncio.wait(
-                {heard, *self._tasks}, timeout=OPEN_SECONDS, return_when="FIRST_COMPLETED"
+                {hello, *self._tasks}, timeout=OPEN_SECONDS, return_when="FIRST_COMPLETED"
             )
         finally:
-            heard.cancel()
-        if not self._greeted.is_set():
-            raise _closed(f"what answers at {self._url} does not speak as a hub does")
+            hello.cancel()
+        if not self._has_hello.is_set():
+            raise _closed(f"the server at {self._url} is no hub: it sent no greeting")
 
     async def _read(self, socket: ClientConnection) -> None:
         try:
             async for message in socket:
-                self._take(message)
+                self._dispatch(message)
         except ConnectionClosed as error:
             self._end(_lost(error))
         else:
             self._end(_closed("the hub has closed the connection; connect again"))
 
     async def _write(self, socket: ClientConnection) -> None:
-        with suppress(ConnectionClosed):  # the reader tells of it
+        with suppress(ConnectionClosed):  # the reader reports it
             while True:
                 await socket.send(await self._outgoing.get())
 
@@ -257,7 +262,7 @@ class WebSocketTransport:
         self._outgoing.put_nowait(encode_json(frame).decode())
 
     def _end(self, error: AcpError | None) -> None:
-        """Let everybody know who waits that the connection is over."""
+        """Fail every waiting call: the connection has ended."""
         if self._status == "closed":
             return
         reason = error or _closed("the transport was closed")
@@ -279,12 +284,12 @@ class WebSocketTransport:
             return
         self._status = status
         if self._handlers is not None:
-            told = UNSET if error is None else _object(error)
-            self._handlers.on_lifecycle(TransportLifecycleEvent(status=status, error=told))
+            reason = UNSET if error is None else _object(error)
+            self._handlers.on_lifecycle(TransportLifecycleEvent(status=status, error=reason))
 
-    # ---- what the hub sends ----------------------------------------------------------------
+    # ---- frames from the hub ---------------------------------------------------------------
 
-    def _take(self, message: str | bytes) -> None:
+    def _dispatch(self, message: str | bytes) -> None:
         try:
             frame = _read_frame(message)
         except msgspec.DecodeError as error:
@@ -295,7 +300,7 @@ class WebSocketTransport:
         if frame.subscription is not UNSET:
             self._deliver(frame.subscription, frame.events)
         elif frame.response is not UNSET:
-            self._answered(frame.response)
+            self._on_response(frame.response)
         elif frame.inbound_request is not UNSET:
             handlers.on_inbound_request(frame.inbound_request)
         elif frame.inbound_result is not UNSET:
@@ -303,13 +308,13 @@ class WebSocketTransport:
             if waiting is not None and not waiting.done():
                 waiting.set_result(frame.inbound_result)
         elif frame.subscription_error is not UNSET:
-            self._subscription_failed(frame.subscription_error, handlers)
+            self._on_subscription_error(frame.subscription_error, handlers)
         elif frame.hello is not UNSET:
-            self._greeted.set()
+            self._has_hello.set()
         else:
             _warn(frame)
 
-    def _answered(self, raw: Raw) -> None:
+    def _on_response(self, raw: Raw) -> None:
         response = _read_response(raw)
         call = self._calls.get(response.id)
         if call is not None and not call.done():
@@ -324,21 +329,21 @@ class WebSocketTransport:
                 subscription[1](decode_event(bytes(data)))
             except EventInvalid as error:
                 logger.warning("event cannot be read", extra={"reason": error.reason})
-            except Exception:  # a listener is foreign code, and not the only one
+            except Exception:  # a listener is foreign code; the others must get the event, too
                 logger.exception("listener failed")
 
-    def _subscription_failed(self, failed: _Failed, handlers: TransportHandlers) -> None:
+    def _on_subscription_error(self, failed: _Failed, handlers: TransportHandlers) -> None:
         subscription = self._subscriptions.pop(failed.subscription, None)
         if subscription is not None and handlers.on_subscription_error is not None:
             handlers.on_subscription_error(subscription[0], failed.error)
 
 
 def _warn(frame: _Frame) -> None:
-    """Note what no caller waits for."""
+    """Log a frame that no caller waits for."""
     if frame.subscription_ahead is not UNSET:
         ahead = frame.subscription_ahead
-        told = {"from_seq": ahead.from_seq, "head": ahead.head, "reason": ahead.message}
-        logger.warning("subscription is ahead of its log", extra=told)
+        facts = {"from_seq": ahead.from_seq, "head": ahead.head, "reason": ahead.message}
+        logger.warning("subscription is ahead of its log", extra=facts)
     elif isinstance(frame.error, ErrorObject):
         logger.warning("frame was refused", extra={"reason": frame.error.message})
 
@@ -347,7 +352,7 @@ def _address(url: str) -> str:
     parts = urlsplit(url)
     scheme = _SCHEMES.get(parts.scheme)
     if scheme is None or not parts.netloc:
-        message = f"{url!r} is no address of a hub; it looks like http://127.0.0.1:7300"
+        message = f"{url!r} is not the address of a hub; one looks like http://127.0.0.1:7300"
         raise AcpError(ERROR_CODES["config_invalid"], message)
     path = ENVELOPES if parts.path in ("", "/") else parts.path
     return urlunsplit((scheme, parts.netloc, path, parts.query, ""))
@@ -369,5 +374,5 @@ def _object(error: AcpError) -> ErrorObject:
 
 
 def _failed(request_id: str, error: AcpError) -> RpcResponse:
-    told = msgspec.structs.replace(_object(error), retryable=True)
-    return RpcResponse(id=request_id, ok=False, error=told)
+    retryable = msgspec.structs.replace(_object(error), retryable=True)
+    return RpcResponse(id=request_id, ok=False, error=retryable)

@@ -1,4 +1,4 @@
-"""The host: agents, sessions, permissions, files and terminals, and a log that loses nothing."""
+"""Runs agents and their sessions; every update becomes a numbered event in a durable log."""
 
 from quarterdeck.host.capabilities import FsHandler, TerminalHandler, derive_client_capabilities
 from quarterdeck.host.endpoint import AgentAndSessionOwner, HostEndpoint
@@ -11,7 +11,7 @@ from quarterdeck.host.options import (
     resolve_agent_definition,
     resolve_host_options,
 )
-from quarterdeck.host.requests.verdicts import (
+from quarterdeck.host.requests.permissions import (
     Ask,
     Decided,
     OnPermission,

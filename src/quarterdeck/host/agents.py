@@ -1,19 +1,37 @@
 """An agent: its process, its connection, its restarts.
 
-    spawning → initializing → ready → (exit) → restarting → spawning …
-                                            → exited
+    status        meaning                               next
+    spawning      the process is being started          initializing; restarting; exited
+    initializing  connected; `initialize` is called     ready; restarting; exited
+    ready         serves sessions                       restarting; exited
+    restarting    waits for the backoff                 spawning; exited (disposed)
+    exited        final; `reason` says why
 
-Every way down is one way: the calls that wait fail, its permission requests are superseded, its
-sessions become `disconnected`, then either a restart is scheduled or the agent is `exited`. A clean
-exit of an agent that nobody asked to leave is a crash like any other.
+Every end takes one path (`_run_once`, then `_restart_delay`): pending calls fail, the agent's
+requests are superseded, its sessions become `disconnected`, and then a restart is scheduled or the
+agent is `exited`.
 
-What is told to an agent of us, and of an agent to others. Pure.
+    the end                                  restart "never"     restart "on-crash"
+    the process ends by itself               crashed             restarting
+      (also with exit status 0)
+    start or `initialize` fails, first time  spawn-failed,       the same
+                                             initialize-failed
+    start or `initialize` fails, in a        cannot happen       restarting
+      restart
+    `restart_limit` restarts in a row fail   cannot happen       restart-exhausted
+    `dispose`                                disposed            disposed
+
+A successful `initialize` resets the count of restarts. The delay grows by `RestartBackoff`.
+
+Updates are handled in the read loop: `Host.on_update` queues their events, and at the end of each
+read `_after_read` commits and publishes them, so that all events of a read share one commit.
 """
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import anyio
@@ -24,10 +42,11 @@ from quarterdeck._version import __version__
 from quarterdeck.acp import PROTOCOL_VERSION
 from quarterdeck.errors import AcpError, AgentNotFound, ConnectionClosed, ConnectionFailed, RpcError
 from quarterdeck.host.capabilities import derive_client_capabilities
+from quarterdeck.host.checks import agent_exited, agent_misbehaved
 from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.options import ResolvedHostOptions
 from quarterdeck.host.secrets import Secrets, credentials, environment_of
-from quarterdeck.host.sessions.session import Early, agent_exited, agent_misbehaved
+from quarterdeck.host.sessions.session import EarlyUpdates
 from quarterdeck.machine import guarded_command, kill_tree, send_signal
 from quarterdeck.protocol import (
     AgentCapabilitiesWire,
@@ -49,6 +68,8 @@ from quarterdeck.wire import (
 )
 
 CLIENT_INFO = {"name": "quarterdeck", "version": __version__}
+INITIALIZE_SECONDS = 120.0  # the slowest agent measured needs ten
+EXIT_SECONDS = 2.0  # that a failed call waits until the agent's end is published
 
 
 def capabilities_wire(declared: Mapping[str, Any]) -> AgentCapabilitiesWire:
@@ -58,7 +79,7 @@ def capabilities_wire(declared: Mapping[str, Any]) -> AgentCapabilitiesWire:
 
 
 def agent_info(answer: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return who an agent says it is: `name`, `title` and `version`, none of them for sure."""
+    """Return the `name`, `title` and `version` that an agent declares; each may be missing."""
     given = answer.get("agentInfo")
     return given if isinstance(given, dict) else None
 
@@ -79,12 +100,8 @@ def exit_record(status: int | None) -> dict[str, Any]:
         return {"signal": str(-status)}
 
 
-INITIALIZE_SECONDS = 120.0  # the slowest agent measured needs ten
-DOWN_SECONDS = 2.0  # that a failed call waits for its agent to be told as gone
-
-
 class _UpdateParams(msgspec.Struct, rename="camel", gc=False):
-    """The params of `session/update`; the update itself stays the JSON it came as (INV-4)."""
+    """The params of `session/update`; the update itself stays JSON as received (INV-4)."""
 
     session_id: str
     update: dict[str, Any]
@@ -97,13 +114,13 @@ OnUpdate = Callable[["AgentProcess", str, dict[str, Any]], None]
 
 
 class AgentOwner(Protocol):
-    """What an agent needs of its host."""
+    """What an agent process calls in its host."""
 
     on_update: OnUpdate
 
     def on_request(self, agent: AgentProcess, method: str, params: Any) -> Any: ...
     def on_elicitation_complete(self, agent: AgentProcess, elicitation_id: Any) -> None: ...
-    def on_down(self, agent: AgentProcess) -> None: ...
+    def on_disconnected(self, agent: AgentProcess) -> None: ...
     def on_ready(self, agent: AgentProcess) -> None: ...
 
 
@@ -122,30 +139,30 @@ class AgentProcess:
         self.definition = definition
         self.status: AgentStatus = "spawning"
         self.restart_count = 0
-        self.early = Early()
-        self.expects_session = 0
-        """How many `session/new` are under way."""
+        self.early_updates = EarlyUpdates()
         self.abandoned: dict[str, int] = {}
-        """Sessions whose load or resume was given up before it was answered, and how often."""
+        """Sessions whose load or resume was abandoned before it was answered, and how often."""
+        self._sessions_being_created = 0
         self.secrets = Secrets((definition.env or {}).values())
         self._options = options
         self._emitter = emitter
+        self._journal = emitter.journal
         self._owner = owner
         self._reason: AgentExitReason | None = None
         self._exit: dict[str, Any] | None = None
-        self._answer: dict[str, Any] | None = None  # of `initialize`
+        self._initialized: dict[str, Any] | None = None  # the result of `initialize`
         self.info: dict[str, Any] | None = None
         self._connection: Connection | None = None
         self._disposal = anyio.Event()
         self._started = anyio.Event()
-        self._gone = anyio.Event()
-        self._down = anyio.Event()  # set when its process has ended and that was told
+        self._ended = anyio.Event()  # it will not be started again
+        self._disconnected = anyio.Event()  # its process has ended, and that is published
         self._first_failure: AcpError | None = None
 
-    # ---- what others see -----------------------------------------------------------------
+    # ---- its state and calls -------------------------------------------------------------
 
     def snapshot(self) -> AgentSnapshotWire:
-        answer = self._answer
+        answer = self._initialized
         return AgentSnapshotWire(
             agent_id=self.id,
             status=self.status,
@@ -158,11 +175,11 @@ class AgentProcess:
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        declared = (self._answer or {}).get("agentCapabilities")
+        declared = (self._initialized or {}).get("agentCapabilities")
         return declared if isinstance(declared, dict) else {}
 
     def can(self, capability: str) -> bool:
-        """Tell whether `sessionCapabilities` declare something; false and null do not count."""
+        """Return whether `sessionCapabilities` declare something; false and null do not count."""
         declared = self.capabilities.get("sessionCapabilities")
         value = declared.get(capability) if isinstance(declared, dict) else None
         return value is not None and value is not False
@@ -172,7 +189,7 @@ class AgentProcess:
         return self._connection is not None and self._connection.is_open
 
     def connection(self) -> Connection:
-        """Return the way to talk to it.
+        """Return its connection.
 
         Raises:
             AcpError: `acpjs/agent-exited` if it is not ready.
@@ -182,25 +199,52 @@ class AgentProcess:
         return self._connection
 
     async def call(self, method: str, params: dict[str, Any]) -> Any:
-        """Ask it for something that concerns no session."""
+        """Call a method that concerns no session."""
         try:
             return await self.connection().call(method, params)
         except ConnectionFailed as error:
             raise await self.failure(error) from error
 
     async def failure(self, error: Exception) -> AcpError:
-        """Return what to raise for a call that got no answer, or none that can be read.
+        """Return what to raise for a call without an answer, or with an unreadable one.
 
-        If that is because the agent has ended, then by now its status and its sessions say so.
+        If the agent has ended, its status and its sessions show that by the time this returns.
         """
         reason = self.secrets.hidden(str(error))
         if not isinstance(error, ConnectionClosed):
             return agent_misbehaved(f"agent {self.id} misbehaved: {reason}")
-        with anyio.move_on_after(DOWN_SECONDS):
-            await self._down.wait()
+        with anyio.move_on_after(EXIT_SECONDS):
+            await self._disconnected.wait()
         return agent_exited(f"agent {self.id} exited: {reason}")
 
-    # ---- its life ------------------------------------------------------------------------
+    # ---- sessions that are being opened ----------------------------------------------------
+
+    @contextmanager
+    def creating_session(self) -> Iterator[None]:
+        """Call `session/new` inside: updates that arrive before its answer are buffered."""
+        self._sessions_being_created += 1
+        try:
+            yield
+        finally:
+            self._sessions_being_created -= 1
+            if not self._sessions_being_created:
+                self.early_updates.clear()
+
+    @property
+    def is_creating_session(self) -> bool:
+        return self._sessions_being_created > 0
+
+    def add_abandoned(self, session_id: str) -> None:
+        """Record that a load or resume was abandoned before the agent answered."""
+        self.abandoned[session_id] = self.abandoned.get(session_id, 0) + 1
+
+    def remove_abandoned(self, session_id: str) -> None:
+        """Record that the agent has answered an abandoned load or resume."""
+        count = self.abandoned.pop(session_id, 0)
+        if count > 1:
+            self.abandoned[session_id] = count - 1
+
+    # ---- start, restart, end -------------------------------------------------------------
 
     async def started(self) -> None:
         """Wait for the first start.
@@ -213,12 +257,12 @@ class AgentProcess:
             raise self._first_failure
 
     async def run(self) -> None:
-        """Live until nothing restarts it any more."""
+        """Run the agent, and restart it, until it is disposed or not restarted any more."""
         try:
             while True:
-                cause = await self._live_once()
-                delay = self._after(cause)
-                self._down.set()
+                cause = await self._run_once()
+                delay = self._restart_delay(cause)
+                self._disconnected.set()
                 if delay is None:
                     return
                 with anyio.move_on_after(delay):
@@ -227,16 +271,16 @@ class AgentProcess:
                     self._exited("disposed")
                     return
         finally:
-            self._down.set()
-            self._gone.set()
+            self._disconnected.set()
+            self._ended.set()
 
     async def dispose(self) -> None:
-        """End it and wait until it is gone."""
+        """End it and wait until it has ended."""
         self._disposal.set()
-        await self._gone.wait()
+        await self._ended.wait()
 
-    async def _live_once(self) -> AgentExitReason:
-        self._move("spawning")
+    async def _run_once(self) -> AgentExitReason:
+        self._set_status("spawning")
         env = environment_of(self.definition, self._options.inherit)
         self.secrets.add(credentials(env))
         command = (self.definition.command, *self.definition.args)
@@ -246,23 +290,23 @@ class AgentProcess:
             async with open_process(
                 guarded, cwd=cwd, env=env, on_stderr=self._on_stderr, stop_seconds=1
             ) as process:
-                return await self._converse(process)
+                return await self._serve(process)
         except AgentNotFound as error:
             self._diagnose("error", "agent/spawn-failed", str(error))
             self._fail_start(f"agent {self.id} could not be started: {error}")
             return "spawn-failed"
 
-    async def _converse(self, process: ProcessTransport) -> AgentExitReason:
+    async def _serve(self, process: ProcessTransport) -> AgentExitReason:
         self._exit = None
-        self._down = anyio.Event()
+        self._disconnected = anyio.Event()
         facts = {"pid": process.process.pid, "envKeys": sorted(self.definition.env or {})}
         self._diagnose("info", "agent/spawn", f"spawned {self.definition.command}", facts)
-        self._move("initializing")
+        self._set_status("initializing")
         options = ConnectionOptions(
             vocabulary=_VOCABULARY,
             on_report=self._on_report,
             answers_garbage=False,
-            hold=self._emitter.journal.pressure,
+            hold=self._after_read,
         )
         async with open_connection(
             process,
@@ -278,23 +322,23 @@ class AgentProcess:
                     send_signal(process.process.pid, signal.SIGTERM)
             else:
                 if failure is None:
-                    await self._until_it_ends(connection)
+                    await self._wait_closed_or_disposed(connection)
                 process.close_input()
-            await self._end(process)
-        self._note_exit(process)
-        self._go_down()
+            await self._terminate(process)
+        self._record_exit(process)
+        self._disconnect()
         self._fail_start(f"agent {self.id} ended before it was ready")
         return "crashed" if failure is None else "initialize-failed"
 
     def _fail_initialize(self, failure: str) -> None:
-        """Tell at once; the exit of the process, which may take a while, is told when it comes."""
+        """Publish the failure at once; the exit of the process may take a while."""
         self._diagnose("error", "agent/initialize-failed", failure)
         if not self._may_restart("initialize-failed"):
             self._exited("initialize-failed")
         self._fail_start(f"agent {self.id} failed to initialize: {failure}")
 
     async def _initialize(self, connection: Connection) -> str | None:
-        """Shake hands; return what went wrong, if anything."""
+        """Call `initialize`; return what went wrong, if anything."""
         params = {
             "protocolVersion": PROTOCOL_VERSION,
             "clientInfo": CLIENT_INFO,
@@ -323,10 +367,10 @@ class AgentProcess:
             failure = f"it speaks protocol version {spoken!r} and we speak {PROTOCOL_VERSION}"
         if failure is not None:
             return failure
-        self._answer, self.info = answer, agent_info(answer)
+        self._initialized, self.info = answer, agent_info(answer)
         self._diagnose("info", "agent/initialized", "initialize handshake complete")
         self.restart_count = 0
-        self._move("ready")
+        self._set_status("ready")
         self._started.set()
         self._owner.on_ready(self)
         return None
@@ -335,15 +379,14 @@ class AgentProcess:
         await self._disposal.wait()
         scope.cancel()
 
-    async def _until_it_ends(self, connection: Connection) -> None:
-        """Wait for its end, or for somebody to end it."""
+    async def _wait_closed_or_disposed(self, connection: Connection) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._cancel_on_disposal, tasks.cancel_scope)
             await connection.wait_closed()
             tasks.cancel_scope.cancel()
 
-    async def _end(self, process: ProcessTransport) -> None:
-        """Give it time to follow what it was told, then kill it with all it started."""
+    async def _terminate(self, process: ProcessTransport) -> None:
+        """Wait for the process to end; after a timeout kill it with all that it started."""
         with anyio.move_on_after(self._options.kill_timeout_ms / 1000):
             await process.process.wait()
             return
@@ -353,27 +396,26 @@ class AgentProcess:
         with anyio.move_on_after(self._options.kill_timeout_ms / 1000):
             await process.process.wait()
             return
-        message = f"agent {self.id} was killed and has not ended; it may live on"
+        message = f"agent {self.id} was killed but has not ended; it may still be running"
         self._diagnose("error", "agent/process-error", message)
 
-    # ---- going down ----------------------------------------------------------------------
-
-    def _note_exit(self, process: ProcessTransport) -> None:
+    def _record_exit(self, process: ProcessTransport) -> None:
         self._exit = exit_record(process.exit_status)
         self._diagnose("info", "agent/exit", "agent process exited", self._exit)
 
-    def _go_down(self) -> None:
+    def _disconnect(self) -> None:
+        """Withdraw requests and disconnect sessions: the connection is closed."""
         self._connection = None
-        self.early.clear()
+        self.early_updates.clear()
         self.abandoned.clear()
-        self._owner.on_down(self)
+        self._owner.on_disconnected(self)
 
     def _may_restart(self, cause: AgentExitReason) -> bool:
-        is_cycle = cause == "crashed" or self.restart_count > 0
-        return self._options.restart == "on-crash" and is_cycle and not self._disposal.is_set()
+        was_ready = cause == "crashed" or self.restart_count > 0  # it was, at some time
+        return self._options.restart == "on-crash" and was_ready and not self._disposal.is_set()
 
-    def _after(self, cause: AgentExitReason) -> float | None:
-        """Decide what follows; return the seconds until the next start, or None for the end."""
+    def _restart_delay(self, cause: AgentExitReason) -> float | None:
+        """Return the seconds until the next start; None, with status `exited`, if there is none."""
         if self._disposal.is_set():
             self._exited("disposed")
             return None
@@ -392,22 +434,22 @@ class AgentProcess:
         facts = {"attempt": self.restart_count, "delayMs": delay_ms}
         message = f"restart attempt {self.restart_count} in {delay_ms:g}ms"
         self._diagnose("info", "agent/restart-scheduled", message, facts)
-        self._move("restarting")
+        self._set_status("restarting")
         return delay_ms / 1000
 
     def _exited(self, reason: AgentExitReason) -> None:
         if self.status != "exited":
             self._reason = reason
-            self._move("exited")
+            self._set_status("exited")
 
     def _fail_start(self, message: str) -> None:
         if not self._started.is_set():
             self._first_failure = agent_exited(message)
             self._started.set()
 
-    # ---- telling -------------------------------------------------------------------------
+    # ---- events and messages -------------------------------------------------------------
 
-    def _move(self, status: AgentStatus) -> None:
+    def _set_status(self, status: AgentStatus) -> None:
         self.status = status
         self._emitter.host_event("agent-updated", to_json(self.snapshot()), self.id)
 
@@ -421,6 +463,11 @@ class AgentProcess:
         text = self.secrets.hidden(report.text.decode("utf-8", "replace"))
         data = {"kind": report.kind.value, "text": text}
         self._diagnose("warn", "agent/misbehaved", self.secrets.hidden(report.reason), data)
+
+    def _after_read(self) -> anyio.Event | None:
+        """Commit and publish what one read delivered; return what to wait for before the next."""
+        self._journal.commit_and_publish()
+        return self._journal.back_pressure()
 
     def _on_notification(self, method: str, params: Any) -> None:
         if method == "session/update":

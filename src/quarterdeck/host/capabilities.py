@@ -1,17 +1,17 @@
-"""What an agent may ask of its host beside permission: files and terminals, by injected handlers.
+"""The handlers that serve an agent's files and terminals, and the capabilities derived from them.
 
-A capability is told to an agent only if the handler that serves it exists (INV-6).
+A capability is declared to an agent only if the handler that serves it exists (INV-6). Handlers
+are objects of the embedding program. Seed 001 allows a file handler without one of its methods, so
+methods are looked up by name here, and only here (`has_method`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
 
-from quarterdeck.errors import AcpError
-from quarterdeck.protocol import ERROR_CODES
+from quarterdeck.host.checks import config_invalid
 
-FS_METHODS = ("read_text_file", "write_text_file")
 TERMINAL_METHODS = (
     "create_terminal",
     "terminal_output",
@@ -19,10 +19,14 @@ TERMINAL_METHODS = (
     "kill_terminal",
     "release_terminal",
 )
+_COMPLETE_TERMINAL = (*TERMINAL_METHODS, "cleanup_session")
+
+OnTerminalOutput = Callable[[str, dict[str, Any]], None]
+"""Takes a session's id and the payload of a `terminal-output` event."""
 
 
 class FsHandler(Protocol):
-    """Either method may be missing; then the agent is not told of it."""
+    """Serves files. Either method may be missing; then it is not declared to agents."""
 
     async def read_text_file(
         self,
@@ -40,7 +44,10 @@ class FsHandler(Protocol):
 
 
 class TerminalHandler(Protocol):
-    """All or nothing: a terminal that cannot be stopped or cleaned up is not offered."""
+    """Serves terminals. No method may be missing: each terminal can be stopped and cleaned up.
+
+    A handler that is an async context manager is entered and left with the host.
+    """
 
     async def create_terminal(self, session_id: str, request: Any) -> str: ...
     async def terminal_output(self, session_id: str, terminal_id: str) -> dict[str, Any]: ...
@@ -50,41 +57,52 @@ class TerminalHandler(Protocol):
     async def cleanup_session(self, session_id: str) -> None: ...
 
 
+@runtime_checkable
+class TerminalOutputSource(Protocol):
+    """A terminal handler that reports output as it is produced; the host records it."""
+
+    def send_output_to(self, emit: OnTerminalOutput, /) -> None:
+        """Call `emit` with all output from now on."""
+
+
+def has_method(handler: object, name: str) -> bool:
+    return callable(getattr(handler, name, None))
+
+
+def serves_terminals(handler: object) -> bool:
+    return all(has_method(handler, name) for name in _COMPLETE_TERMINAL)
+
+
 def derive_client_capabilities(
     fs: Any, terminal: Any, elicitation: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return what to tell an agent that we can do: the methods that handlers really have.
+    """Return the capabilities to declare to an agent: the methods that handlers really have.
 
-    `elicitation` are the modes that somebody has promised to answer.
+    `elicitation` holds the modes that the embedding program answers.
     """
     capabilities: dict[str, Any] = {}
     files = {
         wire: True
         for wire, name in (("readTextFile", "read_text_file"), ("writeTextFile", "write_text_file"))
-        if callable(getattr(fs, name, None))
+        if has_method(fs, name)
     }
     if files:
         capabilities["fs"] = files
-    if all(callable(getattr(terminal, name, None)) for name in _COMPLETE_TERMINAL):
+    if serves_terminals(terminal):
         capabilities["terminal"] = True
     if elicitation:
         capabilities["elicitation"] = {mode: {} for mode in elicitation}
     return capabilities
 
 
-_COMPLETE_TERMINAL = (*TERMINAL_METHODS, "cleanup_session")
-
-
 def check_terminal(handler: Any) -> None:
-    """Refuse a handler that has some of the methods of a terminal, but not all.
+    """Refuse a handler that has some of the terminal methods, but not all.
 
     Raises:
         AcpError: `acpjs/config-invalid`.
     """
-    has = [callable(getattr(handler, name, None)) for name in TERMINAL_METHODS]
+    has = [has_method(handler, name) for name in TERMINAL_METHODS]
     if any(has) and not all(has):
-        message = "terminal handler must implement every terminal method"
-        raise AcpError(ERROR_CODES["config_invalid"], message)
-    if all(has) and not callable(getattr(handler, "cleanup_session", None)):
-        message = "terminal handler must implement cleanup_session"
-        raise AcpError(ERROR_CODES["config_invalid"], message)
+        raise config_invalid("terminal handler must implement every terminal method")
+    if all(has) and not has_method(handler, "cleanup_session"):
+        raise config_invalid("terminal handler must implement cleanup_session")

@@ -1,26 +1,27 @@
-"""The host as envelopes: what a transport speaks to. One place turns exceptions into wire errors.
+"""Serves a host over envelopes (seed 003): calls, subscriptions and inbound requests.
 
-Nothing here decides anything: a request becomes the host's method of the same meaning, and its
-snapshots become JSON. What agents ask of people goes out as inbound requests (their kinds are
-"permission" and "elicitation"), each once to each handler; one that was answered or superseded
-meanwhile is not given to handlers that come later.
+A call runs the host's method of the same name, and snapshots become JSON; `_error_object` turns
+every exception into a wire error. Requests of agents to people are sent as inbound requests, of
+kind "permission" or "elicitation", once to each registered handler. One that is resolved is not
+sent to handlers that register later.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, assert_never
 
 from msgspec import UNSET
 
 from quarterdeck.errors import AcpError, RpcError
+from quarterdeck.host.checks import config_invalid
 from quarterdeck.host.host import Host
-from quarterdeck.host.options import config_invalid
 from quarterdeck.host.requests.elicitations import is_elicitation_id
 from quarterdeck.protocol import (
     ELICITATION_UPDATED,
     ERROR_CODES,
+    REQUEST_KINDS,
     AcpRpcMethod,
     AgentSnapshotWire,
     ErrorObject,
@@ -29,6 +30,7 @@ from quarterdeck.protocol import (
     HostPermissionSnapshot,
     InboundRequest,
     InboundResponse,
+    RequestKind,
     RpcRequest,
     RpcResponse,
     TransportSubscribeParams,
@@ -41,12 +43,15 @@ logger = logging.getLogger(__name__)
 
 OnInbound = Callable[[InboundRequest], None]
 
-_KINDS = {"permission-updated": "permission", ELICITATION_UPDATED: "elicitation"}
-"""Kinds of inbound requests, by the event that tells of them."""
+_KINDS: Final[Mapping[str, RequestKind]] = {
+    "permission-updated": "permission",
+    ELICITATION_UPDATED: "elicitation",
+}
+"""Kinds of inbound requests, by the host event that publishes them."""
 
 
 class AgentAndSessionOwner(Protocol):
-    """Starts agents and deletes sessions; a host does it, or an object that also remembers."""
+    """Starts agents and deletes sessions: a host, or an object that also keeps their records."""
 
     async def spawn_agent(self, definition: Any) -> AgentSnapshotWire: ...
 
@@ -61,13 +66,13 @@ class HostEndpoint:
     def __init__(self, host: Host, owner: AgentAndSessionOwner | None = None) -> None:
         self._host = host
         self._methods = _methods(host, owner or host)
-        # Asked for, not only heard of: the host's stream forgets its oldest events.
+        # From the table, not only from events: the host's stream keeps only its newest.
         self._pending = {request.id: request for request in _pending(host)}
         self._handlers: list[_Handler] = []
         host.subscribe(None, 0, self._on_host_event)
 
     async def request(self, request: RpcRequest) -> RpcResponse:
-        """Do what is asked; whatever goes wrong is in the response."""
+        """Run a method and return its response; errors are in the response, never raised."""
         try:
             result = await self._perform(request)
         except Exception as error:  # noqa: BLE001 - the edge: everything becomes an answer
@@ -77,7 +82,7 @@ class HostEndpoint:
     def subscribe(
         self, params: TransportSubscribeParams, on_event: Callable[[Event], None]
     ) -> TransportUnsubscribe:
-        """Follow a stream, as `Host.subscribe`.
+        """Subscribe to a stream, as `Host.subscribe`.
 
         Raises:
             AcpError: `acpjs/session-closed` if there is no such session.
@@ -86,7 +91,7 @@ class HostEndpoint:
         return self._host.subscribe(session_id, params.from_seq, on_event)
 
     def on_inbound_request(self, handler: OnInbound) -> TransportUnsubscribe:
-        """Call `handler` with each question: those pending now before this returns, then others."""
+        """Call `handler` with each request: pending ones before this returns, then new ones."""
         added = _Handler(handler)
         self._handlers.append(added)
         for request in tuple(self._pending.values()):
@@ -101,13 +106,13 @@ class HostEndpoint:
         return remove
 
     async def respond_inbound(self, response: InboundResponse) -> None:
-        """Answer a question.
+        """Answer an inbound request.
 
         Raises:
-            AcpError: `acpjs/already-answered`, or `acpjs/config-invalid` if it is no answer.
+            AcpError: `acpjs/already-answered`, or `acpjs/config-invalid` if the answer is invalid.
         """
         if not isinstance(response.result, Mapping):
-            raise config_invalid("the answer to a question is an object")
+            raise config_invalid("the answer to a request is an object")
         if is_elicitation_id(response.id):
             await self._host.respond_elicitation(response.id, response.result)
         else:
@@ -133,15 +138,15 @@ class HostEndpoint:
             return
         request = InboundRequest(id=request_id, kind=kind, payload=event.payload)
         self._pending[request_id] = request
-        # Whoever registers while this loop runs finds it among the pending ones, so nobody gets it
-        # twice: the loop is over those who were there before.
+        # A handler that registers during this loop finds the request in `_pending`. The loop is
+        # over a copy, so no handler gets it twice.
         for handler in tuple(self._handlers):
             self._deliver(handler, request)
 
     def _deliver(self, handler: _Handler, request: InboundRequest) -> None:
         if handler.is_gone:  # unsubscribed by another handler in the same loop
             return
-        if request.id in handler.given:  # found pending before its event came
+        if request.id in handler.given:  # found in the table before its event was published
             return
         handler.given.add(request.id)
         try:
@@ -161,16 +166,24 @@ class HostEndpoint:
 
 
 def _pending(host: Host) -> list[InboundRequest]:
-    asked: dict[str, Sequence[HostPermissionSnapshot | HostElicitationSnapshot]] = {
-        "permission": host.get_permissions(),
-        "elicitation": host.get_elicitations(),
-    }
     return [
         InboundRequest(id=each.request_id, kind=kind, payload=to_json(each))
-        for kind, snapshots in asked.items()
-        for each in snapshots
+        for kind in REQUEST_KINDS
+        for each in _requests(host, kind)
         if each.status == "pending"
     ]
+
+
+def _requests(
+    host: Host, kind: RequestKind
+) -> Sequence[HostPermissionSnapshot | HostElicitationSnapshot]:
+    match kind:
+        case "permission":
+            return host.get_permissions()
+        case "elicitation":
+            return host.get_elicitations()
+        case _:
+            assert_never(kind)
 
 
 class _Handler:
@@ -183,14 +196,14 @@ class _Handler:
 
 
 class _Params:
-    """The params of one request, checked as they are taken."""
+    """The params of one request, checked as they are read."""
 
     def __init__(self, method: str, given: Mapping[str, Any]) -> None:
         self._method = method
         self._given = given
 
     def any(self, name: str) -> Any:
-        """Return what must be there; whether it may be what it is, the host knows."""
+        """Return a required param; the host checks its value."""
         if name not in self._given:
             raise config_invalid(f"{self._method} needs {name}")
         return self._given[name]
@@ -204,16 +217,16 @@ class _Params:
     def optional_text(self, name: str) -> str | None:
         return None if self._given.get(name) is None else self.text(name)
 
-    def place(self) -> dict[str, Any]:
-        """Return where a session is to work, as keywords of the host's methods."""
+    def folders(self) -> dict[str, Any]:
+        """Return the folders of a session, as keywords of the host's methods."""
         return {
             "cwd": self.any("cwd"),
             "mcp_servers": self.any("mcpServers"),
             "additional_directories": self.any("additionalDirectories"),
         }
 
-    def place_to_resume(self) -> dict[str, Any]:
-        """Return the same for a session that may keep the servers it has."""
+    def folders_to_resume(self) -> dict[str, Any]:
+        """Return the same for a session that may keep its MCP servers."""
         return {
             "cwd": self.any("cwd"),
             "mcp_servers": self._given.get("mcpServers"),
@@ -225,7 +238,7 @@ _Method = Callable[[_Params], Awaitable[Any]]
 
 
 def _methods(host: Host, owner: AgentAndSessionOwner) -> dict[str, _Method]:
-    """Return what a client may ask for, by its name on the wire."""
+    """Return the methods of the endpoint, by their names on the wire."""
     sessions = _session_methods(host, owner)
     return {**_agent_methods(host, owner), **_opening_methods(host), **sessions}
 
@@ -257,15 +270,15 @@ def _agent_methods(host: Host, owner: AgentAndSessionOwner) -> dict[str, _Method
 
 def _opening_methods(host: Host) -> dict[str, _Method]:
     async def create(params: _Params) -> Any:
-        return to_json(await host.create_session(params.text("agentId"), **params.place()))
+        return to_json(await host.create_session(params.text("agentId"), **params.folders()))
 
     async def load(params: _Params) -> None:
         ids = params.text("agentId"), params.text("sessionId")
-        await host.load_session(*ids, **params.place())
+        await host.load_session(*ids, **params.folders())
 
     async def resume(params: _Params) -> None:
         ids = params.text("agentId"), params.text("sessionId")
-        await host.resume_session(*ids, **params.place_to_resume())
+        await host.resume_session(*ids, **params.folders_to_resume())
 
     async def list_sessions(params: _Params) -> Any:
         return await host.list_sessions(

@@ -1,16 +1,19 @@
-"""The host: what a program holds in its hands.
+"""`Host`: runs agents and their sessions, for the program that embeds it.
 
 async with Host() as host:
     agent = await host.spawn_agent(AgentDefinition(id="mine", command="my-agent"))
     session = await host.create_session(agent.agent_id, cwd="/project")
     host.subscribe(session.session_id, 0, print)
     await host.prompt(session.session_id, "hello")
+
+The class only composes its parts: `agents`, `sessions/`, `turns`, `requests/` (of agents) and
+`log/`. `log/journal` describes how an event gets from an agent to a subscriber.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,25 +21,26 @@ import anyio
 from anyio.abc import TaskGroup
 
 from quarterdeck.host.agents import AgentProcess, OnUpdate, can_log_out
+from quarterdeck.host.capabilities import TerminalOutputSource
+from quarterdeck.host.checks import (
+    agent_exited,
+    check_text,
+    config_invalid,
+    session_closed,
+    unsupported,
+)
 from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.log.reader import LogReader
 from quarterdeck.host.log.stream import EncodedLog, OnEvent
 from quarterdeck.host.operations import Completion, OperationBody
-from quarterdeck.host.options import (
-    HostOptions,
-    check_text,
-    config_invalid,
-    resolve_agent_definition,
-    resolve_host_options,
-)
+from quarterdeck.host.options import HostOptions, resolve_agent_definition, resolve_host_options
 from quarterdeck.host.requests.elicitations import ElicitationRequests
 from quarterdeck.host.requests.handlers import AgentRequests, RequestHandlers
-from quarterdeck.host.requests.permissions import PermissionRequests
-from quarterdeck.host.requests.verdicts import PermissionRequest
+from quarterdeck.host.requests.permissions import PermissionRequest, PermissionRequests
 from quarterdeck.host.sessions.lifecycle import SessionLifecycle
 from quarterdeck.host.sessions.recovery import SessionRecovery, StoredSessions
-from quarterdeck.host.sessions.registry import SessionRegistry, check_place
-from quarterdeck.host.sessions.session import HostSession, agent_exited, session_closed, unsupported
+from quarterdeck.host.sessions.registry import SessionRegistry, check_folders
+from quarterdeck.host.sessions.session import HostSession
 from quarterdeck.host.sessions.teardown import SessionTeardown
 from quarterdeck.host.turns import (
     ConfigValue,
@@ -57,7 +61,7 @@ from quarterdeck.protocol import (
 )
 from quarterdeck.wire import background_tasks
 
-STORING_SECONDS = 3.0  # that `dispose` waits for a storage that fails: a hub ends in ten
+STORING_SECONDS = 3.0  # that `dispose` waits for a failing storage; a hub has ten to stop
 
 McpServers = Sequence[Mapping[str, Any]]
 
@@ -70,31 +74,33 @@ class Host:
         self._emitter = Emitter(self.options.storage)
         self._journal = self._emitter.journal
         self._sessions = SessionRegistry(self._emitter)
-        # Straight there: every update takes this way.
+        # Bound directly, without a method in between: every update takes this path.
         self.on_update: OnUpdate = self._sessions.on_update
-        self._asked = AgentRequests(
+        self._requests = AgentRequests(
             PermissionRequests(self._emitter, self.options.on_permission),
             ElicitationRequests(self._emitter, self.options.elicitation),
         )
-        self._turns = Turns(self._emitter, self._asked, self._in_background)
+        self._turns = Turns(self._emitter, self._requests, self._in_background)
         terminal, seconds = self.options.terminal, self.options.open_timeout_ms / 1000
-        self._endings = SessionTeardown(
-            self._emitter, self._sessions, self._asked, terminal, self._in_background
+        self._teardown = SessionTeardown(
+            self._emitter, self._sessions, self._requests, terminal, self._in_background
         )
         stored = StoredSessions(self.options, self._emitter)
-        self._lifecycles = SessionLifecycle(
+        self._lifecycle = SessionLifecycle(
             self._emitter,
             self._sessions,
-            self._endings,
+            self._teardown,
             self._in_background,
             seconds,
             stored,
         )
-        self._restorer = SessionRecovery(stored, self._emitter, self._sessions, self._lifecycles)
-        self._reading = LogReader(
-            self._emitter, self._sessions, self._restorer, self._in_background
+        self._recovery = SessionRecovery(stored, self._emitter, self._sessions, self._lifecycle)
+        self._log_reader = LogReader(
+            self._emitter, self._sessions, self._recovery, self._in_background
         )
-        self._inbound = RequestHandlers(self.options, self._asked, self._sessions.asked_for)
+        self._request_handlers = RequestHandlers(
+            self.options, self._requests, self._sessions.find_for_request
+        )
         self._agents: dict[str, AgentProcess] = {}
         self._last_agent = 0
         self._stack = AsyncExitStack()
@@ -106,11 +112,11 @@ class Host:
         async with AsyncExitStack() as stack:
             await self.options.storage.open()
             stack.push_async_callback(self.options.storage.close)  # also if the rest fails
-            self._asked.number_after(await self._restorer.look_around())
-            terminal: Any = self.options.terminal
-            if hasattr(terminal, "emit"):
-                terminal.emit = self._on_terminal_output
-            if hasattr(terminal, "__aenter__"):
+            self._requests.number_after(await self._recovery.read_index())
+            terminal: object = self.options.terminal
+            if isinstance(terminal, TerminalOutputSource):
+                terminal.send_output_to(self._on_terminal_output)
+            if isinstance(terminal, AbstractAsyncContextManager):
                 await stack.enter_async_context(terminal)
             self._tasks = await stack.enter_async_context(background_tasks())
             self._tasks.start_soon(self._journal.run)
@@ -161,7 +167,7 @@ class Host:
         return [agent.snapshot() for agent in self._agents.values()]
 
     async def dispose_agent(self, agent_id: str) -> None:
-        """End an agent and forget it; its sessions stay, disconnected. Unknown ones are fine."""
+        """End an agent and forget it; its sessions stay, disconnected. Ignore an unknown id."""
         agent = self._agents.pop(agent_id, None)
         if agent is None:
             return
@@ -190,8 +196,8 @@ class Host:
         mcp_servers: McpServers = (),
         additional_directories: Sequence[str] = (),
     ) -> SessionSnapshotWire:
-        place = check_place(cwd, mcp_servers, additional_directories, needs_servers=True)
-        session = await self._lifecycles.create(self._agent(agent_id), place)
+        folders = check_folders(cwd, mcp_servers, additional_directories, needs_servers=True)
+        session = await self._lifecycle.create(self._agent(agent_id), folders)
         return session.snapshot()
 
     async def load_session(
@@ -203,10 +209,10 @@ class Host:
         mcp_servers: McpServers = (),
         additional_directories: Sequence[str] = (),
     ) -> None:
-        place = check_place(cwd, mcp_servers, additional_directories, needs_servers=True)
-        self._restorer.bring_back(session_id)
+        folders = check_folders(cwd, mcp_servers, additional_directories, needs_servers=True)
+        self._recovery.restore_session(session_id)
         await self._settle(session_id)
-        await self._lifecycles.load(self._agent(agent_id), session_id, place)
+        await self._lifecycle.load(self._agent(agent_id), session_id, folders)
 
     async def resume_session(
         self,
@@ -217,10 +223,10 @@ class Host:
         mcp_servers: McpServers | None = None,
         additional_directories: Sequence[str] = (),
     ) -> None:
-        place = check_place(cwd, mcp_servers, additional_directories, needs_servers=False)
-        self._restorer.bring_back(session_id)
+        folders = check_folders(cwd, mcp_servers, additional_directories, needs_servers=False)
+        self._recovery.restore_session(session_id)
         await self._settle(session_id)
-        await self._lifecycles.resume(self._agent(agent_id), session_id, place)
+        await self._lifecycle.resume(self._agent(agent_id), session_id, folders)
 
     async def list_sessions(
         self, agent_id: str, *, cursor: str | None = None, cwd: str | None = None
@@ -236,27 +242,27 @@ class Host:
     async def close_session(self, session_id: str) -> None:
         session = self._sessions.live(session_id)
         await self._settle(session_id)
-        await self._endings.close(self._agents.get(session.agent_id or ""), session)
+        await self._teardown.close(self._agents.get(session.agent_id or ""), session)
 
     async def delete_session(self, agent_id: str | None, session_id: str) -> None:
-        """Delete a session for ever; None if there is no agent to be told."""
-        session = self._sessions.known.get(session_id) or self._sessions.staged.get(session_id)
+        """Delete a session for ever; without an agent id no agent is notified."""
+        session = self._sessions.find(session_id)
         if session is None:
             agent = None if agent_id is None else self._agent(agent_id)
-            await self._endings.delete_unknown(agent, session_id)
+            await self._teardown.delete_unknown(agent, session_id)
             return
         if session.agent_id not in (None, agent_id):
             raise config_invalid(f"session {session_id} belongs to another agent")
         await self._settle(session_id)
-        await self._endings.delete(self._agents.get(agent_id or ""), session)
+        await self._teardown.delete(self._agents.get(agent_id or ""), session)
 
     async def prompt(
         self, session_id: str, prompt: Prompt, *, key: str | None = None
     ) -> dict[str, Any]:
         """Run one turn; return its stop reason, usage and error as the log has them.
 
-        The log keeps `key` with the prompt (`extensions.quarterdeck.promptKey`): whoever retries
-        can find out whether it was run.
+        The log keeps `key` with the prompt (`extensions.quarterdeck.promptKey`), so that a retry
+        can find out whether the prompt was run.
         """
         blocks = check_prompt(prompt)
         session = self._sessions.live(session_id)
@@ -291,46 +297,46 @@ class Host:
         return [session.snapshot() for session in self._sessions.known.values()]
 
     def last_seq(self, session_id: str) -> int:
-        """Return the number of the newest event of a session that may be seen; 0 if unknown."""
+        """Return the number of a session's newest published event; 0 if it is unknown."""
         session = self._sessions.known.get(session_id)
         return 0 if session is None else session.stream.published
 
     async def restore_sessions(self) -> list[SessionSnapshotWire]:
-        """Bring back the sessions that storage has, disconnected; return the new ones."""
-        return [session.snapshot() for session in await self._restorer.restore()]
+        """Restore the sessions that storage has, as disconnected; return those that were added."""
+        return [session.snapshot() for session in await self._recovery.restore()]
 
     # ---- events --------------------------------------------------------------------------
 
     def subscribe(
         self, session_id: str | None, from_seq: int, callback: OnEvent
     ) -> Callable[[], None]:
-        """Call `callback` with every event after `from_seq`, and with those to come.
+        """Call `callback` with every event after `from_seq`, then with each new one.
 
         Raises:
             AcpError: `acpjs/session-closed` if there is no such session.
         """
-        return self._reading.subscribe(session_id, from_seq, callback)
+        return self._log_reader.subscribe(session_id, from_seq, callback)
 
     def events(self, session_id: str | None, from_seq: int = 0) -> AsyncIterator[Event]:
-        """Iterate over every event after `from_seq`, and over those to come until `dispose`."""
-        return self._reading.events(session_id, from_seq)
+        """Iterate over every event after `from_seq`, then over new ones until `dispose`."""
+        return self._log_reader.events(session_id, from_seq)
 
     async def open_log(self, session_id: str | None) -> EncodedLog:
-        """Return a stream as bytes, as it was stored; fails as `subscribe` does."""
-        return await self._reading.open_log(session_id)
+        """Return a stream as stored bytes; raises what `subscribe` does."""
+        return await self._log_reader.open_log(session_id)
 
     async def read_events(self, session_id: str, after: int, limit: int) -> list[bytes]:
-        """Return the first `limit` events after a number, as they are stored; [] if unknown."""
+        """Return the first `limit` events after a number as stored bytes; [] if unknown."""
         await self._settle(session_id)
-        return await self._reading.page(session_id, after, limit)
+        return await self._log_reader.page(session_id, after, limit)
 
-    def start_soon(self, work: OperationBody) -> None:
-        """Let the host do something to its end, whatever becomes of who asked; it must not raise.
+    def start_soon(self, body: OperationBody) -> None:
+        """Run a function in a task of the host until it returns; it must not raise.
 
         Raises:
-            AcpError: `acpjs/agent-exited` if the host does not run.
+            AcpError: `acpjs/agent-exited` if the host is not running.
         """
-        self._in_background(work)
+        self._in_background(body)
 
     def diagnose(
         self,
@@ -341,7 +347,7 @@ class Host:
         session_id: str | None = None,
         data: Any = None,
     ) -> None:
-        """Put a diagnostic of whoever serves this host on its stream."""
+        """Publish a diagnostic of the embedding program on the host's stream."""
         self._emitter.diagnostic(level, code, message, session_id=session_id, data=data)
 
     async def dispose(self) -> None:
@@ -353,7 +359,7 @@ class Host:
         async with anyio.create_task_group() as tasks:
             for agent in list(self._agents.values()):
                 tasks.start_soon(agent.dispose)
-        # A storage that keeps failing must not keep us here: `finish` gives up, and says so.
+        # With a time limit: a storage that keeps failing must not block the end.
         await self._journal.finish(STORING_SECONDS)
         self._emitter.host_stream.end()
         for session in self._sessions.known.values():
@@ -361,7 +367,7 @@ class Host:
         await self.options.storage.close()
         self._disposed.set()
 
-    # ---- requests of agents ----------------------------------------------------------------
+    # ---- requests of agents to people ----------------------------------------------------
 
     def respond_permission(
         self, request_id: str, outcome: Mapping[str, Any], *, by: Mapping[str, Any] | None = None
@@ -374,7 +380,7 @@ class Host:
         Raises:
             AcpError: `acpjs/already-answered`.
         """
-        self._asked.permissions.respond(request_id, dict(outcome), by)
+        self._requests.permissions.respond(request_id, dict(outcome), by)
         return Completion(self._journal.settled)
 
     def respond_elicitation(
@@ -383,13 +389,13 @@ class Host:
         """Answer an elicitation: `{"action": "accept", "content": …}`, "decline" or "cancel".
 
         Raises:
-            AcpError: `acpjs/already-answered`, or `acpjs/config-invalid` if it is no answer.
+            AcpError: `acpjs/already-answered`, or `acpjs/config-invalid` if the answer is invalid.
         """
-        self._asked.elicitations.respond(request_id, response, by)
+        self._requests.elicitations.respond(request_id, response, by)
         return Completion(self._journal.settled)
 
     async def settled(self) -> None:
-        """Wait until all that was decided so far is stored and published.
+        """Wait until everything that was emitted so far is stored and published.
 
         Raises:
             StorageFailed: if it never will be.
@@ -397,53 +403,53 @@ class Host:
         await self._journal.settled()
 
     def pending_permissions(self) -> list[PermissionRequest]:
-        """Return the permission requests that wait, the oldest first."""
-        return self._asked.permissions.pending
+        """Return the pending permission requests, oldest first."""
+        return self._requests.permissions.pending
 
     def pending_permission(self, request_id: str) -> PermissionRequest | None:
-        """Return a permission request if it waits."""
-        return self._asked.permissions.get(request_id)
+        """Return a permission request if it is pending."""
+        return self._requests.permissions.get(request_id)
 
     def get_permissions(self) -> list[HostPermissionSnapshot]:
-        """Return the permission requests that were resolved lately, then those that wait."""
-        return [request.snapshot() for request in self._asked.permissions.all()]
+        """Return the permission requests that were resolved recently, then the pending ones."""
+        return [request.snapshot() for request in self._requests.permissions.all()]
 
     def get_elicitations(self) -> list[HostElicitationSnapshot]:
-        """Return the questions to people that were resolved lately, then those that wait."""
-        return [question.snapshot() for question in self._asked.elicitations.all()]
+        """Return the elicitations that were resolved recently, then the pending ones."""
+        return [request.snapshot() for request in self._requests.elicitations.all()]
 
     def pending_elicitations(self) -> list[HostElicitationSnapshot]:
-        """Return the elicitations that wait, the oldest first."""
-        return [each.snapshot() for each in self._asked.elicitations.pending]
+        """Return the pending elicitations, oldest first."""
+        return [each.snapshot() for each in self._requests.elicitations.pending]
 
     def get_elicitation(self, request_id: str) -> HostElicitationSnapshot | None:
-        """Return an elicitation that waits, or was resolved lately."""
-        found = self._asked.elicitations.find(request_id)
+        """Return an elicitation that is pending, or was resolved recently."""
+        found = self._requests.elicitations.find(request_id)
         return None if found is None else found.snapshot()
 
     @property
     def is_healthy(self) -> bool:
-        """Whether the log takes events now."""
+        """Whether events can be stored now."""
         return self._journal.failure is None
 
-    # ---- what agents need ----------------------------------------------------------------
+    # ---- called by agents (`AgentOwner`) --------------------------------------------------
 
     def on_request(self, agent: AgentProcess, method: str, params: Any) -> Awaitable[Any]:
-        return self._inbound.serve(agent, method, params)
+        return self._request_handlers.serve(agent, method, params)
 
     def on_elicitation_complete(self, agent: AgentProcess, elicitation_id: Any) -> None:
-        self._asked.elicitations.complete(agent.id, elicitation_id)
+        self._requests.elicitations.complete(agent.id, elicitation_id)
 
-    def on_down(self, agent: AgentProcess) -> None:
-        self._asked.supersede(lambda question: question.agent_id == agent.id)
+    def on_disconnected(self, agent: AgentProcess) -> None:
+        self._requests.supersede(lambda request: request.agent_id == agent.id)
         for session in self._sessions.of_agent(agent.id):
-            self._endings.disconnect(session)
-        self._inbound.forget(agent.id)
+            self._teardown.disconnect(session)
+        self._request_handlers.forget(agent.id)
 
     def on_ready(self, agent: AgentProcess) -> None:
-        self._in_background(lambda: self._restorer.recover(agent))
+        self._in_background(lambda: self._recovery.recover(agent))
 
-    # ---- inside --------------------------------------------------------------------------
+    # ---- helpers -------------------------------------------------------------------------
 
     def _agent(self, agent_id: str) -> AgentProcess:
         agent = self._agents.get(agent_id)
@@ -460,14 +466,14 @@ class Host:
     async def _settle(self, session_id: str) -> None:
         session = self._sessions.known.get(session_id)
         if session is not None:
-            await self._restorer.settle(session)
+            await self._recovery.settle(session)
 
     def _on_terminal_output(self, session_id: str, payload: dict[str, Any]) -> None:
         session = self._sessions.known.get(session_id)
         if session is not None and session.is_live:
             self._emitter.session_event(session, "terminal-output", payload)
 
-    def _in_background(self, work: OperationBody) -> None:
+    def _in_background(self, body: OperationBody) -> None:
         if self._tasks is None:
             raise agent_exited("the host is not running")
-        self._tasks.start_soon(work)
+        self._tasks.start_soon(body)

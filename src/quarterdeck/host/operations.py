@@ -1,4 +1,4 @@
-"""Work that is seen through: a caller that goes away does not leave it half done."""
+"""Operations that complete even if their caller is cancelled."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 import anyio
 
-from quarterdeck.host.sessions.session import session_closed
+from quarterdeck.host.checks import session_closed
 
 OperationBody = Callable[[], Coroutine[Any, Any, None]]
 InBackground = Callable[[OperationBody], None]
-OnUnheard = Callable[[Exception], None]
+OnUnobservedFailure = Callable[[Exception], None]
 
 
 class Completion:
-    """The end of something that was done at once; awaiting it waits until that is stored."""
+    """The result of a call that has taken effect; awaiting it waits until that is stored."""
 
     def __init__(self, wait: Callable[[], Awaitable[None]]) -> None:
         self._wait = wait
@@ -25,46 +25,52 @@ class Completion:
 
 
 class HostOperation:
-    """Something that a task of the host does from now on; `done` waits for it."""
+    """An operation that runs in a task of the host from now on; `wait` for its end, or `detach`.
+
+    A caller that is cancelled while it waits does not stop the operation. If it then fails, there
+    is no caller to raise to: `on_unobserved_failure` gets the failure.
+    """
 
     def __init__(
-        self, in_background: InBackground, doing: OperationBody, on_unheard: OnUnheard | None = None
+        self,
+        in_background: InBackground,
+        body: OperationBody,
+        on_unobserved_failure: OnUnobservedFailure | None = None,
     ) -> None:
-        """`on_unheard` gets the failure of work whose caller has gone while it was done."""
-        self._doing = doing
-        self._on_unheard = on_unheard
+        self._body = body
+        self._on_unobserved_failure = on_unobserved_failure
         self._ended = anyio.Event()
         self._failure: Exception | None = session_closed("the host was disposed")
-        self._is_left = False
+        self._is_detached = False
         in_background(self._run)
 
-    async def done(self) -> None:
+    async def wait(self) -> None:
         """Wait for the end, and raise what went wrong."""
         try:
             await self._ended.wait()
         except BaseException:
-            self._is_left = True
+            self._is_detached = True
             if self._ended.is_set():
-                self._tell_unheard()
+                self._report_unobserved()
             raise
         if self._failure is not None:
             raise self._failure
 
-    def leave(self) -> None:
-        """Nobody waits for the end."""
-        self._is_left = True
+    def detach(self) -> None:
+        """Declare that no caller will wait for the end."""
+        self._is_detached = True
 
     async def _run(self) -> None:
         try:
-            await self._doing()
+            await self._body()
             self._failure = None
-        except Exception as error:  # noqa: BLE001 - it is the caller's, and raised there
+        except Exception as error:  # noqa: BLE001 - raised in `wait`, at the caller
             self._failure = error
-            if self._is_left:
-                self._tell_unheard()
+            if self._is_detached:
+                self._report_unobserved()
         finally:
             self._ended.set()
 
-    def _tell_unheard(self) -> None:
-        if self._failure is not None and self._on_unheard is not None:
-            self._on_unheard(self._failure)
+    def _report_unobserved(self) -> None:
+        if self._failure is not None and self._on_unobserved_failure is not None:
+            self._on_unobserved_failure(self._failure)

@@ -1,7 +1,7 @@
-"""What a host and an agent are configured with, validated before anything runs.
+"""Options of a host and definitions of agents, validated before anything runs.
 
-`resolve_*` take plain objects (JSON, keyword dicts) or the classes here, and return the frozen,
-complete product or raise `AcpError` with `acpjs/config-invalid`. Nothing else checks options again.
+`resolve_*` accept plain objects (JSON, keyword dicts) or the classes here, and return the frozen,
+complete result or raise `AcpError` with `acpjs/config-invalid`. No other code checks options again.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from quarterdeck.errors import AcpError
 from quarterdeck.host.capabilities import FsHandler, TerminalHandler, check_terminal
-from quarterdeck.host.requests.verdicts import OnPermission
+from quarterdeck.host.checks import config_invalid
+from quarterdeck.host.requests.permissions import OnPermission
 from quarterdeck.host.secrets import Inherit
-from quarterdeck.jsontext import UNWRITABLE, encode_json
 from quarterdeck.machine import DefaultFsHandler
-from quarterdeck.protocol import ERROR_CODES, AgentDefinition
+from quarterdeck.protocol import AgentDefinition
 from quarterdeck.storage import MemoryStorage, Storage
 
 RestartPolicy = Literal["never", "on-crash"]
@@ -74,41 +73,14 @@ class ResolvedHostOptions:
     kill_timeout_ms: float = 5000
     open_timeout_ms: float = 600_000
     """For an agent to answer `session/new`, `session/load` or `session/resume`: a long history
-    takes long, and an agent that never answers must not keep a session busy for ever."""
+    takes long, but an agent that never answers must not keep a session busy for ever."""
     elicitation: tuple[ElicitationMode, ...] = ()
-    """What agents may ask people, because somebody here answers: "form", "url", or both."""
+    """The modes of elicitations that the embedding program answers: "form", "url", or both."""
     inherit: Inherit | None = None
-    """Says what an agent gets of an environment, below its own `env`; by default all of that of
-    this process, but no token of ours."""
+    """Returns the environment that an agent inherits, below its own `env`; by default that of this
+    process, without the tokens of Quarterdeck."""
     on_permission: OnPermission | None = None
-    """Decides permission requests before they can be seen or answered; by default all are asked."""
-
-
-def config_invalid(message: str) -> AcpError:
-    return AcpError(ERROR_CODES["config_invalid"], message)
-
-
-def check_json(value: Any, what: str) -> None:
-    """Refuse what cannot be sent or stored, before anything is done with it.
-
-    Raises:
-        AcpError: `acpjs/config-invalid`.
-    """
-    try:
-        encode_json(value)
-    except UNWRITABLE as error:
-        raise config_invalid(f"{what} cannot be written as JSON: {error}") from error
-
-
-def check_text(value: Any, what: str) -> str:
-    """Return a text as it is; what is none is refused before it reaches anybody.
-
-    Raises:
-        AcpError: `acpjs/config-invalid`.
-    """
-    if not isinstance(value, str):
-        raise config_invalid(f"{what} must be a text, not {type(value).__name__}")
-    return value
+    """Decides permission requests before they are published; by default all become pending."""
 
 
 def resolve_host_options(
@@ -330,7 +302,7 @@ def _meta(given: Mapping[str, Any]) -> Mapping[str, Any] | None:
     if "meta" not in given:
         return None
     meta = given["meta"]
-    if isinstance(meta, list | tuple):  # an object too, where definitions like this one come from
+    if isinstance(meta, list | tuple):  # in JavaScript an array is an object, too
         meta = {str(index): value for index, value in enumerate(meta)}
     if not isinstance(meta, Mapping):
         raise config_invalid("agent definition meta must be an object")

@@ -1,6 +1,7 @@
-"""Values that are nobody's business (INV-7): those of environment variables and of headers.
+"""Keeps secret values out of logs, snapshots and diagnostics (INV-7).
 
-They reach the agent they are meant for. What is shown, stored or told has their names at most.
+Secrets are the values of environment variables and of HTTP headers. They reach the agent that they
+are meant for; everything that is published or stored has their names at most.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ Inherit: TypeAlias = Callable[[AgentDefinition], Mapping[str, str]]
 _SECRET_LISTS = ("env", "headers")  # of an MCP server, each a list of names with their values
 _OWN_TOKEN = re.compile("QUARTERDECK_([A-Z]+_)*TOKEN")
 _CREDENTIAL = re.compile("(^|_)(API_?KEY|KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS?)$", re.IGNORECASE)
-_SHORTEST = 8  # characters; hiding `1` and `true` would hide half of what a program says
+_SHORTEST = 8  # characters; hiding `1` and `true` would garble most output
 
 
 def without_secrets(server: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an MCP server as it may be shown: its variables and headers by name only."""
+    """Return an MCP server as it may be published: its variables and headers by name only."""
     shown = dict(server)
     for key in _SECRET_LISTS:
         if key in shown:
@@ -33,18 +34,18 @@ def without_secrets(server: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def inherited(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what agents get of our environment: all but tokens that let one in to us."""
+    """Return the environment that agents inherit: all but the tokens of Quarterdeck itself."""
     return {name: value for name, value in environment.items() if not _OWN_TOKEN.fullmatch(name)}
 
 
 def environment_of(definition: AgentDefinition, inherit: Inherit | None) -> dict[str, str]:
-    """Return what an agent is started with: what it inherits, and its own on top."""
+    """Return the environment of an agent: what it inherits, overridden by its own."""
     given = os.environ if inherit is None else inherit(definition)
     return {**inherited(given), **(definition.env or {})}
 
 
 def credentials(environment: Mapping[str, str]) -> Iterator[str]:
-    """Return the values that, by their names, let somebody in somewhere."""
+    """Return the values whose names suggest a credential."""
     return (value for name, value in environment.items() if _CREDENTIAL.search(name))
 
 
@@ -58,7 +59,7 @@ def secret_values(servers: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _entries(given: Any) -> list[dict[str, Any]]:
-    if isinstance(given, Mapping):  # not ACP's shape, but a caller's that agents may understand
+    if isinstance(given, Mapping):  # not ACP's form, but some agents accept it
         return [{"name": name, "value": value} for name, value in given.items()]
     if isinstance(given, list | tuple):
         return [dict(each) for each in given if isinstance(each, Mapping)]
@@ -66,7 +67,7 @@ def _entries(given: Any) -> list[dict[str, Any]]:
 
 
 class Secrets:
-    """The values that one agent was given, to be hidden in what is told of it."""
+    """The secret values that one agent was given, to be hidden in its diagnostics."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         self._values: list[str] = []

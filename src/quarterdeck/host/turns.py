@@ -1,4 +1,10 @@
-"""Turns: prompt, cancel, and the settings of a session."""
+"""Turns: prompt and cancel; and the settings of a session: mode and config options.
+
+One turn per session at a time. `prompt` sets the status before anything is awaited, so a second
+prompt is refused. The turn then runs in a task of the host: a caller that is cancelled cancels the
+turn at the agent, but the log still gets its end. Answers are handled in the read loop, so updates
+that the agent sends after its answer are recorded after `prompt-finished`.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +23,18 @@ from quarterdeck.errors import (
     RpcError,
 )
 from quarterdeck.host.agents import AgentProcess
+from quarterdeck.host.checks import (
+    check_json,
+    check_text,
+    config_invalid,
+    session_closed,
+    unsupported,
+)
 from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.log.repair import mark
 from quarterdeck.host.operations import InBackground
-from quarterdeck.host.options import check_json, check_text, config_invalid
 from quarterdeck.host.requests.handlers import AgentRequests
-from quarterdeck.host.sessions.session import HostSession, session_closed, unsupported
+from quarterdeck.host.sessions.session import HostSession
 from quarterdeck.jsontext import decode_json
 from quarterdeck.protocol import ERROR_CODES, SessionConfigValue, to_json
 from quarterdeck.wire import INTERNAL_ERROR, Connection, Failure, Result, read_error
@@ -58,7 +70,7 @@ def check_config_value(value: ConfigValue) -> dict[str, Any]:
         return {"type": "boolean", "value": value}
     if isinstance(value, str):
         return {"value": value}
-    given: object = value  # from elsewhere it may be anything
+    given: object = value  # callers without a type checker may pass anything
     if isinstance(given, Mapping) and "value" in given:
         check_json(given, "the config value")
         return dict(given)
@@ -66,10 +78,10 @@ def check_config_value(value: ConfigValue) -> dict[str, Any]:
 
 
 class _Turn:
-    """A prompt that runs, and what came of it."""
+    """A running prompt, and its result."""
 
     def __init__(self, generation: int, key: str | None) -> None:
-        self.generation = generation  # the session's; when it has another one, this turn is void
+        self.generation = generation  # the session's; if they differ, this turn is void
         self.key = key
         self.ended = anyio.Event()
         self.finished: dict[str, Any] = {}
@@ -79,9 +91,11 @@ class _Turn:
 class Turns:
     """Runs prompts; one per session at a time."""
 
-    def __init__(self, emitter: Emitter, asked: AgentRequests, in_background: InBackground) -> None:
+    def __init__(
+        self, emitter: Emitter, requests: AgentRequests, in_background: InBackground
+    ) -> None:
         self._emitter = emitter
-        self._asked = asked
+        self._requests = requests
         self._in_background = in_background
 
     async def prompt(
@@ -93,12 +107,12 @@ class Turns:
     ) -> dict[str, Any]:
         """Run one turn and return what its `prompt-finished` event carries."""
         connection = agent.connection()
-        self._emitter.journal.check()
+        self._emitter.journal.check_writable()
         turn = _Turn(session.generation, key)
-        # What a turn that is over has left open (docs/adr/0025).
-        self._asked.supersede(lambda each: each.session is session and each.is_of_turn)
-        session.status = "prompting"  # at once, so that no second prompt comes in between
-        # In a task of the host: a caller that goes away does not take the turn along unfinished.
+        # What an earlier turn has left open (docs/adr/0025).
+        self._requests.supersede(lambda each: each.session is session and each.is_of_turn)
+        session.status = "prompting"  # before the first await: a second prompt is refused
+        # In a task of the host: if the caller is cancelled, the turn still gets its end.
         self._in_background(lambda: self._run(connection, session, blocks, turn))
         try:
             await turn.ended.wait()
@@ -124,9 +138,9 @@ class Turns:
             turn.ended.set()
             return
         finished = turn.finished
-        # Recorded and sent in one step: whoever sees the prompt in the log and cancels it sends
-        # that after the prompt.
-        self._emitter.status(session, "prompting")
+        # Recorded and sent in one step: a subscriber that sees the prompt in the log and cancels it
+        # sends its cancel after the prompt.
+        self._emitter.set_status(session, "prompting")
         session.tool_calls.next_turn()
         self._record_prompt(session, blocks, turn.key)
 
@@ -136,17 +150,17 @@ class Turns:
             if session.generation == turn.generation:
                 self._emitter.session_event(session, "prompt-finished", dict(finished), more)
                 session.tool_calls.next_turn()
-                self._emitter.status(session, "active")
+                self._emitter.set_status(session, "active")
 
         def on_answer(answer: Result | Failure) -> None:
-            # In the order of the wire: updates that follow the answer come after its event.
+            # In wire order: updates that follow the answer are recorded after `prompt-finished`.
             finish(*_finished(answer))
 
         try:
             params = {"sessionId": session.id, "prompt": blocks}
             await connection.call("session/prompt", params, on_answer=on_answer)
         except RpcError:
-            pass  # the agent's error is in what it finished with
+            pass  # `on_answer` has recorded the agent's error
         except ConnectionClosed as error:
             turn.failure = error
         except (ConnectionFailed, ProtocolError) as error:
@@ -157,14 +171,14 @@ class Turns:
             turn.ended.set()
 
     async def _cancel_quietly(self, connection: Connection, session: HostSession) -> None:
-        self._asked.supersede(lambda pending: pending.session is session)
+        self._requests.supersede(lambda pending: pending.session is session)
         with suppress(ConnectionClosed):  # an agent that is gone has stopped
             await connection.notify("session/cancel", {"sessionId": session.id})
 
     async def cancel(self, agent: AgentProcess, session: HostSession) -> None:
-        """Ask the agent to stop, and withdraw what it asked."""
+        """Ask the agent to stop, and withdraw its pending requests."""
         connection = agent.connection()
-        self._asked.supersede(lambda pending: pending.session is session)
+        self._requests.supersede(lambda pending: pending.session is session)
         await connection.notify("session/cancel", {"sessionId": session.id})
 
     async def set_mode(self, agent: AgentProcess, session: HostSession, mode_id: str) -> None:
@@ -177,7 +191,7 @@ class Turns:
                 payload = {"currentModeId": mode_id}
                 self._emitter.session_event(session, "current-mode-update", payload)
 
-        await self._ask(agent, "session/set_mode", params, on_answer)
+        await self._call(agent, "session/set_mode", params, on_answer)
 
     async def set_config_option(
         self, agent: AgentProcess, session: HostSession, config_id: str, value: Mapping[str, Any]
@@ -197,10 +211,10 @@ class Turns:
                 payload = {"configOptions": list(options)}
                 self._emitter.session_event(session, "config-options-update", payload)
 
-        await self._ask(agent, "session/set_config_option", params, on_answer)
+        await self._call(agent, "session/set_config_option", params, on_answer)
         return options
 
-    async def _ask(
+    async def _call(
         self, agent: AgentProcess, method: str, params: dict[str, Any], on_answer: Any
     ) -> None:
         try:
@@ -223,7 +237,7 @@ class Turns:
 
 
 def check_can_prompt(session: HostSession) -> None:
-    """Refuse what cannot be prompted now.
+    """Refuse a session that cannot be prompted now.
 
     Raises:
         AcpError: with the code that says why.

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import anyio
 
-from quarterdeck.agents.catalogue import KnownAgents
+from quarterdeck.agents import KnownAgents
 from quarterdeck.errors import AcpError, RequestRejected
 from quarterdeck.host import Host, HostOptions
 from quarterdeck.hub.api.endpoint import Endpoint

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from quarterdeck.agents.catalogue import AgentSettings
+from quarterdeck.agents import AgentSettings
 from quarterdeck.http.origins import DEFAULT_PORT, LOOPBACK, Listening
 from quarterdeck.hub.auth.device import UNUSED_SECONDS
-from quarterdeck.policy.rules import Policy
+from quarterdeck.policy import Policy
 from quarterdeck.runner.store import Retention
 
 

@@ -122,7 +122,7 @@ class DefaultTerminalHandler(anyio.AsyncContextManagerMixin):
     """Serves `terminal/*` with processes of this machine.
 
     Args:
-        emit: gets output as it comes; may also be set later, before the first terminal is made.
+        emit: gets output as it comes; `send_output_to` may set it later.
         environ: what commands inherit; by default the environment of this process.
         shell: runs what is a command line and not a program; with None it is refused.
     """
@@ -134,11 +134,15 @@ class DefaultTerminalHandler(anyio.AsyncContextManagerMixin):
         environ: Mapping[str, str] | None = None,
         shell: Sequence[str] | None = DEFAULT_SHELL,
     ) -> None:
-        self.emit = emit
+        self._emit = emit
         self._environ = environ
         self._shell = shell
         self._terminals: dict[str, _Terminal] = {}
         self._tasks: TaskGroup | None = None
+
+    def send_output_to(self, emit: Emit) -> None:
+        """Call `emit` with the output of all terminals from now on; a host does this."""
+        self._emit = emit
 
     @asynccontextmanager  # `typing.override` is Python 3.12's:
     async def __asynccontextmanager__(self) -> AsyncGenerator[Self]:  # type: ignore[explicit-override]
@@ -259,9 +263,9 @@ class DefaultTerminalHandler(anyio.AsyncContextManagerMixin):
             terminal.silence()
 
     def _send(self, session_id: str, payload: dict[str, Any]) -> None:
-        if self.emit is not None:
+        if self._emit is not None:
             try:
-                self.emit(session_id, payload)
+                self._emit(session_id, payload)
             except Exception:  # a callback is foreign code
                 logger.exception("callback for terminal output failed")
 

@@ -1,3 +1,61 @@
-"""What a tool call would do, how risky it is, and what the owner's rules decide about it."""
+"""What a tool call would do, how risky it is, and what the owner's rules decide; pure.
 
-__all__: list[str] = []
+`decide(policy, call, workspace=…)` is the one function that decides by rules, for the hub and for
+the permission policies of the Agent Context Protocol.
+"""
+
+from quarterdeck.policy.call import Call, Reading
+from quarterdeck.policy.command_line import CommandLine, SimpleCommand, read_command
+from quarterdeck.policy.decision import Decision, DecisionKind, decide
+from quarterdeck.policy.globs import plain_path, relative_path
+from quarterdeck.policy.naming import NamedCall, read_call
+from quarterdeck.policy.risk import Risk, assess_risk, git_parts, risk_of_call
+from quarterdeck.policy.rules import Policy, Rule, policy_of
+from quarterdeck.policy.tools import (
+    PATH_KEYS,
+    categorize_call,
+    categorize_tool,
+    describe_tool_call,
+    text_of,
+)
+from quarterdeck.policy.types import (
+    Patterns,
+    PermissionPolicy,
+    PolicyRules,
+    RiskLevel,
+    ToolCategory,
+)
+from quarterdeck.policy.wrappers import unwrapped
+
+__all__ = [
+    "PATH_KEYS",
+    "Call",
+    "CommandLine",
+    "Decision",
+    "DecisionKind",
+    "NamedCall",
+    "Patterns",
+    "PermissionPolicy",
+    "Policy",
+    "PolicyRules",
+    "Reading",
+    "Risk",
+    "RiskLevel",
+    "Rule",
+    "SimpleCommand",
+    "ToolCategory",
+    "assess_risk",
+    "categorize_call",
+    "categorize_tool",
+    "decide",
+    "describe_tool_call",
+    "git_parts",
+    "plain_path",
+    "policy_of",
+    "read_call",
+    "read_command",
+    "relative_path",
+    "risk_of_call",
+    "text_of",
+    "unwrapped",
+]

@@ -1,14 +1,14 @@
-"""A command line of a POSIX shell as the simple commands it would run; pure, and never raises.
+"""The simple commands that a command line of a POSIX shell would run; pure, never raises.
 
-Not a shell: nothing is expanded. What matters here is that no command hides: those inside quotes
-that expand, `$( )`, backquotes, `<( )`, groups, pipelines, loops and here-documents are all found.
-What cannot be read to the end, or hides what it runs, is said to be incomplete; whoever decides on
-it must then assume the worst.
+`read_command` finds commands and expands nothing. No command must stay hidden: it finds those in
+double quotes, `$( )`, backquotes, `<( )`, groups, pipelines, loops and here-documents. A line that
+it cannot read to the end, or that runs text which is not in the line, is incomplete
+(`is_complete` is false). A caller that decides about such a line must assume the worst.
 
-What a command line is made of, and those lines that can be read without reading like a shell.
-
-Most lines that agents run are plain: words, single quotes, and commands joined by `&&`, `||`, `|`
-or `;`, all with blanks between them. All others are left to `shell`, which overlooks nothing.
+There are two readers with the same result. Most lines that agents run are plain: words, single
+quotes, and commands joined by `&&`, `||`, `|` or `;`, with blanks between them. `_plain_commands`
+reads these with regular expressions, because it is faster. `_Reader` reads all others character by
+character.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _BARE: Final = re.compile(r"[\w./:,@%+= -]+", re.ASCII)
 
 
 class SimpleCommand(Struct, frozen=True, gc=False):
-    """One program with its arguments, quotes removed."""
+    """One program with its arguments, without quotes."""
 
     words: tuple[str, ...]
     assignments: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
-    """Files that its output is redirected to."""
+    """Files to which its output is redirected."""
     is_piped: bool = False
-    """Whether it reads what the command before it writes."""
+    """Whether it reads the output of the command before it."""
     is_dynamic: bool = False
-    """Whether its program is only known when it runs, as in `$TOOL --version`."""
+    """Whether its program is only known at run time, as in `$TOOL --version`."""
 
     @property
     def text(self) -> str:
@@ -54,12 +54,12 @@ class SimpleCommand(Struct, frozen=True, gc=False):
 
 
 def is_expanded(program: str) -> bool:
-    """Say whether a shell may make another word of the name of a program."""
+    """Return whether a shell may expand the name of a program to another one."""
     return program not in ("[", "[[") and _EXPANDED.match(program) is not None
 
 
-class Word:
-    """A word of a line while it is read."""
+class _Word:
+    """A word of a line while it is being read."""
 
     __slots__ = ("is_dynamic", "is_quoted", "is_started", "parts")
 
@@ -69,31 +69,35 @@ class Word:
 
     @property
     def names_unknown(self) -> bool:
-        """Whether a shell makes another word of it: `$X`, `{rm,-rf}`, `/bin/"r"?`, zsh's `=rm`."""
+        """Whether a shell expands it: `$X`, `{rm,-rf}`, `/bin/"r"?`, `=rm` in zsh."""
         return self.is_dynamic or is_expanded("".join(self.parts))
 
 
-def names_shell(commands: Iterable[SimpleCommand]) -> bool:
-    """Say whether a shell is among the words of some commands, behind whatever else."""
+def _names_shell(commands: Iterable[SimpleCommand]) -> bool:
+    """Return whether a shell is among the words of some commands, behind any wrapper."""
     words = (word for command in commands for word in command.words)
     return any(word.rpartition("/")[2] in SHELLS for word in words)
 
 
 class CommandLine(Struct, frozen=True, gc=False):
+    """The reading of a command line."""
+
     commands: tuple[SimpleCommand, ...]
+    """In the order in which they were found: those in a substitution come before its command."""
     is_complete: bool
+    """Whether the line runs nothing else."""
 
 
 def _bare_command(line: str) -> tuple[SimpleCommand] | None:
-    """Return the one command of a line that is nothing but words, as half of all lines are."""
+    """Return the command of a line that has only words, as half of all lines do."""
     words = tuple(line.split())
     if not words or "=" in words[0] or words[0] in KEYWORDS:
         return None
     return (SimpleCommand(words),)
 
 
-def plain_commands(line: str) -> tuple[SimpleCommand, ...] | None:
-    """Return the commands of a plain line; None for a line that has to be read with care."""
+def _plain_commands(line: str) -> tuple[SimpleCommand, ...] | None:
+    """Return the commands of a plain line; None for a line that `_Reader` has to read."""
     if _BARE.fullmatch(line) is not None:
         return _bare_command(line)
     if _PLAIN.fullmatch(line) is None:
@@ -117,26 +121,26 @@ def plain_commands(line: str) -> tuple[SimpleCommand, ...] | None:
     return tuple(found)
 
 
-LONGEST: Final = 65_536  # characters of a line that is read
-REMEMBERED: Final = 4_096  # of a line that is not read again when it is asked for again
-DEEPEST: Final = 16  # substitutions within each other
+LONGEST: Final = 65_536  # characters; the rest of a longer line is not read
+CACHED_LENGTH: Final = 4_096  # characters; the reading of a longer line is not cached
+DEEPEST: Final = 16  # nested substitutions
 _RUN: Final = re.compile(r"[\w./:,@%+=-]*", re.ASCII)
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*\+?=")
 _NO_FILE: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 
 
-def parse_command_line(line: str) -> CommandLine:
-    """Find every simple command of a line, those in substitutions included."""
-    return _remembered(line) if len(line) <= REMEMBERED else _parse(line)
+def read_command(line: str) -> CommandLine:
+    """Return every simple command of a line, including those in substitutions."""
+    return _cached(line) if len(line) <= CACHED_LENGTH else _parse(line)
 
 
 @lru_cache(maxsize=128)
-def _remembered(line: str) -> CommandLine:
+def _cached(line: str) -> CommandLine:
     return _parse(line)
 
 
 def _parse(line: str) -> CommandLine:
-    plain = plain_commands(line) if len(line) <= REMEMBERED else None
+    plain = _plain_commands(line) if len(line) <= CACHED_LENGTH else None
     if plain is not None:
         return CommandLine(plain, is_complete=True)
     reader = _Reader(line[:LONGEST])
@@ -146,7 +150,7 @@ def _parse(line: str) -> CommandLine:
 
 
 class _Reader:
-    """Reads one line, or what is inside one substitution of it."""
+    """Reads one line, or the inside of one substitution."""
 
     def __init__(self, text: str, depth: int = 0) -> None:
         self._text = text
@@ -154,19 +158,19 @@ class _Reader:
         self._depth = depth
         self.found: list[SimpleCommand] = []
         self.is_complete = True
-        self._word = Word()
-        self._words: list[Word] = []
+        self._word = _Word()
+        self._words: list[_Word] = []
         self._writes: list[str] = []
         self._redirect: str | None = None
         self._heredocs: list[tuple[str, bool, bool]] = []
         self._given: list[tuple[str, bool]] = []
         self._line = 0
-        self._is_piped = self._is_fed = False  # the command under way, all that follow
+        self._is_piped = self._is_fed = False  # the current command, all that follow
         self._groups = 0
         self._names_function = False
 
     def read(self, until: str) -> int:
-        """Read up to the character `until` or the end; return where that is."""
+        """Read to the character `until` or to the end; return the position."""
         text = self._text
         while self._at < len(text):
             character = text[self._at]
@@ -175,7 +179,7 @@ class _Reader:
             self._at = start = self._at + 1
             action = _ACTIONS.get(character)
             if action is None:
-                self._at = _RUN.match(text, start).end()  # type: ignore[union-attr]  # or empty
+                self._at = _RUN.match(text, start).end()  # type: ignore[union-attr]  # it matches the empty text
                 self._add(text[start - 1 : self._at])
             else:
                 action(self)
@@ -215,7 +219,7 @@ class _Reader:
         self.is_complete = False
 
     def _expanding(self, character: str, *, quotes: str) -> None:
-        """Read on where only `$`, backquotes and backslashes are more than text."""
+        """Read a character where only `$`, backquotes and backslashes are special."""
         if character == "\\":
             self._escape(special="$`\\\n" + quotes)
         elif character == "$":
@@ -242,7 +246,7 @@ class _Reader:
         end = self._text.find("\n", self._at)
         self._at = len(self._text) if end < 0 else end
 
-    # ---- what is only known when it runs -----------------------------------------------------
+    # ---- expansions ----------------------------------------------------------------------------
 
     def _dollar(self, *, is_quoted: bool = False) -> None:
         following = self._text[self._at : self._at + 1]
@@ -258,11 +262,11 @@ class _Reader:
             self._at += 1
             self._ansi_quotes()
         else:
-            self.is_complete &= following != "["  # old arithmetic, in which `#` is no comment
+            self.is_complete &= following != "["  # old arithmetic, in which `#` is not a comment
             self._add("$")
 
     def _ansi_quotes(self) -> None:
-        """Read `$'…'`, whose escapes could spell anything: the word stays dynamic."""
+        """Read `$'…'`. Its escapes can spell any text, so the word is dynamic."""
         found = re.compile(r"(?:[^'\\]|\\.)*'", re.DOTALL).match(self._text, self._at)
         end = len(self._text) if found is None else found.end()
         self.is_complete &= found is not None
@@ -270,10 +274,10 @@ class _Reader:
         self._at = end
 
     def _braces(self) -> None:
-        """Read `${…}`; what it may run is found, what it stands for is not.
+        """Read `${…}`: find the commands in it, not its value.
 
-        Where it ends is not known if there are quotes in it: they mean one thing inside of others
-        and another thing outside.
+        Its end is not known if it contains quotes: they mean different things within double quotes
+        and outside.
         """
         self._add("${")
         while self._at < len(self._text):
@@ -328,10 +332,10 @@ class _Reader:
         self._at += len(operator) - 1
         if self._word.is_started and not "".join(self._word.parts).isdigit():
             self._end_word()
-        self._word = Word()
+        self._word = _Word()
         self._redirect = operator
 
-    def _redirected(self, word: Word) -> None:
+    def _redirected(self, word: _Word) -> None:
         operator, self._redirect = self._redirect or "", None
         target = "".join(word.parts)
         if operator in ("<<", "<<-"):
@@ -360,7 +364,7 @@ class _Reader:
         self._heredocs.clear()
 
     def _heredoc_line(self, is_indented: bool, is_quoted: bool) -> str | None:  # noqa: FBT001
-        """Return the next line of a here-document; None behind the last one."""
+        """Return the next line of a here-document; None at the end of the text."""
         if self._at >= len(self._text):
             return None
         pattern = r"[^\n]*" if is_quoted else r"(?:[^\\\n]|\\.|\\$)*"
@@ -373,7 +377,7 @@ class _Reader:
         return line.lstrip("\t") if is_indented else line
 
     def _expanded(self, body: str) -> None:
-        """Find what the text of a here-document runs."""
+        """Find the commands in the text of a here-document."""
         inner = _Reader(body, self._depth + 1)
         while inner._at < len(body):
             inner._at += 1
@@ -381,10 +385,10 @@ class _Reader:
         self.found.extend(inner.found)
         self.is_complete &= inner.is_complete
 
-    # ---- where commands end ------------------------------------------------------------------
+    # ---- ends of commands --------------------------------------------------------------------
 
     def _end_word(self) -> None:
-        word, self._word = self._word, Word()
+        word, self._word = self._word, _Word()
         if not word.is_started:
             return
         if self._redirect is not None:
@@ -394,7 +398,7 @@ class _Reader:
         elif not self._is_keyword(word):
             self._words.append(word)
 
-    def _is_keyword(self, word: Word) -> bool:
+    def _is_keyword(self, word: _Word) -> bool:
         if self._words or word.is_quoted or word.is_dynamic:
             return False
         text = "".join(word.parts)
@@ -405,7 +409,7 @@ class _Reader:
 
     def _end_command(self) -> None:
         self._end_word()
-        if self._redirect is not None:  # nothing to redirect to
+        if self._redirect is not None:  # no target
             self.is_complete = False
             self._redirect = None
         if self._words or self._writes:
@@ -433,9 +437,9 @@ class _Reader:
         self._end_line()
 
     def _end_line(self) -> None:
-        """Find what a shell of this line is given to run."""
+        """Read here-documents and here-strings that a shell of this line would run."""
         given, self._given = self._given, []
-        if given and names_shell(self.found[self._line :]):
+        if given and _names_shell(self.found[self._line :]):
             self.is_complete &= not any(is_dynamic for _, is_dynamic in given)
             for text, _ in given:
                 self._inside(text, "")
@@ -460,8 +464,8 @@ class _Reader:
 
     def _open_group(self) -> None:
         if self._word.is_started or self._words or self._text[self._at : self._at + 1] == "(":
-            # A function, whose name then means something else; or arithmetic, in which `#` is no
-            # comment; or a list or a pattern.
+            # A function, which changes the meaning of its name; or arithmetic, in which `#` is not
+            # a comment; or a list or a pattern.
             self.is_complete = False
         self._is_fed |= self._is_piped
         self._end_command()

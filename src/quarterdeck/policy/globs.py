@@ -1,11 +1,11 @@
-"""Globs on paths and on commands; pure.
+"""Globs for paths and for commands; pure.
 
-On paths, `*` and `?` stay within a folder and `**` crosses folders; `{a,b}` is one of several.
-Paths are compared relative to the project; those outside it only match globs that start with `/`.
-When something is to be allowed, a wildcard does not match a leading dot: `**` is not meant to let
-an agent into `.git` or `.env`. When it is to be denied, it does.
+In a glob for paths, `*` and `?` match within a folder, `**` crosses folders, and `{a,b}` matches
+either. Paths are relative to the workspace; a path outside it only matches globs that begin with
+`/`. To allow, a wildcard does not match a leading dot, so `**` does not cover `.git` or `.env`. To
+deny, it does.
 
-On commands, `*` matches anything.
+In a glob for commands, `*` matches any text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
-_MOST: Final = 64  # patterns that braces may make of one
+_MAX_EXPANSIONS: Final = 64  # of the braces in one glob
 
 
 def matches_path(path: str, glob: str, *, with_dots: bool) -> bool:
@@ -26,20 +26,20 @@ def matches_text(text: str, glob: str) -> bool:
     return _text_pattern(glob).fullmatch(text) is not None
 
 
-def relative_path(path: str, project: str) -> str:
-    """Return a path as globs see it: relative to the project, or absolute if it is outside.
+def relative_path(path: str, workspace: str) -> str:
+    """Return a path relative to the workspace, or absolute if it is outside.
 
-    Only the text is looked at: a link in the project may point out of it.
+    Only the text is compared: a symbolic link in the workspace may lead out of it.
     """
-    absolute = path if path.startswith("/") else f"{project}/{path}"
-    parts, base = _parts(absolute), _parts(project)
+    absolute = path if path.startswith("/") else f"{workspace}/{path}"
+    parts, base = _parts(absolute), _parts(workspace)
     if parts[: len(base)] == base and len(parts) > len(base):
         return "/".join(parts[len(base) :])
     return "/" + "/".join(parts)
 
 
 def plain_path(path: str) -> str:
-    """Return a path without `.` and `..`, so that one file has one name."""
+    """Return a path without `.` and `..`, so that a file has one path."""
     return "/" * path.startswith("/") + "/".join(_parts(path))
 
 
@@ -55,7 +55,7 @@ def _parts(path: str) -> list[str]:
 
 @lru_cache(maxsize=256)
 def _braces(glob: str) -> tuple[str, ...]:
-    """Return what `a{b,c}` stands for; too many are left as they are and match nothing."""
+    """Expand `a{b,c}`; a glob with too many expansions is returned as it is and matches nothing."""
     done, todo = [], [glob.removeprefix("./")]
     while todo:
         each = todo.pop()
@@ -65,14 +65,14 @@ def _braces(glob: str) -> tuple[str, ...]:
         else:
             before, after = each[: found.start()], each[found.end() :]
             todo += [before + choice + after for choice in found[1].split(",")]
-        if len(todo) + len(done) > _MOST:
+        if len(todo) + len(done) > _MAX_EXPANSIONS:
             return (glob,)
     return tuple(done)
 
 
 @lru_cache(maxsize=512)
 def _path_pattern(glob: str, *, with_dots: bool) -> re.Pattern[str]:
-    # A part of a path that a wildcard begins must not begin with a dot.
+    # A part of a path that begins with a wildcard must not match a leading dot.
     undotted = "" if with_dots else r"(?!\.)"
     pattern, at = "", 0
     while at < len(glob):
@@ -101,7 +101,7 @@ def _text_pattern(glob: str) -> re.Pattern[str]:
 
 
 def _piece(glob: str, at: int, *, any_character: str) -> tuple[str, int]:
-    """Translate what starts at a place of a glob; return it and how long it was."""
+    """Translate the piece of a glob at a position; return the pattern and its length."""
     character = glob[at]
     if character == "*":
         stars = re.match(r"\*+", glob[at:])

@@ -1,7 +1,7 @@
-"""Tool names and inputs: one spelling for all agents, categories, and a line for people.
+"""Tool names and inputs of all agents: canonical names, categories, one-line descriptions.
 
-Agents spell the same tool in many ways (`Bash`, `bash`, `run_shell_command`, `exec_command`), and
-so they do with the keys of its input. A canonical name decides; the agent's own is shown.
+Agents spell the same tool differently (`Bash`, `bash`, `run_shell_command`, `exec_command`), and
+the keys of its input too. Code compares canonical names; people see the agent's own spelling.
 """
 
 from __future__ import annotations
@@ -101,16 +101,16 @@ _DESCRIBED: Final[Mapping[str, tuple[str, tuple[str, ...], int | None]]] = {
     "WebSearch": ("Search", ("query", "q"), None),
     "WebFetch": ("Fetch", ("url", "uri", "prompt"), None),
 }
-"""The label, where its text is, and how much of that is shown: as the original documents it."""
+"""The label, the keys of its text, and how many characters are shown, as documented."""
 
 
 _SHELL: Final = re.compile(r"(?:/(?:usr/|usr/local/|opt/homebrew/)?bin/)?(?:ba|z|da|k)?sh")
-"""A shell of the system; one of the project's own files may be called like that, too."""
+"""A shell of the system; a relative path may be a file of the project with the same name."""
 
 
 @lru_cache(maxsize=1024)
 def canonical_name(name: str) -> str | None:
-    """Return the one spelling of a tool that we know; None for all others."""
+    """Return the canonical name of a known tool; None for all others."""
     if name.startswith("mcp__"):
         return "Mcp"
     return CANONICAL.get(re.sub(r"[-_ ]", "", name).lower())
@@ -120,8 +120,8 @@ def canonical_name(name: str) -> str | None:
 def categorize_tool(name: str) -> ToolCategory:
     """Return the category of a tool by its name.
 
-    Known tools by the table above, in any spelling; others by a word in their name (`git_commit`,
-    `searchCode`), never by a part of a word (`digital` is not git).
+    Known tools are found in any spelling. Others are matched by a whole word of their name
+    (`git_commit`, `searchCode`; not `digital`).
     """
     canonical = canonical_name(name)
     if canonical is not None and canonical in _CATEGORIES:
@@ -131,7 +131,7 @@ def categorize_tool(name: str) -> ToolCategory:
 
 
 def categorize_call(name: str, kind: str | None, *, is_creation: bool = False) -> ToolCategory:
-    """Do the same for a call, whose kind helps where its name says nothing."""
+    """Return the category of a call: by its name, else by its kind."""
     category = categorize_tool(name)
     if category == "other" and kind is not None and canonical_name(name) is None:
         category = _OF_KIND_CATEGORY.get(kind, "other")
@@ -139,7 +139,7 @@ def categorize_call(name: str, kind: str | None, *, is_creation: bool = False) -
 
 
 def text_of(given: Any, keys: tuple[str, ...]) -> str | None:
-    """Return the first of these keys that holds a text (or a number, or words of a command)."""
+    """Return the value of the first key that has a text, a number or the words of a command."""
     if not given or (not isinstance(given, dict) and not isinstance(given, Mapping)):
         return None
     for key in keys:
@@ -158,7 +158,7 @@ def _as_text(value: Any) -> str:
 
 
 def command_of(given: Any) -> str | None:
-    """Return the command line of a call, in whatever way its agent writes it."""
+    """Return the command line of a call, in any of the forms that agents send."""
     line = text_of(given, COMMAND_KEYS)
     if line is not None and ("args" in given or "arguments" in given):
         arguments = text_of(given, ("args", "arguments"))
@@ -167,7 +167,7 @@ def command_of(given: Any) -> str | None:
 
 
 def commands_of(given: Any) -> list[str]:
-    """Return all that may be the command line of a call: by which key its tool goes is not said."""
+    """Return every text that may be the command line: which key the tool reads is not known."""
     line = command_of(given)
     if line is None:
         return []
@@ -176,7 +176,7 @@ def commands_of(given: Any) -> list[str]:
 
 
 def describe_tool_call(name: str, given: Any = None) -> str:
-    """Say in a line what a call does; a call without the input it needs is just its name."""
+    """Describe a call in one line; without the input that it needs, by its name alone."""
     described = _DESCRIBED.get(canonical_name(name) or "")
     if described is None:
         return name
@@ -186,7 +186,7 @@ def describe_tool_call(name: str, given: Any = None) -> str:
 
 
 def _joined(words: list[str]) -> str:
-    """Write words as a command line; a shell's own line stays as it is."""
+    """Return words as a command line; for `sh -c LINE` return the line itself."""
     if len(words) == 3 and words[1] in ("-c", "-lc") and _SHELL.fullmatch(words[0]):
         return words[2]
     return shlex.join(words)

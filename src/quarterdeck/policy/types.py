@@ -1,4 +1,8 @@
-"""The vocabulary of rules and risk: categories, risk levels, the permission policy of seed 000."""
+"""Types of policy and risk that other vocabularies share: tool categories, risk levels, patterns.
+
+`PermissionPolicy` and `PolicyRules` are the policy of the Agent Context Protocol. `policy_of`
+converts one into rules, which is what `decide` takes.
+"""
 
 from __future__ import annotations
 
@@ -20,25 +24,26 @@ ToolCategory: TypeAlias = Literal[
 ]
 RiskLevel: TypeAlias = Literal["low", "medium", "high", "critical"]
 
-Rule: TypeAlias = bool | tuple[str, ...]
-"""All of it, nothing of it, or what one of these globs matches."""
+Patterns: TypeAlias = bool | tuple[str, ...]
+"""True matches everything, False nothing, globs match what one of them matches."""
 
 
 class PolicyRules(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
-    """What a policy says about each class of calls; see `policy` for how they are matched."""
+    """Patterns for each kind of call; `quarterdeck.policy.rules` documents how they match."""
 
-    reads: Rule = False
-    writes: Rule = False
-    commands: Rule = False
-    searches: Rule = False
+    reads: Patterns = False
+    writes: Patterns = False
+    commands: Patterns = False
+    searches: Patterns = False
 
 
 class PermissionPolicy(
     Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False
 ):
-    """What is decided without asking; what matches neither is asked.
+    """The permission policy of the Agent Context Protocol.
 
-    `auto_deny` is beyond the original, and wins.
+    `auto_deny` is an extension; it wins over `auto_approve`. A call that neither matches needs a
+    decision by a person.
     """
 
     auto_approve: PolicyRules = PolicyRules()

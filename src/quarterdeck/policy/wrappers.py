@@ -1,4 +1,11 @@
-"""What a simple command really runs: behind `sudo`, `env`, `xargs`, `sh -c`, `find -exec`."""
+"""The programs that a simple command runs, also behind `sudo`, `env`, `xargs` and `sh -c`.
+
+Each wrapper is described by its options that take a value, because the wrapped command begins at
+the first word which is neither an option nor the value of one. If that is wrong for a wrapper, a
+value may be taken for a program: a rule that denies then matches too little, so a new option
+belongs in the table. Nested lines are read up to `DEEPEST` levels; beyond that, and for lines that
+cannot be read, a dynamic command represents what is not known.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +18,7 @@ from quarterdeck.policy.command_line import (
     SHELLS,
     SimpleCommand,
     is_expanded,
-    parse_command_line,
+    read_command,
 )
 
 _WITH_VALUE: Final = {
@@ -42,16 +49,16 @@ _WITH_VALUE: Final = {
         **dict.fromkeys(("chroot", "unshare", "taskset", "numactl"), ""),
     }.items()
 }
-"""Programs that run another, and which of their options take a word of their own."""
+"""Programs that run another one, with their options that take a value."""
 _POSITIONAL: Final = {"timeout": 1, "flock": 1, "chroot": 1, "taskset": 1}
 _LINE_TAKERS: Final = frozenset({"su", "runuser", "script", "flock"})
-"""Programs that, like shells, run the line behind `-c`."""
+"""Programs that run the line behind `-c`, as shells do."""
 _EXECUTES: Final = re.compile(r"-exec|-execdir|-ok|-okdir|-x|-X|--exec|--exec-batch")
 _SPLITS: Final = re.compile(r"-[0iv]*S(.*)|--split-string=?(.*)", re.DOTALL)
 _RUNNERS: Final = frozenset({*SHELLS, *_WITH_VALUE, *_LINE_TAKERS, "eval", "trap", "find", "fd"})
 DEEPEST: Final = 8
 _UNREADABLE: Final = SimpleCommand(("unreadable",), is_dynamic=True)
-"""Stands for what is not known of a line within a line."""
+"""Represents the unknown part of a nested line."""
 
 
 def is_shell(program: str) -> bool:
@@ -67,14 +74,14 @@ def program_of(command: SimpleCommand) -> str:
 
 
 def all_commands(commands: Sequence[SimpleCommand]) -> Sequence[SimpleCommand]:
-    """Return commands with all that they run, each behind the one that runs it."""
+    """Return the commands and those that they run, each after the one that runs it."""
     if not any(program_of(command) in _RUNNERS for command in commands):
-        return commands  # as most do
+        return commands  # the usual case
     return [inner for command in commands for inner in _with_inner(command)]
 
 
 def unwrapped(command: SimpleCommand) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yield each program that a command runs, the outermost first, with its arguments."""
+    """Yield each program that a command runs, outermost first, with its arguments."""
     for each in all_commands((command,)):
         if each.words:
             yield program_of(each), each.words[1:]
@@ -109,7 +116,7 @@ def _inner(program: str, arguments: Sequence[str]) -> Iterator[SimpleCommand]:
 
 
 def _split_line(arguments: Sequence[str]) -> str | None:
-    """Return what `env` makes words of: the text behind `-S`, and all that follows."""
+    """Return the line that `env -S` splits into words, with the words that follow."""
     for position, word in enumerate(arguments):
         found = _SPLITS.fullmatch(word)
         if found is not None:
@@ -122,7 +129,7 @@ def _behind_options(program: str, arguments: Sequence[str]) -> list[str]:
     skipped = _POSITIONAL.get(program, 0)
     while words:
         if words[0].startswith("-"):
-            if _takes_a_word(words.pop(0), _WITH_VALUE[program]) and words:
+            if _takes_value(words.pop(0), _WITH_VALUE[program]) and words:
                 words.pop(0)
         elif re.match(r"[A-Za-z_]\w*=", words[0]) or words[0] in KEYWORDS:
             words.pop(0)
@@ -134,8 +141,8 @@ def _behind_options(program: str, arguments: Sequence[str]) -> list[str]:
     return words
 
 
-def _takes_a_word(option: str, valued: frozenset[str]) -> bool:
-    """Say whether an option is one that the next word belongs to; also the last of `-nu`."""
+def _takes_value(option: str, valued: frozenset[str]) -> bool:
+    """Return whether the next word is the value of an option; also for the last of `-nu`."""
     if option.startswith("--"):
         return option in valued
     for position, letter in enumerate(option[1:], 1):
@@ -145,7 +152,7 @@ def _takes_a_word(option: str, valued: frozenset[str]) -> bool:
 
 
 def _shell_line(arguments: Sequence[str]) -> Iterator[SimpleCommand]:
-    """Find the line behind `-c`, also as `-lc`."""
+    """Read the line behind `-c`, also as `-lc`."""
     for position, argument in enumerate(arguments):
         if re.fullmatch(r"-[A-Za-z]*c[A-Za-z]*|--command", argument):
             rest = [each for each in arguments[position + 1 :] if not each.startswith("-")]
@@ -154,7 +161,7 @@ def _shell_line(arguments: Sequence[str]) -> Iterator[SimpleCommand]:
 
 
 def _line(text: str) -> Iterator[SimpleCommand]:
-    parsed = parse_command_line(text)
+    parsed = read_command(text)
     yield from parsed.commands
     if not parsed.is_complete:
         yield _UNREADABLE

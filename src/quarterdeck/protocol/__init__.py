@@ -1,4 +1,10 @@
-"""Events, session state, `reduce`, normalization, envelopes, error codes. All of it is pure."""
+"""Events, session state, `reduce`, normalization, envelopes, error codes. All of it is pure.
+
+Every name of seed 003 (`@acpjs/protocol`) is exported here in Python's spelling, which is why the
+list is long: the class of each event, payload, state and envelope. Our own additions are few:
+`UnknownEvent` and `any_event`, the closed sets of session statuses and request kinds, elicitations
+and `ToolCallFacts`.
+"""
 
 from quarterdeck.protocol.acp_types import (
     AgentCapabilities,
@@ -19,12 +25,14 @@ from quarterdeck.protocol.codec import (
 from quarterdeck.protocol.envelopes import (
     ERROR_CODES,
     HOST_RPC_METHODS,
+    REQUEST_KINDS,
     AcpErrorCode,
     AcpRpcMethod,
     EnvelopeEndpoint,
     ErrorObject,
     InboundRequest,
     InboundResponse,
+    RequestKind,
     RpcRequest,
     RpcResponse,
     Transport,
@@ -34,6 +42,7 @@ from quarterdeck.protocol.envelopes import (
     TransportSubscribeParams,
     TransportUnsubscribe,
     is_error_code,
+    is_request_kind,
 )
 from quarterdeck.protocol.events import (
     HOST_EVENT_TYPES,
@@ -69,9 +78,11 @@ from quarterdeck.protocol.events import (
     TerminalOutputEvent,
     ToolCallEvent,
     ToolCallUpdateEvent,
+    UnknownEvent,
     UnrecognizedUpdateEvent,
     UsageUpdateEvent,
     UserMessageChunkEvent,
+    any_event,
 )
 from quarterdeck.protocol.normalization import (
     Normalized,
@@ -97,6 +108,7 @@ from quarterdeck.protocol.payloads import (
     SessionStatusChangePayload,
     TerminalOutputPayload,
     UnrecognizedUpdatePayload,
+    is_session_status,
 )
 from quarterdeck.protocol.reduce import reduce
 from quarterdeck.protocol.snapshots import (
@@ -131,6 +143,7 @@ __all__ = [
     "ERROR_CODES",
     "HOST_EVENT_TYPES",
     "HOST_RPC_METHODS",
+    "REQUEST_KINDS",
     "SESSION_EVENT_TYPES",
     "AcpErrorCode",
     "AcpEvent",
@@ -186,6 +199,7 @@ __all__ = [
     "PromptErrorState",
     "PromptFinishedEvent",
     "PromptFinishedPayload",
+    "RequestKind",
     "RequestPermissionOutcome",
     "ResolvedPermissionRequest",
     "ResumeSessionParams",
@@ -221,15 +235,19 @@ __all__ = [
     "TransportLifecycleEvent",
     "TransportSubscribeParams",
     "TransportUnsubscribe",
+    "UnknownEvent",
     "UnrecognizedUpdateEvent",
     "UnrecognizedUpdatePayload",
     "UsageUpdateEvent",
     "UserMessageChunkEvent",
+    "any_event",
     "decode_event",
     "denormalize_session_update",
     "encode_event",
     "initial_state",
     "is_error_code",
+    "is_request_kind",
+    "is_session_status",
     "make_host_event",
     "make_session_event",
     "normalize_session_update",

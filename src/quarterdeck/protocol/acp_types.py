@@ -11,13 +11,13 @@ from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 JsonObject: TypeAlias = dict[str, Any]
 
 ContentBlock: TypeAlias = JsonObject
-"""text, image, audio, resource_link or resource; told apart by its `type`."""
+"""text, image, audio, resource_link or resource; `type` says which."""
 
 ToolCallContent: TypeAlias = JsonObject
-"""content, diff or terminal; told apart by its `type`."""
+"""content, diff or terminal; `type` says which."""
 
 McpServer: TypeAlias = JsonObject
-"""stdio, http or sse; told apart by its `type`, which stdio lacks."""
+"""stdio, http or sse; `type` says which, which stdio lacks."""
 
 StopReason: TypeAlias = Literal[
     "end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"

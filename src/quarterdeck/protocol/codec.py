@@ -1,10 +1,10 @@
 """Events to and from JSON, losing nothing: decoding and encoding any event gives the same JSON.
 
-The fast path is one pass in C. It refuses whatever it could not give back (keys the envelope does
-not have, explicit nulls, lone surrogates, types from a newer version); the slow path keeps those
-on the side, in `Event.unknown` or as an `UnknownEvent`.
+The fast path is one pass in C. It rejects what it could not reproduce: keys that the envelope does
+not have, explicit nulls, lone surrogates, types from a newer version. The slow path keeps those in
+`Event.unknown`, or the whole event in an `UnknownEvent`.
 
-`to_json`: the camelCase JSON object of anything public.
+`to_json` returns the camelCase JSON object of any public object: event, state, snapshot, envelope.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def decode_event(data: Mapping[str, Any] | str | bytes | bytearray | memoryview) -> Event:
-    """Read an event from its JSON text or from the object that text stands for.
+    """Read an event from its JSON text, or from a JSON object.
 
-    The event shares what is nested in an object with whoever gave it: do not change it afterwards.
+    The event shares nested values with the object that is passed: do not change them afterwards.
 
     Raises:
         EventInvalid: if it is not an event at all.

@@ -1,9 +1,11 @@
-"""Envelopes between a client and a host, and the contracts of what carries them.
+"""Envelopes between a client and a host: messages, transports, error codes and method names.
 
-While connected, envelopes arrive in the order in which they were sent. Reconnecting is nobody's
-duty here: a new connection asks for what it missed with `from_seq`.
+A client sends `RpcRequest`s and gets one `RpcResponse` for each; the host sends events of
+subscriptions and `InboundRequest`s, which the client answers with `InboundResponse`s. While
+connected, envelopes arrive in the order in which they were sent. A transport does not reconnect: a
+new connection subscribes with `from_seq` and gets the events it missed.
 
-Names that both ends of an envelope spell alike: error codes and method names.
+`ERROR_CODES` and `HOST_RPC_METHODS` are the names that both ends spell alike.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeGuard, get_args
 
 from msgspec import UNSET, Struct, UnsetType
 from typing_extensions import override
@@ -20,6 +22,15 @@ from quarterdeck.protocol.events import Event
 
 TransportConnectionStatus: TypeAlias = Literal["connecting", "connected", "closed"]
 TransportUnsubscribe: TypeAlias = Callable[[], None]
+
+RequestKind: TypeAlias = Literal["permission", "elicitation"]
+"""What an agent may ask of a person."""
+REQUEST_KINDS: Final[tuple[RequestKind, ...]] = get_args(RequestKind)
+
+
+def is_request_kind(kind: str) -> TypeGuard[RequestKind]:
+    """Return whether this version knows a kind of request; a newer host may send others."""
+    return kind in REQUEST_KINDS
 
 
 class _Envelope(Struct, frozen=True, rename="camel"):
@@ -55,7 +66,7 @@ class RpcResponse(_Envelope, frozen=True, kw_only=True):
 
 
 class InboundRequest(_Envelope, frozen=True, kw_only=True):
-    """A question from the host; its `kind` is open, "permission" and "elicitation" are known."""
+    """A request from the host; `kind` is a `RequestKind`, or one that only a newer host knows."""
 
     id: str
     kind: str
@@ -68,7 +79,7 @@ class InboundResponse(_Envelope, frozen=True, kw_only=True):
 
 
 class TransportLifecycleEvent(_Envelope, frozen=True, kw_only=True):
-    """Where a connection is on its way from connecting to connected to closed."""
+    """A change of a connection's status: connecting, connected, closed."""
 
     status: TransportConnectionStatus
     error: ErrorObject | UnsetType = UNSET
@@ -190,5 +201,5 @@ _CODES: Final = frozenset(ERROR_CODES.values())
 
 
 def is_error_code(value: object) -> bool:
-    """Tell whether `value` is one of `ERROR_CODES`."""
+    """Return whether `value` is one of `ERROR_CODES`."""
     return isinstance(value, str) and value in _CODES

@@ -1,10 +1,11 @@
 """All events of the log: one class per type, an envelope around a verbatim JSON payload.
 
-A payload is not parsed into a class of its own: whatever an agent adds to it must come out again
-as it went in. Its type is known to type checkers only (`payloads`).
+A payload is not parsed into a class of its own: keys that an agent adds must survive decoding and
+encoding. Only type checkers know its type (`payloads`).
 
-`Event` is sealed: its subclasses are those of `AnyEvent`, and a `match` over it that ends in
-`assert_never` makes mypy name every place that a new event type must reach.
+`Event` is sealed: its subclasses are the members of `AnyEvent`. A view dispatches with a `match`
+that ends in `assert_never`, so mypy reports every view that does not handle a new event type. A
+type that a view ignores is named in a case of its own; `case _` would hide the next one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from msgspec import Struct
 
 
 class UnknownKeys(dict[str, Any]):
-    """Keys of an event's envelope that this version does not know; JSON is not read into it."""
+    """Keys of an event's envelope that this version does not know; never decoded into."""
 
 
 if TYPE_CHECKING:
@@ -51,9 +52,9 @@ if TYPE_CHECKING:
     _Extensions: TypeAlias = AcpEventExtensions | None
     _UnknownKeys: TypeAlias = "UnknownKeys | None"
 else:
-    # What msgspec sees. `dict`: it would drop the unknown keys of a typed payload. Never None,
-    # although that is the default, and nothing JSON has for unknown keys: what is refused here
-    # goes through the slow path of `codec`, which can give it back as it was.
+    # What msgspec sees. Payloads are `dict`, because it would drop the unknown keys of a typed one.
+    # None is not accepted although it is the default, and no JSON value is accepted for unknown
+    # keys: an event that is rejected here takes the slow path of `codec`, which loses nothing.
     _AgentId = str
     _Extensions = dict
     _UnknownKeys = UnknownKeys
@@ -261,7 +262,7 @@ class DiagnosticEvent(HostEvent, frozen=True, kw_only=True, tag="diagnostic"):
 
 
 class UnknownEvent(Event, frozen=True, kw_only=True):
-    """An event of a type we do not know, from a newer version; `raw` is all of it."""
+    """An event of an unknown type, from a newer version; `raw` is the whole event."""
 
     type: str
     session_id: str | None
@@ -298,6 +299,12 @@ AcpHostEvent: TypeAlias = AcpHostProjectionEvent | AcpHostTelemetryEvent
 AcpEvent: TypeAlias = AcpSessionEvent | AcpHostEvent
 """The closed union of every event we know."""
 AnyEvent: TypeAlias = AcpEvent | UnknownEvent
+
+
+def any_event(event: Event) -> AnyEvent:
+    """Return the same object, typed as a member of the closed union: the subject of a `match`."""
+    return event  # type: ignore[return-value]  # `Event` is sealed; a test checks its subclasses
+
 
 SESSION_EVENT_CLASSES: Final[Mapping[str, type[SessionEvent]]] = {
     event_class.type: event_class for event_class in get_args(AcpSessionEvent)

@@ -1,16 +1,13 @@
-"""An agent's `session/update` as the type, payload and extensions of an event.
+"""An agent's `session/update` as the type, payload and extensions of an event, and back.
 
-Nothing is validated and nothing is lost: known keys make the payload, `_meta` and every other
-key the extensions, and an update that is not modelled is kept whole.
+`normalize_session_update` validates nothing and loses nothing: known keys become the payload,
+`_meta` and every other key the extensions, and an unknown update is kept whole as
+`unrecognized-update`. A null means that an optional key is absent, so it is left out, except where
+null is a value: it clears `title` and `updatedAt` of a session, and a tool's raw input and output
+can be anything.
 
-A null stands for an optional key that is absent, so it is left out, except where null says
-something: `title` and `updatedAt` of a session are cleared by it, and a tool's raw input and
-output can be any value.
-
-The way back: an event's type, payload and extensions as the `session/update` it came from.
-
-What `normalize` left out (a null that stood for an absent key) stays out; everything else comes
-out as it went in. Events that no update can say, such as the end of a turn, have none.
+`denormalize_session_update` is the inverse, but for the nulls that were left out. Events that are
+not an agent's update, such as the end of a turn, have no inverse.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from quarterdeck.protocol.payloads import AcpEventExtensions
 
 
 class Normalized(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What an update says, before a session and a number make it an event."""
+    """An update without session and number, which make it an event."""
 
     type: str
     payload: dict[str, Any]
@@ -60,7 +57,7 @@ _VARIANTS: Final[Mapping[object, _Variant]] = {
     "session_info_update": _Variant("session-info-update", _INFO, _INFO),
     "usage_update": _Variant("usage-update", frozenset({"used", "size", "cost"})),
 }
-"""The 11 of ACP's 13 variants that have an event type; `plan_update` and `plan_removed` are not."""
+"""The 11 of ACP's 13 variants that have an event type; not `plan_update` and `plan_removed`."""
 
 UPDATE_NAMES: Final[Mapping[str, str]] = {
     variant.type: str(name) for name, variant in _VARIANTS.items()
@@ -69,7 +66,7 @@ UPDATE_NAMES: Final[Mapping[str, str]] = {
 
 
 def normalize_session_update(update: Mapping[str, Any] | str | bytes) -> Normalized:
-    """Turn the `update` of a `session/update` notification into what its event will carry.
+    """Return type, payload and extensions for the `update` of a `session/update` notification.
 
     Raises:
         JsonInvalid: if a text is given and is not JSON.
@@ -81,7 +78,7 @@ def normalize_session_update(update: Mapping[str, Any] | str | bytes) -> Normali
 
 
 def normalize_own_update(fields: dict[str, Any]) -> Normalized:
-    """Do the same with an object that nobody else holds: it becomes the payload, uncopied."""
+    """Do the same with an object that the caller gives up: it becomes the payload, uncopied."""
     name = fields.get("sessionUpdate")
     variant = _VARIANTS.get(name) if isinstance(name, str) else None
     if variant is None:
@@ -110,7 +107,7 @@ _VERBATIM: Final = "unrecognized-update"
 
 
 def denormalize_session_update(event: Event | Normalized) -> dict[str, Any] | None:
-    """Return the update that `event` tells of; None if it tells of something else."""
+    """Return the update that `event` was made from; None if it was not made from one."""
     payload: Mapping[str, Any] = event.payload
     if event.type == _VERBATIM:
         return dict(payload)

@@ -1,4 +1,4 @@
-"""What every event carries, for type checkers; at run time payloads are verbatim JSON objects.
+"""The payload of every event, for type checkers; at run time payloads are verbatim JSON objects.
 
 Payloads that are an agent's update have no `_meta` of their own: the host moves it into the
 event's `extensions`. Nested objects keep theirs.
@@ -6,7 +6,7 @@ event's `extensions`. Nested objects keep theirs.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
+from typing import Any, Final, Literal, NotRequired, TypeAlias, TypedDict, TypeGuard, get_args
 
 from quarterdeck.protocol.acp_types import (
     AuthMethod,
@@ -44,6 +44,16 @@ InstallStage: TypeAlias = Literal[
 DiagnosticLevel: TypeAlias = Literal["info", "warn", "error"]
 MessageKind: TypeAlias = Literal["user", "agent", "thought"]
 PermissionResolution: TypeAlias = Literal["answered", "superseded"]
+
+_SESSION_STATUSES: Final = frozenset(get_args(SessionStatus))
+
+
+def is_session_status(value: object) -> TypeGuard[SessionStatus]:
+    """Return whether this version knows a status.
+
+    A log may come from a newer version: ask before a `match` that ends in `assert_never`.
+    """
+    return isinstance(value, str) and value in _SESSION_STATUSES
 
 
 class MessageChunkPayload(TypedDict):

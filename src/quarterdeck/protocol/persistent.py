@@ -11,18 +11,18 @@ key. A value can change at any position, so values live in a trie of tuples, `WI
 node: a change copies one node per level and shares all others. The newest value and the incomplete
 leaf before it are kept outside the trie, because nearly every event touches them. Keys are never
 removed and never move, so they are appended to one list and one set shared by all versions. The
-set says that a key is new, which is the usual question; the dict of positions is made up to date
-only when an older entry is asked for, and a version ignores positions at or beyond its own length.
+set shows that a key is new, the usual case; the dict of positions is brought up to date only when
+an older entry is looked up, and a version ignores positions at or beyond its own length.
 (A dict alone answers both, but takes more memory: adding the 100,000th key then cost 1.4 times
 what adding the 1,000th costs, and now 1.25.)
 
 Branches. A version that is no longer the newest cannot append in place: another's element is
-already there. It copies what it can see, once, and goes on with its own list (cost: its length).
+already there. It copies what it can see, once, and continues with its own list (cost: its length).
 
 Threads. Nothing shared is ever overwritten, only appended to, so a version can be read while a
-newer one is made. Two threads that extend one version at the same time are told apart after the
-append: whoever does not find its own element in its place has lost the race, and branches. Two that
-bring the dict of positions up to date at the same time write the same.
+newer one is made. If two threads extend one version at the same time, each checks after its append:
+the one that does not find its own element at its position has lost the race, and branches. Two that
+bring the dict of positions up to date at the same time write the same values.
 
 Memory. An old version keeps alive what newer ones appended to the list it shares with them.
 

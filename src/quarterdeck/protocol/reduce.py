@@ -1,10 +1,11 @@
-"""`reduce`: the next state of a session, from the last one and an event.
+"""`reduce`: the next state of a session, from the previous one and an event.
 
-Pure: it changes nothing, reads no clock and gives the same state everywhere. Of `seq` and `ts` it
-only stores `seq`, and it does not ask whose session an event is: ordering, deduplication and
-repair happen before. Flat: no event costs more because many came before it (`persistent`,
-`terminal`). Nothing validates an agent's payload on its way here, so any JSON will do: what is
-missing is None, and what is not a list where a list belongs is taken as its only element.
+Pure: it changes nothing, reads no clock and returns the same state everywhere. Of `seq` and `ts` it
+stores only `seq`, and it does not check which session an event belongs to: ordering, deduplication
+and repair happen earlier. Constant cost: an event costs the same at position 10 and at position
+100,000 (`persistent`, `terminal_output`). Nothing validates an agent's payload before it arrives
+here, so any JSON is accepted: a missing value is None, and a value that should be a list and is not
+becomes its only element.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from quarterdeck.protocol.events import (
     UsageUpdateEvent,
     UserMessageChunkEvent,
 )
-from quarterdeck.protocol.payloads import MessageKind
+from quarterdeck.protocol.payloads import MessageKind, is_session_status
 from quarterdeck.protocol.persistent import Blocks
 from quarterdeck.protocol.state import (
     PendingPermissionRequest,
@@ -61,7 +62,7 @@ TERMINAL_OUTPUT_LIMIT: Final = 1024 * 1024
 """Bytes kept of one terminal's output, the newest."""
 
 RESOLVED_PERMISSIONS_LIMIT: Final = 100
-"""Answered and superseded permission requests kept, the newest."""
+"""Resolved permission requests kept, the newest."""
 
 _ConfigEvent: TypeAlias = (
     AvailableCommandsUpdateEvent
@@ -79,12 +80,12 @@ _ProgressEvent: TypeAlias = (
 
 
 def reduce(state: SessionState, event: Event) -> SessionState:
-    """Return the state after `event`; the very same object if the event is not for states.
+    """Return the state after `event`, or the same object if the event does not affect states.
 
-    Not for states are `unrecognized-update`, all host events, events of unknown types, and a
-    `tool-call-update` for a call that is not there.
+    Those events are `unrecognized-update`, all host events, events of unknown types, and a
+    `tool-call-update` of an unknown call.
     """
-    known: AnyEvent = event  # type: ignore[assignment]  # `Event` is sealed, and a test says so
+    known: AnyEvent = event  # type: ignore[assignment]  # as `any_event`, without a call
     match known:  # the frequent ones first: each case costs 40 ns
         case AgentMessageChunkEvent():
             return _with_chunk(state, "agent", known)
@@ -148,11 +149,11 @@ def _with_chunk(
     kind: MessageKind,
     event: AgentMessageChunkEvent | AgentThoughtChunkEvent | UserMessageChunkEvent,
 ) -> SessionState:
-    """Put a chunk into the message it belongs to, or into a new one.
+    """Append a chunk to its message, or start a new one.
 
-    With a `messageId`, that is the message of this kind and id, wherever it is. (acpjs scans
-    from the tail; there is at most one, so a look-up finds the same.) Without, it is the newest
-    message, if that is of this kind and has no id either.
+    A chunk with a `messageId` belongs to the message of the same kind and id, at any position.
+    (acpjs scans from the end; there is at most one, so a lookup finds the same.) A chunk without
+    one belongs to the newest message, if that has the same kind and no id either.
     """
     payload: Any = event.payload
     messages, message_id, block = state.messages, payload.get("messageId"), payload.get("content")
@@ -176,7 +177,7 @@ def _with_chunk(
 
 
 def _message_key(kind: MessageKind, message_id: object) -> object:
-    """Return a key for kind and id; a frequent one is no new object, and so costs no memory."""
+    """Return a key for kind and id; the most frequent one is the id itself: no new object."""
     if kind == "agent" and isinstance(message_id, str):
         return message_id
     return (kind, message_id if isinstance(message_id, str) else encode_json(message_id))
@@ -228,7 +229,7 @@ def _with_permission_request(
 def _with_permission_resolved(
     state: SessionState, event: PermissionRequestResolvedEvent
 ) -> SessionState:
-    """Move a request from pending to resolved; one we never saw gets a stand-in tool call."""
+    """Move a request from pending to resolved; an unknown one gets a placeholder tool call."""
     payload: Any = event.payload
     request_id, requests = payload.get("requestId"), state.pending_permission_requests
     tool_calls = [one.tool_call for one in requests if one.request_id == request_id]
@@ -292,15 +293,27 @@ def _with_progress(state: SessionState, event: _ProgressEvent) -> SessionState:
         case SessionStatusChangeEvent():
             status, resumed = payload.get("status"), payload.get("resumed")
             if resumed is None:
-                ended = status in ("disconnected", "closed", "deleted")
-                resumed = not ended and state.connection.resumed
+                resumed = state.connection.resumed and _has_agent(status)
             return replace(state, connection=SessionConnectionState(status, resumed))
         case _:
             assert_never(event)
 
 
+def _has_agent(status: object) -> bool:
+    """Return whether a session with this status has an agent; so has one of an unknown status."""
+    if not is_session_status(status):
+        return True
+    match status:
+        case "creating" | "active" | "prompting" | "resuming":
+            return True
+        case "disconnected" | "closed" | "deleted":
+            return False
+        case _:
+            assert_never(status)
+
+
 def _text(value: object) -> str:
-    """Return an id or a text as it is; anything else an agent put there, as its JSON text."""
+    """Return an id or a text unchanged, any other JSON value as its JSON text."""
     return value if isinstance(value, str) else encode_json(value).decode()
 
 

@@ -1,7 +1,7 @@
 """Objects that hosts and clients exchange besides events: definitions, parameters, snapshots.
 
-Keys that are absent (`UNSET`) are left out of their JSON. Null is only what an agent said: a title
-or a time that it cleared, a capability that it named without having it.
+Keys that are absent (`UNSET`) are left out of their JSON. Null is always a value that an agent
+sent: a title or a time that it cleared, a capability that it named without having it.
 """
 
 from __future__ import annotations
@@ -130,11 +130,11 @@ class HostPermissionSnapshot(_Shape, frozen=True, kw_only=True):
 
 ELICITATION_UPDATED: Final = "quarterdeck/elicitation-updated"
 """The type of a host's event with a `HostElicitationSnapshot`; outside the closed set of events,
-so whoever knows only that set takes it for one from a newer version."""
+so a client that knows only that set treats it as an event of a newer version."""
 
 
 class HostElicitationSnapshot(_Shape, frozen=True, kw_only=True):
-    """A question of an agent to a person as the host knows it; ours, acpjs has none."""
+    """An elicitation as the host knows it; ours, acpjs has none."""
 
     request_id: str
     session_id: str | UnsetType = UNSET
@@ -146,4 +146,4 @@ class HostElicitationSnapshot(_Shape, frozen=True, kw_only=True):
     action: str | UnsetType = UNSET
     """How it was answered; what was answered is the agent's alone."""
     completed: bool | UnsetType = UNSET
-    """Set when the agent said that a person has done what they were sent to a page for."""
+    """Set when the agent reports that the person has finished on the linked page."""

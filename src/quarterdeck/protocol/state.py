@@ -5,8 +5,8 @@ exceptions stay absent (`UNSET`): a tool call's raw input, raw output and extens
 exit and a permission's outcome, where null is a value that an agent or a person can give.
 
 States are immutable and share what did not change, and the JSON of the events they come from;
-`persistent` and `terminal` tell how. They can be compared, but have no hash, because they hold
-JSON objects. `to_json` writes them; msgspec alone would write their inner structure.
+`persistent` and `terminal_output` explain how. They can be compared, but have no hash, because they
+hold JSON objects. `to_json` writes them; msgspec alone would write their inner structure.
 """
 
 from __future__ import annotations

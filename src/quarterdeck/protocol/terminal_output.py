@@ -28,7 +28,7 @@ _LONE_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 
 
 def truncate_utf8_tail(text: str, limit: int) -> tuple[str, bool]:
-    """Keep the end of `text`, at most `limit` UTF-8 bytes of whole characters; say if cut."""
+    """Keep the end of `text`, at most `limit` UTF-8 bytes of whole characters; True if cut."""
     encoded = _encode(text)
     if len(encoded) <= limit:
         return encoded.decode(errors="surrogatepass"), False
@@ -56,7 +56,7 @@ class TailBuffer(Struct, frozen=True, gc=False, eq=False):
         return self._bytes[self._start : self._end].decode(errors="surrogatepass") + self._half
 
     def extended(self, piece: str, limit: int) -> tuple[TailBuffer, bool]:
-        """Return the output with `piece` at its end, cut to `limit` bytes; say if it was cut."""
+        """Return the output with `piece` at its end, cut to `limit` bytes; True if it was cut."""
         if self._half:
             return self._extended_by_halves(self._half + piece, limit)
         try:

@@ -162,11 +162,11 @@ def requested(
     facts: ToolCallFacts | None, tool_call: Mapping[str, Any], turn: int
 ) -> ToolCallFacts:
     """Return the facts after a permission request; a new call, unless it is open in this turn."""
-    said = _repeated(tool_call)
-    said.pop("status", None)
+    repeated = _repeated(tool_call)
+    repeated.pop("status", None)
     if facts is None or not is_open(facts, turn):
-        return _begun(facts, said, turn)
-    return _merged(facts, said)
+        return _begun(facts, repeated, turn)
+    return _merged(facts, repeated)
 
 
 def ended_by_us(facts: ToolCallFacts) -> ToolCallFacts:
@@ -209,7 +209,7 @@ def _repeated(payload: Mapping[str, Any]) -> dict[str, Any]:
 def documented_announcement(
     payload: Any, extensions: AcpEventExtensions | None = None, seq: int = 0
 ) -> ToolCallState:
-    """Return the state of a call after its announcement, whatever it was before."""
+    """Return the state of a call after its announcement; any earlier state is replaced."""
     content, locations = payload.get("content"), payload.get("locations")
     return ToolCallState(
         tool_call_id=payload.get("toolCallId"),

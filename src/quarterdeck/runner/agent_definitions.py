@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any, Final
 
-from quarterdeck.agents.catalogue import KnownAgents
+from quarterdeck.agents import KnownAgents
 from quarterdeck.errors import HubDatabaseFailed, RequestRejected
 from quarterdeck.host import Host, resolve_agent_definition
 from quarterdeck.jsontext import decode_json, encode_json

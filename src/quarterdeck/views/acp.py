@@ -1,42 +1,95 @@
-"""The log in ACP's words. Pure.
+"""The log as ACP session updates, for editors.
 
-What Quarterdeck itself added to an event stands in `_meta.quarterdeck`: ACP keeps the rest of an
-update for itself.
+`session_updates` returns the updates of one event. What Quarterdeck added to an event is sent as
+`_meta.quarterdeck`: ACP reserves the other keys of an update.
 
-Terminals of an agent, as an editor sees them: their output as text. Pure.
-
-The hub runs them, so the editor does not know them by their ids: where a tool call shows one, the
-editor gets what it has written so far, and again as it writes on. How often goes by how much there
-is already, so that all of it together costs a few times its length.
+`AcpTerminals` replaces terminals by their output. The host runs the agent's terminals, so an editor
+cannot look them up by id: where a tool call shows a terminal, the editor gets the text so far, and
+again as the output grows. It is sent again after each growth by a quarter, so that the total stays
+within a few times the length of the output.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from quarterdeck.protocol import (
     ELICITATION_UPDATED,
+    AgentMessageChunkEvent,
+    AgentThoughtChunkEvent,
+    AvailableCommandsUpdateEvent,
+    ConfigOptionsUpdateEvent,
+    CurrentModeUpdateEvent,
     Event,
+    HostEvent,
+    PermissionRequestCreatedEvent,
+    PermissionRequestResolvedEvent,
+    PlanEvent,
+    PromptFinishedEvent,
+    SessionConfigInitEvent,
+    SessionInfoUpdateEvent,
+    SessionResetEvent,
     SessionState,
+    SessionStatusChangeEvent,
+    TerminalOutputEvent,
+    ToolCallEvent,
+    ToolCallUpdateEvent,
+    UnknownEvent,
+    UnrecognizedUpdateEvent,
+    UsageUpdateEvent,
+    UserMessageChunkEvent,
+    any_event,
     denormalize_session_update,
     to_json,
     truncate_utf8_tail,
 )
 
 MODE: Final = "mode"
-"""The category of the config option that says what ACP's modes say."""
+"""The category of the config option that replaces ACP's modes."""
 
 
 def session_updates(event: Event) -> Iterator[dict[str, Any]]:
-    """Yield what an editor is told of an event of the log."""
-    if event.type == "session-config-init":
-        yield from _settings(event.payload)
-        return
+    """Yield the ACP updates of an event of the log."""
+    known = any_event(event)
+    match known:
+        case SessionConfigInitEvent():
+            yield from _settings(event.payload)
+        case (
+            UserMessageChunkEvent()
+            | AgentMessageChunkEvent()
+            | AgentThoughtChunkEvent()
+            | ToolCallEvent()
+            | ToolCallUpdateEvent()
+            | PlanEvent()
+            | AvailableCommandsUpdateEvent()
+            | CurrentModeUpdateEvent()
+            | ConfigOptionsUpdateEvent()
+            | SessionInfoUpdateEvent()
+            | UsageUpdateEvent()
+            | UnrecognizedUpdateEvent()
+        ):
+            yield from _update(known)
+        case (
+            PromptFinishedEvent()
+            | SessionStatusChangeEvent()
+            | SessionResetEvent()
+            | PermissionRequestCreatedEvent()
+            | PermissionRequestResolvedEvent()
+            | TerminalOutputEvent()
+            | HostEvent()
+            | UnknownEvent()
+        ):
+            pass  # ACP has requests and responses for these, or nothing
+        case _:
+            assert_never(known)
+
+
+def _update(event: Event) -> Iterator[dict[str, Any]]:
     update = denormalize_session_update(event)
     if update is None or update.get("sessionUpdate") == ELICITATION_UPDATED:
-        return  # a question is asked, not told
+        return  # an elicitation is a request of its own
     ours = update.pop("quarterdeck", None)
     if ours is not None:
         meta = update.get("_meta")
@@ -45,7 +98,7 @@ def session_updates(event: Event) -> Iterator[dict[str, Any]]:
 
 
 def commands_update(commands: Sequence[Any]) -> dict[str, Any]:
-    """Return what tells an editor that has not seen the history which commands there are."""
+    """Return the update with the available commands, for an editor that skipped the history."""
     return {"sessionUpdate": "available_commands_update", "availableCommands": list(commands)}
 
 
@@ -68,19 +121,19 @@ def _settings(payload: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def session_settings(state: SessionState) -> dict[str, Any]:
-    """Return what the answer to new, load and resume tells of a session."""
-    told: dict[str, Any] = {}
+    """Return the settings in the response to `session/new`, `session/load`, `session/resume`."""
+    settings: dict[str, Any] = {}
     plain = to_json(state)
     if plain["configOptions"]:
-        told["configOptions"] = plain["configOptions"]
+        settings["configOptions"] = plain["configOptions"]
     modes = plain["modes"] or modes_of(plain["configOptions"])
     if modes:
-        told["modes"] = modes
-    return told
+        settings["modes"] = modes
+    return settings
 
 
 def mode_option(options: Sequence[Any]) -> Mapping[str, Any] | None:
-    """Return the config option that stands for the modes."""
+    """Return the config option that replaces the modes."""
     for option in options:
         if isinstance(option, Mapping) and option.get("category") == MODE:
             return option
@@ -88,7 +141,7 @@ def mode_option(options: Sequence[Any]) -> Mapping[str, Any] | None:
 
 
 def modes_of(options: Sequence[Any]) -> dict[str, Any] | None:
-    """Return the modes that config options replaced: for editors that know only modes."""
+    """Return the mode option as modes, for editors that know only those."""
     option = mode_option(options)
     if option is None or not isinstance(option.get("currentValue"), str):
         return None
@@ -104,7 +157,7 @@ def modes_of(options: Sequence[Any]) -> dict[str, Any] | None:
 
 
 def _choices(options: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the choices of a select, out of their groups."""
+    """Yield the choices of a select option, flattening groups."""
     for each in options if isinstance(options, list) else ():
         if not isinstance(each, Mapping):
             continue
@@ -115,8 +168,8 @@ def _choices(options: Any) -> Iterator[Mapping[str, Any]]:
 
 
 SHOWN_BYTES: Final = 32 * 1024
-"""Of the end of what a terminal has written."""
-_GROWTH: Final = 4  # it is shown again when it is longer by a quarter
+"""Bytes of a terminal's output that are shown, the newest."""
+_GROWTH: Final = 4  # sent again when the output has grown by a quarter
 
 
 @dataclass
@@ -126,7 +179,7 @@ class _Terminal:
     exit: Mapping[str, Any] | None = None
     written: int = 0
     due: int = 1
-    """How much has to be written before it is shown again."""
+    """The value of `written` at which it is sent again."""
     calls: dict[str, list[Any]] = field(default_factory=dict)
     """The tool calls that show it, and their content as the agent sent it."""
 
@@ -160,7 +213,7 @@ class AcpTerminals:
         self._known: dict[str, _Terminal] = {}
 
     def learn(self, state: SessionState) -> None:
-        """Take in what was written before."""
+        """Start from the terminals and tool calls of a state."""
         for terminal_id, known in state.terminals.items():
             payload: dict[str, Any] = {"delta": known.output, "truncated": known.truncated}
             if isinstance(known.exit, Mapping):
@@ -170,7 +223,7 @@ class AcpTerminals:
             self.shown({"toolCallId": call.tool_call_id, "content": list(call.content)})
 
     def shown(self, update: dict[str, Any]) -> dict[str, Any]:
-        """Return a tool call, or an update of one, with texts instead of terminals."""
+        """Return a tool call, or an update of one, with text in place of terminals."""
         content = update.get("content")
         if not isinstance(content, list) or not any(map(_terminal_id, content)):
             return update
@@ -182,7 +235,7 @@ class AcpTerminals:
         return {**update, "content": self._replaced(content)}
 
     def on_output(self, payload: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yield the updates of tool calls that show more now."""
+        """Yield the updates of tool calls whose terminal has grown."""
         terminal = self._terminal(str(payload.get("terminalId")))
         terminal.take(payload)
         if terminal.calls and terminal.is_due(payload):

@@ -1,7 +1,7 @@
-"""A session as a Markdown document. Pure.
+"""A session as a Markdown document.
 
-Text of agents and people is quoted in fences: nothing in it becomes a heading, a link, a picture or
-HTML of the document, and no character is lost.
+Text of agents and people is quoted in fences: none of it becomes a title, a link, a picture or HTML
+of the document, and no character is lost.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _block(block: Any) -> str:
 def _call(call: Mapping[str, Any]) -> list[str]:
     lines = [f"## Tool: {_quoted(call['title'])}", ""]
     lines.append(f"- kind: {_quoted(call['kind'] or 'other')}, status: {_quoted(call['status'])}")
-    lines += (f"- file: {_code(place.get('path'))}" for place in _tables(call["locations"]))
+    lines += (f"- file: {_code(each.get('path'))}" for each in _tables(call["locations"]))
     if call.get("rawInput") is not None:
         lines += ("", "Input:", "", *_fence(_pretty(call["rawInput"]), "json"))
     for part in _tables(call["content"]):

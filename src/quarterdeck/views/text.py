@@ -1,4 +1,4 @@
-"""Text of agents made harmless for a terminal. All of it passes through here.
+"""Makes text of agents harmless for a terminal. All such text passes through here.
 
     plain      for reading: drops escape sequences, control characters, bidirectional overrides
     visible    for decisions: drops nothing, spells out what cannot be seen as `<U+202E>`
@@ -11,15 +11,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import (
-    Iterator,
-)
-from typing import (
-    Final,
-)
+from collections.abc import Iterator
+from typing import Final
 
 # Sequences without text are dropped whole. Those that carry text (OSC, DCS, ...) lose only their
-# control characters: dropped text would be a place to hide something.
+# control characters: text could be hidden in what is dropped.
 _SEQUENCES: Final = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b[ -/]*[0-OQ-WYZ\\`-~]")
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 _OVERRIDES: Final = re.compile("[\u202a-\u202e\u2066-\u2069]")
@@ -27,7 +23,7 @@ _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 _BLANKS: Final = re.compile(r"[ ]{9,}")
 _EMPTY_LINES: Final = re.compile(r"\n(?:[ ]*\n){4,}")
 
-# Letters that are drawn as blanks, whatever their category.
+# Letters that are drawn as blanks; their category does not show it.
 _BLANK_LETTERS: Final = frozenset("\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\u034f")
 _UNSEEN: Final = frozenset(("Cc", "Cf", "Cs", "Cn", "Co", "Zl", "Zp"))
 _SELECTORS: Final = frozenset(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))

@@ -1,36 +1,65 @@
-"""The transcript of a session: messages, tool calls and turns in order, with their times. Pure.
+"""The transcript of a session: messages, tool calls, turns and status changes in order, with times.
 
 `SessionState` has neither times nor order: a message that continues after a tool call is one
 message there. In a transcript it is two entries with the call between them, as it happened.
 
-Entries of a transcript as pages get them, and how much of a large one. Pure.
+`Transcript` adds one event at a time. It holds messages as lists of text chunks and everything else
+as a `SessionState`, so that adding an event costs little; an `Entry` is built when it is read.
+Entries are numbered by the `seq` of their first event. `clipped` cuts very long values: the page
+loads the rest on demand.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, assert_never
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import (
+    AgentMessageChunkEvent,
+    AgentThoughtChunkEvent,
+    AnyEvent,
+    AvailableCommandsUpdateEvent,
+    ConfigOptionsUpdateEvent,
+    CurrentModeUpdateEvent,
     Event,
+    HostEvent,
+    MessageKind,
+    PermissionRequestCreatedEvent,
+    PermissionRequestResolvedEvent,
+    PlanEvent,
+    PromptFinishedEvent,
+    SessionConfigInitEvent,
+    SessionEvent,
+    SessionInfoUpdateEvent,
+    SessionResetEvent,
     SessionState,
+    SessionStatusChangeEvent,
+    TerminalOutputEvent,
     TerminalOutputState,
+    ToolCallEvent,
     ToolCallState,
+    ToolCallUpdateEvent,
+    UnknownEvent,
+    UnrecognizedUpdateEvent,
+    UsageUpdateEvent,
+    UserMessageChunkEvent,
+    any_event,
     decode_event,
     initial_state,
+    is_session_status,
     reduce,
     to_json,
 )
 
 LONGEST_TEXT: Final = 32 << 10
-"""Characters of one text of a call; a page asks for the whole when somebody wants to see it."""
+"""Characters of one text of a tool call; the page loads the rest on demand."""
 LONGEST_MESSAGE: Final = 256 << 10
-"""Characters of one text of a message: those are what people read."""
+"""Characters of one text of a message: people read those."""
 LONGEST_DATA: Final = 512 << 10
 """Characters of an image or a file: half of one shows nothing."""
 MOST_ELEMENTS: Final = 500
@@ -45,9 +74,9 @@ class MessageEntry(
     kind: str
     message_id: Any
     content: list[Any]
-    """Plain texts that follow each other are one block."""
+    """Consecutive plain texts are one block."""
     prompt_key: str | UnsetType = UNSET
-    """Of the prompt that it is, if it came through the queue."""
+    """The key of the prompt, if the message is one that came through the prompt queue."""
     is_clipped: bool = False
 
 
@@ -57,7 +86,7 @@ class ToolEntry(Struct, frozen=True, kw_only=True, rename="camel", tag_field="ty
     ended_at: float | None
     call: dict[str, Any]
     terminals: dict[str, Any]
-    """Those that its content names."""
+    """The terminals that its content names."""
     is_clipped: bool = False
 
 
@@ -74,7 +103,7 @@ class TurnEntry(Struct, frozen=True, kw_only=True, rename="camel", tag_field="ty
 class StatusEntry(
     Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="status"
 ):
-    """A session was closed, lost its agent, or came back."""
+    """A session was closed, lost its agent, or was resumed."""
 
     seq: int
     at: float
@@ -86,17 +115,17 @@ Entry: TypeAlias = MessageEntry | ToolEntry | TurnEntry | StatusEntry
 
 
 class Message:
-    """A part of a message, without anything else between its chunks; it grows."""
+    """Chunks of a message without another entry between them; more may be appended."""
 
     __slots__ = ("_blocks", "extensions", "kind", "message_id", "seq")
 
-    def __init__(self, kind: str, message_id: Any, seq: int, extensions: Any) -> None:
+    def __init__(self, kind: MessageKind, message_id: Any, seq: int, extensions: Any) -> None:
         self.kind = kind
         self.message_id = message_id
         self.seq = seq
         self.extensions = extensions
         self._blocks: list[Any] = []
-        """Plain texts that follow each other are a list."""
+        """Consecutive plain texts are a list of their own."""
 
     def append(self, block: Any) -> None:
         if _is_plain(block):
@@ -137,7 +166,7 @@ def tool_entry(
     at: float,
     ended_at: float | None,
 ) -> ToolEntry:
-    content: tuple[Any, ...] = call.content  # whatever its agent has put there
+    content: tuple[Any, ...] = call.content  # elements can be any JSON
     named = [each.get("terminalId") for each in content if isinstance(each, Mapping)]
     return ToolEntry(
         seq=call.seq,
@@ -161,8 +190,241 @@ def _is_plain(block: Any) -> bool:
     )
 
 
+_KINDS: Final[Mapping[type[Event], MessageKind]] = {
+    AgentMessageChunkEvent: "agent",
+    AgentThoughtChunkEvent: "thought",
+    UserMessageChunkEvent: "user",
+}
+_PREFIXES: Final[Mapping[MessageKind, bytes]] = {
+    "agent": b'{"type":"agent-message-chunk",',
+    "thought": b'{"type":"agent-thought-chunk",',
+    "user": b'{"type":"user-message-chunk",',
+}
+"""How a stored chunk of each kind begins."""
+_OVER: Final = frozenset({"completed", "failed"})
+
+
+class _Text(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fields=True):
+    text: str
+
+
+class _TextPayload(msgspec.Struct, rename="camel"):
+    content: _Text
+    message_id: Any = None
+
+
+class _TextChunk(msgspec.Struct, rename="camel"):
+    """Most events of a log; extensions are skipped, because only a first chunk needs them."""
+
+    seq: int
+    ts: int | float
+    session_id: str
+    payload: _TextPayload
+
+
+_decode_text = msgspec.json.Decoder(_TextChunk).decode
+
+
+class Transcript:
+    """The transcript of one session, built event by event."""
+
+    def __init__(self, session_id: str) -> None:
+        self.seq = 0
+        self._begin(session_id)
+
+    def _begin(self, session_id: str) -> None:
+        self.state: SessionState = initial_state(session_id)
+        """Everything but the messages, which are in `_items`."""
+        self._seqs: list[int] = []
+        self._items: list[Message | str | Entry] = []
+        """What each entry is made from; a tool call is its key in the state."""
+        self._times: list[float] = []
+        self._ended: dict[str, float] = {}
+        self._open: dict[tuple[MessageKind, str], Message] = {}
+        """Messages with an id since the last entry that is no message: they may continue."""
+
+    def apply(self, event: Event) -> None:
+        """Add the next event."""
+        self.seq = event.seq
+        kind = _KINDS.get(type(event))  # most events are chunks; a `match` costs more
+        if kind is not None:
+            self._chunk(kind, event)
+        else:
+            self._apply_other(any_event(event))
+
+    def _apply_other(self, event: AnyEvent) -> None:
+        match event:
+            case ToolCallUpdateEvent() | ToolCallEvent():
+                self._call(event)
+            case SessionResetEvent():
+                self._begin(event.session_id)
+            case PromptFinishedEvent():
+                self.state = reduce(self.state, event)
+                self._add(event, _turn_entry(event))
+            case SessionStatusChangeEvent():
+                self._status(event)
+            case UserMessageChunkEvent() | AgentMessageChunkEvent() | AgentThoughtChunkEvent():
+                self._chunk(_KINDS[type(event)], event)
+            case SessionEvent():
+                self._state_only(event)
+            case HostEvent() | UnknownEvent():
+                pass
+            case _:
+                assert_never(event)
+
+    def _state_only(
+        self,
+        event: PlanEvent
+        | AvailableCommandsUpdateEvent
+        | CurrentModeUpdateEvent
+        | SessionConfigInitEvent
+        | ConfigOptionsUpdateEvent
+        | SessionInfoUpdateEvent
+        | UsageUpdateEvent
+        | PermissionRequestCreatedEvent
+        | PermissionRequestResolvedEvent
+        | TerminalOutputEvent
+        | UnrecognizedUpdateEvent,
+    ) -> None:
+        """Add an event that is no entry of its own."""
+        self.state = reduce(self.state, event)
+
+    def apply_stored(self, data: bytes) -> None:
+        """Add the next event from its stored JSON.
+
+        Raises:
+            EventInvalid: if it is damaged.
+        """
+        newest = self._items[-1] if self._items else None
+        if not (isinstance(newest, Message) and self._append_text(newest, data)):
+            self.apply(decode_event(data))
+
+    def _append_text(self, newest: Message, data: bytes) -> bool:
+        """Append a text chunk of the newest message, for a third of the cost of `apply`."""
+        if not data.startswith(_PREFIXES[newest.kind]):
+            return False
+        try:
+            chunk = _decode_text(data)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return False
+        if chunk.payload.message_id != newest.message_id:
+            return False
+        self.seq = chunk.seq
+        newest.append_text(chunk.payload.content.text)
+        return True
+
+    def _add(self, event: Event, item: Message | str | Entry) -> None:
+        self._seqs.append(event.seq)
+        self._items.append(item)
+        self._times.append(event.ts)
+        if not isinstance(item, Message):
+            self._open.clear()
+
+    def _chunk(self, kind: MessageKind, event: Event) -> None:
+        payload: Any = event.payload
+        message_id, block = payload.get("messageId"), payload.get("content")
+        newest = self._items[-1] if self._items else None
+        found: Message | None = None
+        if isinstance(newest, Message) and (newest.kind, newest.message_id) == (kind, message_id):
+            found = newest
+        elif message_id is not None:
+            found = self._open.get((kind, _text(message_id)))
+        if found is None:
+            found = Message(kind, message_id, event.seq, event.extensions)
+            self._add(event, found)
+            if message_id is not None:
+                self._open[kind, _text(message_id)] = found
+        found.append(block)
+
+    def _call(self, event: ToolCallEvent | ToolCallUpdateEvent) -> None:
+        before, self.state = self.state, reduce(self.state, event)
+        if self.state is before:
+            return  # an update of an unknown call
+        payload: Any = event.payload
+        key = _text(payload.get("toolCallId"))
+        if isinstance(event, ToolCallEvent):
+            self._add(event, key)
+            self._ended.pop(key, None)
+        if payload.get("status") in _OVER:
+            self._ended.setdefault(key, event.ts)
+
+    def _status(self, event: SessionStatusChangeEvent) -> None:
+        before, self.state = self.state.connection.status, reduce(self.state, event)
+        payload: Any = event.payload
+        status, is_resumed = payload.get("status"), payload.get("resumed") is True
+        is_loss = status != before and _is_loss(status)
+        if is_loss or (is_resumed and before != "creating"):
+            self._add(
+                event,
+                StatusEntry(seq=event.seq, at=event.ts, status=status, resumed=is_resumed),
+            )
+
+    # ---- reading -------------------------------------------------------------------------------
+
+    def older(self, before: int | None) -> Iterator[Entry]:
+        """Yield the entries whose `seq` is less than `before`, the newest first."""
+        position = len(self._seqs) if before is None else bisect_left(self._seqs, before)
+        for each in range(position - 1, -1, -1):
+            entry = self._entry(each)
+            if entry is not None:
+                yield entry
+
+    def entry(self, seq: int) -> Entry | None:
+        """Return the entry that starts with the event `seq`."""
+        position = bisect_left(self._seqs, seq)
+        if position == len(self._seqs) or self._seqs[position] != seq:
+            return None
+        return self._entry(position)
+
+    def _entry(self, position: int) -> Entry | None:
+        item, at = self._items[position], self._times[position]
+        if isinstance(item, Message):
+            return message_entry(item, at)
+        if not isinstance(item, str):
+            return item
+        index = self.state.tool_calls.position(item)
+        call = None if index < 0 else self.state.tool_calls.at(index)
+        if call is None or call.seq != self._seqs[position]:
+            return None  # announced again later: the later entry shows it
+        return tool_entry(call, self.state.terminals, at, self._ended.get(item))
+
+
+def _text(value: object) -> str:
+    """Return an id as `reduce` spells it."""
+    return value if isinstance(value, str) else encode_json(value).decode()
+
+
+def _turn_entry(event: PromptFinishedEvent) -> TurnEntry:
+    payload: Any = event.payload
+    return TurnEntry(
+        seq=event.seq,
+        at=event.ts,
+        stop_reason=payload.get("stopReason"),
+        usage=payload.get("usage"),
+        error=payload.get("error"),
+    )
+
+
+def _is_loss(status: object) -> bool:
+    """Return whether a reader must see that a session has come to this status."""
+    if not is_session_status(status):
+        return False
+    match status:
+        case "disconnected" | "closed":
+            return True
+        case "creating" | "active" | "prompting" | "resuming":
+            return False
+        case "deleted":
+            return False  # its transcript is deleted with it
+        case _:
+            assert_never(status)
+
+
+# ---- long values ----------------------------------------------------------------------------
+
+
 def clipped(entry: Entry) -> Entry:
-    """Return an entry with what is very long in it cut; terminals keep their end."""
+    """Return an entry with very long values cut; terminals keep their end."""
     clip = _Clip(LONGEST_MESSAGE if isinstance(entry, MessageEntry) else LONGEST_TEXT)
     match entry:
         case MessageEntry():
@@ -179,7 +441,7 @@ def clipped(entry: Entry) -> Entry:
 
 
 class _Clip:
-    """Copies JSON without what is too long, and remembers whether there was any."""
+    """Copies JSON, cuts what is too long, and records whether it did."""
 
     def __init__(self, longest: int) -> None:
         self.has_cut = False
@@ -214,182 +476,3 @@ class _Clip:
             return elements
         self.has_cut = True
         return elements[:MOST_ELEMENTS]
-
-
-_KINDS: Final = {
-    "agent-message-chunk": "agent",
-    "agent-thought-chunk": "thought",
-    "user-message-chunk": "user",
-}
-_OPENINGS: Final = {kind: f'{{"type":"{name}",'.encode() for name, kind in _KINDS.items()}
-_CALLS: Final = frozenset({"tool-call", "tool-call-update"})
-_OVER: Final = frozenset({"completed", "failed"})
-_NOTABLE: Final = frozenset({"disconnected", "closed"})
-
-
-class _Text(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fields=True):
-    text: str
-
-
-class _Said(msgspec.Struct, rename="camel"):
-    content: _Text
-    message_id: Any = None
-
-
-class _TextChunk(msgspec.Struct, rename="camel"):
-    """What most events of a log are; what only the first of a message tells is left out."""
-
-    seq: int
-    ts: int | float
-    session_id: str
-    payload: _Said
-
-
-_decode_text = msgspec.json.Decoder(_TextChunk).decode
-
-
-class Transcript:
-    """What one session has come to."""
-
-    def __init__(self, session_id: str) -> None:
-        self.seq = 0
-        self._begin(session_id)
-
-    def _begin(self, session_id: str) -> None:
-        self.state: SessionState = initial_state(session_id)
-        """All but the messages, which are in the entries."""
-        self._seqs: list[int] = []
-        self._whats: list[Message | str | Entry] = []
-        """A call is here by its key."""
-        self._times: list[float] = []
-        self._ended: dict[str, float] = {}
-        self._open: dict[tuple[str, str], Message] = {}
-        """Messages with an id since the last entry that is none: they may go on."""
-
-    def apply(self, event: Event) -> None:
-        """Take the next event in."""
-        self.seq = event.seq
-        kind = _KINDS.get(event.type)
-        if kind is not None:
-            self._chunk(kind, event)
-            return
-        before = self.state
-        self.state = reduce(before, event)
-        if event.type in _CALLS:
-            self._call(event, before)
-        elif event.type == "session-reset":
-            self._begin(str(event.session_id))
-        else:
-            entry = _shown(event, before)
-            if entry is not None:
-                self._note(event, entry)
-
-    def apply_stored(self, data: bytes) -> None:
-        """Take the next event in as it is stored.
-
-        Raises:
-            EventInvalid: if it is damaged.
-        """
-        newest = self._whats[-1] if self._whats else None
-        if not (isinstance(newest, Message) and self._goes_on(newest, data)):
-            self.apply(decode_event(data))
-
-    def _goes_on(self, newest: Message, data: bytes) -> bool:
-        """Add a text to the newest message if it is a part of that, for a third of the cost."""
-        if not data.startswith(_OPENINGS[newest.kind]):
-            return False
-        try:
-            chunk = _decode_text(data)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return False
-        if chunk.payload.message_id != newest.message_id:
-            return False
-        self.seq = chunk.seq
-        newest.append_text(chunk.payload.content.text)
-        return True
-
-    def _note(self, event: Event, what: Message | str | Entry) -> None:
-        self._seqs.append(event.seq)
-        self._whats.append(what)
-        self._times.append(event.ts)
-        if not isinstance(what, Message):
-            self._open.clear()
-
-    def _chunk(self, kind: str, event: Event) -> None:
-        payload: Any = event.payload
-        message_id, block = payload.get("messageId"), payload.get("content")
-        newest = self._whats[-1] if self._whats else None
-        found: Message | None = None
-        if isinstance(newest, Message) and (newest.kind, newest.message_id) == (kind, message_id):
-            found = newest
-        elif message_id is not None:
-            found = self._open.get((kind, _text(message_id)))
-        if found is None:
-            found = Message(kind, message_id, event.seq, event.extensions)
-            self._note(event, found)
-            if message_id is not None:
-                self._open[kind, _text(message_id)] = found
-        found.append(block)
-
-    def _call(self, event: Event, before: SessionState) -> None:
-        if self.state is before:
-            return  # an update of a call that is not there
-        payload: Any = event.payload
-        key = _text(payload.get("toolCallId"))
-        if event.type == "tool-call":
-            self._note(event, key)
-            self._ended.pop(key, None)
-        if payload.get("status") in _OVER:
-            self._ended.setdefault(key, event.ts)
-
-    # ---- reading -------------------------------------------------------------------------------
-
-    def older(self, before: int | None) -> Iterator[Entry]:
-        """Return entries whose number is less than `before`, the newest first."""
-        position = len(self._seqs) if before is None else bisect_left(self._seqs, before)
-        for each in range(position - 1, -1, -1):
-            entry = self._entry(each)
-            if entry is not None:
-                yield entry
-
-    def entry(self, seq: int) -> Entry | None:
-        """Return the entry that begins with the event `seq`."""
-        position = bisect_left(self._seqs, seq)
-        if position == len(self._seqs) or self._seqs[position] != seq:
-            return None
-        return self._entry(position)
-
-    def _entry(self, position: int) -> Entry | None:
-        what, at = self._whats[position], self._times[position]
-        if isinstance(what, Message):
-            return message_entry(what, at)
-        if not isinstance(what, str):
-            return what
-        place = self.state.tool_calls.position(what)
-        call = None if place < 0 else self.state.tool_calls.at(place)
-        if call is None or call.seq != self._seqs[position]:
-            return None  # it was begun again later, and is shown there
-        return tool_entry(call, self.state.terminals, at, self._ended.get(what))
-
-
-def _text(value: object) -> str:
-    """Return an id as the reducer has it."""
-    return value if isinstance(value, str) else encode_json(value).decode()
-
-
-def _shown(event: Event, before: SessionState) -> Entry | None:
-    payload: Any = event.payload
-    if event.type == "prompt-finished":
-        return TurnEntry(
-            seq=event.seq,
-            at=event.ts,
-            stop_reason=payload.get("stopReason"),
-            usage=payload.get("usage"),
-            error=payload.get("error"),
-        )
-    if event.type == "session-status-change":
-        status, resumed = payload.get("status"), payload.get("resumed") is True
-        was = before.connection.status
-        if (status in _NOTABLE and status != was) or (resumed and was != "creating"):
-            return StatusEntry(seq=event.seq, at=event.ts, status=status, resumed=resumed)
-    return None

@@ -1,4 +1,4 @@
-"""An ACP agent through the contract of the Agent Context Protocol: a real process each time."""
+"""An ACP agent through the adapter of the Agent Context Protocol; each test runs a process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from quarterdeck.agents.adapters import AcpAdapter, AcpSession, context_error
 from quarterdeck.errors import AcpError
 from quarterdeck.host import Host, HostOptions
-from quarterdeck.policy.types import PermissionPolicy, PolicyRules
+from quarterdeck.policy import PermissionPolicy, PolicyRules
 from quarterdeck.storage import SqliteStorage
 from quarterdeck.testing import scripted_agent
 from quarterdeck.views.context import (
@@ -54,7 +54,7 @@ Json = dict[str, Any]
 
 
 class Seen:
-    """Collects events; a test waits for what it needs."""
+    """Collects events; tests wait for those that they need."""
 
     def __init__(self) -> None:
         self.events: list[ContextEvent] = []
@@ -81,7 +81,7 @@ class Seen:
         await self.until(lambda event: getattr(event, "to", None) == "idle")
 
     @property
-    def said(self) -> list[str]:
+    def messages(self) -> list[str]:
         return [event.delta for event in self.events if event.type == "message:delta"]
 
 
@@ -118,13 +118,13 @@ async def refused(session: AcpSession, command: Any) -> str:
     return caught.value.code.rpartition("/")[2]
 
 
-async def test_a_turn_is_told_while_it_happens(tmp_path: Path) -> None:
+async def test_a_turn_is_emitted_while_it_runs(tmp_path: Path) -> None:
     async with adapted({"say": "hi"}) as (_, adapter):
         session, seen = await started(adapter, tmp_path)
         await session.execute(SendMessageCommand(message="go"))
         await seen.idle()
         types = [event.type for event in seen.events]
-        assert seen.said == ["go", "hi"]
+        assert seen.messages == ["go", "hi"]
         assert (types[0], types[-1]) == ("session:status_changed", "session:status_changed")
         history = await session.get_history()
         assert history[0].type == "session:started"
@@ -219,28 +219,28 @@ async def test_a_session_that_only_the_agent_knows_is_loaded(tmp_path: Path) -> 
             "user",
             "assistant",
         ]
-        with pytest.raises(AcpError, match="there is no session nowhere"):
+        with pytest.raises(AcpError, match="session nowhere does not exist"):
             await adapter.attach_to_session("nowhere")
 
 
-async def test_sessions_are_watched(tmp_path: Path) -> None:
-    told: list[SessionDiscoveryEvent] = []
+async def test_changes_of_sessions_are_reported(tmp_path: Path) -> None:
+    reported: list[SessionDiscoveryEvent] = []
     async with adapted({"say": "hi"}) as (_, adapter):
         first, _ = await started(adapter, tmp_path)
-        stop = adapter.watch_sessions(told.append)
-        assert told == []
+        stop = adapter.watch_sessions(reported.append)
+        assert reported == []
         second, seen = await started(adapter, tmp_path)
         await second.execute(SendMessageCommand(message="go"))
         await seen.idle()
         await first.execute(TerminateCommand())
-        kinds = [(each.type, each.session_id) for each in told]
+        kinds = [(each.type, each.session_id) for each in reported]
         assert kinds[0] == ("session_created", second.session_id)
         assert ("session_updated", second.session_id) in kinds
         assert kinds[-1] == ("session_removed", first.session_id)
         stop()
-        count = len(told)
+        count = len(reported)
         await second.execute(TerminateCommand())
-        assert len(told) == count
+        assert len(reported) == count
 
 
 async def test_a_call_is_approved(tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ async def test_a_call_is_approved(tmp_path: Path) -> None:
         resolved = await seen.type("approval:resolved")
         assert (resolved.approved, resolved.resolved_by) == (True, "user")
         assert resolved.option_kind == "allow_once"
-        assert seen.said[-1] == "Allowed."
+        assert seen.messages[-1] == "Allowed."
         assert await refused(session, right) == "already-answered"
 
 
@@ -272,7 +272,7 @@ async def test_a_call_is_denied_with_a_reason(tmp_path: Path) -> None:
         await seen.idle()
         resolved = await seen.type("approval:resolved")
         assert (resolved.approved, resolved.reason) == (False, "Too risky")
-        assert seen.said[-1] == "Rejected."
+        assert seen.messages[-1] == "Rejected."
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ async def test_a_call_is_denied_with_a_reason(tmp_path: Path) -> None:
         (PermissionPolicy(auto_deny=PolicyRules(commands=("npm *",))), "Rejected.", False),
     ],
 )
-async def test_a_policy_decides_what_is_asked(
+async def test_a_policy_decides_a_permission_request(
     policy: PermissionPolicy, said: str, approved: bool, tmp_path: Path
 ) -> None:
     async with adapted(ASK) as (_, adapter):
@@ -292,10 +292,12 @@ async def test_a_policy_decides_what_is_asked(
         await seen.idle()
         resolved = await seen.type("approval:resolved")
         assert (resolved.approved, resolved.resolved_by) == (approved, "policy")
-        assert seen.said[-1] == said
+        assert seen.messages[-1] == said
 
 
-async def test_a_policy_decides_what_is_pending_and_outlives_the_attachment(tmp_path: Path) -> None:
+async def test_a_policy_decides_pending_requests_and_outlives_the_attachment(
+    tmp_path: Path,
+) -> None:
     policy = PermissionPolicy(auto_approve=PolicyRules(commands=("npm test",)))
     async with adapted(ASK) as (_, adapter):
         session, seen = await started(adapter, tmp_path)
@@ -313,7 +315,7 @@ async def test_a_policy_decides_what_is_pending_and_outlives_the_attachment(tmp_
 
 
 @pytest.mark.parametrize("is_asked_before", [True, False])
-async def test_a_request_that_nobody_answers_in_time_is_refused(
+async def test_a_request_that_is_not_answered_in_time_is_rejected(
     is_asked_before: bool, tmp_path: Path
 ) -> None:
     agent, day = definition(ASK), 86_400_000
@@ -334,11 +336,11 @@ async def test_a_request_that_nobody_answers_in_time_is_refused(
                 await seen.idle()
     resolved = await seen.type("approval:resolved")
     assert (resolved.approved, resolved.resolved_by) == (False, "timeout")
-    assert resolved.reason == "nobody answered in time"
-    assert seen.said[-1] == "Rejected."
+    assert resolved.reason == "not answered in time"
+    assert seen.messages[-1] == "Rejected."
 
 
-async def test_what_a_policy_does_not_match_is_asked(tmp_path: Path) -> None:
+async def test_a_call_that_no_rule_matches_stays_pending(tmp_path: Path) -> None:
     policy = PermissionPolicy(auto_approve=PolicyRules(reads=True, commands=("ls",)))
     async with adapted(ASK) as (_, adapter):
         session, seen = await started(adapter, tmp_path)
@@ -363,7 +365,7 @@ async def test_a_turn_is_cancelled(tmp_path: Path) -> None:
         assert complete[-1].stop_reason == "cancelled"
 
 
-async def test_what_an_agent_cannot_do_is_an_error_never_ignored(tmp_path: Path) -> None:
+async def test_a_command_that_the_agent_cannot_carry_out_is_an_error(tmp_path: Path) -> None:
     async with adapted({"say": "hi"}) as (_, adapter):
         session, _ = await started(adapter, tmp_path)
         assert await refused(session, PauseCommand()) == "capability-unsupported"
@@ -372,7 +374,7 @@ async def test_what_an_agent_cannot_do_is_an_error_never_ignored(tmp_path: Path)
         image = ImageAttachment(url="data:image/png;base64,aGk=")
         message = SendMessageCommand(message="see", attachments=(image,))
         assert await refused(session, message) == "capability-unsupported"
-        with pytest.raises(AcpError, match="does not let its model be chosen"):
+        with pytest.raises(AcpError, match="has no option for its model"):
             await adapter.start_session(
                 StartSessionOptions(project_path=str(tmp_path), prompt="", model="m")
             )
@@ -399,10 +401,10 @@ async def test_a_question_with_answers_as_options_is_answered(tmp_path: Path) ->
         right = AnswerQuestionCommand(question_id=question.question_id, answer="red")
         await session.execute(right)
         await seen.idle()
-        assert seen.said[-1] == "o1"
+        assert seen.messages[-1] == "o1"
 
 
-async def test_images_and_links_go_along_with_a_message(tmp_path: Path) -> None:
+async def test_images_and_links_are_sent_with_a_message(tmp_path: Path) -> None:
     async with adapted({"say": "ok"}, capabilities=ABLE) as (_, adapter):
         session, seen = await started(adapter, tmp_path)
         urls = ("data:image/png;base64,aGk=", "https://x.y/z.png")
@@ -427,7 +429,7 @@ async def test_a_session_that_lost_its_agent_is_resumed(tmp_path: Path) -> None:
         await seen.until(lambda event: getattr(event, "delta", "") == "back")
 
 
-async def test_a_session_without_an_agent_that_can_resume_says_so(tmp_path: Path) -> None:
+async def test_resuming_without_support_of_the_agent_is_an_error(tmp_path: Path) -> None:
     async with adapted({"crash": 3}) as (_, adapter):
         session, seen = await started(adapter, tmp_path)
         await session.execute(SendMessageCommand(message="die"))
@@ -449,7 +451,7 @@ async def test_terminating_the_last_session_ends_the_agent(tmp_path: Path) -> No
         assert await refused(first, CancelCommand()) == "session-closed"
 
 
-async def test_a_listener_that_fails_takes_nothing_from_the_others(tmp_path: Path) -> None:
+async def test_a_failing_listener_does_not_affect_others(tmp_path: Path) -> None:
     policy = PermissionPolicy(auto_approve=PolicyRules(commands=True))
 
     def fail(_event: ContextEvent) -> None:
@@ -465,10 +467,12 @@ async def test_a_listener_that_fails_takes_nothing_from_the_others(tmp_path: Pat
         await session.execute(SetPermissionPolicyCommand(policy=policy))
         await session.execute(SendMessageCommand(message="go"))
         await seen.idle()
-        assert seen.said[-1] == "Allowed."
+        assert seen.messages[-1] == "Allowed."
 
 
-async def test_who_is_detached_hears_nothing_and_the_agent_goes_on(tmp_path: Path) -> None:
+async def test_a_detached_session_gets_no_events_and_the_agent_keeps_running(
+    tmp_path: Path,
+) -> None:
     async with adapted({"say": "hi"}) as (host, adapter):
         session, seen = await started(adapter, tmp_path)
         other = await adapter.attach_to_session(session.session_id)
@@ -495,7 +499,7 @@ async def test_sessions_of_other_agents_are_not_attached_to(tmp_path: Path) -> N
                 await stranger.attach_to_session(session.session_id)
 
 
-async def test_an_adapter_that_was_not_entered_says_what_to_do(tmp_path: Path) -> None:
+async def test_an_adapter_that_was_not_entered_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     async with Host() as host:
         adapter = AcpAdapter(host, definition({"say": "x"}))
         options = StartSessionOptions(project_path=str(tmp_path), prompt="")
@@ -520,7 +524,7 @@ async def test_a_model_is_chosen_where_the_agent_offers_that(tmp_path: Path) -> 
         assert models == ["a", "b"]
 
 
-def test_our_errors_become_those_of_the_protocol() -> None:
+def test_errors_are_converted_to_those_of_the_protocol() -> None:
     closed = context_error(AcpError("acpjs/session-closed", "gone"))
     assert (closed.code, closed.message, closed.recoverable) == ("SESSION_CLOSED", "gone", False)
     facts = {"code": -32000, "message": "x"}

@@ -1,4 +1,4 @@
-"""Forms of an agent, answered by the command that answers questions: a real process each time."""
+"""Forms of an agent, answered by `answer_question`; each test runs a process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIELDS: dict[str, Any] = {
 }
 
 
-def asking(*required: str) -> dict[str, Any]:
+def requesting(*required: str) -> dict[str, Any]:
     properties = {name: FIELDS[name] for name in required}
     schema = {"type": "object", "properties": properties, "required": list(required)}
     params = {
@@ -38,10 +38,10 @@ async def statuses_of(seen: Seen) -> list[str]:
     return [event.to for event in seen.events if event.type == "session:status_changed"]
 
 
-async def test_a_question_is_answered_and_the_turn_goes_on(tmp_path: Path) -> None:
+async def test_a_question_is_answered_and_the_turn_continues(tmp_path: Path) -> None:
     options = HostOptions(elicitation=("form",))
     with anyio.fail_after(60):
-        async with Host(options) as host, AcpAdapter(host, asking("name")) as adapter:
+        async with Host(options) as host, AcpAdapter(host, requesting("name")) as adapter:
             session, seen = await started(adapter, tmp_path)
             assert session.capabilities.features.user_interaction.questions
             await session.execute(SendMessageCommand(message="go"))
@@ -50,8 +50,8 @@ async def test_a_question_is_answered_and_the_turn_goes_on(tmp_path: Path) -> No
                 AnswerQuestionCommand(question_id=question.question_id, answer="Ann")
             )
             assert await statuses_of(seen) == ["running", "waiting_for_input", "running", "idle"]
-            assert "accept" in "".join(seen.said)
-            assert "Ann" in "".join(seen.said)
+            assert "accept" in "".join(seen.messages)
+            assert "Ann" in "".join(seen.messages)
             again = AnswerQuestionCommand(question_id=question.question_id, answer="Bob")
             assert await refused(session, again) == "already-answered"
             logged = [event.type for event in await session.get_history()]
@@ -61,7 +61,7 @@ async def test_a_question_is_answered_and_the_turn_goes_on(tmp_path: Path) -> No
 async def test_a_form_waits_for_all_its_answers_and_refuses_a_wrong_one(tmp_path: Path) -> None:
     options = HostOptions(elicitation=("form",))
     with anyio.fail_after(60):
-        async with Host(options) as host, AcpAdapter(host, asking("name", "age")) as adapter:
+        async with Host(options) as host, AcpAdapter(host, requesting("name", "age")) as adapter:
             session, seen = await started(adapter, tmp_path)
             await session.execute(SendMessageCommand(message="go"))
             await seen.until(lambda event: getattr(event, "to", None) == "waiting_for_input")
@@ -72,14 +72,14 @@ async def test_a_form_waits_for_all_its_answers_and_refuses_a_wrong_one(tmp_path
             assert [each.status for each in host.get_elicitations()] == ["pending"]
             await session.execute(AnswerQuestionCommand(question_id=name, answer="Ann"))
             assert (await statuses_of(seen))[-1] == "idle"
-            assert "7" in "".join(seen.said)
-            assert "Ann" in "".join(seen.said)
+            assert "7" in "".join(seen.messages)
+            assert "Ann" in "".join(seen.messages)
 
 
 async def test_an_empty_answer_declines(tmp_path: Path) -> None:
     options = HostOptions(elicitation=("form",))
     with anyio.fail_after(60):
-        async with Host(options) as host, AcpAdapter(host, asking("name")) as adapter:
+        async with Host(options) as host, AcpAdapter(host, requesting("name")) as adapter:
             session, seen = await started(adapter, tmp_path)
             await session.execute(SendMessageCommand(message="go"))
             question = await seen.type("interaction:question")
@@ -87,16 +87,18 @@ async def test_an_empty_answer_declines(tmp_path: Path) -> None:
                 AnswerQuestionCommand(question_id=question.question_id, answer="")
             )
             await seen.idle()
-            assert "decline" in "".join(seen.said)
+            assert "decline" in "".join(seen.messages)
 
 
-async def test_who_the_agent_says_it_is_is_told_as_the_environment(tmp_path: Path) -> None:
+async def test_the_identity_that_the_agent_reports_is_in_the_environment_event(
+    tmp_path: Path,
+) -> None:
     with anyio.fail_after(60):
-        async with Host() as host, AcpAdapter(host, asking("name")) as adapter:
+        async with Host() as host, AcpAdapter(host, requesting("name")) as adapter:
             session, _ = await started(adapter, tmp_path)
-            (told,) = [
+            (environment,) = [
                 event for event in await session.get_history() if event.type == "environment:info"
             ]
-            assert told.context.agent.name == "scripted"
-            assert told.context.agent.display_name == "Scripted"
-            assert told.context.agent.version != "7"  # what it says, not what was written down
+            assert environment.context.agent.name == "scripted"
+            assert environment.context.agent.display_name == "Scripted"
+            assert environment.context.agent.version != "7"  # that is in the definition

@@ -1,6 +1,6 @@
 """An agent that floods: `flood_agent.py COUNT`. A prompt writes COUNT updates at full speed.
 
-Plain blocking writes of prepared bytes, so that the agent is always faster than whoever reads it.
+Plain blocking writes of prepared bytes, so that the agent is always faster than its reader.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ RESULTS: dict[str, Any] = {
 
 def update(n: int) -> bytes:
     content = {"type": "text", "text": f"{n} " + "x" * 100}
-    said = {"sessionUpdate": "agent_message_chunk", "content": content}
-    params = {"sessionId": "flood", "update": said}
+    update = {"sessionUpdate": "agent_message_chunk", "content": content}
+    params = {"sessionId": "flood", "update": update}
     return message({"method": "session/update", "params": params})
 
 

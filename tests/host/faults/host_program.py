@@ -1,7 +1,7 @@
 """A host in a process of its own, to be killed or measured: `host_program.py MODE LOG AGENT [N]`.
 
-print    tells the number of every event that a subscriber sees, one line each, until it is killed
-measure  runs one prompt with N subscribers and an iterator that nobody advances, then tells, as
+print    prints the number of every event that a subscriber sees, one line each, until it is killed
+measure  runs one prompt with N subscribers and an iterator that is not advanced, then prints, as
          JSON, by how many kilobytes the peak of its memory grew and how many events each saw
 
 AGENT is a JSON list: the agent's command. The log is SQLite, or JSON lines if it ends in `.jsonl`.
@@ -46,7 +46,7 @@ async def start(host: Host, agent: list[str]) -> str:
     return session.session_id
 
 
-async def tell(host: Host, agent: list[str]) -> None:
+async def print_events(host: Host, agent: list[str]) -> None:
     session_id = await start(host, agent)
     host.subscribe(session_id, 0, print_seq)
     await host.prompt(session_id, "go")
@@ -73,7 +73,7 @@ async def main() -> None:
     storage = JsonlStorage(log) if log.endswith(".jsonl") else SqliteStorage(log)
     async with Host(HostOptions(storage=storage)) as host:
         if mode == "print":
-            await tell(host, command)
+            await print_events(host, command)
         else:
             await measure(host, command, int(more[0]))
 

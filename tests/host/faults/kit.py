@@ -1,4 +1,4 @@
-"""What the fault tests share: agents, watchers, and a storage that can be made to fail."""
+"""What the fault tests share: agents, subscribers, and a storage that can be made to fail."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ async def running(storage: Storage | None = None, **options: Any) -> AsyncIterat
 async def prompted(
     host: Host, agent: dict[str, Any], cwd: Path
 ) -> AsyncIterator[tuple[str, Seen, Seen]]:
-    """Start a turn that is not waited for; give the session and who watches it and the host."""
-    told = Seen()
-    host.subscribe(None, 0, told)
+    """Start a turn in the background; yield the session and the events of it and of the host."""
+    host_seen = Seen()
+    host.subscribe(None, 0, host_seen)
     spawned = await host.spawn_agent(agent)
     session = await host.create_session(spawned.agent_id, cwd=str(cwd))
     seen = Seen()
@@ -99,20 +99,20 @@ async def prompted(
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(prompt)
-        yield session.session_id, seen, told
+        yield session.session_id, seen, host_seen
         tasks.cancel_scope.cancel()
 
 
-async def agent_processes(told: Seen) -> list[int]:
+async def agent_processes(host_seen: Seen) -> list[int]:
     """Return the guard of the first agent, the agent, and whatever that started."""
-    spawned = await told.first("diagnostic", code="agent/spawn")
+    spawned = await host_seen.first("diagnostic", code="agent/spawn")
     guard = spawned.payload["data"]["pid"]
     return [guard, *living_descendants(guard)]
 
 
-async def agent_process(told: Seen) -> int:
+async def agent_process(host_seen: Seen) -> int:
     """Return the first agent itself, without its guard."""
-    (agent,) = [pid for pid in await agent_processes(told) if not _is_guard(pid)]
+    (agent,) = [pid for pid in await agent_processes(host_seen) if not _is_guard(pid)]
     return agent
 
 
@@ -123,7 +123,7 @@ def _is_guard(pid: int) -> bool:
 async def gone(pids: Sequence[int]) -> None:
     """Wait until none of these processes lives."""
     with anyio.fail_after(PATIENCE):
-        while any(map(is_alive, pids)):  # noqa: ASYNC110 - of a stranger's end nobody tells us
+        while any(map(is_alive, pids)):  # noqa: ASYNC110 - not a child: its end cannot be awaited
             await anyio.sleep(0.01)
 
 
@@ -136,7 +136,7 @@ def is_alive(pid: int) -> bool:
 
 
 async def stored(path: Path, session_id: str) -> list[Event]:
-    """Open a log that nobody has open, and read all of a session."""
+    """Open a log that is not in use, and read all of a session."""
     log = SqliteStorage(path)
     await log.open()
     try:

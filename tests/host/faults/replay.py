@@ -67,7 +67,7 @@ CALLS: Calls = {
 
 @dataclass
 class Call:
-    """Something that the client of the recording asked, and where it stands there."""
+    """A call of the recording's client, and its position there."""
 
     n: int
     method: str
@@ -77,7 +77,7 @@ class Call:
 
 
 class Recording:
-    """What was said, as steps for the agent and calls for the host.
+    """A recording, as steps for the agent and calls for the host.
 
     Left out: what a host never sends (garbage, unknown methods, a second `initialize`, a second
     prompt while one runs) and the answers to that. What a host only sends later (`session/new`
@@ -91,7 +91,7 @@ class Recording:
         self.outcomes: list[Json] = []
         """How the permission requests were answered, in their order."""
         self._permissions: dict[Any, int] = {}
-        self._asked: dict[Any, Call] = {}
+        self._pending: dict[Any, Call] = {}
         records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         for n, record in enumerate(records):
             if record["dir"] != "stderr" and isinstance(record["msg"], dict):
@@ -114,8 +114,8 @@ class Recording:
             if method == "session/update":
                 params = message["params"]
                 self.updates.setdefault(params["sessionId"], []).append(params["update"])
-        elif direction == "a2c" and message.get("id") in self._asked:
-            call = self._asked.pop(message["id"])
+        elif direction == "a2c" and message.get("id") in self._pending:
+            call = self._pending.pop(message["id"])
             call.answered_at = n
             self.steps.append(["answer", call.n, message])
 
@@ -124,11 +124,11 @@ class Recording:
         if call.method == "session/prompt" and any(
             other.method == call.method
             and other.params.get("sessionId") == call.params.get("sessionId")
-            for other in self._asked.values()
+            for other in self._pending.values()
         ):
             return
         if "id" in message:
-            self._asked[message["id"]] = call
+            self._pending[message["id"]] = call
         self.calls.append(call)
         self.steps.append(["expect", n, call.method])
 
@@ -153,9 +153,9 @@ class Outcome:
 class Player:
     """The client's side of one recording."""
 
-    def __init__(self, recording: Recording, folder: Path, host: Host, told: Seen) -> None:
+    def __init__(self, recording: Recording, folder: Path, host: Host, host_seen: Seen) -> None:
         self._recording = recording
-        self._told = told
+        self._host_seen = host_seen
         self._host = host
         self._cwd = str(folder)
         self._skipped = folder / "skipped"
@@ -177,9 +177,9 @@ class Player:
                     await anyio.wait_all_tasks_blocked()
 
     async def _until_expected(self, call: Call) -> None:
-        """Wait until the agent has said all that it said before this call."""
+        """Wait until the agent has sent everything that it sent before this call."""
         facts = {"kind": "noise", "text": f"replay expects {call.n}"}
-        await self._told.first("diagnostic", code="agent/misbehaved", data=facts)
+        await self._host_seen.first("diagnostic", code="agent/misbehaved", data=facts)
 
     async def _make(self, call: Call) -> None:
         try:
@@ -193,7 +193,7 @@ class Player:
 
 
 async def play(path: Path, folder: Path) -> Outcome:
-    """Play a recording and compare what became of it with what was said."""
+    """Play a recording and compare the log with it."""
     recording = Recording(path)
     (folder / "steps.json").write_text(json.dumps(recording.steps))
     (folder / "skipped").write_text("")
@@ -201,13 +201,13 @@ async def play(path: Path, folder: Path) -> Outcome:
     agent = definition([*command, str(folder / "steps.json"), str(folder / "skipped")])
     outcome = Outcome()
     outcomes = iter(recording.outcomes)
-    told = Seen()
+    host_seen = Seen()
     logs = outcome.logs
     async with running(kill_timeout_ms=2000) as host:
-        player = Player(recording, folder, host, told)
+        player = Player(recording, folder, host, host_seen)
 
         def follow(event: Event) -> None:
-            told(event)
+            host_seen(event)
             if event.type == "session-updated" and event.payload["sessionId"] not in logs:
                 session_id = event.payload["sessionId"]
                 host.subscribe(session_id, 0, logs.setdefault(session_id, []).append)
@@ -222,16 +222,16 @@ async def play(path: Path, folder: Path) -> Outcome:
             outcome.counts[f"refused initialize: {error.code}"] += 1
             return outcome
         await player.play()
-        await told.first("diagnostic", code="agent/exit")
+        await host_seen.first("diagnostic", code="agent/exit")
     outcome.counts.update({f"refused {name}": n for name, n in player.refused.items()})
-    _compare(recording, logs, told, outcome)
+    _compare(recording, logs, host_seen, outcome)
     return outcome
 
 
 def _compare(
-    recording: Recording, logs: dict[str, list[Event]], told: Seen, outcome: Outcome
+    recording: Recording, logs: dict[str, list[Event]], host_seen: Seen, outcome: Outcome
 ) -> None:
-    codes = Counter(each["code"] for each in told.of("diagnostic") if not _is_marker(each))
+    codes = Counter(each["code"] for each in host_seen.of("diagnostic") if not _is_marker(each))
     for code in ("event/unserializable", "subscriber/error", "agent/misbehaved"):
         if codes[code]:
             outcome.problems.append(f"{codes[code]} times {code}")
@@ -249,7 +249,7 @@ def _compare(
         expected = map(normalize_session_update, updates)
         lost, unsaid = _differences(expected, logs[session_id], prompts, outcome.counts)
         outcome.problems += unsaid
-        # By design, and told: an agent that resumes a session is not to send its history again.
+        # By design, and reported: an agent that resumes a session is not to send its history again.
         if len(lost) == codes["session/resume-replayed-history"]:
             outcome.counts["updates refused while resuming, with a diagnostic"] += len(lost)
         else:
@@ -267,14 +267,18 @@ def _compare(
 def _differences(
     expected: Iterator[Normalized], events: list[Event], prompts: list[Json], counts: Counter[str]
 ) -> tuple[list[str], list[str]]:
-    """Match what was said with what is in the log, in order; return what is only in one of them."""
-    said = [event for event in events if event.type not in OURS and not _is_marked(event)]
+    """Match the recording with the log, in order; return what is only in one of them."""
+    logged = [event for event in events if event.type not in OURS and not _is_marked(event)]
     position, lost = 0, []
     for update in expected:
         found = position
-        while found < len(said) and said[found].type in SET_BY_US and not _is(said[found], update):
+        while (
+            found < len(logged)
+            and logged[found].type in SET_BY_US
+            and not _is(logged[found], update)
+        ):
             found += 1
-        if found < len(said) and _is(said[found], update):
+        if found < len(logged) and _is(logged[found], update):
             counts["updates recorded"] += 1
             counts["unknown variants kept"] += update.type == "unrecognized-update"
             position = found + 1
@@ -282,8 +286,8 @@ def _differences(
             counts["echoes of prompts"] += 1
         else:
             lost.append(f"lost or changed: {update}"[:300])
-    left = [event for event in said[position:] if event.type not in SET_BY_US]
-    return lost, [f"nobody said {event}"[:300] for event in left]
+    left = [event for event in logged[position:] if event.type not in SET_BY_US]
+    return lost, [f"not in the recording: {event}"[:300] for event in left]
 
 
 def _is(event: Event, update: Normalized) -> bool:

@@ -1,11 +1,11 @@
-"""An agent that says again what another one said: `replay_agent.py STEPS SKIPPED`.
+"""An agent that sends again what another one sent: `replay_agent.py STEPS SKIPPED`.
 
 STEPS is JSON: a list of `["expect", n, method]`, wait for that call of the client; `["answer", n,
 message]`, answer it, under the id that it came with; `["send", message]`, as it is. SKIPPED is a
 file in which the client notes, a line each, the calls that it will not make. Exits at the end.
 
-Before it waits for a call it says so, in a line that is no message (`replay expects n`): whoever
-has read that has read all that was said before. A call that came earlier would change the story.
+Before it waits for a call it writes a line that is no message (`replay expects n`): a reader of
+that line has read everything before it. A call that came earlier would change the course.
 """
 
 from __future__ import annotations

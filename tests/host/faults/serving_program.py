@@ -1,8 +1,8 @@
-"""A host in a process of its own that serves until it is asked to stop: `… LOG AGENT`.
+"""A host in a process of its own that serves until it gets a signal: `… LOG AGENT`.
 
 It writes, a line each: `ready` when there is a session; `event` and the event as it is encoded, for
-all that a subscriber of the session sees; `told` and a code, for each diagnostic; `finished` when
-the turn has ended. The turn begins with the first line on standard input. SIGTERM ends it politely.
+all that a subscriber of the session sees; `diagnostic` and its code, for each; `finished` when the
+turn has ended. The turn begins with the first line on standard input. SIGTERM ends it politely.
 AGENT is a JSON list: the agent's command. A log that ends in `.jsonl` is one of JSON lines, else it
 is SQLite's.
 """
@@ -29,14 +29,14 @@ def write(line: bytes) -> None:
         rest = rest[os.write(1, rest) :]
 
 
-def tell(event: Event) -> None:
+def report(event: Event) -> None:
     if event.type == "diagnostic":
-        write(f"told {event.payload['code']}".encode())
+        write(f"diagnostic {event.payload['code']}".encode())
 
 
 async def serve(host: Host, agent: list[str]) -> None:
     command, *arguments = agent
-    host.subscribe(None, 0, tell)
+    host.subscribe(None, 0, report)
     spawned = await host.spawn_agent({"id": "it", "command": command, "args": arguments})
     session = await host.create_session(spawned.agent_id, cwd="/")
     host.subscribe(session.session_id, 0, lambda event: write(b"event " + encode_event(event)))

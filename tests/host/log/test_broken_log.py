@@ -55,7 +55,7 @@ async def try_to_create(stage: Stage) -> Attempt:
     create = Attempt(lambda: stage.host.create_session("agent-1", cwd=stage.cwd))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(create)
-        stage.puppet.answer(await stage.asked("session/new"), {"sessionId": "new"})
+        stage.puppet.answer(await stage.received("session/new"), {"sessionId": "new"})
     return create
 
 
@@ -78,11 +78,11 @@ async def test_calls_fail_when_the_log_can_never_be_written_again(
         for call in calls:
             with pytest.raises(StorageFailed, match="then restart"):
                 await call()
-    (failure,) = [each for each in stage.told.of("diagnostic") if "storage/" in each["code"]]
+    (failure,) = [each for each in stage.host_seen.of("diagnostic") if "storage/" in each["code"]]
     assert failure["code"] == "storage/write-failed"
 
 
-async def test_a_turn_whose_log_breaks_ends_with_that_however_much_its_agent_says(
+async def test_a_turn_whose_log_breaks_ends_with_that_however_much_its_agent_sends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("quarterdeck.host.log.journal.HIGH_WATER", 10)
@@ -91,14 +91,14 @@ async def test_a_turn_whose_log_breaks_ends_with_that_however_much_its_agent_say
         prompt = Attempt(lambda: stage.host.prompt("s", "hello"))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(prompt)
-            asked = await stage.asked("session/prompt")
+            request_id = await stage.received("session/prompt")
             break_disk(monkeypatch)
             for number in range(100):
                 content = {"type": "text", "text": str(number)}
                 stage.puppet.update(
                     "s", {"sessionUpdate": "agent_message_chunk", "content": content}
                 )
-            stage.puppet.answer(asked, {"stopReason": "end_turn"})
+            stage.puppet.answer(request_id, {"stopReason": "end_turn"})
         assert isinstance(prompt.failure, StorageFailed)
 
 
@@ -108,8 +108,8 @@ async def test_a_storage_that_raises_an_error_of_the_system_is_tried_again(tmp_p
         log.errors = [OSError(28, "No space left on device")]
         seen = await stage.create()
         assert seen.is_dense
-        told = await stage.told.first("diagnostic", code="storage/write-failed")
-        assert "No space left on device" in told.payload["message"]
+        host_seen = await stage.host_seen.first("diagnostic", code="storage/write-failed")
+        assert "No space left on device" in host_seen.payload["message"]
 
 
 async def test_a_storage_that_raises_something_else_is_not_trusted_again(tmp_path: Path) -> None:
@@ -125,18 +125,18 @@ async def test_the_record_of_a_commit_fails_with_what_its_storage_raised(tmp_pat
     log.errors = [OSError(5, "Input/output error")]
     journal = Journal(log, lambda _error: None)
     with pytest.raises(StorageFailed, match="Input/output error"):
-        await journal.commit(SessionMeta(session_id="s", cwd="/"))
+        await journal.commit_record(SessionMeta(session_id="s", cwd="/"))
 
 
 class Unlisted(SqliteStorage):
-    """SQLite, but nobody can say which sessions there are."""
+    """SQLite that cannot list its sessions."""
 
     @override
     async def sessions(self) -> list[SessionMeta]:
         raise StorageFailed("the log", "it is damaged", "salvage it")
 
 
-async def test_a_host_that_cannot_begin_lets_go_of_its_log(tmp_path: Path) -> None:
+async def test_a_host_that_cannot_start_closes_its_log(tmp_path: Path) -> None:
     log = tmp_path / "log.db"
     with pytest.raises(StorageFailed, match="salvage it"):
         await Host(HostOptions(storage=Unlisted(log))).__aenter__()
@@ -169,7 +169,7 @@ async def test_events_that_were_deleted_from_a_log_are_passed_over(
         assert [event.seq for event in late.events] == [8]
 
 
-async def test_whoever_iterates_over_a_session_that_is_deleted_comes_to_its_end(
+async def test_iterating_over_a_deleted_session_ends(
     tmp_path: Path,
 ) -> None:
     async with staged(tmp_path, JsonlStorage(tmp_path / "log.jsonl")) as stage:

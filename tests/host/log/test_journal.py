@@ -23,15 +23,15 @@ else:
 FULL = StorageFailed("log", "the disk is full", "make room")
 
 
-class Listener:
+class CollectingPublisher:
     def __init__(self) -> None:
-        self.heard: list[Any] = []
-        self.has_heard_one = anyio.Event()
+        self.published: list[Any] = []
+        self.has_published = anyio.Event()
 
-    def publish(self, things: Sequence[Any]) -> None:
-        self.heard += things
-        if 1 in things:
-            self.has_heard_one.set()
+    def publish(self, items: Sequence[Any]) -> None:
+        self.published += items
+        if 1 in items:
+            self.has_published.set()
 
 
 class BusyStorage(MemoryStorage):
@@ -64,20 +64,20 @@ class BusyStorage(MemoryStorage):
 
 
 class Bench:
-    """A journal on a busy storage, and somebody who listens."""
+    """A journal on a busy storage, with one publisher."""
 
     def __init__(self) -> None:
         self.storage = BusyStorage()
-        self.listener = Listener()
-        self.journal = Journal(self.storage, self._tell)
+        self.publisher = CollectingPublisher()
+        self.journal = Journal(self.storage, self._report)
         self._seq = 0
 
     def entry(self) -> Entry:
         self._seq += 1
-        return (Stored("s", self._seq, b"{}"), self.listener, self._seq)
+        return (Stored("s", self._seq, b"{}"), self.publisher, self._seq)
 
-    def _tell(self, _error: StorageFailed) -> None:
-        self.journal.publish_now((None, self.listener, "failed"))
+    def _report(self, _error: StorageFailed) -> None:
+        self.journal.publish_now((None, self.publisher, "failed"))
 
 
 @asynccontextmanager
@@ -95,11 +95,11 @@ async def bench() -> AsyncIterator[Bench]:
                 made.journal.end()
 
 
-async def test_news_of_a_failure_does_not_count_as_something_that_was_waited_for() -> None:
+async def test_settled_does_not_count_the_report_of_a_failure() -> None:
     async with bench() as it, anyio.create_task_group() as tasks:
-        it.journal.add(it.entry())
+        it.journal.write(it.entry())
         await anyio.wait_all_tasks_blocked()  # the first is being stored
-        it.journal.add(it.entry())
+        it.journal.write(it.entry())
         settled = anyio.Event()
 
         async def settle() -> None:
@@ -109,22 +109,23 @@ async def test_news_of_a_failure_does_not_count_as_something_that_was_waited_for
         tasks.start_soon(settle)
         await anyio.wait_all_tasks_blocked()
         it.storage.let(FULL, None)
-        await it.listener.has_heard_one.wait()
+        await it.publisher.has_published.wait()
         await anyio.wait_all_tasks_blocked()
-        assert it.listener.heard == ["failed", 1]
+        assert it.publisher.published == ["failed", 1]
         assert not settled.is_set()
         it.storage.let(None)
         await settled.wait()
-        assert it.listener.heard == ["failed", 1, 2]
+        assert it.publisher.published == ["failed", 1, 2]
 
 
-async def test_whoever_was_stopped_goes_on_when_another_step_has_stored_everything() -> None:
+async def test_a_stopped_reader_continues_when_another_step_has_stored_everything() -> None:
     async with bench() as it:
         for _ in range(HIGH_WATER):
-            it.journal.gather(it.entry())
-        relief = it.journal.pressure()
+            it.journal.enqueue(it.entry())
+        it.journal.commit_and_publish()
+        relief = it.journal.back_pressure()
         assert relief is not None
         it.storage.is_busy = False
-        it.journal.add(it.entry())  # in the same step, before `run` was woken
-        assert len(it.listener.heard) == HIGH_WATER + 1
+        it.journal.write(it.entry())  # in the same step, before `run` was woken
+        assert len(it.publisher.published) == HIGH_WATER + 1
         await relief.wait()

@@ -129,7 +129,7 @@ def test_after_a_reset_every_call_is_new() -> None:
     assert len(calls.repaired(update())) == 2
 
 
-def test_what_is_said_of_a_call_a_thousand_times_is_kept_once() -> None:
+def test_a_field_of_a_call_that_is_sent_a_thousand_times_is_kept_once() -> None:
     calls = ToolCallRepair()
     calls.repaired(call(rawInput={"n": 1}))
     for number in range(1000):
@@ -231,13 +231,18 @@ def test_a_request_for_an_old_call_is_announced_as_a_new_one(is_ended: bool) -> 
 def test_what_only_a_request_has_is_added_before_it() -> None:
     calls = ToolCallRepair()
     events = [*calls.repaired(call(kind="execute", status="pending"))]
-    asked = {"toolCallId": "c", "rawInput": {"command": "ls"}, "content": [], "status": "pending"}
-    facts, added = calls.requested(asked)
+    tool_call = {
+        "toolCallId": "c",
+        "rawInput": {"command": "ls"},
+        "content": [],
+        "status": "pending",
+    }
+    facts, added = calls.requested(tool_call)
     assert [each.payload for each in added] == [{"toolCallId": "c", "rawInput": {"command": "ls"}}]
     assert all(map(is_added, added))
     assert facts.raw_input == {"command": "ls"}
     assert fold([*events, *added]).tool_calls["c"].raw_input == {"command": "ls"}
-    assert calls.requested(asked).added == ()
+    assert calls.requested(tool_call).added == ()
 
 
 def test_a_request_without_an_id_is_known_by_what_it_has() -> None:

@@ -1,13 +1,15 @@
-"""Subscribers that fail, and events that cannot be written: told once, and nobody is disturbed."""
+"""Subscribers that fail, and events that cannot be written: reported once, disturbing no other."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
+from typing_extensions import override
 
 from quarterdeck.host import Host, HostOptions
 from quarterdeck.machine.terminals import DefaultTerminalHandler
@@ -26,14 +28,14 @@ def errors(seen: Seen) -> list[Any]:
     return [e.payload["data"] for e in seen.events if e.payload.get("code") == "subscriber/error"]
 
 
-async def test_a_subscriber_of_the_host_that_always_fails_is_told_of_once_for_each_event() -> None:
+async def test_a_subscriber_of_the_host_that_always_fails_is_reported_once_for_each_event() -> None:
     async with running() as host:
         host.subscribe(None, 0, fail)
         seen = Seen()
         host.subscribe(None, 0, seen)
         host.diagnose("info", "test/one", "one")
         host.diagnose("info", "test/two", "two")
-        # Not of the diagnostics that tell of it: that would go on for ever.
+        # Not for the diagnostics that report it: that would never end.
         assert [e.payload["code"] for e in seen.events] == [
             "test/one",
             "subscriber/error",
@@ -60,7 +62,7 @@ async def test_failures_in_a_replay_are_replayed_to_who_failed_and_it_is_live_af
         assert [e.seq for e in seen.events] == [1, 2, 3, 4, 5, 6]
 
 
-async def test_a_diagnostic_that_cannot_be_written_is_replaced_by_one_that_says_so() -> None:
+async def test_a_diagnostic_that_cannot_be_written_is_replaced_by_one_that_reports_it() -> None:
     async with running() as host:
         seen = Seen()
         host.subscribe(None, 0, seen)
@@ -71,22 +73,31 @@ async def test_a_diagnostic_that_cannot_be_written_is_replaced_by_one_that_says_
         assert "test/odd" in event.payload["message"]
 
 
-async def test_an_event_that_cannot_be_written_is_rejected_told_and_takes_no_number(
+class Terminal(DefaultTerminalHandler):
+    """A terminal handler whose output the test writes."""
+
+    emit: Callable[[str, dict[str, Any]], None]
+
+    @override
+    def send_output_to(self, emit: Callable[[str, dict[str, Any]], None]) -> None:
+        self.emit = emit
+
+
+async def test_an_event_that_cannot_be_written_is_rejected_reported_and_takes_no_number(
     tmp_path: Path,
 ) -> None:
-    terminal = DefaultTerminalHandler()
+    terminal = Terminal()
     async with running(terminal=terminal) as host:
-        told, seen = Seen(), Seen()
-        host.subscribe(None, 0, told)
+        host_seen, seen = Seen(), Seen()
+        host.subscribe(None, 0, host_seen)
         spawned = await host.spawn_agent(agent({"say": "hi"}))
         session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
         host.subscribe(session.session_id, 0, seen)
-        assert terminal.emit is not None
         terminal.emit(session.session_id, {"terminalId": "t", "delta": object()})
         await host.prompt(session.session_id, "x")
         assert "terminal-output" not in seen.types()
         assert [e.seq for e in seen.events] == list(range(1, len(seen.events) + 1))
-        rejected = await told.first("diagnostic", code="event/unserializable")
+        rejected = await host_seen.first("diagnostic", code="event/unserializable")
         assert rejected.payload["data"] == {"type": "terminal-output"}
         assert rejected.payload["sessionId"] == session.session_id
 

@@ -1,7 +1,7 @@
 """An agent in memory that says nothing by itself: a test pulls every string.
 
-`pulled` takes the place of the function that starts processes. A puppet answers `initialize` and
-whatever ends a session; every other request waits in `asked` until the test answers it.
+`pulled` replaces the function that starts processes. A puppet answers `initialize` and
+whatever ends a session; every other request waits in `pending` until the test answers it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from quarterdeck.wire.transports.base import OnBytes
 
 Json = dict[str, Any]
 
-NOBODY = 2**22 + 1  # above the largest number of a process: a signal to it reaches nobody
+NO_PROCESS = 2**22 + 1  # above the largest id of a process: a signal to it has no receiver
 AT_ONCE = ("session/close", "session/delete")
 CAPABILITIES: Json = {
     "loadSession": True,
@@ -31,7 +31,7 @@ class _Process:
     """What the host looks at of a process."""
 
     def __init__(self) -> None:
-        self.pid = NOBODY
+        self.pid = NO_PROCESS
         self.returncode: int | None = None
         self.ended = anyio.Event()
 
@@ -48,7 +48,7 @@ class Puppet:
         self.name = name
         self.process = _Process()
         self._closing = anyio.Event()
-        self.asked: dict[int, Json] = {}
+        self.pending: dict[int, Json] = {}
         """Requests of the host that wait, by their id."""
         self.cancelled: Counter[str] = Counter()
         """How often each session was cancelled."""
@@ -62,7 +62,7 @@ class Puppet:
     def answer(
         self, request_id: int, result: Json | None = None, error: Json | None = None
     ) -> None:
-        del self.asked[request_id]
+        del self.pending[request_id]
         answered = {"result": result} if error is None else {"error": error}
         self._send({"id": request_id, **answered})
 
@@ -141,7 +141,7 @@ class Puppet:
         elif method in AT_ONCE:
             self._send({"id": message["id"], "result": {}})
         elif "id" in message:
-            self.asked[message["id"]] = message
+            self.pending[message["id"]] = message
 
     def _send(self, message: Json) -> None:
         data = json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"

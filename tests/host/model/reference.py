@@ -30,13 +30,13 @@ class ModelSession:
     generation: int = 0
     has_modes: bool = False
     mode: str | None = None
-    """The current mode, as the log tells it."""
+    """The current mode, as in the log."""
     title: str | None = None
     texts: list[str] = field(default_factory=list)
-    """What was said and asked since the last reset."""
+    """Messages and requests since the last reset."""
     replay: list[str] = field(default_factory=list)
     is_settled: bool = True
-    """False for a restored one that nobody has asked for yet."""
+    """False for a restored one whose log was not read yet."""
 
     @property
     def is_live(self) -> bool:
@@ -62,7 +62,7 @@ class ModelAgent:
 
 
 @dataclass(eq=False)
-class Question:
+class ModelRequest:
     """A permission request."""
 
     id: str
@@ -73,7 +73,7 @@ class Question:
     is_of_turn: bool
     status: str = "pending"
     outcome: dict[str, Any] = field(default_factory=lambda: {"outcome": "cancelled"})
-    """What the agent is told once it is not pending any more."""
+    """The answer to the agent once it is not pending any more."""
 
 
 class Reference:
@@ -84,13 +84,13 @@ class Reference:
         self.known: dict[str, ModelSession] = {}
         self.staged: dict[str, ModelSession] = {}
         self.stored: dict[str, ModelSession] = {}
-        """Those of an earlier host that nobody has restored."""
+        """Those of an earlier host that are not restored."""
         self.tombstones: dict[str, str] = {}
         self.ended_logs: dict[str, str] = {}
         """The last status of those that ended when the host knew them."""
-        self.questions: list[Question] = []
+        self.requests: list[ModelRequest] = []
         self.stored_before = 0
-        """Events that earlier hosts left: no question of theirs has a higher number."""
+        """Events that earlier hosts left: no request of theirs has a higher number."""
 
     # ---- what is refused -----------------------------------------------------------------
 
@@ -235,15 +235,15 @@ class Reference:
                 session.texts.append(text)
 
     def supersede(self, of: ModelSession | str) -> None:
-        for question in self.questions:
-            if question.status == "pending" and of in (question.session, question.agent):
-                question.status = "superseded"
+        for request in self.requests:
+            if request.status == "pending" and of in (request.session, request.agent):
+                request.status = "superseded"
 
     def begin_turn(self, session: ModelSession) -> None:
-        for question in self.questions:
-            is_left = question.session is session and question.is_of_turn
-            if question.status == "pending" and is_left:
-                question.status = "superseded"
+        for request in self.requests:
+            is_left = request.session is session and request.is_of_turn
+            if request.status == "pending" and is_left:
+                request.status = "superseded"
         session.status = "prompting"
 
     def end(self, session_id: str, status: Literal["closed", "deleted"]) -> None:
@@ -282,7 +282,7 @@ class Reference:
             self.agent_ended(agent)
         self.agents.clear()
         self.staged.clear()
-        self.questions.clear()
+        self.requests.clear()
         for session in self.known.values():
             if session.is_live:
                 self.stored[session.id] = session
@@ -298,7 +298,7 @@ class Reference:
         return [session.id for session in restored]
 
     def pending(self, session: ModelSession) -> list[str]:
-        of_session = [each for each in self.questions if each.session is session]
+        of_session = [each for each in self.requests if each.session is session]
         return [each.id for each in of_session if each.status == "pending"]
 
     def facts(self) -> dict[str, Any]:

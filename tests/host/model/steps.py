@@ -12,9 +12,9 @@ from tests.host.model.reference import (
     ANSWERED,
     CLOSED,
     ModelAgent,
+    ModelRequest,
     ModelSession,
     Opening,
-    Question,
 )
 from tests.host.model.world import MODES, REFUSAL, Call, Follower, World, modes
 
@@ -34,7 +34,7 @@ STEPS = (  # the more often a name is here, the more often it is chosen
 
 
 class Steps:
-    """Each step draws what it needs, makes it happen, and tells the model."""
+    """Each step draws what it needs, makes it happen, and updates the model."""
 
     def __init__(self, world: World, tasks: TaskGroup, choose: Choose) -> None:
         self._world = world
@@ -51,7 +51,7 @@ class Steps:
             case "answer":
                 return bool(self._world.calls)
             case "respond":
-                return bool(model.questions)
+                return bool(model.requests)
             case "say" | "rename" | "ask" | "crash":
                 return ready
             case "create" | "delete" | "open" | "dispose":
@@ -191,18 +191,18 @@ class Steps:
 
     async def respond(self) -> None:
         model = self._world.model
-        question = model.questions[self._choose("question", range(len(model.questions)))]
+        request = model.requests[self._choose("request", range(len(model.requests)))]
         outcome = {"outcome": "selected", "optionId": self._text()}
 
         async def respond() -> None:
-            await self._world.host.respond_permission(question.id, outcome)
+            await self._world.host.respond_permission(request.id, outcome)
 
         ended = await self._world.try_to(respond)
-        if question.status != "pending":
+        if request.status != "pending":
             assert ended == [("raised", ANSWERED)]
             return
         assert ended == [("returned", None)]
-        question.status, question.outcome = "answered", outcome
+        request.status, request.outcome = "answered", outcome
 
     async def subscribe(self) -> None:
         session_id, world = self._session(), self._world
@@ -248,11 +248,11 @@ class Steps:
             (answer,) = puppet.answers[wire_id]
             assert answer["error"]["code"] == -32602
             return
-        number = model.stored_before + len(model.questions) + 1
+        number = model.stored_before + len(model.requests) + 1
         session = model.known[session_id]
         is_of_turn = session.status == "prompting"
-        model.questions.append(
-            Question(f"perm-{number}", session, agent.id, puppet, wire_id, is_of_turn)
+        model.requests.append(
+            ModelRequest(f"perm-{number}", session, agent.id, puppet, wire_id, is_of_turn)
         )
 
     async def answer(self) -> None:

@@ -19,7 +19,7 @@ from quarterdeck.host import Host, HostEndpoint, HostOptions
 from quarterdeck.protocol import Event, SessionState, decode_event, initial_state, reduce
 from quarterdeck.storage import MemoryStorage, SessionMeta, Storage, Stored
 from tests.host.model.puppet import Json, Puppet
-from tests.host.model.reference import ModelAgent, ModelSession, Question, Reference
+from tests.host.model.reference import ModelAgent, ModelRequest, ModelSession, Reference
 
 PATIENCE = 60
 REFUSAL = {"code": -32000, "message": "no"}
@@ -82,7 +82,7 @@ class Call:
     generation: int = 0
     mode: str | None = None
     outcome: list[Any] | None = None
-    """None for a call that the host makes on its own: nobody gets its outcome."""
+    """None for a call that the host makes by itself: no caller gets its outcome."""
 
 
 @dataclass(eq=False)
@@ -158,7 +158,7 @@ class World:
         self.model.restarted()
 
     async def quiet(self) -> None:
-        """Wait until nobody has anything left to do."""
+        """Wait until no task has anything left to do."""
         with anyio.fail_after(PATIENCE):
             while True:
                 await self._others_blocked()
@@ -168,11 +168,11 @@ class World:
                 await anyio.sleep(0.0001)
 
     async def _others_blocked(self) -> None:
-        """Do what `anyio.wait_all_tasks_blocked` does, which sleeps 0.1 s while somebody runs."""
+        """Do what `anyio.wait_all_tasks_blocked` does, which sleeps 0.1 s while a task runs."""
         loop: Any = current_token().native_token
         while True:
             await anyio.lowlevel.checkpoint()
-            if not loop._ready:  # noqa: SLF001 - nobody else has anything to do
+            if not loop._ready:  # noqa: SLF001 - no other task has anything to do
                 return
 
     # ---- calls ---------------------------------------------------------------------------
@@ -194,11 +194,11 @@ class World:
         return outcome
 
     def waiting(self, agent: ModelAgent, method: str, **facts: Any) -> Call:
-        """Return the call that the agent has just been asked to answer."""
+        """Return the call that the agent has just received."""
         puppet = self.puppets[agent.id]
         known = {each.request_id for each in self.calls if each.puppet is puppet}
-        (request_id,) = set(puppet.asked) - known
-        assert puppet.asked[request_id]["method"] == method
+        (request_id,) = set(puppet.pending) - known
+        assert puppet.pending[request_id]["method"] == method
         call = Call(method, agent, puppet, request_id, **facts)
         self.calls.append(call)
         return call
@@ -306,13 +306,13 @@ class World:
     def _check_host_stream(self) -> None:
         seqs = [each.seq for each in self.host_events]
         assert seqs == list(range(1, len(seqs) + 1)), "INV-1 of the host's own stream"
-        told = {
+        host_seen = {
             each.payload["sessionId"]: each.payload["status"]
             for each in self.host_events
             if each.type == "session-updated"
         }
         for session in self.model.known.values():
-            assert told[session.id] == session.status
+            assert host_seen[session.id] == session.status
         codes = [each.payload["code"] for each in self.host_events if each.type == "diagnostic"]
         assert not {"event/unserializable", "subscriber/error", "storage/write-failed"} & set(codes)
 
@@ -321,13 +321,13 @@ class World:
         for event in self.host_events:
             if event.type == "permission-updated":
                 projected.setdefault(event.payload["requestId"], []).append(event.payload["status"])
-        wanted = {each.id: ["pending", each.status] for each in self.model.questions}
+        wanted = {each.id: ["pending", each.status] for each in self.model.requests}
         for statuses in wanted.values():
             if statuses[1] == "pending":
                 statuses.pop()
         assert projected == wanted, "INV-9"
-        for question in self.model.questions:
-            self._check_answer(question)
+        for request in self.model.requests:
+            self._check_answer(request)
 
     def _check_client(self) -> None:
         """A client that only listens knows as much as the host."""
@@ -339,19 +339,19 @@ class World:
         for session in sessions:
             if self.model.known[session.id].is_settled:
                 assert session.store.state == self.state(session.id)
-        waiting = [each.id for each in self.model.questions if each.status == "pending"]
+        waiting = [each.id for each in self.model.requests if each.status == "pending"]
         assert [each.request_id for each in self.client.permissions.pending] == waiting
         agents = {each.agent_id: each.status for each in self.client.agents.all()}
         assert agents == {each.agent_id: each.status for each in self.host.get_agents()}
 
-    def _check_answer(self, question: Question) -> None:
-        """The agent hears of each question once, unless it is gone."""
-        answers = question.puppet.answers[question.wire_id]
-        if question.status == "pending":
+    def _check_answer(self, request: ModelRequest) -> None:
+        """The agent gets one answer to each request, unless it is gone."""
+        answers = request.puppet.answers[request.wire_id]
+        if request.status == "pending":
             assert answers == []
-        elif question.puppet.exit_status is None:
+        elif request.puppet.exit_status is None:
             (answer,) = answers
-            assert answer["result"]["outcome"] == question.outcome
+            assert answer["result"]["outcome"] == request.outcome
         else:
             assert len(answers) <= 1
 
@@ -361,7 +361,7 @@ def texts(state: SessionState) -> list[str]:
 
 
 def check_answered_once(events: list[Event], pending: list[str]) -> None:
-    """INV-9 in the log: each question is there once and resolved once, or still pending."""
+    """INV-9 in the log: each request is there once and resolved once, or still pending."""
     open_ones: list[str] = []
     for event in events:
         request_id = event.payload.get("requestId")
@@ -369,9 +369,9 @@ def check_answered_once(events: list[Event], pending: list[str]) -> None:
             assert request_id not in open_ones
             open_ones.append(request_id)
         elif event.type == "permission-request-resolved":
-            assert request_id in open_ones, "resolved twice, or never asked"
+            assert request_id in open_ones, "resolved twice, or never created"
             open_ones.remove(request_id)
-    assert open_ones == pending, "asked and never resolved"
+    assert open_ones == pending, "created and never resolved"
 
 
 def modes(current: str | None) -> Json:

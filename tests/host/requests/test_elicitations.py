@@ -1,4 +1,4 @@
-"""What agents ask people beside permission: offered honestly, asked once, answered once."""
+"""Elicitations: declared only if answered, published once, answered once."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from quarterdeck.protocol import (
 )
 from quarterdeck.storage import MemoryStorage, SessionMeta, Storage, Stored
 from quarterdeck.testing import scripted_agent
-from tests.host.stories import Changes, Wire
+from tests.host.scenarios import Changes, Wire
 from tests.host.test_host import Seen, agent, running, texts
 
 pytestmark = pytest.mark.anyio
 
-RECORDER = Path(__file__).parents[1] / "stories_agent.py"
+RECORDER = Path(__file__).parents[1] / "recording_agent.py"
 FIELDS = {
     "type": "object",
     "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
@@ -50,7 +50,7 @@ PAGE: dict[str, Any] = {
 ACCEPT = {"action": "accept", "content": {"name": "Ann", "age": 7}}
 
 
-def asking(params: dict[str, Any], *before: dict[str, Any], **more: Any) -> dict[str, Any]:
+def eliciting(params: dict[str, Any], *before: dict[str, Any], **more: Any) -> dict[str, Any]:
     """Return an agent that asks in its turn and repeats what it was answered."""
     return agent(*before, {"request": "elicitation/create", "params": params}, SAY_LAST, **more)
 
@@ -59,26 +59,26 @@ SAY_LAST = {"say": "{last}"}
 
 
 class Turn:
-    """A session in whose turn the agent has asked."""
+    """A session in whose turn the agent has sent an elicitation."""
 
-    def __init__(self, host: Host, session_id: str, seen: Seen, told: Seen) -> None:
+    def __init__(self, host: Host, session_id: str, seen: Seen, host_seen: Seen) -> None:
         self.host = host
         self.session_id = session_id
         self.seen = seen
-        self.told = told
+        self.host_seen = host_seen
 
     @property
-    def said(self) -> str:
+    def answered_with(self) -> str:
         return "".join(texts(self.seen.events))
 
-    def projections(self) -> list[dict[str, Any]]:
-        return [e.payload for e in self.told.events if e.type == ELICITATION_UPDATED]
+    def snapshots(self) -> list[dict[str, Any]]:
+        return [e.payload for e in self.host_seen.events if e.type == ELICITATION_UPDATED]
 
     def recorded(self) -> list[Event]:
         return [e for e in self.seen.events if e.type == "unrecognized-update"]
 
     async def resolved(self, status: str) -> None:
-        await self.told.first(ELICITATION_UPDATED, status=status)
+        await self.host_seen.first(ELICITATION_UPDATED, status=status)
 
 
 @asynccontextmanager
@@ -86,15 +86,15 @@ async def turn(
     cwd: Path, definition: dict[str, Any], storage: Storage | None = None
 ) -> AsyncIterator[Turn]:
     async with running(storage, elicitation=("form", "url")) as host:
-        told, seen = Seen(), Seen()
-        host.subscribe(None, 0, told)
+        host_seen, seen = Seen(), Seen()
+        host.subscribe(None, 0, host_seen)
         spawned = await host.spawn_agent(definition)
         session = await host.create_session(spawned.agent_id, cwd=str(cwd))
         host.subscribe(session.session_id, 0, seen)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_prompt, host, session.session_id)
-            await told.first(ELICITATION_UPDATED, status="pending")
-            yield Turn(host, session.session_id, seen, told)
+            await host_seen.first(ELICITATION_UPDATED, status="pending")
+            yield Turn(host, session.session_id, seen, host_seen)
 
 
 async def _prompt(host: Host, session_id: str) -> None:
@@ -106,7 +106,7 @@ async def _prompt(host: Host, session_id: str) -> None:
 
 
 @pytest.mark.parametrize("modes", [(), ("form",), ("url",), ("form", "url")])
-async def test_an_agent_is_told_of_the_modes_that_somebody_answers(
+async def test_the_modes_that_are_answered_are_declared_to_an_agent(
     modes: Any, tmp_path: Path
 ) -> None:
     changes = Changes()
@@ -141,11 +141,11 @@ def test_other_modes_are_refused(modes: Any) -> None:
     ],
     ids=["not offered", "other mode", "unknown mode", "no scope", "other session", "no page"],
 )
-async def test_what_was_not_offered_or_cannot_be_asked_is_refused(
+async def test_an_elicitation_that_was_not_offered_or_is_invalid_is_refused(
     modes: Any, params: dict[str, Any], code: int, tmp_path: Path
 ) -> None:
     async with running(elicitation=modes) as host:
-        spawned = await host.spawn_agent(asking(params))
+        spawned = await host.spawn_agent(eliciting(params))
         session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
         seen = Seen()
         host.subscribe(session.session_id, 0, seen)
@@ -154,7 +154,7 @@ async def test_what_was_not_offered_or_cannot_be_asked_is_refused(
         assert host.get_elicitations() == []
 
 
-# ---- asking and answering ------------------------------------------------------------------
+# ---- request and answer --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -167,10 +167,10 @@ async def test_what_was_not_offered_or_cannot_be_asked_is_refused(
     ],
     ids=["form accepted", "form declined", "form cancelled", "page accepted"],
 )
-async def test_a_question_waits_for_its_one_answer(
+async def test_an_elicitation_waits_for_its_one_answer(
     params: dict[str, Any], response: dict[str, Any], tmp_path: Path
 ) -> None:
-    async with turn(tmp_path, asking(params)) as play:
+    async with turn(tmp_path, eliciting(params)) as play:
         (pending,) = play.host.get_elicitations()
         assert to_json(pending) == {
             "requestId": "elic-1",
@@ -184,13 +184,13 @@ async def test_a_question_waits_for_its_one_answer(
             await play.host.respond_elicitation("elic-1", response)
         assert caught.value.code == "acpjs/already-answered"
         await play.seen.first("prompt-finished")
-        assert response["action"] in play.said
-        assert [each["status"] for each in play.projections()] == ["pending", "answered"]
+        assert response["action"] in play.answered_with
+        assert [each["status"] for each in play.snapshots()] == ["pending", "answered"]
         (answered,) = play.host.get_elicitations()
         assert (answered.status, answered.action) == ("answered", response["action"])
 
 
-async def test_what_a_person_answered_is_told_to_the_agent_and_to_nobody_else(
+async def test_the_content_of_an_answer_is_sent_to_the_agent_only(
     tmp_path: Path,
 ) -> None:
     silent = agent({"request": "elicitation/create", "params": FORM})
@@ -198,33 +198,33 @@ async def test_what_a_person_answered_is_told_to_the_agent_and_to_nobody_else(
         answer = {"action": "accept", "content": {"name": "a very private name"}}
         await play.host.respond_elicitation("elic-1", answer)
         await play.seen.first("prompt-finished")
-        shown = [*play.seen.events, *play.told.events, *play.host.get_elicitations()]
+        shown = [*play.seen.events, *play.host_seen.events, *play.host.get_elicitations()]
         assert "private" not in "".join(str(to_json(each)) for each in shown)
 
 
-async def test_the_log_of_the_session_has_the_question_and_its_end_marked_as_added(
+async def test_the_log_of_the_session_has_the_elicitation_and_its_end_marked_as_added(
     tmp_path: Path,
 ) -> None:
-    async with turn(tmp_path, asking(FORM)) as play:
+    async with turn(tmp_path, eliciting(FORM)) as play:
         await play.host.respond_elicitation("elic-1", ACCEPT)
         await play.seen.first("prompt-finished")
-        asked, answered = play.recorded()
-        assert asked.payload["request"]["message"] == "Who are you?"
-        assert (asked.payload["status"], answered.payload["status"]) == ("pending", "answered")
-        assert all("quarterdeck" in (event.extensions or {}) for event in (asked, answered))
+        opened, answered = play.recorded()
+        assert opened.payload["request"]["message"] == "Who are you?"
+        assert (opened.payload["status"], answered.payload["status"]) == ("pending", "answered")
+        assert all("quarterdeck" in (event.extensions or {}) for event in (opened, answered))
         state = initial_state(play.session_id)
-        assert reduce(state, asked) is state
+        assert reduce(state, opened) is state
 
 
 async def test_the_event_on_the_host_stream_survives_the_wire(tmp_path: Path) -> None:
-    async with turn(tmp_path, asking(FORM)) as play:
-        event = await play.told.first(ELICITATION_UPDATED)
+    async with turn(tmp_path, eliciting(FORM)) as play:
+        event = await play.host_seen.first(ELICITATION_UPDATED)
         assert decode_event(to_json(event)) == event
         assert "quarterdeck" in (event.extensions or {})
         await play.host.respond_elicitation("elic-1", ACCEPT)
 
 
-async def test_an_answer_that_is_none_leaves_the_question_pending(tmp_path: Path) -> None:
+async def test_an_invalid_answer_leaves_the_elicitation_pending(tmp_path: Path) -> None:
     no_answers: list[Any] = [
         {},
         {"action": "maybe"},
@@ -234,7 +234,7 @@ async def test_an_answer_that_is_none_leaves_the_question_pending(tmp_path: Path
         {"action": "accept", "content": ["Ann"]},
         "accept",
     ]
-    async with turn(tmp_path, asking(FORM)) as play:
+    async with turn(tmp_path, eliciting(FORM)) as play:
         for response in no_answers:
             with pytest.raises(AcpError) as caught:
                 await play.host.respond_elicitation("elic-1", response)
@@ -243,21 +243,21 @@ async def test_an_answer_that_is_none_leaves_the_question_pending(tmp_path: Path
         await play.host.respond_elicitation("elic-1", {"action": "decline"})
 
 
-async def test_a_question_for_a_request_of_ours_needs_no_session(tmp_path: Path) -> None:
+async def test_an_elicitation_for_a_request_of_the_client_needs_no_session(tmp_path: Path) -> None:
     scoped = {**FORM, "sessionId": None, "requestId": "{id}"}
     steps = [{"request": "elicitation/create", "params": scoped}, {"result": {}}]
     async with running(elicitation=("form",)) as host:
         spawned = await host.spawn_agent(agent(methods={"authenticate": steps}))
-        told = Seen()
-        host.subscribe(None, 0, told)
+        host_seen = Seen()
+        host.subscribe(None, 0, host_seen)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(host.authenticate, spawned.agent_id, "browser")
-            asked = await told.first(ELICITATION_UPDATED, status="pending")
-            assert "sessionId" not in asked.payload
-            await host.respond_elicitation(asked.payload["requestId"], ACCEPT)
+            opened = await host_seen.first(ELICITATION_UPDATED, status="pending")
+            assert "sessionId" not in opened.payload
+            await host.respond_elicitation(opened.payload["requestId"], ACCEPT)
 
 
-async def test_questions_without_a_session_of_two_hosts_never_have_the_same_id() -> None:
+async def test_elicitations_without_a_session_of_two_hosts_never_have_the_same_id() -> None:
     params = {**FORM, "requestId": 1}
     hosts = [ElicitationRequests(Emitter(MemoryStorage()), ("form",)) for _ in range(2)]
     one, other = [host.open("agent-1", None, params) for host in hosts]
@@ -266,22 +266,22 @@ async def test_questions_without_a_session_of_two_hosts_never_have_the_same_id()
     assert is_elicitation_id(one.id)
 
 
-async def test_a_page_that_a_person_is_done_with_is_told_once(tmp_path: Path) -> None:
+async def test_a_completed_link_is_reported_once(tmp_path: Path) -> None:
     done = {"notify": "elicitation/complete", "params": {"elicitationId": "sign-in"}}
     other = {"notify": "elicitation/complete", "params": {"elicitationId": "unknown"}}
     asks = {"request": "elicitation/create", "params": PAGE}
     async with turn(tmp_path, agent(asks, other, done, done, {"say": "thanks"})) as play:
         await play.host.respond_elicitation("elic-1", {"action": "accept"})
         await play.seen.first("prompt-finished")
-        told = [(each["status"], each.get("completed")) for each in play.projections()]
-        assert told == [("pending", None), ("answered", None), ("answered", True)]
+        changes = [(each["status"], each.get("completed")) for each in play.snapshots()]
+        assert changes == [("pending", None), ("answered", None), ("answered", True)]
 
 
 # ---- superseded ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ending", ["cancel", "close", "delete", "dispose agent", "crash"])
-async def test_a_question_that_nobody_can_answer_any_more_is_superseded_once(
+async def test_an_elicitation_that_cannot_be_answered_any_more_is_superseded_once(
     ending: str, tmp_path: Path
 ) -> None:
     asks = {"request": "elicitation/create", "params": FORM, "nowait": ending == "crash"}
@@ -302,25 +302,25 @@ async def test_a_question_that_nobody_can_answer_any_more_is_superseded_once(
         with pytest.raises(AcpError) as caught:
             await play.host.respond_elicitation("elic-1", ACCEPT)
         assert caught.value.code == "acpjs/already-answered"
-        assert [each["status"] for each in play.projections()] == ["pending", "superseded"]
+        assert [each["status"] for each in play.snapshots()] == ["pending", "superseded"]
         assert play.recorded()[-1].payload["status"] == "superseded"
 
 
-async def test_a_question_that_its_agent_withdraws_is_superseded(tmp_path: Path) -> None:
+async def test_an_elicitation_that_its_agent_withdraws_is_superseded(tmp_path: Path) -> None:
     asks = {"request": "elicitation/create", "params": FORM, "nowait": True}
     withdraws = {"notify": "$/cancel_request", "params": {"requestId": 101}}
     async with turn(tmp_path, agent(asks, withdraws)) as play:
         await play.resolved("superseded")
 
 
-async def test_a_question_left_open_by_a_crash_is_closed_in_the_log_when_it_is_read(
+async def test_an_elicitation_left_open_by_a_crash_is_closed_in_the_log_when_it_is_read(
     tmp_path: Path,
 ) -> None:
     storage, copy = MemoryStorage(), MemoryStorage()
-    async with turn(tmp_path, asking(FORM), storage) as play:
+    async with turn(tmp_path, eliciting(FORM), storage) as play:
         log = await storage.read(play.session_id, 0, 1000)
         await play.host.respond_elicitation("elic-1", ACCEPT)
-    # What a host that was killed in the middle of the question has left behind.
+    # What a host that was killed while an elicitation was pending has left behind.
     left = [Stored(play.session_id, seq, event) for seq, event in enumerate(log, 1)]
     await copy.open()
     await copy.append([SessionMeta(session_id=play.session_id, cwd="/"), *left])
@@ -336,11 +336,11 @@ async def test_a_question_left_open_by_a_crash_is_closed_in_the_log_when_it_is_r
 # ---- through envelopes ---------------------------------------------------------------------
 
 
-async def test_an_endpoint_passes_questions_of_both_kinds_on_and_their_answers_back(
+async def test_an_endpoint_passes_requests_of_both_kinds_on_and_their_answers_back(
     tmp_path: Path,
 ) -> None:
-    async with turn(tmp_path, asking(FORM)) as play:
-        endpoint = HostEndpoint(play.host)  # made after the question was asked
+    async with turn(tmp_path, eliciting(FORM)) as play:
+        endpoint = HostEndpoint(play.host)  # made after the elicitation was opened
         requests: list[InboundRequest] = []
         endpoint.on_inbound_request(requests.append)
         (request,) = requests
@@ -356,7 +356,7 @@ async def test_an_endpoint_passes_questions_of_both_kinds_on_and_their_answers_b
 
 
 async def test_a_late_client_sees_what_is_pending_and_answers_it(tmp_path: Path) -> None:
-    async with turn(tmp_path, asking(FORM)) as play:
+    async with turn(tmp_path, eliciting(FORM)) as play:
         async with Client(InProcessTransport(HostEndpoint(play.host))) as client:
             (pending,) = client.elicitations.pending
             assert pending.request["message"] == "Who are you?"
@@ -367,12 +367,12 @@ async def test_a_late_client_sees_what_is_pending_and_answers_it(tmp_path: Path)
                 await client.elicitations.respond(pending.request_id, ACCEPT)
             assert caught.value.code == "acpjs/already-answered"
         await play.seen.first("prompt-finished")
-        assert "Ann" in play.said
+        assert "Ann" in play.answered_with
 
 
-async def test_a_client_forgets_a_question_that_is_superseded(tmp_path: Path) -> None:
+async def test_a_client_forgets_an_elicitation_that_is_superseded(tmp_path: Path) -> None:
     async with (
-        turn(tmp_path, asking(FORM)) as play,
+        turn(tmp_path, eliciting(FORM)) as play,
         Client(InProcessTransport(HostEndpoint(play.host))) as client,
     ):
         assert [each.request_id for each in client.elicitations.pending] == ["elic-1"]

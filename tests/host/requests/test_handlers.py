@@ -22,7 +22,7 @@ def request(method: str, **params: Any) -> dict[str, Any]:
     return {"request": method, "params": params}
 
 
-class Library:
+class ReadOnlyFiles:
     """Files that are not on this machine; nothing can be written."""
 
     async def read_text_file(
@@ -37,7 +37,7 @@ class Library:
         return f"{session_id} {path} {line} {limit} {list(roots)}"
 
 
-async def said(host: Any, definition: dict[str, Any], cwd: Path) -> str:
+async def output_of(host: Any, definition: dict[str, Any], cwd: Path) -> str:
     spawned = await host.spawn_agent(definition)
     session = await host.create_session(spawned.agent_id, cwd=str(cwd))
     seen = Seen()
@@ -50,17 +50,17 @@ async def test_files_are_served_by_the_handler_that_was_brought_along_alone(tmp_
     (tmp_path / "real").write_text("not this")
     read = request("fs/read_text_file", path=str(tmp_path / "real"), line=2, limit=3)
     write = request("fs/write_text_file", path=str(tmp_path / "new"), content="x")
-    async with running(fs=Library()) as host:
-        answer = await said(host, agent(read, SAY_LAST, write, SAY_LAST), tmp_path)
+    async with running(fs=ReadOnlyFiles()) as host:
+        answer = await output_of(host, agent(read, SAY_LAST, write, SAY_LAST), tmp_path)
     assert f"sess-1 {tmp_path}/real 2 3 ['{tmp_path}']" in answer
-    assert "-32601" in answer  # what the handler cannot do, nobody does
+    assert "-32601" in answer  # a method that the handler lacks is not served
     assert not (tmp_path / "new").exists()
 
 
 async def test_without_a_handler_there_are_no_terminals(tmp_path: Path) -> None:
     create = request("terminal/create", command="echo", args=["hi"])
     async with running() as host:
-        assert "-32601" in await said(host, agent(create, SAY_LAST), tmp_path)
+        assert "-32601" in await output_of(host, agent(create, SAY_LAST), tmp_path)
 
 
 @pytest.mark.parametrize("method", ["output", "wait_for_exit", "kill", "release"])
@@ -95,7 +95,7 @@ async def test_an_unknown_terminal_is_refused(tmp_path: Path) -> None:
     output = request("terminal/output", terminalId="made-up")
     odd = request("terminal/kill", terminalId=["made-up"])
     async with running(terminal=DefaultTerminalHandler()) as host:
-        answer = await said(host, agent(output, SAY_LAST, odd, SAY_LAST), tmp_path)
+        answer = await output_of(host, agent(output, SAY_LAST, odd, SAY_LAST), tmp_path)
     assert answer.count("-32602") == 2
     assert "unknown terminal made-up" in answer
 
@@ -105,7 +105,7 @@ async def test_the_terminals_of_a_session_end_with_it(ending: str, tmp_path: Pat
     cleaned: list[str] = []
     ended = anyio.Event()
 
-    class Watched(DefaultTerminalHandler):
+    class Recorded(DefaultTerminalHandler):
         async def cleanup_session(self, session_id: str) -> None:  # type: ignore[explicit-override]
             await super().cleanup_session(session_id)
             cleaned.append(session_id)
@@ -113,7 +113,7 @@ async def test_the_terminals_of_a_session_end_with_it(ending: str, tmp_path: Pat
 
     create = request("terminal/create", command="sleep", args=["60"])
     crash = [{"late": [{"crash": 1}]}] if ending == "crash" else []
-    async with running(terminal=Watched()) as host:
+    async with running(terminal=Recorded()) as host:
         spawned = await host.spawn_agent(agent(create, *crash))
         session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
         seen = Seen()
@@ -127,7 +127,7 @@ async def test_the_terminals_of_a_session_end_with_it(ending: str, tmp_path: Pat
         assert cleaned == [session.session_id]
 
 
-async def test_a_handler_that_cannot_clean_up_is_told_of_and_the_session_ends(
+async def test_a_handler_that_cannot_clean_up_is_reported_and_the_session_ends(
     tmp_path: Path,
 ) -> None:
     class Broken(DefaultTerminalHandler):
@@ -135,10 +135,10 @@ async def test_a_handler_that_cannot_clean_up_is_told_of_and_the_session_ends(
             raise ValueError(f"cannot end {session_id}")
 
     async with running(terminal=Broken()) as host:
-        told = Seen()
-        host.subscribe(None, 0, told)
+        host_seen = Seen()
+        host.subscribe(None, 0, host_seen)
         spawned = await host.spawn_agent(agent())
         session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
         await host.close_session(session.session_id)
-        await told.first("diagnostic", code="session/cleanup-failed")
-        await told.first("session-updated", status="closed")
+        await host_seen.first("diagnostic", code="session/cleanup-failed")
+        await host_seen.first("session-updated", status="closed")

@@ -56,9 +56,9 @@ class Stage:
     def __init__(self, host: Host, puppets: list[Puppet], cwd: Path) -> None:
         self.host = host
         self.cwd = str(cwd)
-        self.told = Seen()
+        self.host_seen = Seen()
         self._puppets = puppets
-        host.subscribe(None, 0, self.told)
+        host.subscribe(None, 0, self.host_seen)
 
     @property
     def puppet(self) -> Puppet:
@@ -68,10 +68,10 @@ class Stage:
         spawned = await self.host.spawn_agent({"id": "it", "command": sys.executable})
         return spawned.agent_id
 
-    async def asked(self, method: str) -> int:
+    async def received(self, method: str) -> int:
         """Wait for a request of the host and return its id."""
         while True:
-            for request_id, request in self.puppet.asked.items():
+            for request_id, request in self.puppet.pending.items():
                 if request["method"] == method:
                     return request_id
             await anyio.lowlevel.checkpoint()
@@ -84,7 +84,7 @@ class Stage:
                 await self.host.create_session("agent-1", cwd=self.cwd)
 
             tasks.start_soon(create)
-            self.puppet.answer(await self.asked("session/new"), {"sessionId": session_id})
+            self.puppet.answer(await self.received("session/new"), {"sessionId": session_id})
         self.host.subscribe(session_id, 0, seen)
         return seen
 
@@ -166,10 +166,10 @@ async def test_restoring_while_a_session_is_loaded_leaves_it_its_one_stream(
     async with staged(tmp_path, log) as stage:
         await stage.create()
         stage.ask()
-        await stage.told.first("permission-updated")
+        await stage.host_seen.first("permission-updated")
     async with staged(tmp_path, log) as stage, anyio.create_task_group() as tasks:
         tasks.start_soon(stage.load())
-        request_id = await stage.asked("session/load")
+        request_id = await stage.received("session/load")
         assert await stage.host.restore_sessions() == []
         seen = Seen()
         stage.host.subscribe("s", 0, seen)
@@ -178,7 +178,7 @@ async def test_restoring_while_a_session_is_loaded_leaves_it_its_one_stream(
         assert seen.is_dense
 
 
-async def test_resuming_what_nobody_restored_keeps_its_title(tmp_path: Path) -> None:
+async def test_resuming_a_session_that_was_not_restored_keeps_its_title(tmp_path: Path) -> None:
     log = MemoryStorage()
     async with staged(tmp_path, log) as stage:
         seen = await stage.create()
@@ -186,20 +186,20 @@ async def test_resuming_what_nobody_restored_keeps_its_title(tmp_path: Path) -> 
         await seen.first("session-info-update")
     async with staged(tmp_path, log) as stage, anyio.create_task_group() as tasks:
         tasks.start_soon(lambda: stage.host.resume_session("agent-1", "s", cwd=stage.cwd))
-        stage.puppet.answer(await stage.asked("session/resume"), {})
-        await stage.told.first("session-updated", status="active")
+        stage.puppet.answer(await stage.received("session/resume"), {})
+        await stage.host_seen.first("session-updated", status="active")
         snapshot = stage.host.get_session("s")
         assert snapshot is not None
         assert snapshot.title == "mine"
 
 
-async def test_a_title_outlives_a_reload_that_does_not_tell_it(tmp_path: Path) -> None:
+async def test_a_title_outlives_a_reload_that_does_not_repeat_it(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage, anyio.create_task_group() as tasks:
         seen = await stage.create()
         stage.puppet.update("s", {"sessionUpdate": "session_info_update", "title": "mine"})
         await seen.first("session-info-update")
         tasks.start_soon(stage.load())
-        stage.puppet.answer(await stage.asked("session/load"), {})
+        stage.puppet.answer(await stage.received("session/load"), {})
         await seen.first("session-status-change", status="active", resumed=True)
         kinds = [event.type for event in seen.events]
         after_reset = seen.events[kinds.index("session-reset") + 1]
@@ -208,13 +208,13 @@ async def test_a_title_outlives_a_reload_that_does_not_tell_it(tmp_path: Path) -
         assert "quarterdeck" in after_reset.extensions
 
 
-async def test_inv_9_a_question_is_superseded_before_a_reload_hides_it(tmp_path: Path) -> None:
+async def test_inv_9_a_request_is_superseded_before_a_reload_hides_it(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage, anyio.create_task_group() as tasks:
         seen = await stage.create()
         stage.ask()
         await seen.first("permission-request-created")
         tasks.start_soon(stage.load())
-        stage.puppet.answer(await stage.asked("session/load"), {})
+        stage.puppet.answer(await stage.received("session/load"), {})
         await seen.first("session-status-change", status="active", resumed=True)
         kinds = [event.type for event in seen.events]
         assert kinds.index("permission-request-resolved") < kinds.index("session-reset")
@@ -229,7 +229,7 @@ async def test_inv_9_what_a_turn_left_open_can_be_answered_until_the_next_turn_s
         for turn in (1, 2):
             prompt = Attempt(lambda: stage.host.prompt("s", "go"))
             tasks.start_soon(prompt)
-            request_id = await stage.asked("session/prompt")
+            request_id = await stage.received("session/prompt")
             if turn == 1:
                 stage.ask()
                 stage.ask()
@@ -239,8 +239,8 @@ async def test_inv_9_what_a_turn_left_open_can_be_answered_until_the_next_turn_s
             if turn == 1:
                 assert seen.of("permission-request-resolved") == []
                 await stage.host.respond_permission("perm-1", {"outcome": "cancelled"})
-                stage.ask()  # of no turn: whoever asks between two does not mean the first
-                await stage.told.first("permission-updated", requestId="perm-3")
+                stage.ask()  # of no turn: a request between two turns does not belong to the first
+                await stage.host_seen.first("permission-updated", requestId="perm-3")
         resolved = [(each["requestId"], each["status"]) for each in seen.of(RESOLVED)]
         assert resolved == [("perm-1", "answered"), ("perm-2", "superseded")]
         (_, superseded, between) = stage.puppet.answers.values()
@@ -248,7 +248,7 @@ async def test_inv_9_what_a_turn_left_open_can_be_answered_until_the_next_turn_s
         assert between == []
 
 
-async def test_inv_9_a_flood_of_questions_is_refused_beyond_a_limit_and_the_rest_is_resolved_once(
+async def test_inv_9_a_flood_of_requests_is_refused_beyond_a_limit_and_the_rest_is_resolved_once(
     tmp_path: Path,
 ) -> None:
     async with staged(tmp_path) as stage, anyio.create_task_group() as tasks:
@@ -256,7 +256,7 @@ async def test_inv_9_a_flood_of_questions_is_refused_beyond_a_limit_and_the_rest
         for flood in (FLOOD, 1):
             prompt = Attempt(lambda: stage.host.prompt("s", "go"))
             tasks.start_soon(prompt)
-            request_id = await stage.asked("session/prompt")
+            request_id = await stage.received("session/prompt")
             for _ in range(flood):
                 stage.ask()
             stage.puppet.answer(request_id, {"stopReason": "end_turn"})
@@ -279,12 +279,12 @@ async def test_p13_a_history_without_end_is_not_kept_and_its_load_is_given_up(
         seen = await stage.create()
         load = stage.load(session_id)
         tasks.start_soon(load)
-        request_id = await stage.asked("session/load")
+        request_id = await stage.received("session/load")
         for _ in range(100):
             stage.puppet.update(session_id, {"sessionUpdate": "plan", "entries": []})
         stage.puppet.answer(request_id, {})
-        told = await stage.told.first("diagnostic", code="session/load-failed")
-        assert "resume the session" in told.payload["message"]
+        host_seen = await stage.host_seen.first("diagnostic", code="session/load-failed")
+        assert "resume the session" in host_seen.payload["message"]
     assert load.code == "acpjs/agent-error"
     assert seen.of("plan") == []
     wanted = ["active", "resuming", "active"] if session_id == "s" else ["active"]
@@ -292,21 +292,21 @@ async def test_p13_a_history_without_end_is_not_kept_and_its_load_is_given_up(
     assert [each.session_id for each in stage.host.get_sessions()] == ["s"]
 
 
-async def test_p13_what_is_said_of_a_session_before_it_is_there_is_kept_up_to_a_bound_and_told(
+async def test_p13_updates_of_a_session_before_it_is_created_are_kept_up_to_a_bound_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = {"sessionUpdate": "plan", "entries": []}
     monkeypatch.setattr(session, "MOST_BYTES", 3 * session.memory_of(plan))
     async with staged(tmp_path) as stage, anyio.create_task_group() as tasks:
         tasks.start_soon(Attempt(lambda: stage.host.create_session("agent-1", cwd=stage.cwd)))
-        request_id = await stage.asked("session/new")
+        request_id = await stage.received("session/new")
         for _ in range(5):
             stage.puppet.update("s", plan)
         stage.puppet.answer(request_id, {"sessionId": "s"})
-        await stage.told.first("session-updated", status="active")
+        await stage.host_seen.first("session-updated", status="active")
         seen = Seen()
         stage.host.subscribe("s", 0, seen)
-    codes = [each["code"] for each in stage.told.of("diagnostic")]
+    codes = [each["code"] for each in stage.host_seen.of("diagnostic")]
     assert codes.count("session/early-update-dropped") == 2
     assert len(seen.of("plan")) == 3
 
@@ -323,10 +323,10 @@ async def test_p13_what_is_said_of_a_session_before_it_is_there_is_kept_up_to_a_
 )
 def test_what_is_kept_is_counted_as_the_memory_that_it_takes(update: dict[str, Any]) -> None:
     text, count = encode_json(update), 500
-    early = session.Early()
+    early = session.EarlyUpdates()
     tracemalloc.start()
     for _ in range(count):
-        assert early.keep("s", decode_json(text))
+        assert early.add("s", decode_json(text))
     taken, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert taken / count < session.memory_of(update)
@@ -345,7 +345,7 @@ async def test_an_agent_that_takes_too_long_gives_the_session_back(
         assert statuses(seen) == ["active", "resuming", "active"]
         prompt = Attempt(lambda: stage.host.prompt("s", "go on"))
         tasks.start_soon(prompt)
-        stage.puppet.answer(await stage.asked("session/prompt"), {"stopReason": "end_turn"})
+        stage.puppet.answer(await stage.received("session/prompt"), {"stopReason": "end_turn"})
         await seen.first("prompt-finished")
 
 
@@ -364,12 +364,12 @@ class Unread(Unhurried):
 
 
 async def left_behind(cwd: Path) -> Unread:
-    """Return the log of a host that was killed while a question waited in session "s"."""
+    """Return the log of a host that was killed while a request was pending in session "s"."""
     log = MemoryStorage()
     async with staged(cwd, log) as stage:
         await stage.create()
         stage.ask()
-        await stage.told.first("permission-updated")
+        await stage.host_seen.first("permission-updated")
         killed = copy.deepcopy(log)
     return Unread(killed)
 
@@ -382,7 +382,7 @@ async def test_inv_9_a_name_given_away_again_begins_behind_what_its_first_owner_
         create = Attempt(lambda: stage.host.create_session("agent-1", cwd=stage.cwd))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(create)
-            stage.puppet.answer(await stage.asked("session/new"), {"sessionId": "s"})
+            stage.puppet.answer(await stage.received("session/new"), {"sessionId": "s"})
             stage.puppet.update("s", {"sessionUpdate": "session_info_update", "title": "new"})
             await log.reached.wait()
             assert stage.host.get_sessions() == []
@@ -395,7 +395,7 @@ async def test_inv_9_a_name_given_away_again_begins_behind_what_its_first_owner_
         assert kinds[-5:] == [RESOLVED, *wanted, "session-info-update"]
         assert seen.is_dense
         check_answered_once(seen.events, [])
-        await stage.told.first("session-updated", status="active", title="new")
+        await stage.host_seen.first("session-updated", status="active", title="new")
 
 
 @pytest.mark.parametrize("ending", ["crash", "delete", "caller"])
@@ -407,11 +407,11 @@ async def test_a_name_given_away_again_that_ends_before_it_began_is_never_seen(
         create = Attempt(lambda: stage.host.create_session("agent-1", cwd=stage.cwd))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(create)
-            stage.puppet.answer(await stage.asked("session/new"), {"sessionId": "s"})
+            stage.puppet.answer(await stage.received("session/new"), {"sessionId": "s"})
             await log.reached.wait()
             if ending == "crash":
                 await stage.puppet.exit(1)
-                await stage.told.first("agent-updated", status="exited")
+                await stage.host_seen.first("agent-updated", status="exited")
             elif ending == "delete":
                 await stage.host.delete_session("agent-1", "s")
             else:
@@ -420,7 +420,7 @@ async def test_a_name_given_away_again_that_ends_before_it_began_is_never_seen(
         wanted = {"crash": "acpjs/agent-exited", "delete": "acpjs/session-closed", "caller": None}
         assert (create.code, create.result) == (wanted[ending], None)
         assert stage.host.get_sessions() == []
-        assert stage.told.of("session-updated") == []
+        assert stage.host_seen.of("session-updated") == []
         restored = [each.session_id for each in await stage.host.restore_sessions()]
         assert restored == ([] if ending == "delete" else ["s"])
 
@@ -432,21 +432,21 @@ async def test_inv_1_no_number_is_given_twice_after_a_name_given_away_again_ende
     log = await left_behind(tmp_path)
     async with staged(tmp_path, log) as stage, anyio.create_task_group() as tasks:
         tasks.start_soon(Attempt(lambda: stage.host.create_session("agent-1", cwd=stage.cwd)))
-        stage.puppet.answer(await stage.asked("session/new"), {"sessionId": "s"})
+        stage.puppet.answer(await stage.received("session/new"), {"sessionId": "s"})
         await log.reached.wait()
         await stage.puppet.exit(1)
-        await stage.told.first("agent-updated", status="exited")
+        await stage.host_seen.first("agent-updated", status="exited")
         log.let_go.set()
         await stage.spawn()
         if again == "create":
             opening = Attempt(lambda: stage.host.create_session("agent-2", cwd=stage.cwd))
             tasks.start_soon(opening)
-            stage.puppet.answer(await stage.asked("session/new"), {"sessionId": "s"})
+            stage.puppet.answer(await stage.received("session/new"), {"sessionId": "s"})
         else:
             opening = Attempt(lambda: stage.host.load_session("agent-2", "s", cwd=stage.cwd))
             tasks.start_soon(opening)
-            stage.puppet.answer(await stage.asked("session/load"), {})
-        await stage.told.first("session-updated", status="active")
+            stage.puppet.answer(await stage.received("session/load"), {})
+        await stage.host_seen.first("session-updated", status="active")
         seen = Seen()
         stage.host.subscribe("s", 0, seen)
         await seen.first("session-reset")
@@ -455,7 +455,7 @@ async def test_inv_1_no_number_is_given_twice_after_a_name_given_away_again_ende
     check_answered_once(seen.events, [])
 
 
-async def test_what_is_said_of_a_name_given_away_again_is_bounded_and_told(
+async def test_updates_of_a_reused_id_are_bounded_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "MOST_BYTES", 1000)
@@ -464,7 +464,7 @@ async def test_what_is_said_of_a_name_given_away_again_is_bounded_and_told(
         create = Attempt(lambda: stage.host.create_session("agent-1", cwd=stage.cwd))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(create)
-            stage.puppet.answer(await stage.asked("session/new"), {"sessionId": "s"})
+            stage.puppet.answer(await stage.received("session/new"), {"sessionId": "s"})
             for _ in range(100):
                 stage.puppet.update("s", {"sessionUpdate": "plan", "entries": []})
             await log.reached.wait()
@@ -481,15 +481,15 @@ async def test_a_closed_session_can_be_loaded_again_after_its_agent_died_while_l
         await stage.host.close_session("s")
         load = stage.load()
         tasks.start_soon(load)
-        await stage.asked("session/load")
+        await stage.received("session/load")
         await stage.puppet.exit(1)
-        await stage.told.first("agent-updated", status="exited")
+        await stage.host_seen.first("agent-updated", status="exited")
         assert stage.status() == "closed"
         await stage.spawn()
         again = Attempt(lambda: stage.host.load_session("agent-2", "s", cwd=stage.cwd))
         tasks.start_soon(again)
-        stage.puppet.answer(await stage.asked("session/load"), {})
-        await stage.told.first("session-updated", status="active", agentId="agent-2")
+        stage.puppet.answer(await stage.received("session/load"), {})
+        await stage.host_seen.first("session-updated", status="active", agentId="agent-2")
     assert (load.code, again.code) == ("acpjs/agent-exited", None)
 
 
@@ -501,13 +501,13 @@ async def test_a_mode_that_is_set_after_the_end_does_not_enter_the_log(
         modes = {"currentModeId": "a", "availableModes": [{"id": "a", "name": "A"}]}
         seen = Seen()
         tasks.start_soon(lambda: stage.host.create_session("agent-1", cwd=stage.cwd))
-        new = await stage.asked("session/new")
+        new = await stage.received("session/new")
         stage.puppet.answer(new, {"sessionId": "s", "modes": modes})
-        await stage.told.first("session-updated", status="active")
+        await stage.host_seen.first("session-updated", status="active")
         stage.host.subscribe("s", 0, seen)
         setting = Attempt(lambda: stage.host.set_mode("s", "a"))
         tasks.start_soon(setting)
-        request_id = await stage.asked("session/set_mode")
+        request_id = await stage.received("session/set_mode")
         names = ["agent-1", "s"] if ending == "delete_session" else ["s"]
         await getattr(stage.host, ending)(*names)
         stage.puppet.answer(request_id, {})
@@ -524,12 +524,12 @@ async def test_an_agent_that_dies_while_its_load_is_stored_leaves_a_disconnected
         seen = await stage.create()
         load = stage.load()
         tasks.start_soon(load)
-        request_id = await stage.asked("session/load")
+        request_id = await stage.received("session/load")
         log.let_go = anyio.Event()
         stage.puppet.answer(request_id, {})
         await log.reached.wait()
         await stage.puppet.exit(1)
-        await stage.told.first("diagnostic", code="agent/exit")
+        await stage.host_seen.first("diagnostic", code="agent/exit")
         log.let_go.set()
         await seen.first("session-status-change", status="disconnected")
     assert load.code in ("acpjs/agent-exited", "acpjs/session-closed")
@@ -545,7 +545,7 @@ async def test_a_session_that_is_closed_while_its_load_is_stored_stays_closed(
         seen = await stage.create()
         load = stage.load()
         tasks.start_soon(load)
-        request_id = await stage.asked("session/load")
+        request_id = await stage.received("session/load")
         log.let_go = anyio.Event()
         stage.puppet.answer(request_id, {})
         await log.reached.wait()
@@ -565,7 +565,7 @@ async def test_a_turn_ends_although_the_session_could_not_be_closed(tmp_path: Pa
         seen = await stage.create()
         turn = Attempt(lambda: stage.host.prompt("s", "go"))
         tasks.start_soon(turn)
-        request_id = await stage.asked("session/prompt")
+        request_id = await stage.received("session/prompt")
         await seen.first("user-message-chunk")
         log.fails = True
         close = Attempt(lambda: stage.host.close_session("s"))
@@ -578,7 +578,7 @@ async def test_a_turn_ends_although_the_session_could_not_be_closed(tmp_path: Pa
         assert stage.status() == "active"
         again = Attempt(lambda: stage.host.prompt("s", "more"))
         tasks.start_soon(again)
-        stage.puppet.answer(await stage.asked("session/prompt"), {"stopReason": "end_turn"})
+        stage.puppet.answer(await stage.received("session/prompt"), {"stopReason": "end_turn"})
     assert again.code is None
     assert seen.is_dense
 
@@ -595,26 +595,26 @@ async def test_a_prompt_in_any_moment_of_its_agents_end_leaves_a_disconnected_se
             for _ in range(moment):
                 await anyio.lowlevel.checkpoint()
             tasks.start_soon(turn)
-            await stage.told.first("agent-updated", status="exited")
+            await stage.host_seen.first("agent-updated", status="exited")
             await anyio.wait_all_tasks_blocked()
             assert stage.status() == "disconnected", f"after {moment} steps"
         codes.add(turn.code)
     assert codes == {"acpjs/agent-exited", "acpjs/session-closed"}
 
 
-async def test_an_answer_to_a_question_of_an_earlier_host_does_not_answer_another_one(
+async def test_an_answer_to_a_request_of_an_earlier_host_does_not_answer_another_one(
     tmp_path: Path,
 ) -> None:
     log = MemoryStorage()
     async with staged(tmp_path, log) as stage:
         await stage.create("a")
         stage.ask("a")
-        old = (await stage.told.first("permission-updated")).payload["requestId"]
+        old = (await stage.host_seen.first("permission-updated")).payload["requestId"]
         assert old == "perm-1"
     async with staged(tmp_path, log) as stage:
         await stage.create("b")
         stage.ask("b")
-        new = (await stage.told.first("permission-updated")).payload["requestId"]
+        new = (await stage.host_seen.first("permission-updated")).payload["requestId"]
         assert new.startswith("perm-")
         with pytest.raises(AcpError, match="already answered"):
             await stage.host.respond_permission(old, {"outcome": "cancelled"})

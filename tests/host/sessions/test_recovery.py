@@ -1,4 +1,4 @@
-"""Agents that end without being asked: when they are started again, how often, and what is told."""
+"""Agents that end by themselves: when they are restarted, how often, and what is reported."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def codes(told: Seen) -> list[str]:
-    return [e.payload["code"] for e in told.events if e.type == "diagnostic"]
+def codes(host_seen: Seen) -> list[str]:
+    return [e.payload["code"] for e in host_seen.events if e.type == "diagnostic"]
 
 
-def statuses(told: Seen) -> list[str]:
-    return [e.payload["status"] for e in told.events if e.type == "agent-updated"]
+def statuses(host_seen: Seen) -> list[str]:
+    return [e.payload["status"] for e in host_seen.events if e.type == "agent-updated"]
 
 
 async def crash(host: Any, agent_id: str, cwd: Path) -> None:
@@ -44,37 +44,37 @@ async def crash(host: Any, agent_id: str, cwd: Path) -> None:
     assert caught.value.code == "acpjs/agent-exited"
 
 
-async def test_a_crash_is_not_mended_unless_that_was_asked_for(tmp_path: Path) -> None:
+async def test_a_crashed_agent_is_not_restarted_by_default(tmp_path: Path) -> None:
     async with running() as host:
-        told = Seen()
-        host.subscribe(None, 0, told)
+        host_seen = Seen()
+        host.subscribe(None, 0, host_seen)
         spawned = await host.spawn_agent(agent(CRASH))
         await crash(host, spawned.agent_id, tmp_path)
-        exited = await told.first("agent-updated", status="exited")
+        exited = await host_seen.first("agent-updated", status="exited")
         assert exited.payload["reason"] == "crashed"
         assert exited.payload["exit"] == {"code": 1}
-        assert "agent/restart-suppressed" in codes(told)
-        assert "agent/restart-scheduled" not in codes(told)
+        assert "agent/restart-suppressed" in codes(host_seen)
+        assert "agent/restart-scheduled" not in codes(host_seen)
 
 
-async def test_an_exit_with_status_0_that_nobody_asked_for_is_a_crash(tmp_path: Path) -> None:
+async def test_an_unrequested_exit_with_status_0_is_a_crash(tmp_path: Path) -> None:
     async with running(**ON_CRASH) as host:
-        told = Seen()
-        host.subscribe(None, 0, told)
+        host_seen = Seen()
+        host.subscribe(None, 0, host_seen)
         spawned = await host.spawn_agent(agent({"crash": 0}))
         await crash(host, spawned.agent_id, tmp_path)
-        await told.first("diagnostic", code="agent/restart-scheduled")
+        await host_seen.first("diagnostic", code="agent/restart-scheduled")
 
 
 async def test_every_start_that_works_forgives_the_failures_before_it() -> None:
     async with running(**ON_CRASH, restart_limit=1) as host:
         spawned = await host.spawn_agent(agent(methods={"authenticate": [CRASH]}))
         for _ in range(3):  # more often than the limit allows in a row
-            told = Seen()
-            host.subscribe(None, told_so_far(host), told)
+            host_seen = Seen()
+            host.subscribe(None, told_so_far(host), host_seen)
             with pytest.raises(AcpError, match="exited"):
                 await host.authenticate(spawned.agent_id, "x")
-            ready = await told.first("agent-updated", status="ready")
+            ready = await host_seen.first("agent-updated", status="ready")
             assert ready.payload["restartCount"] == 0
         assert host.get_agent(spawned.agent_id) is not None
 
@@ -92,17 +92,17 @@ async def test_failing_starts_use_the_restarts_up_with_pauses_that_grow(tmp_path
     arguments = ["-P", str(script), str(tmp_path / "starts"), *command["args"][3:]]
     definition = {"id": "a", "command": sys.executable, "args": arguments}
     async with running(**ON_CRASH, restart_limit=3) as host:
-        told = Seen()
-        host.subscribe(None, 0, told)
+        host_seen = Seen()
+        host.subscribe(None, 0, host_seen)
         spawned = await host.spawn_agent(definition)
         await crash(host, spawned.agent_id, tmp_path)
-        exited = await told.first("agent-updated", status="exited")
+        exited = await host_seen.first("agent-updated", status="exited")
         assert exited.payload["reason"] == "restart-exhausted"
-        scheduled = [e.payload["data"] for e in told.events if is_scheduled(e)]
+        scheduled = [e.payload["data"] for e in host_seen.events if is_scheduled(e)]
         assert [each["attempt"] for each in scheduled] == [1, 2, 3]
         assert [each["delayMs"] for each in scheduled] == [1, 2, 3]  # doubled, but 3 at most
-        assert codes(told).count("agent/initialize-failed") == 3
-        assert "agent/restart-exhausted" in codes(told)
+        assert codes(host_seen).count("agent/initialize-failed") == 3
+        assert "agent/restart-exhausted" in codes(host_seen)
 
 
 def is_scheduled(event: Any) -> bool:
@@ -120,14 +120,14 @@ async def test_a_first_start_that_fails_is_not_tried_again(
     definition: dict[str, Any], reason: str
 ) -> None:
     async with running(**ON_CRASH) as host:
-        told = Seen()
-        host.subscribe(None, 0, told)
+        host_seen = Seen()
+        host.subscribe(None, 0, host_seen)
         with pytest.raises(AcpError) as caught:
             await host.spawn_agent(definition)
         assert caught.value.code == "acpjs/agent-exited"
-        await told.first("agent-updated", status="exited", reason=reason)
-        assert f"agent/{reason}" in codes(told)
-        assert "agent/restart-scheduled" not in codes(told)
+        await host_seen.first("agent-updated", status="exited", reason=reason)
+        assert f"agent/{reason}" in codes(host_seen)
+        assert "agent/restart-scheduled" not in codes(host_seen)
         # It stays, and says why it ended; only `dispose_agent` removes it.
         (exited,) = host.get_agents()
         assert (exited.status, exited.reason) == ("exited", reason)
@@ -136,23 +136,23 @@ async def test_a_first_start_that_fails_is_not_tried_again(
 async def test_a_restart_that_waits_is_called_off_by_disposal(tmp_path: Path) -> None:
     patient = RestartBackoff(initial_ms=60_000, factor=1, max_ms=60_000)
     async with running(restart="on-crash", restart_backoff=patient) as host:
-        told = Seen()
-        host.subscribe(None, 0, told)
+        host_seen = Seen()
+        host.subscribe(None, 0, host_seen)
         spawned = await host.spawn_agent(agent(CRASH))
         await crash(host, spawned.agent_id, tmp_path)
-        await told.first("agent-updated", status="restarting")
+        await host_seen.first("agent-updated", status="restarting")
         await host.dispose_agent(spawned.agent_id)
-        assert statuses(told)[-1] == "exited"
+        assert statuses(host_seen)[-1] == "exited"
         assert host.get_agents() == []
 
 
 async def test_sessions_of_an_agent_that_cannot_resume_stay_disconnected(tmp_path: Path) -> None:
     async with running(**ON_CRASH) as host:
-        told = Seen()
-        host.subscribe(None, 0, told)
+        host_seen = Seen()
+        host.subscribe(None, 0, host_seen)
         spawned = await host.spawn_agent(agent(CRASH))
         await crash(host, spawned.agent_id, tmp_path)
-        skipped = await told.first("diagnostic", code="session/recovery-skipped")
+        skipped = await host_seen.first("diagnostic", code="session/recovery-skipped")
         (session,) = host.get_sessions()
         assert skipped.payload["sessionId"] == session.session_id
         assert session.status == "disconnected"

@@ -1,4 +1,4 @@
-"""Ends that cannot be stored, or that nobody waits for: told in any case, and nothing is stuck."""
+"""Ends that cannot be stored, or whose caller is cancelled: reported, and nothing is stuck."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.host.test_host import ASK, Seen, agent, running
 pytestmark = pytest.mark.anyio
 
 
-class Gate(FailingStorage):
+class BlockedStorage(FailingStorage):
     """A log that takes its time to refuse the end of a session."""
 
     def __init__(self, path: Path) -> None:
@@ -36,13 +36,13 @@ class Gate(FailingStorage):
 
 
 @pytest.mark.parametrize("ending", ["close_session", "delete_session"])
-async def test_an_end_that_cannot_be_stored_is_told_though_its_caller_has_gone(
+async def test_an_end_that_cannot_be_stored_is_reported_though_its_caller_is_cancelled(
     ending: str, tmp_path: Path
 ) -> None:
-    log = Gate(tmp_path / "log.db")
+    log = BlockedStorage(tmp_path / "log.db")
     async with running(log) as host:
-        told = Seen()
-        host.subscribe(None, 0, told)
+        host_seen = Seen()
+        host.subscribe(None, 0, host_seen)
         spawned = await host.spawn_agent(agent())
         session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
         ids = (spawned.agent_id, session.session_id)
@@ -51,7 +51,7 @@ async def test_an_end_that_cannot_be_stored_is_told_though_its_caller_has_gone(
             await log.reached.wait()
             tasks.cancel_scope.cancel()
         log.opened.set()
-        failed = await told.first("diagnostic", code="storage/write-failed")
+        failed = await host_seen.first("diagnostic", code="storage/write-failed")
         assert failed.payload["sessionId"] == session.session_id
         assert "could not be ended" in failed.payload["message"]
         snapshot = host.get_session(session.session_id)
@@ -59,25 +59,25 @@ async def test_an_end_that_cannot_be_stored_is_told_though_its_caller_has_gone(
         assert snapshot.status == "active"
 
 
-async def test_an_unknown_session_whose_deletion_cannot_be_stored_is_told_of_too(
+async def test_an_unknown_session_whose_deletion_cannot_be_stored_is_reported_too(
     tmp_path: Path,
 ) -> None:
-    log = Gate(tmp_path / "log.db")
+    log = BlockedStorage(tmp_path / "log.db")
     async with running(log) as host:
-        told = Seen()
-        host.subscribe(None, 0, told)
+        host_seen = Seen()
+        host.subscribe(None, 0, host_seen)
         spawned = await host.spawn_agent(agent())
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(host.delete_session, spawned.agent_id, "never seen")
             await log.reached.wait()
             tasks.cancel_scope.cancel()
         log.opened.set()
-        failed = await told.first("diagnostic", code="storage/write-failed")
+        failed = await host_seen.first("diagnostic", code="storage/write-failed")
         assert failed.payload["sessionId"] == "never seen"
 
 
-async def test_an_end_that_cannot_be_stored_fails_and_was_never_said(tmp_path: Path) -> None:
-    log = Gate(tmp_path / "log.db")
+async def test_an_end_that_cannot_be_stored_fails_and_is_never_published(tmp_path: Path) -> None:
+    log = BlockedStorage(tmp_path / "log.db")
     log.opened.set()
     async with running(log) as host:
         spawned = await host.spawn_agent(agent({"say": "still here"}))
@@ -96,19 +96,19 @@ async def test_an_end_that_cannot_be_stored_fails_and_was_never_said(tmp_path: P
 async def test_a_session_that_could_not_be_closed_in_its_turn_can_be_prompted_again(
     tmp_path: Path,
 ) -> None:
-    log = Gate(tmp_path / "log.db")
+    log = BlockedStorage(tmp_path / "log.db")
     log.opened.set()
     async with running(log) as host:
-        told = Seen()
-        host.subscribe(None, 0, told)
+        host_seen = Seen()
+        host.subscribe(None, 0, host_seen)
         spawned = await host.spawn_agent(agent(ASK))
         session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(host.prompt, session.session_id, "hello")
-            await told.first("permission-updated", status="pending")
+            await host_seen.first("permission-updated", status="pending")
             with pytest.raises(StorageFailed):
                 await host.close_session(session.session_id)
-        # The turn was cancelled and its question withdrawn, and the agent knows both.
+        # The turn was cancelled and its request withdrawn, and the agent got both.
         assert [each.status for each in host.get_permissions()] == ["superseded"]
         snapshot = host.get_session(session.session_id)
         assert snapshot is not None
@@ -118,8 +118,8 @@ async def test_a_session_that_could_not_be_closed_in_its_turn_can_be_prompted_ag
 async def test_a_close_is_seen_through_though_its_caller_goes_away(tmp_path: Path) -> None:
     storage = SlowStorage()
     async with running(storage) as host:
-        told = Seen()
-        host.subscribe(None, 0, told)
+        host_seen = Seen()
+        host.subscribe(None, 0, host_seen)
         spawned = await host.spawn_agent(agent())
         session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
         async with anyio.create_task_group() as tasks:
@@ -127,7 +127,7 @@ async def test_a_close_is_seen_through_though_its_caller_goes_away(tmp_path: Pat
             await storage.reached.wait()
             tasks.cancel_scope.cancel()
         storage.opened.set()
-        await told.first("session-updated", status="closed")
+        await host_seen.first("session-updated", status="closed")
         with pytest.raises(AcpError) as caught:
             await host.prompt(session.session_id, "hello")
         assert caught.value.code == "acpjs/session-closed"
@@ -152,15 +152,15 @@ async def test_permissions_are_listed_with_how_they_ended_and_those_that_wait_la
     tmp_path: Path,
 ) -> None:
     async with running() as host:
-        told = Seen()
-        host.subscribe(None, 0, told)
+        host_seen = Seen()
+        host.subscribe(None, 0, host_seen)
         spawned = await host.spawn_agent(agent(ASK))
         session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
         outcome = {"outcome": "selected", "optionId": "allow_once"}
         for number in (1, 2, 3):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(host.prompt, session.session_id, "hello")
-                await told.first("permission-updated", requestId=f"perm-{number}")
+                await host_seen.first("permission-updated", requestId=f"perm-{number}")
                 if number == 1:
                     await host.respond_permission("perm-1", outcome)
                 elif number == 2:
@@ -173,6 +173,6 @@ async def test_permissions_are_listed_with_how_they_ended_and_those_that_wait_la
                         ("perm-3", "pending"),
                     ]
                     assert listed[0].outcome == outcome
-                    last = [e.payload for e in told.events if e.type == "permission-updated"]
+                    last = [e.payload for e in host_seen.events if e.type == "permission-updated"]
                     assert last[-1]["toolCall"] == listed[-1].tool_call
                     await host.cancel(session.session_id)

@@ -13,7 +13,7 @@ import httpx2
 from quarterdeck.agents.catalogue import AgentSettings
 from quarterdeck.hub import Hub, HubOptions, serving
 from quarterdeck.hub.api.endpoint import Endpoint
-from quarterdeck.policy.rules import Policy
+from quarterdeck.policy import Policy
 from quarterdeck.testing import scripted_agent
 
 PATIENCE = 90  # on a busy machine

@@ -13,7 +13,7 @@ import pytest
 from quarterdeck.errors import AcpError
 from quarterdeck.host import HostEndpoint
 from quarterdeck.hub import Hub
-from quarterdeck.policy.rules import Policy, PolicyRule
+from quarterdeck.policy import Policy, Rule
 from quarterdeck.protocol import Event
 from quarterdeck.runner.permissions.decisions import DecisionIndex
 from tests.hub.api.kit import ASK, Client, Json, client_of, options, paired, running, scripted
@@ -22,8 +22,8 @@ from tests.hub.api.processes import hub_process
 pytestmark = pytest.mark.anyio
 
 ROUNDS = 100
-DENY = Policy(rule=(PolicyRule(decision="deny", name="never", writes=True),))
-ALLOW = Policy(rule=(PolicyRule(decision="allow", name="always", writes=True),))
+DENY = Policy(rule=(Rule(decision="deny", name="never", writes=True),))
+ALLOW = Policy(rule=(Rule(decision="allow", name="always", writes=True),))
 PATIENCE = 90
 
 

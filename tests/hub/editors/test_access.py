@@ -11,7 +11,7 @@ import pytest
 
 from quarterdeck.errors import RpcError
 from quarterdeck.hub.editors.access import PAGE, listed
-from quarterdeck.policy.rules import Policy, PolicyRule
+from quarterdeck.policy import Policy, Rule
 from quarterdeck.protocol import Event
 from quarterdeck.runner.sessions.catalogue import SessionOverview
 from tests.hub.api.kit import ASK, Json
@@ -126,7 +126,7 @@ async def test_the_meta_of_a_prompt_is_for_editors_that_may_choose_modes(tmp_pat
 
 async def test_what_a_rule_decides_is_not_put_before_the_editor(tmp_path: Path) -> None:
     async with hub_with(tmp_path / "home", ASK) as (hub, _), editor_at(hub) as editor:
-        writing = PolicyRule(decision="allow", name="writing", writes=True)
+        writing = Rule(decision="allow", name="writing", writes=True)
         hub.approvals.set_policy(Policy(rule=(writing,)))
         session_id = await editor.new(tmp_path)
         await editor.prompt(session_id)

@@ -29,7 +29,7 @@ from quarterdeck.hub.push.delivery import (
     to_base64url,
 )
 from quarterdeck.hub.push.service import turn_note
-from quarterdeck.policy.rules import Policy, PolicyRule
+from quarterdeck.policy import Policy, Rule
 from quarterdeck.runner.sessions.catalogue import SessionOverview
 from tests.hub.api.kit import ASK, Client, running, scripted
 from tests.hub.push.push_service import Browser, PushService, push_service
@@ -148,7 +148,7 @@ async def test_only_what_a_device_wants_is_sent(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_what_a_rule_decides_is_not_sent(tmp_path: Path) -> None:
-    policy = Policy(rule=(PolicyRule(decision="allow", writes=True),))
+    policy = Policy(rule=(Rule(decision="allow", writes=True),))
     with push_service() as service:
         hub = hub_with(tmp_path / "home", service, policy=policy, asker=scripted(ASK))
         async with hub as (_hub, client):

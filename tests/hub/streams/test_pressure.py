@@ -50,7 +50,7 @@ def files() -> None:
 async def until_nobody_follows(host: Host, session_id: str) -> None:
     stream = (await host.open_log(session_id))._stream  # noqa: SLF001
     with anyio.fail_after(60):
-        while stream._watchers:  # noqa: SLF001, ASYNC110
+        while stream._run_subscribers:  # noqa: SLF001, ASYNC110
             await anyio.sleep(0.01)
 
 

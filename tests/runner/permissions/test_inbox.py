@@ -13,7 +13,7 @@ import pytest
 
 from quarterdeck.agents.catalogue import AgentSettings
 from quarterdeck.hub import Hub
-from quarterdeck.policy.rules import Policy, PolicyRule
+from quarterdeck.policy import Policy, Rule
 from tests.hub.api.kit import ASK, Client, Json, client_of, options, running, scripted
 
 pytestmark = pytest.mark.anyio
@@ -57,7 +57,7 @@ async def test_a_request_is_shown_with_what_it_would_do_and_answered_once(tmp_pa
         assert request["call"]["paths"] == [f"{tmp_path}/a.py"]
         assert request["call"]["writes"] is True
         assert request["call"]["risk"] == "medium"
-        assert request["call"]["riskReason"].startswith("changes ")
+        assert request["call"]["riskReason"].startswith("Changes ")
         assert {"optionId": "allow_once", "kind": "allow_once", "label": "Allow once"} in request[
             "options"
         ]
@@ -167,8 +167,8 @@ async def test_two_options_with_one_id_are_shown_but_no_answer_is_taken(tmp_path
 @pytest.mark.slow
 async def test_a_rule_decides_at_once_and_the_audit_names_it(tmp_path: Path) -> None:
     rules = (
-        PolicyRule(decision="allow", name="edits here", writes=("**",)),
-        PolicyRule(decision="deny", name="no secrets", writes=("**/.env",)),
+        Rule(decision="allow", name="edits here", writes=("**",)),
+        Rule(decision="deny", name="no secrets", writes=("**/.env",)),
     )
     async with asked(tmp_path, asking(), Policy(rule=rules)) as (_, client, session):
         assert (await client.ended(session, "k"))["state"] == "done"
@@ -183,8 +183,8 @@ async def test_a_rule_decides_at_once_and_the_audit_names_it(tmp_path: Path) -> 
 @pytest.mark.slow
 async def test_a_denying_rule_wins(tmp_path: Path) -> None:
     rules = (
-        PolicyRule(decision="allow", writes=True),
-        PolicyRule(decision="deny", writes=("**/.env",)),
+        Rule(decision="allow", writes=True),
+        Rule(decision="deny", writes=("**/.env",)),
     )
     agent = asking(input={"path": "{cwd}/.env"})
     async with asked(tmp_path, agent, Policy(rule=rules)) as (_, client, session):
@@ -197,8 +197,8 @@ async def test_a_denying_rule_wins(tmp_path: Path) -> None:
 @pytest.mark.slow
 async def test_a_rule_for_another_agent_or_project_does_not_decide(tmp_path: Path) -> None:
     rules = (
-        PolicyRule(decision="allow", agent="other", writes=True),
-        PolicyRule(decision="allow", project="/somewhere/else", writes=True),
+        Rule(decision="allow", agent="other", writes=True),
+        Rule(decision="allow", project="/somewhere/else", writes=True),
     )
     async with asked(tmp_path, asking(), Policy(rule=rules)) as (_, client, _):
         (request,) = await client.asked()
@@ -209,7 +209,7 @@ async def test_a_rule_for_another_agent_or_project_does_not_decide(tmp_path: Pat
 async def test_a_policy_that_changes_decides_what_waits(tmp_path: Path) -> None:
     async with asked(tmp_path, asking()) as (hub, client, session):
         await client.asked()
-        hub.approvals.set_policy(Policy(rule=(PolicyRule(decision="deny", writes=True),)))
+        hub.approvals.set_policy(Policy(rule=(Rule(decision="deny", writes=True),)))
         assert (await client.ended(session, "k"))["state"] == "done"
         (event,) = await resolved(client, session)
         assert event["payload"]["outcome"]["optionId"] == "reject_once"
@@ -262,7 +262,7 @@ ASKED: Json = {**ASK, "ask": "c", "title": "rm -rf dist", "kind": "execute", "in
 async def test_a_call_id_that_is_used_again_inherits_no_allowed_command(
     tmp_path: Path, turns: list[list[Json]]
 ) -> None:
-    rules = (PolicyRule(decision="allow", commands=("git status*",)),)
+    rules = (Rule(decision="allow", commands=("git status*",)),)
     agent = scripted(turns=[{"steps": steps} for steps in turns])
     given = options(tmp_path / "home", Policy(rule=rules), mine=agent)
     async with running(given) as (_, client):
@@ -281,7 +281,7 @@ async def test_a_call_id_that_is_used_again_inherits_no_allowed_command(
 
 @pytest.mark.slow
 async def test_the_input_of_an_open_call_counts_when_its_request_has_none(tmp_path: Path) -> None:
-    rules = (PolicyRule(decision="allow", commands=("git status*",)),)
+    rules = (Rule(decision="allow", commands=("git status*",)),)
     agent = scripted(HARMLESS, {**ASKED, "title": "Look around"})
     async with asked(tmp_path, agent, Policy(rule=rules)) as (_, client, session):
         assert (await client.ended(session, "k"))["state"] == "done"

@@ -1,4 +1,4 @@
-"""Rules of the owner: which decides, and that none decides by what an agent says of itself."""
+"""The rules of the owner: which rule decides, and that no title of an agent decides."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from typing import Any
 
 import pytest
 
-from quarterdeck.policy.call import InspectedCall, inspect_call
-from quarterdeck.policy.rules import Policy, PolicyRule, decide_by_rules
+from quarterdeck.policy import Call, Policy, Rule, assess_risk, decide, read_call
 from quarterdeck.protocol.tool_calls import announced, requested
 from quarterdeck.runner.permissions.card import MOST_SHOWN, visible
 
-GIT = PolicyRule(decision="allow", name="git", commands=("git status", "git diff*"))
-LIST = PolicyRule(decision="allow", name="list", commands=("ls", "ls *"))
-NO_PUSH = PolicyRule(decision="deny", name="no push", commands=("git push*",))
+GIT = Rule(decision="allow", name="git", commands=("git status", "git diff*"))
+LIST = Rule(decision="allow", name="list", commands=("ls", "ls *"))
+NO_PUSH = Rule(decision="deny", name="no push", commands=("git push*",))
 
 
-def inspected(*sent: dict[str, Any]) -> InspectedCall:
+def inspected(*sent: dict[str, Any]) -> Call:
     """Inspect the call of a permission request, the last of the messages."""
     facts = None
     for payload in sent[:-1]:
         facts = announced(facts, payload, 0)
-    return inspect_call(requested(facts, sent[-1], 0), sent[-1])
+    return read_call(requested(facts, sent[-1], 0), sent[-1])
 
 
-def decided(*rules: PolicyRule, command: str, title: str = "", project: str = "/p") -> object:
+def decided(*rules: Rule, command: str, title: str = "", workspace: str = "/p") -> object:
     call = inspected(
         {"toolCallId": "1", "kind": "execute", "title": title, "rawInput": {"command": command}}
     )
-    return decide_by_rules(Policy(rule=rules), call.parsed, agent="mine", project=project)
+    decision = decide(Policy(rule=rules), call, workspace=workspace, agent="mine")
+    return decision.decision, decision.rule or ""
 
 
 @pytest.mark.parametrize(
@@ -49,38 +49,39 @@ def test_the_rule_that_decides_is_named(command: str, expected: object) -> None:
     assert decided(GIT, LIST, NO_PUSH, command=command) == expected
 
 
-def test_what_an_agent_calls_its_command_decides_nothing() -> None:
+def test_the_title_of_a_call_decides_nothing() -> None:
     assert decided(GIT, LIST, command="rm -rf .", title="git status") == ("ask", "")
 
 
-def test_a_rule_counts_only_for_its_agent_and_its_project() -> None:
-    def one(agent: str | None = None, project: str | None = None) -> PolicyRule:
-        return PolicyRule(decision="allow", commands=True, agent=agent, project=project)
+def test_a_rule_applies_only_to_its_agent_and_its_project() -> None:
+    def one(agent: str | None = None, project: str | None = None) -> Rule:
+        return Rule(decision="allow", commands=True, agent=agent, project=project)
 
     assert decided(one(agent="other"), command="ls") == ("ask", "")
     assert decided(one(agent="mine"), command="ls") == ("allow", "rule 1")
-    assert decided(one(project="/p"), command="ls", project="/p/sub") == ("allow", "rule 1")
-    assert decided(one(project="/p"), command="ls", project="/pp") == ("ask", "")
-    assert decided(one(project="/p"), command="ls", project="/p/../etc") == ("ask", "")
+    assert decided(one(project="/p"), command="ls", workspace="/p/sub") == ("allow", "rule 1")
+    assert decided(one(project="/p"), command="ls", workspace="/pp") == ("ask", "")
+    assert decided(one(project="/p"), command="ls", workspace="/p/../etc") == ("ask", "")
 
 
-def test_a_call_that_nobody_can_read_says_so() -> None:
+def test_a_call_whose_input_shows_nothing_says_so() -> None:
     call = inspected({"toolCallId": "1", "title": "Harmless", "rawInput": {"x": 1}})
     assert call.title == "Harmless"
-    assert "cannot be inspected" in call.risk_reason
-    assert call.risk != "low"
+    risk = assess_risk(call)
+    assert "Cannot be inspected" in risk.reason
+    assert risk.level != "low"
 
 
-def test_what_was_said_of_a_call_before_counts_when_it_asks() -> None:
+def test_a_permission_request_is_read_with_the_earlier_messages_about_its_call() -> None:
     call = inspected(
         {"toolCallId": "1", "kind": "execute", "rawInput": {"command": "rm -rf /"}},
         {"toolCallId": "1", "title": "Tidy up", "rawInput": {}},
     )
     assert call.command == "rm -rf /"
-    assert call.risk == "critical"
+    assert assess_risk(call).level == "critical"
 
 
-def test_texts_of_agents_are_shown_with_their_ends_and_without_tricks() -> None:
+def test_texts_of_agents_are_shown_with_both_ends_and_escaped() -> None:
     padded = "safe" + " " * 10_000 + "; rm -rf ~"
     shown = visible(padded)
     assert shown.endswith("; rm -rf ~")

@@ -12,7 +12,7 @@ import pytest
 
 from quarterdeck.agents.adapters import AcpAdapter
 from quarterdeck.host import Host
-from quarterdeck.policy.types import RiskLevel, ToolCategory
+from quarterdeck.policy import RiskLevel, ToolCategory
 from quarterdeck.views import context
 from quarterdeck.views.context import (
     ApproveToolCallCommand,

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from quarterdeck.policy.command_line import parse_command_line
-from quarterdeck.policy.risk import assess_risk, risk_of_call, risk_of_command
-from quarterdeck.policy.tools import categorize_tool, describe_tool_call
+from quarterdeck.policy import read_command, risk_of_call
+from quarterdeck.policy.risk import risk_of_command
+from quarterdeck.views.context import assess_risk, categorize_tool, describe_tool_call
 
 CATEGORIES = {
     "Read": "file_read",
@@ -230,7 +230,7 @@ LINES = [
 
 @pytest.mark.parametrize(("line", "commands"), LINES)
 def test_no_simple_command_of_a_line_hides(line: str, commands: list[str]) -> None:
-    parsed = parse_command_line(line)
+    parsed = read_command(line)
     assert [command.text for command in parsed.commands] == commands
     assert parsed.is_complete
 
@@ -239,21 +239,21 @@ def test_no_simple_command_of_a_line_hides(line: str, commands: list[str]) -> No
     "line", ["'", '"', "$(", "`a", "a >", "a ${x", "(a", "a)", "a \\", "cat <<E\nx", "a" * 70_000]
 )
 def test_a_line_that_cannot_be_read_to_its_end_says_so(line: str) -> None:
-    assert not parse_command_line(line).is_complete
+    assert not read_command(line).is_complete
 
 
 def test_files_that_output_goes_to_are_known() -> None:
-    (command,) = parse_command_line("make 2>&1 > out.txt 2>>err.log </dev/null &> all").commands
+    (command,) = read_command("make 2>&1 > out.txt 2>>err.log </dev/null &> all").commands
     assert command.writes == ("out.txt", "err.log", "all")
 
 
 def test_substitutions_within_each_other_have_an_end() -> None:
-    assert not parse_command_line("$(" * 1000).is_complete
+    assert not read_command("$(" * 1000).is_complete
 
 
 @given(st.text("ab $(){}'\"`\\|&;<>#=\n*[", max_size=40))
 def test_no_line_raises_and_none_that_cannot_be_read_is_low(line: str) -> None:
-    parsed = parse_command_line(line)
+    parsed = read_command(line)
     assert parsed.is_complete or risk_of_command(line) != "low"
 
 
@@ -265,6 +265,6 @@ PLAIN = st.lists(st.sampled_from(WORDS + OTHERS), max_size=7).map(" ".join)
 @given(PLAIN)
 def test_a_plain_line_is_read_like_any_other(line: str) -> None:
     # What follows makes a line one that has to be read with care, and runs one command more.
-    careful = parse_command_line(f"{line}\nend $x")
-    assert parse_command_line(line).commands == careful.commands[:-1]
-    assert parse_command_line(line).is_complete == careful.is_complete
+    careful = read_command(f"{line}\nend $x")
+    assert read_command(line).commands == careful.commands[:-1]
+    assert read_command(line).is_complete == careful.is_complete

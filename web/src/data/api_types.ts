@@ -289,19 +289,8 @@ export interface PermissionCard {
 }
 
 export interface Policy {
-  rule: PolicyRule[]
+  rule: Rule[]
   expiry_seconds: number | null
-}
-
-export interface PolicyRule {
-  decision: 'allow' | 'deny'
-  name: string | null
-  agent: string | null
-  project: string | null
-  reads: boolean | string[]
-  writes: boolean | string[]
-  commands: boolean | string[]
-  searches: boolean | string[]
 }
 
 export interface PromptEntry {
@@ -369,6 +358,17 @@ export interface Refusal {
 
 export interface RenewAnswer {
   token: string | null
+}
+
+export interface Rule {
+  decision: 'allow' | 'deny'
+  name: string | null
+  agent: string | null
+  project: string | null
+  reads: boolean | string[]
+  writes: boolean | string[]
+  commands: boolean | string[]
+  searches: boolean | string[]
 }
 
 export interface SendPrompt {

@@ -24,7 +24,7 @@ import type {
 
 /** A session by the host's events and the API's list; events lack what only the list has. */
 type WireSession = SessionUpdatedPayload &
-  Partial<Omit<api.SessionView, keyof SessionUpdatedPayload>> & {
+  Partial<Omit<api.SessionOverview, keyof SessionUpdatedPayload>> & {
     /** When its last event arrived here, in milliseconds. */
     heardAt?: number
   }

@@ -26,7 +26,7 @@ export type {
   Pairing,
   PairingAnswer as PairingCodes,
   Policy,
-  PolicyRule,
+  Rule,
   RecordedDecision as Decision,
   SessionFile,
 } from './api_types.ts'

@@ -2,7 +2,7 @@
 
 import type { JSX } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
-import { data, type Policy, type PolicyRule, type PushKind } from '../data/index.ts'
+import { data, type Policy, type Rule, type PushKind } from '../data/index.ts'
 import { ACTIONS } from '../ui/action_failures'
 import { clock, duration, sentenceCase, shortPath, timeOf } from '../ui/format'
 import { CheckIcon, ChevronIcon, CrossIcon, DevicesIcon, KeyboardIcon } from '../ui/icons'
@@ -165,7 +165,7 @@ function Rules(): JSX.Element | null {
   )
 }
 
-function ruleInWords(rule: PolicyRule): string {
+function ruleInWords(rule: Rule): string {
   const parts = (['reads', 'writes', 'commands', 'searches'] as const).flatMap((kind) => {
     const value = rule[kind] ?? false
     if (value === false) return []

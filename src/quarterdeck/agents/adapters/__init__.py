@@ -1,4 +1,4 @@
-"""Agents through the contract of the Agent Context Protocol."""
+"""Adapters of the Agent Context Protocol: sessions of an agent as context events."""
 
 from quarterdeck.agents.adapters.acp import AcpAdapter
 from quarterdeck.agents.adapters.acp_session import AcpSession, context_error

@@ -1,14 +1,18 @@
-"""Any agent that speaks the Agent Client Protocol, as an adapter of the Agent Context Protocol.
+"""An adapter of the Agent Context Protocol for any agent that speaks the Agent Client Protocol.
 
-What an ACP agent can do through the Agent Context Protocol; a flag is true only if it works.
+A capability is true only if it works:
 
-always      messages and thoughts stream; approvals with previews; cancel; todos, plan mode,
-sub-agents, files with diffs, git and web operations and custom events are derived;
-usage, cost and context window are told as far as the agent tells them
-resume      if the agent can load or resume sessions
-multimodal  if it takes images
-questions   if the host offers forms; other questions are told, but only some can be answered
-never       pause; arguments as they are written (few agents show them)
+| capability                                              | is true                             |
+| ------------------------------------------------------- | ----------------------------------- |
+| streaming of messages and thoughts, approvals with      | always; usage, cost and context     |
+| previews, cancel, todos, plan mode, sub-agents, files   | window as far as the agent reports  |
+| with diffs, git and web operations, custom events       | them                                |
+| resume                                                  | if the agent can load or resume     |
+| multimodal                                              | if the agent accepts images         |
+| questions                                               | if the host offers forms            |
+| pause, streaming of tool arguments                      | never: no agent can, few send them  |
+
+Without forms, questions still become events, but only some of them can be answered.
 """
 
 from __future__ import annotations
@@ -64,7 +68,7 @@ from quarterdeck.wire import background_tasks
 
 
 def can(agent: AgentSnapshotWire | None, what: str) -> bool:
-    """Say whether an agent declared that it can `load`, `list`, `resume` or take an `image`."""
+    """Return whether an agent declares `load`, `list`, `resume` or `image`."""
     if agent is None or agent.capabilities is UNSET:
         return False
     declared = agent.capabilities
@@ -108,16 +112,16 @@ def declared_capabilities(
     )
 
 
-MOST_PAGES = 100  # of an agent's list of sessions
-SETTLING_SECONDS = 60.0  # that a call waits for an agent that is being restarted
+MAX_PAGES = 100  # of the session list of an agent
+RESTART_SECONDS = 60.0  # a call waits this long for an agent that is being restarted
 _OPTIONS = frozenset({"mcpServers", "additionalDirectories"})
 
 
 class AcpAdapter:
     """Offers one agent of a host; an async context manager.
 
-    The agent is started when it is first needed. Leaving the adapter ends what it started to
-    follow, not the sessions: those belong to the host.
+    The agent starts when it is first needed. Leaving the adapter ends its subscriptions, not the
+    sessions: those belong to the host.
     """
 
     def __init__(
@@ -128,9 +132,9 @@ class AcpAdapter:
         agent_id: str | None = None,
         approval_expiry_ms: float | None = None,
     ) -> None:
-        """Offer the agent of a definition; `agent_id` is that of one that runs already.
+        """Offer the agent of a definition; `agent_id` names one that is already running.
 
-        With `approval_expiry_ms`, a permission request that nobody answers is refused by then.
+        With `approval_expiry_ms`, a permission request is rejected if it is pending for so long.
         """
         self._host = host
         self._definition = resolve_agent_definition(definition)
@@ -161,7 +165,7 @@ class AcpAdapter:
     # ---- detection -------------------------------------------------------------------------
 
     def get_capabilities(self) -> ACPCapabilities:
-        """Return what works; before the agent runs, only what works with every agent."""
+        """Return what works; before the agent runs, what works with every agent."""
         return declared_capabilities(
             self._definition,
             self._running(),
@@ -169,7 +173,7 @@ class AcpAdapter:
         )
 
     async def is_installed(self) -> bool:
-        """Say whether the agent's program is there."""
+        """Return whether the program of the agent is installed."""
         search = (self._definition.env or {}).get("PATH")
         found = await anyio.to_thread.run_sync(
             lambda: shutil.which(self._definition.command, path=search)
@@ -188,7 +192,7 @@ class AcpAdapter:
     # ---- discovery -------------------------------------------------------------------------
 
     async def discover_sessions(self) -> list[DiscoveredSession]:
-        """Return the sessions that the host knows, and those that the agent lists, if it can."""
+        """Return the sessions of the host, and those that the agent lists, if it can."""
         found = {
             snapshot.session_id: self._discovered(
                 snapshot.session_id, snapshot.cwd, snapshot.title, snapshot.updated_at
@@ -208,7 +212,7 @@ class AcpAdapter:
     def watch_sessions(
         self, callback: Callable[[SessionDiscoveryEvent], None]
     ) -> Callable[[], None]:
-        """Call `callback` when a session of this agent appears, changes or goes."""
+        """Call `callback` when a session of this agent is created, updated or removed."""
         known = {each.session_id for each in self._host.get_sessions() if self._is_mine(each)}
         is_live = False
 
@@ -234,16 +238,16 @@ class AcpAdapter:
             )
 
         unsubscribe = self._host.subscribe(None, 0, on_event)
-        is_live = True  # what was before is no news
+        is_live = True  # what was published before is not a change
         return unsubscribe
 
     # ---- sessions --------------------------------------------------------------------------
 
     async def attach_to_session(self, session_id: str) -> AcpSession:
-        """Follow a session; one that only the agent knows is loaded from it.
+        """Subscribe to a session; one that only the agent lists is loaded.
 
         Raises:
-            AcpError: `acpjs/session-closed` if nobody knows it.
+            AcpError: `acpjs/session-closed` if it does not exist.
         """
         snapshot = self._host.get_session(session_id)
         if snapshot is None:
@@ -285,10 +289,12 @@ class AcpAdapter:
         return session
 
     async def revive(self, session_id: str) -> None:
-        """Make a session that lost its agent, or was closed, ready for prompts again."""
+        """Reopen a session that was closed or lost its agent."""
         snapshot = self._host.get_session(session_id)
         if snapshot is None or snapshot.status == "deleted":
-            raise AcpError(ERROR_CODES["session_closed"], f"session {session_id} is gone")
+            raise AcpError(
+                ERROR_CODES["session_closed"], f"session {session_id} does not exist or was deleted"
+            )
         if snapshot.status not in ("disconnected", "closed"):
             return
         agent = self._running()
@@ -297,7 +303,7 @@ class AcpAdapter:
         except AcpError as error:
             if error.code != ERROR_CODES["agent_exited"]:
                 raise
-            # Its sessions hear first that an agent is gone; it is told itself a moment later.
+            # When an agent exits, the host updates its sessions before the agent itself.
             if agent is not None and self._running() == agent:
                 await self._next_change()
             await self._reopen(snapshot)
@@ -305,20 +311,20 @@ class AcpAdapter:
     async def _reopen(self, snapshot: SessionSnapshotWire) -> None:
         agent = await self._agent()
         servers = () if snapshot.mcp_servers is UNSET else snapshot.mcp_servers
-        place: dict[str, Any] = {
+        parameters: dict[str, Any] = {
             "cwd": snapshot.cwd,
             "mcp_servers": servers,
             "additional_directories": snapshot.additional_directories,
         }
         if can(agent, "resume") and snapshot.status == "disconnected":
-            await self._host.resume_session(agent.agent_id, snapshot.session_id, **place)
+            await self._host.resume_session(agent.agent_id, snapshot.session_id, **parameters)
         elif can(agent, "load"):
-            await self._host.load_session(agent.agent_id, snapshot.session_id, **place)
+            await self._host.load_session(agent.agent_id, snapshot.session_id, **parameters)
         else:
             raise unsupported(f"{self._definition.id} can neither resume nor load sessions")
 
     async def release(self, feed: SessionFeed, *, is_ended: bool) -> None:
-        """Forget a session that nobody follows; end the agent with the last of its sessions."""
+        """Release a session that has no subscriber; end the agent after its last session."""
         feed.users -= 1
         if is_ended:
             feed.policy = None
@@ -341,21 +347,21 @@ class AcpAdapter:
 
     async def _agent(self) -> AgentSnapshotWire:
         async with self._starting:
-            await self._settled()
+            await self._wait_until_settled()
             agent = self._running()
             if agent is None:
                 agent = await self._host.spawn_agent(self._definition)
                 self._agent_id, self._is_ours = agent.agent_id, True
             return agent
 
-    async def _settled(self) -> None:
-        """Wait until an agent that is going down, or coming up again, has arrived there."""
-        with anyio.move_on_after(SETTLING_SECONDS):
+    async def _wait_until_settled(self) -> None:
+        """Wait until an agent that is stopping or restarting is ready or has exited."""
+        with anyio.move_on_after(RESTART_SECONDS):
             while (agent := self._running()) is not None and agent.status != "ready":
                 await self._next_change()
 
     async def _next_change(self) -> None:
-        """Wait until the agent says that it is something else than now."""
+        """Wait for the next change of the agent's status."""
         changed = anyio.Event()
         is_live = False
 
@@ -366,7 +372,7 @@ class AcpAdapter:
         unsubscribe = self._host.subscribe(None, 0, on_event)
         is_live = True
         try:
-            with anyio.move_on_after(SETTLING_SECONDS):
+            with anyio.move_on_after(RESTART_SECONDS):
                 await changed.wait()
         finally:
             unsubscribe()
@@ -391,7 +397,7 @@ class AcpAdapter:
     async def _listed(self, agent_id: str) -> list[dict[str, Any]]:
         listed: list[dict[str, Any]] = []
         cursor: str | None = None
-        for _ in range(MOST_PAGES):
+        for _ in range(MAX_PAGES):
             page = await self._host.list_sessions(agent_id, cursor=cursor)
             sessions = page.get("sessions") if isinstance(page, dict) else None
             listed += [each for each in sessions or () if isinstance(each, dict)]
@@ -407,7 +413,7 @@ class AcpAdapter:
             (each.get("cwd") for each in listed if each.get("sessionId") == session_id), None
         )
         if not isinstance(cwd, str):
-            message = f"there is no session {session_id}"
+            message = f"session {session_id} does not exist; list the sessions of the agent"
             raise AcpError(ERROR_CODES["session_closed"], message)
         if can(agent, "load"):
             await self._host.load_session(agent.agent_id, session_id, cwd=cwd)
@@ -452,5 +458,5 @@ class AcpAdapter:
                 if option.get("category") == "model" or option.get("id") == "model":
                     option_id = str(option.get("id"))
         if option_id is None:
-            raise unsupported(f"{self._definition.id} does not let its model be chosen")
+            raise unsupported(f"{self._definition.id} has no option for its model")
         await self._host.set_config_option(session_id, option_id, model)

@@ -1,11 +1,12 @@
-"""A session of an ACP agent: events out, commands in.
+"""A session of an ACP agent as a stream of context events, and the commands for it.
 
-One session of the host as a stream of context events, shared by all who are attached to it.
+`SessionFeed` follows one session of a host and is shared by all its `AcpSession` attachments. It
+projects the log from its beginning, so that every event keeps its number: stored events are read in
+pages, and live events follow where the pages end.
 
-The log is projected from its beginning, so that every event has the number it always had; what is
-stored is read in pages, and the live events follow where the pages end. A permission policy is kept
-here as well: it decides what is pending and what will be asked, whether anybody is attached or not.
-So does the time after which a request is refused, if there is one.
+A feed also holds the permission policy and the expiry of the session. Both decide requests that are
+pending and later ones, with or without an attachment. So a feed stays open after the last
+attachment is gone, until it has neither.
 """
 
 from __future__ import annotations
@@ -21,8 +22,7 @@ from anyio.abc import TaskGroup
 
 from quarterdeck.errors import AcpError, QuarterdeckError, RpcError
 from quarterdeck.host import Host
-from quarterdeck.policy.rules import decide
-from quarterdeck.policy.types import PermissionPolicy
+from quarterdeck.policy import PermissionPolicy, Policy, decide, policy_of
 from quarterdeck.protocol import ERROR_CODES, Event, decode_event
 from quarterdeck.views.context import (
     ACPCapabilities,
@@ -45,13 +45,13 @@ from quarterdeck.views.context.requests import PendingApproval, PendingForm, res
 
 logger = logging.getLogger(__name__)
 
-PAGE: Final = 1_000  # events that are read from storage at a time
+PAGE: Final = 1_000  # events per read from storage
 
 Listener = Callable[[ContextEvent], None]
 
 
 async def stored_events(host: Host, session_id: str) -> AsyncIterator[Event]:
-    """Yield what the log of a session has at this moment."""
+    """Yield the events that are in the log of a session now."""
     after = 0
     while page := await host.options.storage.read(session_id, after, PAGE):
         for record in page:
@@ -76,23 +76,23 @@ class SessionFeed:
         self._unsubscribe: Callable[[], None] | None = None
         self._answers: dict[str, dict[str, str]] = {}
         self.users = 0
-        self.policy: PermissionPolicy | None = None
+        self.policy: Policy | None = None
 
     @classmethod
     async def open(
         cls, host: Host, facts: SessionFacts, tasks: TaskGroup, expiry_ms: float | None
     ) -> Self:
-        """Project what is stored and go on with what happens."""
+        """Project the stored events and subscribe to live ones."""
         feed = cls(host, facts, tasks, expiry_ms)
-        last, asked = 0, list[Event]()
+        last, requests = 0, list[Event]()
         async for event in stored_events(host, facts.session_id):
             feed._projector.feed(event)
             last = event.seq
             if event.type == "permission-request-created":
-                asked.append(event)
-        waiting = {each.request_id for each in feed._projector.pending}
-        for event in asked:
-            if event.payload.get("requestId") in waiting:
+                requests.append(event)
+        pending = {each.request_id for each in feed._projector.pending}
+        for event in requests:
+            if event.payload.get("requestId") in pending:
                 feed._expire_later(event)
         feed._unsubscribe = host.subscribe(facts.session_id, last, feed._on_event)
         return feed
@@ -110,7 +110,7 @@ class SessionFeed:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody needs it any more."""
+        """Whether it has no attachment and nothing to decide."""
         return self.users == 0 and self.policy is None and self._expiry_ms is None
 
     def close(self) -> None:
@@ -128,37 +128,37 @@ class SessionFeed:
         """Project the log once more, from its beginning to now."""
         projector = self._new_projector()
         return [
-            told
+            emitted
             async for event in stored_events(self._host, self.session_id)
-            for told in projector.feed(event)
+            for emitted in projector.feed(event)
         ]
 
     def _on_event(self, event: Event) -> None:
-        told = self._projector.feed(event)
+        emitted = self._projector.feed(event)
         if event.type == "session-status-change" and event.payload.get("status") == "prompting":
-            for waiting in self._prompted:
-                waiting.set()
-        for each in told:
+            for running in self._prompted:
+                running.set()
+        for each in emitted:
             for listener in list(self._listeners.values()):
-                self._tell(listener, each)
+                self._publish(listener, each)
         if event.type == "permission-request-created":
             self._apply_policy()
             self._expire_later(event)
 
-    def _tell(self, listener: Listener, event: ContextEvent) -> None:
+    def _publish(self, listener: Listener, event: ContextEvent) -> None:
         try:
             listener(event)
         except Exception:
-            # One listener's mistake is not the others' loss, nor the policy's.
+            # A failing listener must stop neither other listeners nor the policy.
             logger.exception("listener failed", extra={"event": event.type})
 
     # ---- prompts ---------------------------------------------------------------------------
 
     async def prompt(self, blocks: list[dict[str, Any]]) -> None:
-        """Send a prompt and return when it runs; how it ends is in the log.
+        """Send a prompt and return when it runs; the log has its end.
 
         Raises:
-            AcpError: if it was refused.
+            AcpError: if the host or the agent rejects it.
         """
         running, failures = anyio.Event(), list[QuarterdeckError]()
 
@@ -179,13 +179,13 @@ class SessionFeed:
         if failures:
             raise failures[0]
 
-    # ---- permission ------------------------------------------------------------------------
+    # ---- permission requests -----------------------------------------------------------------
 
     def pending(self, request_id: str) -> PendingApproval:
-        """Find a request that waits.
+        """Return a pending request.
 
         Raises:
-            AcpError: `acpjs/already-answered` if it does not.
+            AcpError: `acpjs/already-answered` if it is not pending.
         """
         for each in self._projector.pending:
             if each.request_id == request_id:
@@ -197,10 +197,10 @@ class SessionFeed:
         pending = [each for each in self._projector.pending if each.tool_call_id == tool_call_id]
         return pending[0] if pending else None
 
-    # ---- questions -------------------------------------------------------------------------
+    # ---- elicitations ------------------------------------------------------------------------
 
     def pending_question(self, question_id: str) -> PendingForm | None:
-        """Return the form that a question is of, if it waits for an answer."""
+        """Return the pending form that has a question."""
         for pending in self._projector.questions:
             if any(question.id == question_id for question in pending.questions):
                 return pending
@@ -209,37 +209,37 @@ class SessionFeed:
     def take_answer(
         self, pending: PendingForm, question_id: str, answer: str
     ) -> dict[str, Any] | None:
-        """Take the answer to a question; return that to its form, None until it is complete.
+        """Store the answer to a question; return the response to its form once it is complete.
 
         Raises:
-            AcpError: `acpjs/config-invalid` if that is no answer to it.
+            AcpError: `acpjs/config-invalid` if the answer does not fit the question.
         """
-        waiting = {each.request_id for each in self._projector.questions}
-        self._answers = {key: each for key, each in self._answers.items() if key in waiting}
+        open_forms = {each.request_id for each in self._projector.questions}
+        self._answers = {key: each for key, each in self._answers.items() if key in open_forms}
         answers = {**self._answers.get(pending.request_id, {}), question_id: answer}
         response = response_to(pending, answers)
         self._answers[pending.request_id] = answers
         return response
 
     def set_policy(self, policy: PermissionPolicy) -> None:
-        self.policy = policy
+        self.policy = policy_of(policy)
         self._apply_policy()
 
     def _apply_policy(self) -> None:
         if self.policy is None:
             return
         for pending in self._projector.pending:
-            decision = decide(self.policy, pending.call, self.cwd)
+            decision = decide(self.policy, pending.call, workspace=self.cwd).decision
             if decision == "ask":
                 continue
             outcome = _selected(pending, "allow_once") if decision == "allow" else denial(pending)
             if outcome is None:
-                continue  # it cannot be allowed once: a person has to say for how long
-            outcome["_meta"] = resolution("policy", f"the permission policy says {decision}")
+                continue  # no option allows it once: a person has to choose for how long
+            outcome["_meta"] = resolution("policy", f"the permission policy decides: {decision}")
             self._respond(pending, outcome)
 
     def _expire_later(self, event: Event) -> None:
-        """Refuse a request when its time is up, unless somebody was faster."""
+        """Reject a request when it expires, unless it is decided before."""
         if self._expiry_ms is not None:
             left_ms = event.ts + self._expiry_ms - 1000 * time.time()
             seconds = min(max(left_ms, 0.0), self._expiry_ms) / 1000
@@ -250,7 +250,7 @@ class SessionFeed:
         for pending in self._projector.pending:
             if pending.request_id == request_id:
                 outcome = denial(pending)
-                outcome["_meta"] = resolution("timeout", "nobody answered in time")
+                outcome["_meta"] = resolution("timeout", "not answered in time")
                 self._respond(pending, outcome)
 
     def _respond(self, pending: PendingApproval, outcome: dict[str, Any]) -> None:
@@ -262,12 +262,12 @@ class SessionFeed:
 
 
 def approval(pending: PendingApproval) -> dict[str, Any] | None:
-    """Return the outcome that allows a request, once if it can be; None if it cannot be allowed."""
+    """Return the outcome that allows a request, once if possible; None if no option allows it."""
     return _selected(pending, "allow_once") or _selected(pending, "allow_always")
 
 
 def denial(pending: PendingApproval) -> dict[str, Any]:
-    """Return the outcome that refuses a request; never one that refuses for ever."""
+    """Return the outcome that rejects a request, never permanently."""
     return _selected(pending, "reject_once") or {"outcome": "cancelled"}
 
 
@@ -285,7 +285,7 @@ def selected(option: Mapping[str, Any]) -> dict[str, Any]:
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,([A-Za-z0-9+/=\s]+)")
 
 
-class Owner(Protocol):
+class SessionOwner(Protocol):
     """What a session needs of its adapter."""
 
     def get_capabilities(self) -> ACPCapabilities: ...
@@ -294,9 +294,9 @@ class Owner(Protocol):
 
 
 class AcpSession:
-    """One attachment to a session; several may be attached to the same."""
+    """One attachment to a session; a session may have several."""
 
-    def __init__(self, host: Host, owner: Owner, feed: SessionFeed) -> None:
+    def __init__(self, host: Host, owner: SessionOwner, feed: SessionFeed) -> None:
         self._host = host
         self._owner = owner
         self._feed = feed
@@ -312,10 +312,10 @@ class AcpSession:
         return self._owner.get_capabilities()
 
     def on_event(self, callback: Callable[[ContextEvent], None]) -> Callable[[], None]:
-        """Call `callback` with every event from now on; return what ends that.
+        """Call `callback` with every event from now on; return a function that ends it.
 
-        Events have the numbers that `get_history` gives them: subscribe, then read the history,
-        and drop what comes twice.
+        Events have the same numbers in `get_history`: subscribe, then read the history, and drop
+        duplicates.
         """
         unsubscribe = self._feed.listen(callback)
         self._subscriptions.append(unsubscribe)
@@ -325,10 +325,10 @@ class AcpSession:
         return await self._feed.history()
 
     async def detach(self) -> None:
-        """Stop listening; the agent goes on, and so does a permission policy."""
-        await self._leave(is_ended=False)
+        """End the subscriptions; the agent keeps running and a permission policy keeps deciding."""
+        await self._detach(is_ended=False)
 
-    async def _leave(self, *, is_ended: bool) -> None:
+    async def _detach(self, *, is_ended: bool) -> None:
         if self._is_attached:
             self._is_attached = False
             for unsubscribe in self._subscriptions:
@@ -341,7 +341,7 @@ class AcpSession:
         """Carry out a command.
 
         Raises:
-            AcpError: if it cannot be carried out, with a code that says why.
+            AcpError: if it cannot be carried out, with a code for the reason.
         """
         if not self._is_attached:
             message = f"detached from session {self.session_id}; attach to it again"
@@ -392,19 +392,19 @@ class AcpSession:
         await self._host.respond_permission(pending.request_id, outcome)
 
     async def _answer(self, command: AnswerQuestionCommand) -> None:
-        """Answer a question: one of a form, or a permission request with answers as options."""
+        """Answer a question of a form, or a permission request whose options are answers."""
         form = self._feed.pending_question(command.question_id)
         if form is not None:
             response = self._feed.take_answer(form, command.question_id, command.answer)
             if response is not None:
                 await self._host.respond_elicitation(form.request_id, response)
             return
-        asked_id = command.question_id.partition("#")[0]
-        pending = self._feed.pending_of_call(asked_id)
+        request_id = command.question_id.partition("#")[0]
+        pending = self._feed.pending_of_call(request_id)
         if pending is not None:
             option = _option(pending, command.answer)
             await self._host.respond_permission(pending.request_id, selected(option))
-        elif any(each.request_id == asked_id for each in self._host.get_elicitations()):
+        elif any(each.request_id == request_id for each in self._host.get_elicitations()):
             message = f"question {command.question_id} was answered or withdrawn"
             raise AcpError(ERROR_CODES["already_answered"], message)
         else:
@@ -419,7 +419,7 @@ class AcpSession:
             await self._host.cancel(self.session_id)
         if snapshot is not None and snapshot.status not in ("closed", "deleted"):
             await self._host.close_session(self.session_id)
-        await self._leave(is_ended=True)
+        await self._detach(is_ended=True)
 
     def _blocks(self, command: SendMessageCommand) -> list[dict[str, Any]]:
         blocks: list[dict[str, Any]] = [{"type": "text", "text": command.message}]
@@ -432,7 +432,7 @@ class AcpSession:
             elif self.capabilities.features.multimodal:
                 blocks.append({"type": "image", "mimeType": image[1], "data": image[2]})
             else:
-                raise unsupported("the agent does not take images; send a link to it")
+                raise unsupported("the agent does not accept images; send a link")
         return blocks
 
 
@@ -451,7 +451,7 @@ def unsupported(message: str) -> AcpError:
 
 
 def context_error(error: QuarterdeckError) -> ACPError:
-    """Return an error of ours as the Agent Context Protocol has them."""
+    """Convert an error into one of the Agent Context Protocol."""
     if not isinstance(error, AcpError):
         return ACPError(code="INTERNAL", message=str(error), recoverable=True)
     is_final = error.code in (ERROR_CODES["session_closed"], ERROR_CODES["agent_exited"])

@@ -96,7 +96,7 @@ def session_ids(home: Path) -> list[str]:
 
 def agent_names(environ: Mapping[str, str]) -> list[str]:
     """Return the names of the agents that can be started here."""
-    from quarterdeck.agents.catalogue import KnownAgents
+    from quarterdeck.agents import KnownAgents
     from quarterdeck.cli.config import HubConfig, load_config
     from quarterdeck.errors import SettingsInvalid
 

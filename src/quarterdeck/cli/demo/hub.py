@@ -17,7 +17,7 @@ from typing import Final
 import anyio
 from anyio import to_thread
 
-from quarterdeck.agents.catalogue import AgentSettings
+from quarterdeck.agents import AgentSettings
 from quarterdeck.cli.arguments import DONE, INTERRUPTED
 from quarterdeck.cli.demo import plain
 from quarterdeck.cli.hub_link import HubAddress, HubLink, running_hub

@@ -4,10 +4,38 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias, assert_never
 
-from quarterdeck.protocol import Event, SessionState, to_json
+from quarterdeck.protocol import (
+    AgentMessageChunkEvent,
+    AgentThoughtChunkEvent,
+    AnyEvent,
+    AvailableCommandsUpdateEvent,
+    ConfigOptionsUpdateEvent,
+    CurrentModeUpdateEvent,
+    Event,
+    HostEvent,
+    PermissionRequestCreatedEvent,
+    PermissionRequestResolvedEvent,
+    PlanEvent,
+    PromptFinishedEvent,
+    SessionConfigInitEvent,
+    SessionEvent,
+    SessionInfoUpdateEvent,
+    SessionResetEvent,
+    SessionState,
+    SessionStatusChangeEvent,
+    TerminalOutputEvent,
+    ToolCallEvent,
+    ToolCallUpdateEvent,
+    UnknownEvent,
+    UnrecognizedUpdateEvent,
+    UsageUpdateEvent,
+    UserMessageChunkEvent,
+    any_event,
+    to_json,
+)
 from quarterdeck.views.text import plain
 
 _SHOWN_LINES: Final = 12  # of a tool's output; the rest is counted
@@ -44,31 +72,49 @@ ASCII_MARKS: Final = Marks("x", ">", ".", "!", "-")
 
 def chunk_text(event: Event) -> str | None:
     """Return the text of a message chunk, a placeholder for other content; None for all else."""
-    if not event.type.endswith("-message-chunk") and event.type != "agent-thought-chunk":
-        return None
-    return _block_text(event.payload.get("content"))
+    if isinstance(event, UserMessageChunkEvent | AgentMessageChunkEvent | AgentThoughtChunkEvent):
+        return _block_text(event.payload.get("content"))
+    return None
 
 
 def summary(event: Event, state: SessionState, marks: Marks) -> str:
     """Summarise an event in a few words; `state` is the one after it."""
-    describe = _SUMMARIES.get(event.type)
-    words = describe(event.payload, state, marks) if describe else _compact(event.payload)
-    return plain(words).replace("\n", " ")
+    return plain(_summary(any_event(event), state, marks)).replace("\n", " ")
 
 
 def body(event: Event, marks: Marks, cwd: str) -> list[Line]:
     """Return what needs more than a few words: plans, outputs, diffs."""
-    payload = event.payload
-    match event.type:
-        case "plan":
+    payload, known = event.payload, any_event(event)
+    match known:
+        case PlanEvent():
             return [_plan_line(entry, marks) for entry in _tables(payload.get("entries"))]
-        case "tool-call" | "tool-call-update":
+        case ToolCallEvent() | ToolCallUpdateEvent():
             return _content_lines(payload, cwd)
-        case "permission-request-created":
+        case PermissionRequestCreatedEvent():
             call = payload.get("toolCall")
             return _content_lines(call if isinstance(call, Mapping) else {}, cwd)
-        case _:
+        case (
+            UserMessageChunkEvent()
+            | AgentMessageChunkEvent()
+            | AgentThoughtChunkEvent()
+            | AvailableCommandsUpdateEvent()
+            | CurrentModeUpdateEvent()
+            | SessionConfigInitEvent()
+            | ConfigOptionsUpdateEvent()
+            | SessionInfoUpdateEvent()
+            | UsageUpdateEvent()
+            | PromptFinishedEvent()
+            | SessionStatusChangeEvent()
+            | SessionResetEvent()
+            | PermissionRequestResolvedEvent()
+            | TerminalOutputEvent()
+            | UnrecognizedUpdateEvent()
+            | HostEvent()
+            | UnknownEvent()
+        ):
             return []
+        case _:
+            assert_never(known)
 
 
 def final_lines(state: SessionState, marks: Marks) -> list[tuple[str, list[str]]]:
@@ -200,12 +246,81 @@ def _number(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-# One function per type of event that has a summary.
+# ---- summaries, one function per type of event that has one ------------------------------------
 
-_Describe = Callable[[Mapping[str, Any], SessionState, Marks], str]
+_SettingsEvent: TypeAlias = (
+    AvailableCommandsUpdateEvent
+    | CurrentModeUpdateEvent
+    | SessionConfigInitEvent
+    | SessionInfoUpdateEvent
+    | SessionStatusChangeEvent
+    | UsageUpdateEvent
+)
+_OtherEvent: TypeAlias = (
+    UserMessageChunkEvent
+    | AgentMessageChunkEvent
+    | AgentThoughtChunkEvent
+    | ConfigOptionsUpdateEvent
+    | SessionResetEvent
+    | TerminalOutputEvent
+    | UnrecognizedUpdateEvent
+)
 
 
-def _describe_config(payload: Mapping[str, Any], _state: SessionState, _marks: Marks) -> str:
+def _summary(event: AnyEvent, state: SessionState, marks: Marks) -> str:
+    payload: Any = event.payload
+    match event:
+        case ToolCallEvent():
+            return _describe_call(payload, marks)
+        case ToolCallUpdateEvent():
+            return _describe_call_update(payload, state, marks)
+        case PlanEvent():
+            return _describe_plan(payload)
+        case PermissionRequestCreatedEvent():
+            return _describe_request(payload)
+        case PermissionRequestResolvedEvent():
+            return _describe_resolved(payload)
+        case PromptFinishedEvent():
+            return _describe_finished(payload)
+        case SessionEvent():
+            return _describe_other(event)
+        case HostEvent() | UnknownEvent():
+            return _compact(payload)
+        case _:
+            assert_never(event)
+
+
+def _describe_other(event: _SettingsEvent | _OtherEvent) -> str:
+    payload: Any = event.payload
+    match event:
+        case AvailableCommandsUpdateEvent():
+            names = (each.get("name") for each in _tables(payload.get("availableCommands")))
+            return ", ".join(f"/{name}" for name in names)
+        case CurrentModeUpdateEvent():
+            return str(payload.get("currentModeId"))
+        case SessionConfigInitEvent():
+            return _describe_config(payload)
+        case SessionInfoUpdateEvent():
+            return str(payload.get("title", ""))
+        case SessionStatusChangeEvent():
+            return str(payload.get("status"))
+        case UsageUpdateEvent():
+            return _usage(payload)
+        case (
+            UserMessageChunkEvent()
+            | AgentMessageChunkEvent()
+            | AgentThoughtChunkEvent()
+            | ConfigOptionsUpdateEvent()
+            | SessionResetEvent()
+            | TerminalOutputEvent()
+            | UnrecognizedUpdateEvent()
+        ):
+            return _compact(payload)
+        case _:
+            assert_never(event)
+
+
+def _describe_config(payload: Mapping[str, Any]) -> str:
     modes = payload.get("modes")
     if not isinstance(modes, Mapping):
         return ""
@@ -214,7 +329,7 @@ def _describe_config(payload: Mapping[str, Any], _state: SessionState, _marks: M
     return "modes " + ", ".join(f"[{name}]" if name == current else name for name in names)
 
 
-def _describe_call(payload: Mapping[str, Any], _state: SessionState, marks: Marks) -> str:
+def _describe_call(payload: Mapping[str, Any], marks: Marks) -> str:
     status = payload.get("status")
     words = f"{marks.of(status)} {payload.get('kind', 'other')}: {payload.get('title')}"
     return words if status in (None, "in_progress") else f"{words} ({status})"
@@ -227,49 +342,29 @@ def _describe_call_update(payload: Mapping[str, Any], state: SessionState, marks
     return f"{marks.of(call.status)} {call.status}: {call.title}"
 
 
-def _describe_plan(payload: Mapping[str, Any], _state: SessionState, _marks: Marks) -> str:
+def _describe_plan(payload: Mapping[str, Any]) -> str:
     entries = list(_tables(payload.get("entries")))
     done = sum(entry.get("status") == "completed" for entry in entries)
     return f"{done} of {len(entries)} done"
 
 
-def _describe_request(payload: Mapping[str, Any], _state: SessionState, _marks: Marks) -> str:
+def _describe_request(payload: Mapping[str, Any]) -> str:
     call = payload.get("toolCall")
     title = call.get("title") if isinstance(call, Mapping) else None
     return f"{payload.get('requestId')}: {title or 'a tool call'}?"
 
 
-def _describe_resolved(payload: Mapping[str, Any], _state: SessionState, _marks: Marks) -> str:
+def _describe_resolved(payload: Mapping[str, Any]) -> str:
     outcome = payload.get("outcome")
     chosen = outcome.get("optionId", outcome.get("outcome")) if isinstance(outcome, Mapping) else ""
     return f"{payload.get('requestId')}: {payload.get('status')} {chosen}".rstrip()
 
 
-def _describe_finished(payload: Mapping[str, Any], _state: SessionState, _marks: Marks) -> str:
+def _describe_finished(payload: Mapping[str, Any]) -> str:
     error = payload.get("error")
     if isinstance(error, Mapping):
         return f"error {error.get('code')}: {error.get('message')}"
     return f"{payload.get('stopReason')}{_turn_usage(payload.get('usage'))}"
-
-
-def _describe_commands(payload: Mapping[str, Any], _state: SessionState, _marks: Marks) -> str:
-    return ", ".join(f"/{each.get('name')}" for each in _tables(payload.get("availableCommands")))
-
-
-_SUMMARIES: Final[Mapping[str, _Describe]] = {
-    "session-config-init": _describe_config,
-    "session-status-change": lambda payload, _state, _marks: str(payload.get("status")),
-    "tool-call": _describe_call,
-    "tool-call-update": _describe_call_update,
-    "plan": _describe_plan,
-    "permission-request-created": _describe_request,
-    "permission-request-resolved": _describe_resolved,
-    "prompt-finished": _describe_finished,
-    "usage-update": lambda payload, _state, _marks: _usage(payload),
-    "session-info-update": lambda payload, _state, _marks: str(payload.get("title", "")),
-    "current-mode-update": lambda payload, _state, _marks: str(payload.get("currentModeId")),
-    "available-commands-update": _describe_commands,
-}
 
 
 def choices(options: Sequence[Mapping[str, Any]]) -> str:

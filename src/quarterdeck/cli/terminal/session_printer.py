@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol, TextIO
+from typing import Any, Final, Protocol, TextIO, assert_never
 
 from quarterdeck.cli.terminal.event_text import (
     ASCII_MARKS,
@@ -17,7 +17,34 @@ from quarterdeck.cli.terminal.permission_prompt import KEYS, permission_prompt
 from quarterdeck.cli.terminal.screen import OutputGuard, Screen, print_note
 from quarterdeck.errors import RpcError
 from quarterdeck.jsontext import encode_json
-from quarterdeck.protocol import Event, SessionState, encode_event
+from quarterdeck.protocol import (
+    AgentMessageChunkEvent,
+    AgentThoughtChunkEvent,
+    AvailableCommandsUpdateEvent,
+    ConfigOptionsUpdateEvent,
+    CurrentModeUpdateEvent,
+    Event,
+    HostEvent,
+    PermissionRequestCreatedEvent,
+    PermissionRequestResolvedEvent,
+    PlanEvent,
+    PromptFinishedEvent,
+    SessionConfigInitEvent,
+    SessionInfoUpdateEvent,
+    SessionResetEvent,
+    SessionState,
+    SessionStatusChangeEvent,
+    TerminalOutputEvent,
+    ToolCallEvent,
+    ToolCallUpdateEvent,
+    UnknownEvent,
+    UnrecognizedUpdateEvent,
+    UsageUpdateEvent,
+    UserMessageChunkEvent,
+    any_event,
+    encode_event,
+    is_session_status,
+)
 from quarterdeck.views.text import cells, one_line, plain, shortened, wrapped
 
 _INDENT: Final = "    "
@@ -130,24 +157,41 @@ class TextPrinter:
         if text is not None:
             self._flow(event, text)
             return
-        match event.type:
-            case "tool-call" | "tool-call-update":
+        known = any_event(event)
+        match known:
+            case ToolCallEvent() | ToolCallUpdateEvent():
                 self._call(event, state)
-            case "plan":
+            case PlanEvent():
                 self._block(event, state, "plan: ")
-            case "prompt-finished":
+            case PromptFinishedEvent():
                 self._finished(event.payload)
-            case "permission-request-created":
+            case PermissionRequestCreatedEvent():
                 self._requested(event.payload)
-            case "permission-request-resolved":
+            case PermissionRequestResolvedEvent():
                 self._resolved(event.payload)
-            case "session-status-change":
+            case SessionStatusChangeEvent():
                 self._status(event.payload)
-            case "session-reset":
+            case SessionResetEvent():
                 self._paragraph()
                 self._line("the agent replays the session from the start", "dim")
+            case (
+                UserMessageChunkEvent()
+                | AgentMessageChunkEvent()
+                | AgentThoughtChunkEvent()
+                | AvailableCommandsUpdateEvent()
+                | CurrentModeUpdateEvent()
+                | SessionConfigInitEvent()
+                | ConfigOptionsUpdateEvent()
+                | SessionInfoUpdateEvent()
+                | UsageUpdateEvent()
+                | TerminalOutputEvent()
+                | UnrecognizedUpdateEvent()
+                | HostEvent()
+                | UnknownEvent()
+            ):
+                pass  # chunks are printed above; `show --as events` prints all others
             case _:
-                pass  # `show --as events` prints all of them
+                assert_never(known)
 
     def note(self, text: str) -> None:
         self.end()
@@ -264,9 +308,17 @@ class TextPrinter:
         self._line(f"-> {_outcome(payload, options)}", "dim")
 
     def _status(self, payload: Mapping[str, Any]) -> None:
-        if payload.get("status") in ("disconnected", "closed", "deleted"):
-            self._paragraph()
-            self._line(f"the session is {payload['status']}", "dim")
+        status = payload.get("status")
+        if not is_session_status(status):
+            return
+        match status:
+            case "disconnected" | "closed" | "deleted":
+                self._paragraph()
+                self._line(f"the session is {status}", "dim")
+            case "creating" | "active" | "prompting" | "resuming":
+                pass  # the turn itself shows it
+            case _:
+                assert_never(status)
 
     def _paragraph(self) -> None:
         """Begin a line, after a blank one if text was flowing."""

@@ -1,4 +1,13 @@
-"""Where events are made: numbered, timed, encoded once, and handed to the journal."""
+"""Creates every event of a host: numbers, times and encodes it, and queues it in the journal.
+
+Nothing is stored or published here; `quarterdeck.host.log.journal` says when that happens.
+An agent's updates are only queued (`enqueue`): one commit covers all that a read delivered. Every
+other event is queued and then committed and published at once (`session_event`, `host_event`).
+
+Events of a session get their number when they are queued, because the number is part of the bytes
+that are stored. Events of the host are not stored and get theirs when they are published, so that a
+report about the storage, which overtakes the queue, does not break the order of numbers.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +38,16 @@ logger = logging.getLogger(__name__)
 
 
 def now_ms() -> int:
-    """Return the time of an event; order never depends on it, since clocks are set back."""
+    """Return the time of an event. Order never depends on it: clocks are set back."""
     return time.time_ns() // 1_000_000
 
 
 _Draft = tuple[str, dict[str, Any], str | None, dict[str, Any] | None]
-"""Type, payload, agent and extensions of an event of the host that has no number yet."""
+"""Type, payload, agent and extensions of a host event that has no number yet."""
 
 
 class _HostEvents:
-    """Gives the events of the host their numbers when they are published."""
+    """Numbers and publishes the events of the host."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -50,7 +59,7 @@ class _HostEvents:
                 make_host_event(
                     kind,
                     agent_id,
-                    seq=stream.number(),
+                    seq=stream.next_seq(),
                     ts=now_ms(),
                     payload=payload,
                     extensions=extensions,
@@ -61,19 +70,24 @@ class _HostEvents:
 
 
 class _HostExtensions:
-    """The same for events that are not of the closed set."""
+    """Numbers and publishes events of the host that are not part of the seed's closed set."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
 
     def publish(self, drafts: Sequence[tuple[str, Any, dict[str, Any]]]) -> None:
         for kind, payload, extensions in drafts:
-            event = {"type": kind, "seq": self._stream.number(), "ts": now_ms(), "payload": payload}
+            event = {
+                "type": kind,
+                "seq": self._stream.next_seq(),
+                "ts": now_ms(),
+                "payload": payload,
+            }
             self._stream.publish([decode_event({**event, "extensions": extensions})])
 
 
 class Emitter:
-    """Makes all events of a host."""
+    """Creates all events of a host."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -83,7 +97,7 @@ class Emitter:
         self._host_extensions = _HostExtensions(self.host_stream)
 
     def new_stream(self, session_id: str, *, last_seq: int = 0) -> Stream:
-        """Make the stream of a session whose log has `last_seq` events."""
+        """Return the stream of a session whose log has `last_seq` events."""
 
         async def read_page(after: int, limit: int) -> Sequence[bytes]:
             return await self._storage.read(session_id, after, limit)
@@ -109,33 +123,36 @@ class Emitter:
         payload: dict[str, Any],
         extensions: dict[str, Any] | None = None,
     ) -> int | None:
-        """Emit an event of a session and return its number; None if it cannot be written."""
+        """Queue, commit and publish a session's event; return its number, or None if unwritable."""
         before = session.stream.last_seq
-        self.update(session, Normalized(kind, payload, extensions))
-        self.journal.flush()
+        self.enqueue(session, Normalized(kind, payload, extensions))
+        self.journal.commit_and_publish()
         return session.stream.last_seq if session.stream.last_seq > before else None
 
-    def update(self, session: HostSession, said: Normalized) -> None:
-        """Emit what an agent said; it is published at the end of what one read delivered."""
+    def enqueue(self, session: HostSession, normalized: Normalized) -> None:
+        """Number, encode and queue a session's event.
+
+        It is committed and published by the next `Journal.commit_and_publish`: for an agent's
+        updates at the end of the read that delivered them.
+        """
         stream = session.stream
         seq = stream.last_seq + 1
-        event = SESSION_EVENT_CLASSES[said.type](
+        event = SESSION_EVENT_CLASSES[normalized.type](
             session_id=session.id,
             seq=seq,
             ts=now_ms(),
-            payload=said.payload,
-            extensions=said.extensions,
+            payload=normalized.payload,
+            extensions=normalized.extensions,
         )
         try:
             data = encode_event(event)
         except UNWRITABLE as error:
-            self._not_written(event, error)
+            self._report_unwritable(event, error)
             return
-        stream.last_seq = seq
-        stream.written.append(data)
-        self.journal.gather((Stored(session.id, seq, data), stream, event))
+        stream.number(seq, data)
+        self.journal.enqueue((Stored(session.id, seq, data), stream, event))
 
-    def _not_written(self, event: Event, error: Exception) -> None:
+    def _report_unwritable(self, event: Event, error: Exception) -> None:
         self.diagnostic(
             "error",
             "event/unserializable",
@@ -144,19 +161,20 @@ class Emitter:
             data={"type": event.type},
         )
 
-    def status(
+    def set_status(
         self, session: HostSession, status: SessionStatus, *, resumed: bool | None = None
     ) -> None:
-        """Move a session to a status and tell both streams."""
+        """Change a session's status; publish it on the session's stream, then on the host's."""
         session.status = status
         payload: dict[str, Any] = {"status": status}
         if resumed is not None:
             payload["resumed"] = resumed
-        with self.journal.together():
+        with self.journal.batch():
             self.session_event(session, "session-status-change", payload)
             self.session_updated(session)
 
     def session_updated(self, session: HostSession) -> None:
+        """Publish a session's snapshot on the host's stream."""
         self.host_event("session-updated", to_json(session.snapshot()))
 
     def host_event(
@@ -167,8 +185,8 @@ class Emitter:
         *,
         extensions: dict[str, Any] | None = None,
     ) -> None:
-        """Emit an event of the host; it gets its number when it is published."""
-        self.journal.add((None, self._host_events, (kind, payload, agent_id, extensions)))
+        """Queue and publish an event of the host."""
+        self.journal.write((None, self._host_events, (kind, payload, agent_id, extensions)))
 
     def diagnostic(
         self,
@@ -180,9 +198,10 @@ class Emitter:
         session_id: str | None = None,
         data: Any = None,
     ) -> None:
+        """Publish a diagnostic on the host's stream."""
         payload = _diagnostic(level, code, message, session_id, data)
-        if data is not None and not _can_be_written(payload):
-            # Without what it was about: that is what cannot be written.
+        if data is not None and not _is_writable(payload):
+            # Without `data`, which is what cannot be written.
             reason = f"a diagnostic could not be written as JSON: {code}"
             facts = {"type": "diagnostic"}
             payload = _diagnostic("error", "event/unserializable", reason, session_id, facts)
@@ -191,8 +210,8 @@ class Emitter:
     def host_extension(
         self, kind: str, payload: dict[str, Any], extensions: dict[str, Any]
     ) -> None:
-        """Emit an event of the host that is not of the closed set."""
-        self.journal.add((None, self._host_extensions, (kind, payload, extensions)))
+        """Queue and publish an event of the host that is not part of the seed's closed set."""
+        self.journal.write((None, self._host_extensions, (kind, payload, extensions)))
 
     def _on_storage_failed(self, error: StorageFailed) -> None:
         payload = _diagnostic("error", "storage/write-failed", str(error), None, None)
@@ -202,7 +221,7 @@ class Emitter:
     def _on_callback_failed(self, event: Event, error: BaseException) -> None:
         logger.error("subscriber failed", extra={"event": event.type}, exc_info=error)
         if event.type == "diagnostic" and event.payload.get("code") == "subscriber/error":
-            return  # telling of it would go round in circles
+            return  # a report about a failed report would never end
         self.diagnostic(
             "error",
             "subscriber/error",
@@ -212,7 +231,7 @@ class Emitter:
         )
 
 
-def _can_be_written(payload: dict[str, Any]) -> bool:
+def _is_writable(payload: dict[str, Any]) -> bool:
     try:
         encode_json(payload)
     except UNWRITABLE:

@@ -1,4 +1,8 @@
-"""Following streams: by callback or by iteration, from any number on."""
+"""Reads the logs of a host by session id: by callback, by iteration, as bytes, or by page.
+
+A restored session is settled before its first reader sees it: `SessionRecovery.settle` closes what
+a crash left open in the log.
+"""
 
 from __future__ import annotations
 
@@ -7,38 +11,38 @@ from contextlib import suppress
 from typing import Any
 
 from quarterdeck.errors import StorageFailed
+from quarterdeck.host.checks import config_invalid, session_closed
 from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.log.stream import EncodedLog, OnEvent, Stream, Subscriber, decode_stored
 from quarterdeck.host.operations import InBackground
-from quarterdeck.host.options import config_invalid
 from quarterdeck.host.sessions.recovery import SessionRecovery
 from quarterdeck.host.sessions.registry import SessionRegistry
-from quarterdeck.host.sessions.session import HostSession, session_closed
+from quarterdeck.host.sessions.session import HostSession
 from quarterdeck.protocol import Event
 
 
 class LogReader:
-    """Gives streams to whoever wants to read them."""
+    """Finds the stream of a session, or the host's own, and reads it."""
 
     def __init__(
         self,
         emitter: Emitter,
         sessions: SessionRegistry,
-        restorer: SessionRecovery,
+        recovery: SessionRecovery,
         in_background: InBackground,
     ) -> None:
         self._emitter = emitter
         self._sessions = sessions
-        self._restorer = restorer
+        self._recovery = recovery
         self._in_background = in_background
 
     def subscribe(
         self, session_id: str | None, from_seq: int, callback: OnEvent
     ) -> Callable[[], None]:
         stream = self._stream(session_id)
-        subscriber = stream.add(callback, _checked(from_seq))
+        subscriber = Subscriber(callback, _checked(from_seq))
         session = None if session_id is None else self._sessions.known[session_id]
-        is_settled = session is None or self._restorer.is_settled(session)
+        is_settled = session is None or self._recovery.is_settled(session)
         if not (is_settled and stream.join(subscriber)):
             self._in_background(lambda: self._catch_up(stream, subscriber, session))
         return lambda: stream.remove(subscriber)
@@ -46,18 +50,18 @@ class LogReader:
     async def events(self, session_id: str | None, from_seq: int) -> AsyncIterator[Event]:
         stream = self._stream(session_id)
         if session_id is not None:
-            await self._restorer.settle(self._sessions.known[session_id])
+            await self._recovery.settle(self._sessions.known[session_id])
         async for event in stream.events(_checked(from_seq)):
             yield event
 
     async def open_log(self, session_id: str | None) -> EncodedLog:
         stream = self._stream(session_id)
         if session_id is not None:
-            await self._restorer.settle(self._sessions.known[session_id])
+            await self._recovery.settle(self._sessions.known[session_id])
         return EncodedLog(stream)
 
     async def page(self, session_id: str, after: int, limit: int) -> list[bytes]:
-        """Read stored events; what is not published yet is not for anybody's eyes."""
+        """Return stored events after a number, without those that are not published yet."""
         session = self._sessions.known.get(session_id)
         if session is None:
             return []
@@ -77,9 +81,9 @@ class LogReader:
     async def _catch_up(
         self, stream: Stream, subscriber: Subscriber, session: HostSession | None
     ) -> None:
-        with suppress(StorageFailed):  # told by the journal; the log is shown as it is
+        with suppress(StorageFailed):  # the journal reports it; the log is shown as it is
             if session is not None:
-                await self._restorer.settle(session)
+                await self._recovery.settle(session)
         await stream.replay(subscriber)
 
 

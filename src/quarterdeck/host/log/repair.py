@@ -1,8 +1,8 @@
-"""What agents leave out, added before `reduce` sees it; pure.
+"""Adds the events that agents leave out, before `reduce` sees them. Pure.
 
-Nothing an agent sent is changed or dropped. What it should have sent is added as an event of our
-own, marked in `extensions.quarterdeck`, so that without the marked events the log is exactly what
-the agent sent.
+Nothing that an agent sent is changed or dropped. What it should have sent is added as an event of
+our own, marked in `extensions.quarterdeck`: without the marked events the log is exactly what the
+agent sent.
 
 `quarterdeck.protocol.tool_calls` has two columns of rules: DOCUMENTED, which states follow to the
 letter, and KNOWN, which does not lose what an agent did not repeat. The repair is one rule: *after
@@ -79,21 +79,21 @@ class ToolCallRepair:
         self._calls.clear()
 
     def next_turn(self) -> None:
-        """Begin or end a turn: what comes now inherits nothing from earlier calls."""
+        """Begin or end a turn: later calls inherit nothing from earlier ones."""
         self._turn += 1
 
     def learn(self, normalized: Normalized) -> None:
-        """Take an event of the log, which needs no repair."""
+        """Learn from a stored event, which needs no repair."""
         payload = normalized.payload
         if normalized.type in TOOL_CALL_TYPES:
             call_id = payload.get("toolCallId")
             if isinstance(call_id, str):
-                self._take(call_id, normalized)
+                self._fold(call_id, normalized)
         elif is_turn_boundary(normalized.type, payload):
             self.next_turn()
 
     def repaired(self, normalized: Normalized) -> Sequence[Normalized]:
-        """Return the events for what an agent sent, with what has to be added."""
+        """Return the events for an agent's update, including those that have to be added."""
         payload = normalized.payload
         call_id = payload.get("toolCallId") if normalized.type in TOOL_CALL_TYPES else None
         if not isinstance(call_id, str):
@@ -103,8 +103,8 @@ class ToolCallRepair:
         before: tuple[Normalized, ...] = ()
         if not is_announcement and not is_forgotten and call_id not in self._calls:
             before = (announcement(payload),)
-            self._take(call_id, before[0])
-        call = self._take(call_id, normalized)
+            self._fold(call_id, before[0])
+        call = self._fold(call_id, normalized)
         if is_forgotten and not is_announcement:
             return (normalized,)  # what the log shows of it is not known here
         fields = corrections(*call) if is_announcement else corrections(*call, payload)
@@ -113,7 +113,7 @@ class ToolCallRepair:
         return (*before, normalized, self._corrected(call_id, fields, _SENT_BEFORE))
 
     def requested(self, tool_call: dict[str, Any]) -> RequestedCall:
-        """Return the call of a permission request, and what has to come before the request."""
+        """Return the call of a permission request, and the events to add before the request."""
         call_id = tool_call.get("toolCallId")
         if not isinstance(call_id, str):
             return RequestedCall(requested(None, tool_call, self._turn), ())
@@ -126,7 +126,7 @@ class ToolCallRepair:
         facts = requested(None if call is None else call.known, tool_call, self._turn)
         if call is None or facts.generation != call.known.generation:
             added.append(announcement(tool_call))
-            call = self._take(call_id, added[0])
+            call = self._fold(call_id, added[0])
             facts = requested(call.known, tool_call, self._turn)
         self._remember(call_id, _Call(call.documented, facts))
         fields = corrections(call.documented, facts, tool_call)
@@ -141,10 +141,10 @@ class ToolCallRepair:
     def _corrected(self, call_id: str, fields: dict[str, Any], reason: str) -> Normalized:
         payload = {"toolCallId": call_id, **fields}
         added = Normalized("tool-call-update", payload, mark(reason))
-        self._take(call_id, added)
+        self._fold(call_id, added)
         return added
 
-    def _take(self, call_id: str, normalized: Normalized) -> _Call:
+    def _fold(self, call_id: str, normalized: Normalized) -> _Call:
         """Fold an event of the log by both columns."""
         payload, old = normalized.payload, self._calls.get(call_id)
         if old is None:

@@ -1,21 +1,26 @@
-"""A numbered stream of events and everybody who follows it.
+"""A numbered stream of events, and its subscribers: by callback, by iteration, or as bytes.
 
-A follower is a cursor, not a queue: it has seen everything up to a number. What it has not seen is
-in the stream's tail (the newest events, in memory) or, further back, in storage. So a follower that
-is slow or late costs nothing but its own time (INV-8), and joining is one synchronous step: once
-its cursor has reached the newest published event, it is live, and the next event is handed to it
-when it is published. Nothing can come in between (INV-2).
+A subscriber is a cursor, not a queue: it has seen everything up to a number. What it has not seen
+is in the stream's tail (the newest events, in memory) or, further back, in storage. A slow or late
+subscriber therefore costs nothing but its own time (INV-8).
 
-    REPLAYING  gets what it has not seen, from the tail or page by page from storage
-    LIVE       has seen everything that was published
-    GONE       unsubscribed; gets nothing more
+**Backlog and live are joined in one step (INV-2).** `join` is synchronous. It delivers what the
+tail has after the cursor and, once the cursor has reached the newest published event, adds the
+subscriber to those that `publish` calls. Both run on the event loop's thread, so no event can be
+published between the two: no gap, no duplicate. If the cursor is further back than the tail,
+`replay` reads pages from storage, without holding up anyone else, until `join` succeeds.
 
-One stream as bytes: for those who pass events on and need not understand them.
+    status      meaning                                          next
+    replaying   gets what it has not seen, from tail or storage  live, when `join` returns True
+    ahead       starts after a number that is not published yet  live, when the next one is
+    live        has seen everything that is published            gone
+    gone        unsubscribed; gets nothing more
 
-How many events to read of a log at a time, for whoever reads it whole.
+`published` is the last number that subscribers may see, `last_seq` the last number given to an
+event; those between are queued in the journal and not stored yet (INV-5).
 
-Many small ones: on a busy machine each page waits for its thread. Few large ones: a page is in
-memory at once.
+`RunSubscriber` gets events as the bytes that were stored, a run at a time, in the step that
+publishes them: for components that pass events on without decoding them, such as network streams.
 """
 
 from __future__ import annotations
@@ -36,23 +41,36 @@ logger = logging.getLogger(__name__)
 
 OnEvent = Callable[[Event], None]
 ReadPage = Callable[[int, int], Awaitable[Sequence[bytes]]]
-"""Read at most so many stored events after a number."""
+"""Read stored events after a number, at most so many."""
 ReadNow = Callable[[int, int], Sequence[bytes]]
-"""The same in the same step: for a storage in memory."""
+"""The same without waiting: for a storage in memory."""
 OnCallbackFailed = Callable[[Event, BaseException], None]
 
 _Page = tuple[Sequence[Event], int]
-"""Events, and the number up to which nothing else is to be had."""
+"""Events, and the number up to which there are no others."""
 
 TAIL = 256  # events of a session kept in memory; with 1,000 they leave the processor's cache, and
 # making and freeing each costs a tenth more
-HOST_TAIL = 1000  # events of the host that are kept: they are stored nowhere else
-RETRY_SECONDS = 1.0  # until a subscriber's page is read again, if storage failed
-PAGE = 1000  # events that are read from storage at a time
+HOST_TAIL = 1000  # events of the host that are kept; they are not stored
+RETRY_SECONDS = 1.0  # before a page is read again after storage failed
+PAGE = 1000  # events that are read from storage at a time for a subscriber
+
+# Limits for reading a whole log, by `next_limit`. With many small pages each waits for a thread on
+# a busy machine; with few large ones a page takes much memory.
+FIRST_LIMIT: Final = 1000
+MOST: Final = 10_000
+LEAST: Final = 16
+PAGE_BYTES: Final = 4 << 20
+
+
+def next_limit(page: Sequence[bytes]) -> int:
+    """Return how many events to read after a page, if they are as large as the ones in it."""
+    size = sum(map(len, page))
+    return min(MOST, max(LEAST, len(page) * PAGE_BYTES // max(1, size)))
 
 
 def decode_stored(page: Sequence[bytes]) -> list[Event]:
-    """Decode stored events; a damaged one is left out and does not hide the others."""
+    """Decode stored events and leave out damaged ones."""
     try:
         return [decode_event(data) for data in page]
     except EventInvalid:
@@ -68,32 +86,29 @@ def _readable(page: Sequence[bytes]) -> Iterator[Event]:
 
 
 class RunSubscriber(Protocol):
-    """Somebody who wants events as bytes, and wants to know at once that there are some.
-
-    Called in the step that publishes: it must do little, and must not raise.
-    """
+    """Gets events as bytes, in the step that publishes them: it must be quick and not raise."""
 
     def on_published(self, last_seq: int, encoded: list[bytes]) -> None:
-        """Take the newest events, as they were stored; the last one has this number."""
+        """Take the newest events as they were stored; `last_seq` is the number of the last."""
 
     def on_ended(self) -> None:
-        """Nothing more will come."""
+        """The stream has ended: there will be no more events."""
 
 
 class Subscriber:
-    """Somebody whose callback is called with each event."""
+    """A callback that is called with each event, and how far it has got."""
 
     __slots__ = ("callback", "cursor", "is_gone", "rest")
 
     def __init__(self, callback: OnEvent, cursor: int) -> None:
         self.callback = callback
-        self.cursor = cursor  # kept up while it replays; a live one has seen all
+        self.cursor = cursor  # exact while it replays; a live subscriber has seen everything
         self.is_gone = False
-        self.rest: Iterator[Event] = iter(())  # of what is being handed to it
+        self.rest: Iterator[Event] = iter(())  # of the events that are being delivered to it
 
 
 class Stream:
-    """One numbered sequence: that of a session, or the host's own."""
+    """One numbered sequence of events: a session's, or the host's own."""
 
     def __init__(
         self,
@@ -103,49 +118,53 @@ class Stream:
         read_now: ReadNow | None = None,
         last_seq: int = 0,
     ) -> None:
-        """Without `read_page` nothing is stored: what has left the tail is gone."""
-        self.last_seq = last_seq  # the last number given away
-        self.published = last_seq  # the last number that followers may see
+        """Without `read_page` events are not stored: those that left the tail are lost."""
+        self.last_seq = last_seq  # the last number given to an event
+        self.published = last_seq  # the last number that subscribers may see
         self._read_page = read_page
         self._read_now = read_now
         self._on_callback_failed = on_callback_failed
         self._tail: deque[Event] = deque(maxlen=HOST_TAIL if read_page is None else TAIL)
         self._live: tuple[Subscriber, ...] = ()
-        self._ahead: tuple[Subscriber, ...] = ()  # live, but only for numbers yet to come
+        self._ahead: tuple[Subscriber, ...] = ()  # live, from a number that is not published yet
         self._changed: anyio.Event | None = None  # exists while an iterator waits
         self._has_ended = False
-        self.written: list[bytes] = []
-        """Events of a session, encoded, from when they are numbered until they are published."""
-        self._watchers: tuple[RunSubscriber, ...] = ()
+        self._unpublished: list[bytes] = []  # a session's events, encoded, until published
+        self._run_subscribers: tuple[RunSubscriber, ...] = ()
 
-    def number(self) -> int:
-        """Give away the next number."""
+    def next_seq(self) -> int:
+        """Number an event that is not stored."""
         self.last_seq += 1
         return self.last_seq
 
+    def number(self, seq: int, encoded: bytes) -> None:
+        """Give a session's event, which is encoded already, the number after `last_seq`."""
+        self.last_seq = seq
+        self._unpublished.append(encoded)
+
     def publish(self, events: Sequence[Event]) -> None:
-        """Hand events to everybody who is live; they are stored by now, if they are at all."""
+        """Deliver events to every live subscriber. `Journal` calls this, after the commit."""
         self._tail.extend(events)
         self.published = events[-1].seq
-        if self._watchers:
-            self._show(events)
-        if self.written:
-            del self.written[: len(events)]
-        # Whoever joins meanwhile has these events already and is in another tuple.
+        if self._run_subscribers:
+            self._publish_run(events)
+        if self._unpublished:
+            del self._unpublished[: len(events)]
+        # A subscriber that joins in a callback has these events already and is in another tuple.
         live = self._live
         if self._ahead:
-            self._admit(events)
+            self._activate(events)
         for subscriber in live:
             self._deliver(subscriber, events)
         if self._changed is not None:
             self._wake()
 
     def end(self) -> None:
-        """Let iterators stop after the last event."""
+        """Make iterators stop after the last event."""
         self._has_ended = True
         self._wake()
-        for watcher in self._watchers:
-            watcher.on_ended()
+        for subscriber in self._run_subscribers:
+            subscriber.on_ended()
 
     @property
     def has_ended(self) -> bool:
@@ -153,21 +172,24 @@ class Stream:
 
     @property
     def first_kept(self) -> int:
+        """The number of the oldest event that can still be read."""
         if self._read_page is not None:
             return 1
         return self._tail[0].seq if self._tail else self.published + 1
 
-    def watch(self, watcher: RunSubscriber) -> Callable[[], None]:
-        """Show a watcher what is published from now on; return what ends that."""
-        self._watchers = (*self._watchers, watcher)
+    def subscribe_runs(self, subscriber: RunSubscriber) -> Callable[[], None]:
+        """Call a subscriber with each run that is published from now on; return an unsubscriber."""
+        self._run_subscribers = (*self._run_subscribers, subscriber)
 
-        def unwatch() -> None:
-            self._watchers = tuple(each for each in self._watchers if each is not watcher)
+        def unsubscribe() -> None:
+            self._run_subscribers = tuple(
+                each for each in self._run_subscribers if each is not subscriber
+            )
 
-        return unwatch
+        return unsubscribe
 
     async def read_encoded(self, after: int, limit: int) -> list[bytes]:
-        """Return published events after a number as they were stored, also damaged ones.
+        """Return published events after a number as they were stored, including damaged ones.
 
         Raises:
             StorageFailed: if they cannot be read.
@@ -179,29 +201,29 @@ class Stream:
             return [encode_event(event) for event in self._tail if event.seq > after][:limit]
         return list(await self._read_page(after, limit))
 
-    def _show(self, events: Sequence[Event]) -> None:
-        encoded = self.written[: len(events)] or [encode_event(event) for event in events]
-        for watcher in self._watchers:
-            watcher.on_published(self.published, encoded)
-
-    def add(self, callback: OnEvent, from_seq: int) -> Subscriber:
-        return Subscriber(callback, from_seq)
+    def _publish_run(self, events: Sequence[Event]) -> None:
+        encoded = self._unpublished[: len(events)] or [encode_event(event) for event in events]
+        for subscriber in self._run_subscribers:
+            subscriber.on_published(self.published, encoded)
 
     def remove(self, subscriber: Subscriber) -> None:
+        """Unsubscribe; from here on the subscriber gets no event."""
         subscriber.is_gone = True
-        deque(subscriber.rest, maxlen=0)  # so that nothing more is handed to it
+        deque(subscriber.rest, maxlen=0)  # consume it: a delivery under way stops here
         self._live = tuple(each for each in self._live if each is not subscriber)
         self._ahead = tuple(each for each in self._ahead if each is not subscriber)
 
     def join(self, subscriber: Subscriber) -> bool:
-        """Replay and go live, in one step; False if older events have to be read first."""
+        """Replay and go live in one step; return False if storage must be read first."""
         # By number, not by iterator: a callback may publish while it is called.
         while subscriber.cursor < self.published and not subscriber.is_gone:
             if self._tail_covers(subscriber.cursor):
                 self._deliver(subscriber, self._tail_after(subscriber.cursor))
             elif self._read_now is not None:
                 page = self._read_now(subscriber.cursor, PAGE)
-                self._hand_over(subscriber, self._visible(page, subscriber.cursor, self.published))
+                self._deliver_page(
+                    subscriber, self._visible(page, subscriber.cursor, self.published)
+                )
             elif self._read_page is None:
                 subscriber.cursor = self._tail[0].seq - 1
             else:
@@ -214,29 +236,29 @@ class Stream:
             self._live = (*self._live, subscriber)
         return True
 
-    def _admit(self, events: Sequence[Event]) -> None:
-        """Make live whoever asked for one of these events first."""
+    def _activate(self, events: Sequence[Event]) -> None:
+        """Make the subscribers live whose first event is among these."""
         last = events[-1].seq
-        admitted = [each for each in self._ahead if each.cursor < last]
+        activated = [each for each in self._ahead if each.cursor < last]
         self._ahead = tuple(each for each in self._ahead if each.cursor >= last)
-        self._live = (*self._live, *admitted)
-        for subscriber in admitted:
+        self._live = (*self._live, *activated)
+        for subscriber in activated:
             self._deliver(subscriber, [each for each in events if each.seq > subscriber.cursor])
 
     async def replay(self, subscriber: Subscriber) -> None:
-        """Bring a subscriber that is far behind up to date, page by page."""
+        """Read pages from storage for a subscriber until it can `join`."""
         while not self.join(subscriber):
             try:
                 page = await self._page(subscriber.cursor)
             except StorageFailed as error:
                 if self._has_ended:
-                    return  # the log is closed: who has not seen it all by now will not
+                    return  # the log is closed; the rest cannot be read any more
                 logger.error("events cannot be read", extra={"reason": str(error)})  # noqa: TRY400
                 await anyio.sleep(RETRY_SECONDS)
             else:
-                self._hand_over(subscriber, page)
+                self._deliver_page(subscriber, page)
 
-    def _hand_over(self, subscriber: Subscriber, page: _Page) -> None:
+    def _deliver_page(self, subscriber: Subscriber, page: _Page) -> None:
         events, reached = page
         if events:
             self._deliver(subscriber, events)
@@ -244,7 +266,7 @@ class Stream:
             subscriber.cursor = reached
 
     async def events(self, from_seq: int) -> AsyncIterator[Event]:
-        """Iterate over all events after `from_seq`, then over those to come.
+        """Iterate over all events after `from_seq`, then over new ones as they are published.
 
         Raises:
             StorageFailed: if older events cannot be read.
@@ -274,18 +296,18 @@ class Stream:
         elif self._read_page is None:
             events = list(self._tail)
         else:
-            published = self.published  # what is not stored of that by now never will be
+            published = self.published  # before reading: all of that is stored, unless deleted
             return self._visible(await self._read_page(after, PAGE), after, published)
         return events, events[-1].seq
 
     def _visible(self, page: Sequence[bytes], after: int, published: int) -> _Page:
-        """Decode stored events; what is not published yet is not for anybody's eyes."""
+        """Decode stored events and leave out those that are not published yet."""
         events = decode_stored(page)
         while events and events[-1].seq > self.published:
             events.pop()
         if events:
             return events, events[-1].seq
-        # Deleted, if there are none; else damaged, and each has a number of its own.
+        # An empty page: they were deleted. Else all are damaged; each still uses up a number.
         return events, min(after + len(page), published) if page else published
 
     def _tail_covers(self, cursor: int) -> bool:
@@ -295,7 +317,7 @@ class Stream:
         return list(islice(self._tail, max(0, cursor + 1 - self._tail[0].seq), None))
 
     def _deliver(self, subscriber: Subscriber, events: Sequence[Event]) -> None:
-        """Hand to a subscriber what follows its cursor."""
+        """Call a subscriber with the events after its cursor; a failing call does not stop it."""
         if subscriber.is_gone or not events:
             return
         subscriber.cursor = events[-1].seq
@@ -317,19 +339,19 @@ class Stream:
 
 
 class EncodedLog:
-    """The published events of a session, or of the host, each as it was stored."""
+    """The published events of a session or of the host as bytes, as they were stored."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
 
     @property
     def head(self) -> int:
-        """The number of the newest event that may be seen."""
+        """The number of the newest published event."""
         return self._stream.published
 
     @property
     def first(self) -> int:
-        """The number of the oldest event there may be; the host forgets its own."""
+        """The number of the oldest event; the host keeps only its newest."""
         return self._stream.first_kept
 
     @property
@@ -337,25 +359,13 @@ class EncodedLog:
         return self._stream.has_ended
 
     async def read(self, after: int, limit: int) -> list[bytes]:
-        """Return at most so many events after a number, in order; what is deleted is left out.
+        """Return at most `limit` events after a number, in order, without deleted ones.
 
         Raises:
             StorageFailed: if they cannot be read.
         """
         return await self._stream.read_encoded(after, limit)
 
-    def watch(self, watcher: RunSubscriber) -> Callable[[], None]:
-        """Hand a watcher each run of new events in the step that publishes it."""
-        return self._stream.watch(watcher)
-
-
-FIRST_LIMIT: Final = 1000
-MOST: Final = 10_000
-LEAST: Final = 16
-PAGE_BYTES: Final = 4 << 20
-
-
-def next_limit(page: Sequence[bytes]) -> int:
-    """Return how many events to read after a page, if they are as large as those of it."""
-    size = sum(map(len, page))
-    return min(MOST, max(LEAST, len(page) * PAGE_BYTES // max(1, size)))
+    def subscribe_runs(self, subscriber: RunSubscriber) -> Callable[[], None]:
+        """Call a subscriber with each new run in the step that publishes it."""
+        return self._stream.subscribe_runs(subscriber)

@@ -1,8 +1,9 @@
-"""What agents ask people beside permission (`elicitation/create`): forms, and pages to visit.
+"""Elicitations of agents (`elicitation/create`): forms to fill in, and links to visit.
 
-ACP has no event for it among those of a session, so a question is told on the host's stream and,
-if it belongs to a session, kept in that session's log as an update of our own (docs/adr/0004).
-What a person answered goes to the agent and nowhere else; events say how it was answered only.
+The seed has no event for them, so each change is published on the host's stream and, if the
+elicitation belongs to a session, recorded in that session's log as an update of our own
+(docs/adr/0004). The content of an answer goes to the agent only: events and logs hold the action
+(accept, decline, cancel), never what a person typed.
 """
 
 from __future__ import annotations
@@ -14,32 +15,31 @@ from typing import Any, ClassVar
 from msgspec import UNSET
 
 from quarterdeck.acp import Unknown, decode, schema
-from quarterdeck.errors import AcpError, ProtocolError
+from quarterdeck.errors import ProtocolError
+from quarterdeck.host.checks import check_json, config_invalid
 from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.log.repair import mark
-from quarterdeck.host.options import check_json
 from quarterdeck.host.requests.table import AgentRequest, Concerns, RequestTable
 from quarterdeck.host.sessions.session import HostSession
 from quarterdeck.protocol import (
     ELICITATION_UPDATED,
-    ERROR_CODES,
     HostElicitationSnapshot,
     to_json,
 )
 from quarterdeck.wire import INVALID_PARAMS, rpc_error
 
-_ADDED = "the agent asked a person"
+_ADDED = "the agent asked a person"  # a reason that stored logs contain
 _PREFIX = "elic-"
-_MARK_BYTES = 4  # of the mark that tells questions without a session of two hosts apart
+_MARK_BYTES = 4  # of the mark in ids without a session, which differs from host to host
 
 
 def is_elicitation_id(request_id: str) -> bool:
-    """Tell the id of such a question from that of a permission request."""
+    """Return whether an id is that of an elicitation, not of a permission request."""
     return request_id.startswith(_PREFIX)
 
 
 class Elicitation(AgentRequest):
-    """One question; `request` is what the agent sent."""
+    """One elicitation; `request` is what the agent sent."""
 
     superseded_answer: ClassVar = {"action": "cancel"}
 
@@ -64,11 +64,11 @@ class Elicitation(AgentRequest):
 
 
 class ElicitationRequests:
-    """All such questions of a host; ids are `elic-<n>` and never used twice.
+    """All elicitations of a host; ids are `elic-<n>` and never used twice.
 
-    What belongs to no session is stored nowhere, so the next host could not number on after it: its
-    ids are `elic-<n>-<mark>`, and each host has a mark of its own. An answer that comes after a
-    restart finds nothing.
+    An elicitation without a session is not stored, so the next host cannot continue its numbers:
+    its id is `elic-<n>-<mark>`, with a mark that differs from host to host. A late answer after a
+    restart finds no request.
     """
 
     def __init__(self, emitter: Emitter, modes: Sequence[str]) -> None:
@@ -78,37 +78,39 @@ class ElicitationRequests:
         self._mark = secrets.token_hex(_MARK_BYTES)
 
     def number_after(self, number: int) -> None:
+        """Give no elicitation a number up to this one."""
         self._table.number_after(number)
 
     def all(self) -> list[Elicitation]:
+        """Return the elicitations that were resolved recently, then those that are pending."""
         return self._table.all()
 
     def open(
         self, agent_id: str, session: HostSession | None, params: dict[str, Any]
     ) -> Elicitation:
-        """Take a question in.
+        """Open an elicitation: it becomes pending.
 
         Raises:
-            RpcError: if it is none, or of a mode that we did not offer.
+            RpcError: if it is not valid, or of a mode that was not offered.
         """
         mode = _mode(params)
         if mode not in self._modes:
             raise rpc_error(INVALID_PARAMS, f"elicitation mode {mode!r} was not offered")
-        question_id = f"{_PREFIX}{self._table.next_number()}"
+        request_id = f"{_PREFIX}{self._table.next_number()}"
         if session is None:
-            question_id += f"-{self._mark}"
-        question = Elicitation(question_id, agent_id, session, params)
-        # Pending before it is told: whoever hears of it may answer at once.
-        self._table.add(question)
-        self._tell(question)
-        return question
+            request_id += f"-{self._mark}"
+        request = Elicitation(request_id, agent_id, session, params)
+        # Pending before it is published: a subscriber may answer at once.
+        self._table.add(request)
+        self._publish(request)
+        return request
 
     @property
     def pending(self) -> list[Elicitation]:
         return self._table.pending
 
     def find(self, request_id: str) -> Elicitation | None:
-        """Return an elicitation that is pending, or was resolved lately."""
+        """Return an elicitation that is pending, or was resolved recently."""
         return self._table.find(request_id)
 
     def respond(
@@ -121,39 +123,39 @@ class ElicitationRequests:
 
         Raises:
             AcpError: `acpjs/already-answered` if it is not pending (any more), or
-                `acpjs/config-invalid` if that is no answer to it.
+                `acpjs/config-invalid` if the answer is not valid for it.
         """
         pending = self._table.get(request_id)
         _check_response(response, {} if pending is None else pending.request)
         check_json(response, "the answer")
         check_json(by, "who decided")
-        question = self._table.take(request_id)
-        question.action = response["action"]
-        self._tell(question, by)
-        question.settle(dict(response))
+        request = self._table.claim(request_id)
+        request.action = response["action"]
+        self._publish(request, by)
+        request.settle(dict(response))
 
     def withdraw(self, concerns: Concerns) -> Sequence[Elicitation]:
-        """Supersede the questions that nobody needs to answer; their agents wait for `refuse`."""
+        """Supersede elicitations that need no answer any more; the caller then calls `refuse`."""
         withdrawn = self._table.withdraw(concerns)
-        for question in withdrawn:
-            self._tell(question)
+        for request in withdrawn:
+            self._publish(request)
         return withdrawn
 
     def complete(self, agent_id: str, elicitation_id: Any) -> None:
-        """What a person was sent to a page for is done there; an unknown id means nothing."""
-        for question in self._table.all():
-            asked = question.request.get("elicitationId")
-            if question.agent_id == agent_id and asked is not None and asked == elicitation_id:
-                if not question.is_completed:
-                    question.is_completed = True
-                    self._tell(question)
+        """Mark the elicitation of a link as completed at its page; ignore an unknown id."""
+        for request in self._table.all():
+            its_id = request.request.get("elicitationId")
+            if request.agent_id == agent_id and its_id is not None and its_id == elicitation_id:
+                if not request.is_completed:
+                    request.is_completed = True
+                    self._publish(request)
                 return
 
-    def _tell(self, question: Elicitation, by: Mapping[str, Any] | None = None) -> None:
-        payload = to_json(question.snapshot())
-        with self._emitter.journal.together():
-            if question.session is not None and question.session.is_live:
-                record_elicitation(self._emitter, question.session, payload, by)
+    def _publish(self, request: Elicitation, by: Mapping[str, Any] | None = None) -> None:
+        payload = to_json(request.snapshot())
+        with self._emitter.journal.batch():
+            if request.session is not None and request.session.is_live:
+                record_elicitation(self._emitter, request.session, payload, by)
             self._emitter.host_extension(ELICITATION_UPDATED, payload, _extensions(by))
 
 
@@ -176,7 +178,7 @@ def _extensions(by: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _mode(params: dict[str, Any]) -> str:
-    # A scope that is null is none: whoever writes all fields of a class writes that.
+    # A null scope is no scope: some agents serialize every field of a class.
     given = {key: value for key, value in params.items() if value is not None}
     try:
         request = decode(schema.CreateElicitationRequest, given)
@@ -193,14 +195,16 @@ def _check_response(response: Any, request: Mapping[str, Any]) -> None:
     if action in ("decline", "cancel"):
         return
     if action != "accept":
-        raise _invalid("an answer is {action: 'accept', content: …} or 'decline' or 'cancel'")
+        raise config_invalid("an answer is {action: 'accept', content: …} or 'decline' or 'cancel'")
     content = response.get("content")
     if content is not None and not _is_content(content):
-        raise _invalid("the content of an answer is an object of texts, numbers, flags and lists")
+        raise config_invalid(
+            "the content of an answer is an object of texts, numbers, flags and lists"
+        )
     wanted = request.get("requestedSchema") or {}
     missing = [name for name in wanted.get("required") or () if name not in (content or {})]
     if missing:
-        raise _invalid(f"the answer needs {missing[0]}")
+        raise config_invalid(f"the answer needs {missing[0]}")
 
 
 def _is_content(content: Any) -> bool:
@@ -209,7 +213,3 @@ def _is_content(content: Any) -> bool:
         or (isinstance(value, list) and all(isinstance(each, str) for each in value))
         for value in content.values()
     )
-
-
-def _invalid(message: str) -> AcpError:
-    return AcpError(ERROR_CODES["config_invalid"], message)

@@ -1,11 +1,13 @@
-"""Methods that agents may call: permission requests, elicitations, files, terminals.
+"""The methods that agents may call: permission requests, elicitations, files, terminals.
 
 Every request names a session; only an elicitation may name a request of ours instead. The session
 must be one of the calling agent's, live, and not in the middle of a load, resume, close or delete;
 otherwise the request is refused before any handler sees it. A terminal belongs to the session that
 created it and to no other.
 
-All requests of agents that wait for a decision: permissions and elicitations.
+`RequestHandlers.serve` runs in wire order, in the read loop: what a request changes at once, such
+as a permission request becoming pending, has happened before the agent's next message is read. The
+awaitable that it returns is the answer; the connection runs it in a task of its own.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import msgspec
 from quarterdeck.acp import decode, schema
 from quarterdeck.errors import ProtocolError
 from quarterdeck.host.agents import AgentProcess
+from quarterdeck.host.capabilities import has_method, serves_terminals
 from quarterdeck.host.options import ResolvedHostOptions
 from quarterdeck.host.requests.elicitations import ElicitationRequests
 from quarterdeck.host.requests.permissions import PermissionRequests
@@ -27,7 +30,7 @@ from quarterdeck.wire import INVALID_PARAMS, method_not_found, rpc_error
 
 
 class AgentRequests:
-    """The requests of a host, of all kinds."""
+    """All requests of agents to people: permission requests and elicitations."""
 
     def __init__(self, permissions: PermissionRequests, elicitations: ElicitationRequests) -> None:
         self.permissions = permissions
@@ -45,48 +48,49 @@ class AgentRequests:
         """Number after all requests of earlier hosts, of whose logs `stored` events are known.
 
         Each request of a session was at least one of those events, so none had a higher number,
-        and what was never stored was never published. An answer that is too late finds nothing.
+        and what was never stored was never published. A late answer finds no request.
         """
         self.permissions.number_after(stored)
         self.elicitations.number_after(stored)
 
     def supersede(self, concerns: Concerns) -> None:
-        """Withdraw requests that need no answer any more, and answer their agents so."""
+        """Withdraw requests that need no answer any more, and answer their agents."""
         for request in self.withdraw(concerns):
             request.refuse()
 
     def withdraw(self, concerns: Concerns) -> list[AgentRequest]:
-        """Withdraw requests without answering their agents: the caller does, by `refuse`."""
+        """Withdraw requests without answering their agents; the caller then calls `refuse`."""
         return [*self.permissions.withdraw(concerns), *self.elicitations.withdraw(concerns)]
 
 
 FindSession = Callable[[str, Any], HostSession]
 """Find the live session of an agent that a request names, or raise `RpcError`."""
+_Handler = Callable[[AgentProcess, HostSession, Any], Awaitable[Any]]
 
 
 class RequestHandlers:
     """Serves the requests of all agents of a host."""
 
     def __init__(
-        self, options: ResolvedHostOptions, asked: AgentRequests, find: FindSession
+        self, options: ResolvedHostOptions, requests: AgentRequests, find_session: FindSession
     ) -> None:
         self._fs = options.fs
-        self._terminal: Any = options.terminal
-        self._asked = asked
+        self._terminal = options.terminal
+        self._requests = requests
         self._offers_elicitation = bool(options.elicitation)
-        self._find = find
+        self._find_session = find_session
         self._owners: dict[tuple[str, str], str] = {}  # (agent, terminal) → session
-        self._served: dict[str, Callable[[AgentProcess, HostSession, Any], Awaitable[Any]]] = {
+        self._served: dict[str, _Handler] = {
             "session/request_permission": self._request_permission,
             **self._served_files(),
             **self._served_terminals(),
         }
 
     def serve(self, agent: AgentProcess, method: str, params: Any) -> Awaitable[Any]:
-        """Start to answer a request, in the order of the wire.
+        """Start to answer a request, in wire order.
 
         Raises:
-            RpcError: if nobody here answers that, or not for this session.
+            RpcError: if the method is unknown, or refused for this session.
         """
         if method == "elicitation/create" and self._offers_elicitation:
             return self._create_elicitation(agent, params)
@@ -94,30 +98,40 @@ class RequestHandlers:
         if handler is None:
             raise method_not_found(method)
         session_id = params.get("sessionId") if isinstance(params, dict) else None
-        return handler(agent, self._find(agent.id, session_id), params)
+        return handler(agent, self._find_session(agent.id, session_id), params)
 
     def forget(self, agent_id: str) -> None:
-        """The agent is gone, and so are its terminals' names."""
+        """Forget the terminals of an agent that has ended."""
         for key in [key for key in self._owners if key[0] == agent_id]:
             del self._owners[key]
 
-    def _served_files(self) -> dict[str, Any]:
-        served: dict[str, Any] = {}
-        if callable(getattr(self._fs, "read_text_file", None)):
+    def _served_files(self) -> dict[str, _Handler]:
+        served: dict[str, _Handler] = {}
+        if has_method(self._fs, "read_text_file"):
             served["fs/read_text_file"] = self._read_text_file
-        if callable(getattr(self._fs, "write_text_file", None)):
+        if has_method(self._fs, "write_text_file"):
             served["fs/write_text_file"] = self._write_text_file
         return served
 
-    def _served_terminals(self) -> dict[str, Any]:
-        if self._terminal is None:
+    def _served_terminals(self) -> dict[str, _Handler]:
+        terminal = self._terminal
+        if terminal is None or not serves_terminals(terminal):
             return {}
+
+        async def create(agent: AgentProcess, session: HostSession, params: Any) -> Any:
+            request = _read(schema.CreateTerminalRequest, params)
+            if not request.cwd:
+                request = msgspec.structs.replace(request, cwd=session.folders.cwd)
+            terminal_id = await terminal.create_terminal(session.id, request)
+            self._owners[agent.id, terminal_id] = session.id
+            return {"terminalId": terminal_id}
+
         return {
-            "terminal/create": self._create_terminal,
-            "terminal/output": self._owned("terminal_output"),
-            "terminal/wait_for_exit": self._owned("wait_for_terminal_exit"),
-            "terminal/kill": self._owned("kill_terminal"),
-            "terminal/release": self._owned("release_terminal"),
+            "terminal/create": create,
+            "terminal/output": self._owned(terminal.terminal_output),
+            "terminal/wait_for_exit": self._owned(terminal.wait_for_terminal_exit),
+            "terminal/kill": self._owned(terminal.kill_terminal),
+            "terminal/release": self._owned(terminal.release_terminal, forgets=True),
         }
 
     def _request_permission(
@@ -127,7 +141,7 @@ class RequestHandlers:
         # message is read.
         if not isinstance(params.get("toolCall"), dict):
             raise rpc_error(INVALID_PARAMS, "the toolCall of a permission request is an object")
-        return self._answer(agent, self._asked.permissions.open(session, params))
+        return self._wait_for_answer(agent, self._requests.permissions.open(session, params))
 
     def _create_elicitation(self, agent: AgentProcess, params: Any) -> Awaitable[Any]:
         if not isinstance(params, dict):
@@ -135,19 +149,20 @@ class RequestHandlers:
         session_id, request_id = params.get("sessionId"), params.get("requestId")
         if session_id is None and request_id is None:
             raise rpc_error(INVALID_PARAMS, "elicitation/create names a session or a request")
-        session = None if session_id is None else self._find(agent.id, session_id)
-        return self._answer(agent, self._asked.elicitations.open(agent.id, session, params))
+        session = None if session_id is None else self._find_session(agent.id, session_id)
+        request = self._requests.elicitations.open(agent.id, session, params)
+        return self._wait_for_answer(agent, request)
 
-    async def _answer(self, agent: AgentProcess, request: AgentRequest) -> Any:
+    async def _wait_for_answer(self, agent: AgentProcess, request: AgentRequest) -> Any:
         try:
             answer = await request.answer()
         finally:
-            # The agent withdrew its request, so it needs no answer any more. If instead the agent
-            # itself is gone, that is published first, and withdraws its requests.
+            # Still pending: the agent withdrew its request. If instead the agent has ended,
+            # `Host.on_disconnected` withdraws all its requests.
             if request.status == "pending" and agent.is_connected:
-                self._asked.supersede(lambda each: each is request)
+                self._requests.supersede(lambda each: each is request)
         if request.needs_log:
-            await self._asked.settled()
+            await self._requests.settled()
         return answer
 
     async def _read_text_file(self, _agent: AgentProcess, session: HostSession, params: Any) -> Any:
@@ -157,7 +172,7 @@ class RequestHandlers:
             request.path,
             line=request.line or None,
             limit=request.limit if isinstance(request.limit, int) else None,
-            roots=session.place.roots,
+            roots=session.folders.roots,
         )
         return {"content": text}
 
@@ -166,20 +181,14 @@ class RequestHandlers:
     ) -> Any:
         request = _read(schema.WriteTextFileRequest, params)
         await self._fs.write_text_file(
-            session.id, request.path, request.content, roots=session.place.roots
+            session.id, request.path, request.content, roots=session.folders.roots
         )
         return {}
 
-    async def _create_terminal(self, agent: AgentProcess, session: HostSession, params: Any) -> Any:
-        request = _read(schema.CreateTerminalRequest, params)
-        if not request.cwd:
-            request = msgspec.structs.replace(request, cwd=session.place.cwd)
-        terminal_id = await self._terminal.create_terminal(session.id, request)
-        self._owners[agent.id, terminal_id] = session.id
-        return {"terminalId": terminal_id}
-
-    def _owned(self, name: str) -> Callable[[AgentProcess, HostSession, Any], Awaitable[Any]]:
-        """Wrap a method of the terminal handler: only the owner of a terminal reaches it."""
+    def _owned(
+        self, method: Callable[[str, str], Awaitable[Any]], *, forgets: bool = False
+    ) -> _Handler:
+        """Wrap a method of the terminal handler: only the owner of a terminal may call it."""
 
         async def serve(agent: AgentProcess, session: HostSession, params: Any) -> Any:
             terminal_id = params.get("terminalId")
@@ -189,8 +198,8 @@ class RequestHandlers:
                 raise rpc_error(INVALID_PARAMS, f"unknown terminal {terminal_id}")
             if owner != session.id:
                 raise rpc_error(INVALID_PARAMS, "terminal belongs to another session")
-            result = await getattr(self._terminal, name)(session.id, terminal_id)
-            if name == "release_terminal":
+            result = await method(session.id, terminal_id)
+            if forgets:
                 self._owners.pop((agent.id, terminal_id), None)
             return {} if result is None else result
 

@@ -1,51 +1,134 @@
 """Permission requests of agents (`session/request_permission`), and the hook that decides first.
 
-    wire order    open: number → repair the announcement → fold → hook → queue events, one batch
-    Ask           created + permission-updated{pending}; the request is in the table
-    Decided       created + resolved + permission-updated{answered}; it never was in the table
+The path of a request, all in the step that reads it from the wire:
 
-The hook (`HostOptions.on_permission`) runs before the first event of a request is queued, in the
-step that reads it from the wire. A request that a rule decides is therefore never pending: no
-subscriber can see it so, and no client can answer it, however early it subscribed (INV-11).
-The hook is a plain function and must be fast. If it raises, or allows after its time is up, a
-person is asked; a refusal stands also if it is late, because to ask instead would open what the
-rule closes. Without a hook every request is asked, and the stream is the one of acpjs.
+    wire/requests                  dispatches the JSON-RPC request, in wire order
+    host/requests/handlers         finds the session, checks the params, waits for the answer
+    PermissionRequests.open        gives the id, repairs the tool call's announcement, runs the hook
+    HostOptions.on_permission      the hook; in a runner `runner/permissions/inbox`
+    host/log/journal               stores and publishes the events, as one batch
 
-What the agent gets, and when:
+    verdict   events                                             in the table
+    Ask       created + permission-updated{pending}              pending
+    Decided   created + resolved + permission-updated{answered}  never pending
+
+The hook runs before the first event of a request is queued. A request that a rule decides is
+therefore never pending: no subscriber can see it so, and no client can answer it, however early it
+subscribed (INV-11). The hook is a pure, fast function of a request and of what is known of its tool
+call. If it raises, or allows after its time is up, the request is left to people. A refusal stands
+even if it is late: to ask a person instead would open what the rule closes. Without a hook every
+request is pending, and the events are those of the seed, without extensions.
+
+When the agent gets its answer:
 
 | outcome                      | sent                                                          |
 | ---------------------------- | ------------------------------------------------------------- |
 | `cancelled`, or a `reject_*` | at once: a full disk must not hold back a refusal             |
-| everything else              | after its `resolved` event is stored: what was allowed is     |
-|                              | recorded, whatever happens next                               |
+| everything else              | after its `resolved` event is stored: whatever happens next,  |
+|                              | the log shows what was allowed                                |
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, TypeAlias
 
-from quarterdeck.errors import AcpError
+from msgspec import UNSET
+
+from quarterdeck.host.checks import check_json, config_invalid
 from quarterdeck.host.log.emitter import Emitter
-from quarterdeck.host.options import check_json
-from quarterdeck.host.requests.table import Concerns, RequestTable
-from quarterdeck.host.requests.verdicts import (
-    Ask,
-    Decided,
-    OnPermission,
-    PermissionRequest,
-    Verdict,
-)
+from quarterdeck.host.requests.table import AgentRequest, Concerns, RequestTable
 from quarterdeck.host.sessions.session import HostSession
-from quarterdeck.protocol import ERROR_CODES, ToolCallFacts
+from quarterdeck.protocol import HostPermissionSnapshot, ToolCallFacts
 from quarterdeck.wire import foreign_errors
 
 logger = logging.getLogger(__name__)
 
 HOOK_SECONDS: Final = 1.0
-"""After which the hook's permission does not count."""
+"""Time after which the hook can no longer allow a request."""
+_REJECTING: Final = frozenset({"reject_once", "reject_always"})
+
+
+class PermissionRequest(AgentRequest):
+    """One permission request."""
+
+    superseded_answer: ClassVar = {"outcome": {"outcome": "cancelled"}}
+
+    def __init__(self, request_id: str, session: HostSession, params: dict[str, Any]) -> None:
+        super().__init__(request_id, session.agent_id, session)
+        self.in_session = session
+        self.tool_call = params.get("toolCall")
+        self.options = params.get("options")
+        self.outcome: dict[str, Any] | None = None
+        self.facts: ToolCallFacts | None = None
+        """What is known of the call; None without a hook."""
+        self.card: Any = None
+        """What the hook keeps with the request; the host does not look at it."""
+        self.derived: Mapping[str, Any] | None = None
+        """What the hook derived: `extensions.quarterdeck.request` of its events."""
+
+    def event_payload(self) -> dict[str, Any]:
+        """Return the payload of `permission-updated`, with the agent's JSON as it was received."""
+        payload: dict[str, Any] = {"requestId": self.id, "sessionId": self.in_session.id}
+        if self.agent_id is not None:
+            payload["agentId"] = self.agent_id
+        payload |= {"status": self.status, "toolCall": self.tool_call, "options": self.options}
+        if self.outcome is not None:
+            payload["outcome"] = self.outcome
+        return payload
+
+    def snapshot(self) -> HostPermissionSnapshot:
+        tool_call: Any = self.tool_call
+        options = self.options if isinstance(self.options, list) else []
+        outcome: Any = UNSET if self.outcome is None else self.outcome
+        return HostPermissionSnapshot(
+            request_id=self.id,
+            session_id=self.in_session.id,
+            agent_id=UNSET if self.agent_id is None else self.agent_id,
+            status=self.status,
+            tool_call=tool_call,
+            options=tuple(options),
+            outcome=outcome,
+        )
+
+    def is_refused_by(self, outcome: Mapping[str, Any]) -> bool:
+        """Return whether an outcome can only refuse: cancelled, or an option that rejects."""
+        if outcome.get("outcome") == "cancelled":
+            return True
+        options = self.options if isinstance(self.options, list) else []
+        chosen = [
+            option.get("kind")
+            for option in options
+            if isinstance(option, Mapping) and option.get("optionId") == outcome.get("optionId")
+        ]
+        return bool(chosen) and all(isinstance(kind, str) and kind in _REJECTING for kind in chosen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """The verdict that leaves a request to people."""
+
+    card: Any = None
+    """Kept with the request, as `PermissionRequest.card`."""
+    derived: Mapping[str, Any] | None = None
+    """Added to the request's events as `extensions.quarterdeck.request`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decided:
+    """The verdict that answers a request."""
+
+    outcome: Mapping[str, Any]
+    by: Mapping[str, Any]
+    """What decided, for `extensions.quarterdeck.decidedBy`; agents do not get it."""
+    derived: Mapping[str, Any] | None = None
+
+
+Verdict: TypeAlias = Ask | Decided
+OnPermission: TypeAlias = Callable[[PermissionRequest, ToolCallFacts], Verdict]
 
 
 class PermissionRequests:
@@ -65,9 +148,11 @@ class PermissionRequests:
         await self._emitter.journal.settled()
 
     def number_after(self, number: int) -> None:
+        """Give no request a number up to this one."""
         self._table.number_after(number)
 
     def all(self) -> list[PermissionRequest]:
+        """Return the requests that were resolved recently, then those that are pending."""
         return self._table.all()
 
     @property
@@ -79,16 +164,16 @@ class PermissionRequests:
         return self._table.get(request_id)
 
     def open(self, session: HostSession, params: dict[str, Any]) -> PermissionRequest:
-        """Take a request from the wire: have it decided, or make it pending."""
+        """Open a request from the wire: the hook decides it, or it becomes pending."""
         request = PermissionRequest(f"perm-{self._table.next_number()}", session, params)
         tool_call = params.get("toolCall")
         call = session.tool_calls.requested(tool_call if isinstance(tool_call, dict) else {})
         for added in call.added:
-            self._emitter.update(session, added)
+            self._emitter.enqueue(session, added)  # published with the request
         verdict: Verdict = Ask()
         if self._on_permission is not None:
             request.facts = call.facts
-            verdict = self._examined(self._on_permission, request, call.facts)
+            verdict = self._run_hook(self._on_permission, request, call.facts)
         request.derived = verdict.derived
         payload = {
             "requestId": request.id,
@@ -104,7 +189,7 @@ class PermissionRequests:
             self._publish(request, "permission-request-created", payload, _request(request))
         return request
 
-    def _examined(
+    def _run_hook(
         self, hook: OnPermission, request: PermissionRequest, facts: ToolCallFacts
     ) -> Verdict:
         began = time.monotonic()
@@ -116,7 +201,8 @@ class PermissionRequests:
             check_json(verdict.derived, "what was derived")
         except foreign_errors() as error:
             logger.exception("the permission hook failed", extra={"request": request.id})
-            self._report(request, f"the rules failed ({type(error).__name__}); a person is asked")
+            reason = f"the rules failed ({type(error).__name__}); it is left to a person"
+            self._report(request, reason)
             return Ask()
         seconds = time.monotonic() - began
         if seconds <= HOOK_SECONDS:
@@ -124,7 +210,7 @@ class PermissionRequests:
         if isinstance(verdict, Ask) or request.is_refused_by(verdict.outcome):
             self._report(request, f"the rules took {seconds:.1f} s")
             return verdict
-        self._report(request, f"the rules took {seconds:.1f} s to allow it; a person is asked")
+        self._report(request, f"the rules took {seconds:.1f} s to allow it; it is left to a person")
         return Ask(derived=verdict.derived)
 
     def _report(self, request: PermissionRequest, message: str) -> None:
@@ -138,12 +224,12 @@ class PermissionRequests:
     def _open_decided(
         self, request: PermissionRequest, payload: dict[str, Any], verdict: Decided
     ) -> None:
-        """Record a request together with its decision: it never was pending."""
+        """Record a request together with its decision: it is never pending."""
         request.outcome = dict(verdict.outcome)
         self._table.add_answered(request)
         answered = {"requestId": request.id, "status": "answered", "outcome": request.outcome}
         both = {**_request(request), "decidedBy": dict(verdict.by)}
-        with self._emitter.journal.together():
+        with self._emitter.journal.batch():
             self._emitter.session_event(
                 request.in_session,
                 "permission-request-created",
@@ -166,12 +252,12 @@ class PermissionRequests:
 
         Raises:
             AcpError: `acpjs/already-answered` if it is not pending (any more), or
-                `acpjs/config-invalid` if the outcome is none.
+                `acpjs/config-invalid` if the outcome is not valid.
         """
         _check_outcome(outcome)
         check_json(outcome, "the outcome")
         check_json(by, "who decided")
-        request = self._table.take(request_id)
+        request = self._table.claim(request_id)
         request.outcome = outcome
         payload = {"requestId": request_id, "status": "answered", "outcome": outcome}
         ours = {} if by is None else {"decidedBy": dict(by)}
@@ -179,6 +265,7 @@ class PermissionRequests:
         self._settle(request)
 
     def _settle(self, request: PermissionRequest) -> None:
+        """Answer the agent, as the table at the top has it; remember a call that was allowed."""
         outcome = request.outcome or {}
         if not request.is_refused_by(outcome):
             request.needs_log = True
@@ -187,7 +274,7 @@ class PermissionRequests:
         request.settle({"outcome": outcome})
 
     def withdraw(self, concerns: Concerns) -> Sequence[PermissionRequest]:
-        """Supersede requests that need no answer any more; their agents wait for `refuse`."""
+        """Supersede requests that need no answer any more; the caller then calls `refuse`."""
         withdrawn = self._table.withdraw(concerns)
         for request in withdrawn:
             payload = {"requestId": request.id, "status": "superseded"}
@@ -204,10 +291,10 @@ class PermissionRequests:
     ) -> None:
         """Queue the session's event and the host's; `ours` is `extensions.quarterdeck` of both."""
         for_host = ours if ours_for_host is None else ours_for_host
-        with self._emitter.journal.together():
+        with self._emitter.journal.batch():
             self._emitter.session_event(request.in_session, kind, payload, _extensions(ours))
             self._emitter.host_event(
-                "permission-updated", request.projection(), extensions=_extensions(for_host)
+                "permission-updated", request.event_payload(), extensions=_extensions(for_host)
             )
 
 
@@ -225,4 +312,4 @@ def _check_outcome(outcome: Any) -> None:
     if kind == "cancelled" or (kind == "selected" and isinstance(chosen, str)):
         return
     message = "an outcome is {outcome: 'cancelled'} or {outcome: 'selected', optionId: …}"
-    raise AcpError(ERROR_CODES["config_invalid"], message)
+    raise config_invalid(message)

@@ -1,13 +1,22 @@
-"""Requests of agents that wait for a decision: answered or superseded, exactly once (INV-9).
+"""The table of agents' requests to people: each is answered or superseded once (INV-9).
 
 | status     | reached by                              | the agent gets                          |
 | ---------- | --------------------------------------- | --------------------------------------- |
 | pending    | `add`                                   | nothing yet                             |
-| answered   | `take`, or `add_answered` without `add` | the answer                              |
+| answered   | `claim`, or `add_answered` alone        | the answer                              |
 | superseded | `withdraw`                              | `superseded_answer`                     |
 
-A request is pending until `take` or `withdraw` removes it from the table. Both are plain functions
-on the event loop's thread, so two answers never find the same request: `take` is the only arbiter.
+    (new) ── add ──► pending ── claim ──────► answered
+      │                 └────── withdraw ──► superseded
+      └─ add_answered ──────────────────────► answered
+
+There are no other transitions, and none leads back. A request is pending until `claim` or
+`withdraw` removes it from the table. Both are plain functions on the event loop's thread, so two
+answers can never claim the same request: the second raises `acpjs/already-answered`.
+
+`claim` and `withdraw` decide; `AgentRequest.settle` and `refuse` then release the handler that
+waits to answer the agent. They are separate steps because the events of a decision are queued
+between them, and because a session that is being closed answers its agent last.
 """
 
 from __future__ import annotations
@@ -22,7 +31,7 @@ from quarterdeck.errors import AcpError
 from quarterdeck.host.sessions.session import HostSession
 from quarterdeck.protocol import ERROR_CODES
 
-RESOLVED: Final = 100  # resolved requests of each kind that are still listed
+RESOLVED: Final = 100  # resolved requests of each kind that stay in the table
 
 RequestStatus = Literal["pending", "answered", "superseded"]
 
@@ -39,18 +48,19 @@ class AgentRequest:
         self.session = session
         self.status: RequestStatus = "pending"
         self.is_of_turn = session is not None and session.status == "prompting"
-        """Whether it was made in a turn, not between two."""
+        """Whether it was made during a turn, not between two."""
         self.needs_log = False
         """Whether the answer goes to the agent only after it is stored."""
         self._settled = anyio.Event()
         self._answer: Any = None
 
     def settle(self, answer: Any) -> None:
+        """Release the handler that waits for the answer to the agent."""
         self._answer = answer
         self._settled.set()
 
     def refuse(self) -> None:
-        """Answer the agent that the request was withdrawn."""
+        """Answer the agent after the request was withdrawn."""
         self.settle(self.superseded_answer)
 
     async def answer(self) -> Any:
@@ -64,7 +74,7 @@ R = TypeVar("R", bound=AgentRequest)
 
 
 class RequestTable(Generic[R]):
-    """The requests of one kind: those that are pending, and the last of those that were."""
+    """The requests of one kind: all that are pending, and the last ones that were resolved."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -73,7 +83,7 @@ class RequestTable(Generic[R]):
         self._last = 0
 
     def number_after(self, number: int) -> None:
-        """Give no number up to this one: an earlier host may have."""
+        """Give no number up to this one: an earlier host may have used it."""
         self._last = max(self._last, number)
 
     def next_number(self) -> int:
@@ -84,11 +94,11 @@ class RequestTable(Generic[R]):
         self._pending[request.id] = request
 
     def add_answered(self, request: R) -> None:
-        """Add a request that was decided before it could be pending."""
+        """Add a request that the hook has decided: it is never pending."""
         self._resolve(request, "answered")
 
-    def take(self, request_id: str) -> R:
-        """Remove a pending request in order to answer it.
+    def claim(self, request_id: str) -> R:
+        """Remove a pending request, in order to answer it.
 
         Raises:
             AcpError: `acpjs/already-answered` if it is not pending (any more).
@@ -112,7 +122,7 @@ class RequestTable(Generic[R]):
         return self._pending.get(request_id)
 
     def find(self, request_id: str) -> R | None:
-        """Return a request that is pending, or was resolved lately."""
+        """Return a request that is pending, or was resolved recently."""
         return self._pending.get(request_id) or self._resolved.get(request_id)
 
     @property
@@ -121,7 +131,7 @@ class RequestTable(Generic[R]):
         return list(self._pending.values())
 
     def all(self) -> list[R]:
-        """Return those that were resolved lately, then those that wait; each the oldest first."""
+        """Return those that were resolved recently, then the pending ones; oldest first in each."""
         return [*self._resolved.values(), *self._pending.values()]
 
     def _resolve(self, request: R, status: Literal["answered", "superseded"]) -> R:

@@ -1,20 +1,29 @@
-"""How sessions begin, come back and end.
+"""Opens sessions: create, load, resume.
 
-    create   active                       (an id that is taken is refused)
-    load     resuming → active(resumed)   unknown ones are staged: nobody sees them before success
-    resume   resuming → active(resumed)
-    close    closed                       load opens it again; nothing else does
-    delete   deleted                      for ever
-    an agent's end                        disconnected
+    operation   the session's status       shown to subscribers
+    create      creating → active          from the agent's answer on
+    load        resuming → active          a session that is new here is staged until it succeeds
+    resume      resuming → active          the same
+    (fails)     back to the status before  a diagnostic `session/<operation>-failed`
 
-Answers of an agent are taken in the read loop, so what it sends right behind an answer finds the
-session there. What ends a session, and what replaces its history, is stored before it is said: if
-it cannot be stored the call fails and nothing has changed. A reload does not start numbering
-again: it appends a `session-reset` and the history as the agent tells it now (INV-1).
+`registry` has the whole table of statuses. A closed session stays `closed` while it is loaded, and
+only a load opens it again.
 
-Whoever asks may go away, or the agent may take too long. Until the agent has answered, that gives
-the whole thing up: the session is what it was before, and what the agent opens later it is told to
-close. From the answer on it is seen through.
+**Order.** The agent's answer is handled in the read loop (`on_answer`), so an update that the agent
+sends right behind it finds the session. While a load is under way the agent replays the history;
+it is collected in `HostSession.replay` and recorded in one step when the load succeeds.
+
+**Stored before published.** What replaces a session's history is committed first
+(`Journal.commit_record`): if that fails, the call fails and nothing has changed. A reload does not
+restart the numbering: it appends a `session-reset`, then the history as the agent replays it
+(INV-1).
+
+**Cancellation.** Until the agent has answered, a caller that is cancelled, or a timeout, abandons
+the operation: the session returns to what it was, and if the agent opens it later, it is asked to
+close it. From the answer on the operation completes, with or without its caller.
+
+**Generations.** Ending a session while it is being opened raises `HostSession.generation`. An
+operation whose generation is not the session's any more is void: its late answer changes nothing.
 """
 
 from __future__ import annotations
@@ -34,27 +43,21 @@ from quarterdeck.errors import (
     StorageFailed,
 )
 from quarterdeck.host.agents import AgentProcess
+from quarterdeck.host.checks import check_text, config_invalid, session_closed, unsupported
 from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.log.repair import mark
 from quarterdeck.host.operations import HostOperation, InBackground
-from quarterdeck.host.options import check_text, config_invalid
 from quarterdeck.host.sessions.opening import (
     SessionOpening,
     check_can_open,
     check_directories,
     ended_meanwhile,
+    folder_params,
     is_in_use,
-    place_params,
     read_object,
 )
 from quarterdeck.host.sessions.registry import SessionRegistry
-from quarterdeck.host.sessions.session import (
-    HostSession,
-    Replay,
-    SessionFolders,
-    session_closed,
-    unsupported,
-)
+from quarterdeck.host.sessions.session import HostSession, Replay, SessionFolders
 from quarterdeck.host.sessions.teardown import SessionTeardown
 from quarterdeck.protocol import SessionStatus
 from quarterdeck.storage import SessionMeta
@@ -64,35 +67,35 @@ OnAnswer = Callable[[Result | Failure], None]
 
 
 class EarlierSessions(Protocol):
-    """The sessions that storage had when the host began."""
+    """The sessions that storage had when the host started."""
 
     @property
     def metas(self) -> Mapping[str, SessionMeta]: ...
 
     async def read(self, session: HostSession) -> Callable[[], None]:
-        """Read the log of a session; return what supersedes the requests it leaves open."""
+        """Read a session's log; return a function that supersedes the requests left open in it."""
 
 
 class SessionLifecycle:
-    """Opens sessions, new and old."""
+    """Creates, loads and resumes sessions."""
 
     def __init__(
         self,
         emitter: Emitter,
         sessions: SessionRegistry,
-        endings: SessionTeardown,
+        teardown: SessionTeardown,
         in_background: InBackground,
         open_seconds: float,
         stored: EarlierSessions,
     ) -> None:
         self._emitter = emitter
         self._sessions = sessions
-        self._endings = endings
+        self._teardown = teardown
         self._in_background = in_background
         self._open_seconds = open_seconds
         self._stored = stored
 
-    async def create(self, agent: AgentProcess, place: SessionFolders) -> HostSession:
+    async def create(self, agent: AgentProcess, folders: SessionFolders) -> HostSession:
         """Create a session.
 
         Raises:
@@ -107,16 +110,16 @@ class SessionLifecycle:
                 return
             settings = read_object(answer.value)
             if is_wanted:
-                created.append((self._created(agent, place, settings), settings))
+                created.append((self._add_created(agent, folders, settings), settings))
             else:
-                self._disown(agent, settings.get("sessionId"))
+                self._close_unwanted(agent, settings.get("sessionId"))
 
         try:
-            await self._ask_for_new(agent, place, on_answer)
+            await self._call_new(agent, folders, on_answer)
             session, settings = created[0]
             if session.operation == "create":
-                await self._begin_again(session, agent, settings)
-            self._emitter.journal.add_record(session.meta())
+                await self._start_on_old_log(session, agent, settings)
+            self._emitter.journal.write_record(session.meta())
             await self._emitter.journal.settled()
         except BaseException:
             is_wanted = False
@@ -126,41 +129,37 @@ class SessionLifecycle:
         return session
 
     def _drop(self, agent: AgentProcess, session: HostSession) -> None:
-        """End a new session that nobody knows of; if it has ended by itself, that is that."""
+        """Close a new session whose caller is gone, unless it has ended already."""
         if self._sessions.known.get(session.id) is session:
-            self._endings.close_unheard(agent, session)
+            self._teardown.close_detached(agent, session)
         elif self._sessions.staged.get(session.id) is session:
             del self._sessions.staged[session.id]
             session.void()
-            self._disown(agent, session.id)
+            self._close_unwanted(agent, session.id)
 
-    async def _ask_for_new(
-        self, agent: AgentProcess, place: SessionFolders, on_answer: OnAnswer
+    async def _call_new(
+        self, agent: AgentProcess, folders: SessionFolders, on_answer: OnAnswer
     ) -> None:
-        connection, params = agent.connection(), place_params(agent, place)
-        self._emitter.journal.check()
-        agent.expects_session += 1
-        try:
-            await connection.call(
-                "session/new", params, on_answer=on_answer, timeout_seconds=self._open_seconds
-            )
-        except (ConnectionFailed, ProtocolError) as error:
-            raise await agent.failure(error) from error
-        finally:
-            agent.expects_session -= 1
-            if not agent.expects_session:
-                agent.early.clear()
+        connection, params = agent.connection(), folder_params(agent, folders)
+        self._emitter.journal.check_writable()
+        with agent.creating_session():
+            try:
+                await connection.call(
+                    "session/new", params, on_answer=on_answer, timeout_seconds=self._open_seconds
+                )
+            except (ConnectionFailed, ProtocolError) as error:
+                raise await agent.failure(error) from error
 
-    def _disown(self, agent: AgentProcess, session_id: Any) -> None:
-        """Have an agent close what it has opened too late, unless it is in use by now."""
+    def _close_unwanted(self, agent: AgentProcess, session_id: Any) -> None:
+        """Ask an agent to close what it opened too late, unless it is in use by now."""
         if not isinstance(session_id, str):
             return
-        session = self._sessions.known.get(session_id) or self._sessions.staged.get(session_id)
+        session = self._sessions.find(session_id)
         if session is None or session.agent_id != agent.id or not is_in_use(session):
-            self._endings.disown(agent, session_id)
+            self._teardown.close_at_agent(agent, session_id)
 
-    def _created(
-        self, agent: AgentProcess, place: SessionFolders, answer: dict[str, Any]
+    def _add_created(
+        self, agent: AgentProcess, folders: SessionFolders, answer: dict[str, Any]
     ) -> HostSession:
         session_id = answer.get("sessionId")
         if not isinstance(session_id, str) or not session_id:
@@ -169,46 +168,47 @@ class SessionLifecycle:
             raise config_invalid(f"session {session_id} already exists")
         if session_id in self._sessions.tombstones:
             raise session_closed(f"session {session_id} is closed or deleted")
-        session = self._new(session_id, agent, place)
+        session = self._new(session_id, agent, folders)
         if session.stream.last_seq:
-            # Stored by an earlier host that nobody restored: the agent gave its name away again.
-            # What that log left open is closed first; what the agent says waits until then.
+            # Storage has a log of this id that was not restored: the agent has reused the id.
+            # Requests left open in that log are closed first; updates are buffered until then.
             session.operation, session.replay = "create", Replay()
             self._sessions.staged[session_id] = session
         else:
-            self._begin_new(session, agent, answer)
-        for update in agent.early.take(session_id):
+            self._start(session, agent, answer)
+        for update in agent.early_updates.pop(session_id):
             self._sessions.on_update(agent, session_id, update)
         return session
 
-    def _begin_new(self, session: HostSession, agent: AgentProcess, answer: dict[str, Any]) -> None:
+    def _start(self, session: HostSession, agent: AgentProcess, answer: dict[str, Any]) -> None:
+        """Publish a new session: its settings, then its status."""
         self._sessions.publish(session)
         self._configure(session, agent, answer, always=True)
-        self._emitter.status(session, "active")
+        self._emitter.set_status(session, "active")
 
-    async def _begin_again(
+    async def _start_on_old_log(
         self, session: HostSession, agent: AgentProcess, answer: dict[str, Any]
     ) -> None:
-        """Begin a session whose name has a log."""
+        """Start a new session whose id has a log already."""
         generation = session.generation
-        close_what_is_open = await self._stored.read(session)
+        supersede_open_requests = await self._stored.read(session)
         if session.generation != generation:
             raise ended_meanwhile(session, agent)
         if session.replay is not None:
             session.replay.check()
-        close_what_is_open()
+        supersede_open_requests()
         self._emitter.session_event(session, "session-reset", {"reason": "load"})
-        session.forget_calls()
-        said, session.operation = session.take_replay(), None
-        self._begin_new(session, agent, answer)
-        for normalized in said:
+        session.reset_tool_calls()
+        updates, session.operation = session.end_replay(), None
+        self._start(session, agent, answer)
+        for normalized in updates:
             self._sessions.record(session, normalized)
 
-    def _new(self, session_id: str, agent: AgentProcess, place: SessionFolders) -> HostSession:
+    def _new(self, session_id: str, agent: AgentProcess, folders: SessionFolders) -> HostSession:
         meta = self._stored.metas.get(session_id)
         stream = self._emitter.new_stream(session_id, last_seq=meta.last_seq if meta else 0)
         return HostSession(
-            session_id, stream, place, agent_id=agent.id, definition_id=agent.definition.id
+            session_id, stream, folders, agent_id=agent.id, definition_id=agent.definition.id
         )
 
     def _configure(
@@ -216,7 +216,7 @@ class SessionLifecycle:
     ) -> None:
         """Emit the settings that an agent answered with; config options replace modes.
 
-        Who it says it is goes along: a log is read where its agent is not known.
+        The extensions carry the agent's name and version: readers of a log have nothing else.
         """
         payload: dict[str, Any] = {}
         if answer.get("configOptions") is not None:
@@ -226,90 +226,93 @@ class SessionLifecycle:
             payload["modes"] = answer["modes"]
             session.has_modes = True
         if payload or always:
-            who = None if agent.info is None else {"agentInfo": agent.info}
-            self._emitter.session_event(session, "session-config-init", payload, who)
+            extensions = None if agent.info is None else {"agentInfo": agent.info}
+            self._emitter.session_event(session, "session-config-init", payload, extensions)
 
     # ---- load and resume -----------------------------------------------------------------
 
-    async def load(self, agent: AgentProcess, session_id: str, place: SessionFolders) -> None:
+    async def load(self, agent: AgentProcess, session_id: str, folders: SessionFolders) -> None:
         """Load a session from its agent, or load it again."""
         if self._sessions.tombstones.get(session_id) == "deleted":
             raise session_closed(f"session {session_id} is deleted")
         agent.connection()
         if agent.capabilities.get("loadSession") is not True:
             raise unsupported(f"agent {agent.id} cannot load sessions")
-        check_directories(agent, place)
-        opening = self._begin("load", agent, session_id, place)
+        check_directories(agent, folders)
+        opening = self._begin("load", agent, session_id, folders)
         opening.session.replay = Replay()
         finishing: list[HostOperation] = []
 
         def on_success(answer: dict[str, Any]) -> None:
-            work = HostOperation(self._in_background, lambda: self._finish_load(opening, answer))
-            finishing.append(work)
+            finishing.append(
+                HostOperation(self._in_background, lambda: self._finish_load(opening, answer))
+            )
 
-        await self._ask_agent(opening, on_success)
-        await finishing[0].done()
+        await self._call_agent(opening, on_success)
+        await finishing[0].wait()
 
     async def _finish_load(self, opening: SessionOpening, answer: dict[str, Any]) -> None:
         session = opening.session
         try:
             opening.check_history()
-            await self._emitter.journal.commit(session.meta())
+            await self._emitter.journal.commit_record(session.meta())
         except (AcpError, StorageFailed) as error:
-            self._give_up(opening, str(error))
-            self._disown(opening.agent, session.id)
+            self._undo(opening, str(error))
+            self._close_unwanted(opening.agent, session.id)
             raise
         if opening.is_void:
             raise self._ended_while_storing(opening)
-        # A reset empties the state: a question that still waited could not be seen any more.
-        self._endings.supersede_questions(session)
+        # A reset empties the state: a request that is still pending would no longer be visible.
+        self._teardown.supersede_requests(session)
         self._emitter.session_event(session, "session-reset", {"reason": "load"})
         self._repeat_info(session)
-        session.forget_calls()
-        replay, session.operation = session.take_replay(), None
-        session.status = "active"  # from here on updates are the session's own
+        session.reset_tool_calls()
+        replay, session.operation = session.end_replay(), None
+        session.status = "active"  # from here on updates are recorded, not replayed
         self._sessions.publish(session)
         self._sessions.tombstones.pop(session.id, None)
         self._sessions.record_history(session, replay)
         self._configure(session, opening.agent, answer, always=False)
-        self._emitter.status(session, "active", resumed=True)
-        self._emitter.journal.add_record(session.meta())
+        self._emitter.set_status(session, "active", resumed=True)
+        self._emitter.journal.write_record(session.meta())
         await self._emitter.journal.settled()
 
     def _ended_while_storing(self, opening: SessionOpening) -> AcpError:
-        """Return what to raise for a load that was answered and stored, but in vain."""
+        """Return what to raise for a stored load whose session has ended meanwhile."""
         session, agent = opening.session, opening.agent
         if session.status == "closed" and session.operation is None:
-            self._emitter.journal.add_record(session.meta("closed"))  # the load had it stored open
+            self._emitter.journal.write_record(
+                session.meta("closed")
+            )  # the load had it stored open
         return ended_meanwhile(session, agent)
 
     def _repeat_info(self, session: HostSession) -> None:
-        """Say again after a reset what we know of a session: few agents replay its title."""
+        """Emit again after a reset what is known of a session: few agents replay its title."""
         given = {"title": session.title, "updatedAt": session.updated_at}
         payload = {name: value for name, value in given.items() if isinstance(value, str)}
         if payload:
             extensions = mark("known before the reload")
             self._emitter.session_event(session, "session-info-update", payload, extensions)
 
-    async def resume(self, agent: AgentProcess, session_id: str, place: SessionFolders) -> None:
-        """Go on with a session without its history."""
+    async def resume(self, agent: AgentProcess, session_id: str, folders: SessionFolders) -> None:
+        """Reopen a session at its agent without replaying its history."""
         if session_id in self._sessions.tombstones:
             raise session_closed(f"session {session_id} is closed or deleted")
         agent.connection()
         if not agent.can("resume"):
             raise unsupported(f"agent {agent.id} cannot resume sessions")
-        check_directories(agent, place)
-        opening = self._begin("resume", agent, session_id, place)
+        check_directories(agent, folders)
+        opening = self._begin("resume", agent, session_id, folders)
         session = opening.session
 
         def on_success(answer: dict[str, Any]) -> None:
             session.operation = None
             self._sessions.publish(session)
             self._configure(session, agent, answer, always=False)
-            self._emitter.status(session, "active", resumed=True)
-            self._emitter.journal.add_record(session.meta())
+            self._emitter.set_status(session, "active", resumed=True)
+            self._emitter.journal.write_record(session.meta())
 
-        await self._ask_agent(opening, on_success)
+        await self._call_agent(opening, on_success)
         await self._emitter.journal.settled()
 
     def _begin(
@@ -317,24 +320,24 @@ class SessionLifecycle:
         operation: Literal["load", "resume"],
         agent: AgentProcess,
         session_id: str,
-        place: SessionFolders,
+        folders: SessionFolders,
     ) -> SessionOpening:
-        """Find or stage a session, and note what to go back to on failure."""
-        self._emitter.journal.check()
+        """Find or stage a session, and keep what to restore on failure."""
+        self._emitter.journal.check_writable()
         session = self._sessions.known.get(check_text(session_id, "the session's id"))
         if session_id in self._sessions.staged:
             raise config_invalid(f"session {session_id} is being opened already")
         before: SessionStatus | None = None
         agent_before: str | None = None
         if session is None:
-            session = self._sessions.staged[session_id] = self._new(session_id, agent, place)
+            session = self._sessions.staged[session_id] = self._new(session_id, agent, folders)
         else:
             before, agent_before = session.status, session.agent_id
             check_can_open(session, agent)
             session.generation += 1
         session.operation = operation
         if before not in (None, "closed"):
-            self._emitter.status(session, "resuming")
+            self._emitter.set_status(session, "resuming")
         session.agent_id = agent.id
         return SessionOpening(
             operation=operation,
@@ -342,11 +345,11 @@ class SessionLifecycle:
             session=session,
             before=before,
             agent_before=agent_before,
-            place=place,
+            folders=folders,
             generation=session.generation,
         )
 
-    async def _ask_agent(
+    async def _call_agent(
         self, opening: SessionOpening, on_success: Callable[[dict[str, Any]], None]
     ) -> None:
         session, agent = opening.session, opening.agent
@@ -360,14 +363,14 @@ class SessionLifecycle:
                 opening.succeed()
                 on_success(read_object(answer.value))
 
-        params = {"sessionId": session.id, **place_params(agent, opening.place)}
+        params = {"sessionId": session.id, **folder_params(agent, opening.folders)}
         method, seconds = f"session/{opening.operation}", self._open_seconds
         try:
             await agent.connection().call(
                 method, params, on_answer=on_answer, timeout_seconds=seconds
             )
         except RpcError as error:
-            self._give_up(opening, error.message)
+            self._undo(opening, error.message)
             raise
         except ConnectionClosed as error:
             self._sessions.staged.pop(session.id, None)
@@ -376,35 +379,34 @@ class SessionLifecycle:
             self._abandon(opening, str(error))
             raise await agent.failure(error) from error
         except (ConnectionFailed, ProtocolError) as error:
-            self._give_up(opening, str(error))
+            self._undo(opening, str(error))
             raise await agent.failure(error) from error
         except anyio.get_cancelled_exc_class():
-            self._abandon(opening, "whoever asked for it has gone")
+            self._abandon(opening, "the caller was cancelled")
             raise
 
     def _abandon(self, opening: SessionOpening, reason: str) -> None:
-        """Give up while the agent may still be at it; too late if it has just answered."""
+        """Give up while the agent may still be working on it, unless it has just answered."""
         if opening.is_answered:
             return
-        abandoned = opening.agent.abandoned
-        abandoned[opening.session.id] = abandoned.get(opening.session.id, 0) + 1
+        opening.agent.add_abandoned(opening.session.id)
         opening.is_abandoned = True
-        self._give_up(opening, reason)
+        self._undo(opening, reason)
         if not opening.is_void:
             opening.session.generation += 1
 
     def _on_late_answer(self, opening: SessionOpening, answer: Result | Failure) -> None:
+        """Handle the agent's answer to an abandoned opening."""
         agent, session_id = opening.agent, opening.session.id
-        count = agent.abandoned.pop(session_id, 0)
-        if count > 1:
-            agent.abandoned[session_id] = count - 1
-        session = self._sessions.known.get(session_id) or self._sessions.staged.get(session_id)
+        agent.remove_abandoned(session_id)
+        session = self._sessions.find(session_id)
         if session is not None and session.replay is not None:
-            session.replay.clear()  # so far it was that of the load that was given up
+            session.replay.clear()  # what it has is from the abandoned load
         if isinstance(answer, Result):
-            self._disown(agent, session_id)
+            self._close_unwanted(agent, session_id)
 
-    def _give_up(self, opening: SessionOpening, reason: str) -> None:
+    def _undo(self, opening: SessionOpening, reason: str) -> None:
+        """Report a failed opening, and restore the session as it was."""
         if opening.is_void:
             return
         session, agent = opening.session, opening.agent
@@ -415,4 +417,4 @@ class SessionLifecycle:
         session.replay = None
         opening.undo()
         if opening.before is not None and opening.before != "closed":
-            self._emitter.status(session, opening.before)
+            self._emitter.set_status(session, opening.before)

@@ -1,4 +1,4 @@
-"""A load or resume that is under way, and what may be opened with what."""
+"""A load or resume that is under way, and the checks before it starts."""
 
 from __future__ import annotations
 
@@ -7,15 +7,9 @@ from typing import Any, Literal
 
 from quarterdeck.errors import AcpError
 from quarterdeck.host.agents import AgentProcess
-from quarterdeck.host.options import config_invalid
+from quarterdeck.host.checks import agent_exited, config_invalid, session_closed, unsupported
 from quarterdeck.host.secrets import secret_values
-from quarterdeck.host.sessions.session import (
-    HostSession,
-    SessionFolders,
-    agent_exited,
-    session_closed,
-    unsupported,
-)
+from quarterdeck.host.sessions.session import HostSession, SessionFolders
 from quarterdeck.jsontext import decode_json
 from quarterdeck.protocol import ERROR_CODES, SessionStatus
 
@@ -28,20 +22,20 @@ class SessionOpening:
     agent: AgentProcess
     session: HostSession
     before: SessionStatus | None
-    """What to go back to if it fails; None for a session that nobody has seen."""
+    """The status to restore if it fails; None for a session that is not published yet."""
     agent_before: str | None
-    place: SessionFolders
+    folders: SessionFolders
     generation: int
-    """That of the session; when it has another one, somebody has ended this."""
+    """The session's when it started; if they differ, the session has ended meanwhile."""
     is_answered: bool = False
     is_abandoned: bool = False
 
     def __post_init__(self) -> None:
-        self._place_before = self.session.place
+        self._folders_before = self.session.folders
         self._definition_before = self.session.definition_id
 
     def check_history(self) -> None:
-        """Refuse what the agent replayed if it is too much.
+        """Refuse a replayed history that is too large.
 
         Raises:
             AcpError: `acpjs/agent-error`.
@@ -50,15 +44,15 @@ class SessionOpening:
             self.session.replay.check()
 
     def undo(self) -> None:
-        """Let the session be what it was, also if the agent has answered."""
-        self.session.place = self._place_before
+        """Restore the session as it was, even if the agent has answered."""
+        self.session.folders = self._folders_before
         self.session.agent_id = self.agent_before
         self.session.definition_id = self._definition_before
 
     def succeed(self) -> None:
-        """Take the answer of the agent in."""
+        """Apply the folders and the agent, now that the agent has answered."""
         self.is_answered = True
-        self.session.place = self.place
+        self.session.folders = self.folders
         self.session.agent_id = self.agent.id
         self.session.definition_id = self.agent.definition.id
 
@@ -68,7 +62,7 @@ class SessionOpening:
 
 
 def check_can_open(session: HostSession, agent: AgentProcess) -> None:
-    """Refuse to load or resume what is busy or somebody else's.
+    """Refuse to load or resume a session that is busy or belongs to another agent.
 
     Raises:
         AcpError: with the code that says why.
@@ -87,7 +81,7 @@ def check_can_open(session: HostSession, agent: AgentProcess) -> None:
 
 
 def ended_meanwhile(session: HostSession, agent: AgentProcess) -> AcpError:
-    """Return what to raise for an opening that its agent has answered, but in vain."""
+    """Return what to raise for an opening whose session has ended although the agent answered."""
     if not agent.is_connected:
         return agent_exited(f"agent {agent.id} exited while session {session.id} was opened")
     return session_closed(f"session {session.id} was ended meanwhile")
@@ -98,19 +92,19 @@ def is_in_use(session: HostSession) -> bool:
     return is_opening or session.status in ("active", "prompting", "resuming")
 
 
-def place_params(agent: AgentProcess, place: SessionFolders) -> dict[str, Any]:
-    check_directories(agent, place)
-    params: dict[str, Any] = {"cwd": place.cwd}
-    if place.mcp_servers is not None:
-        agent.secrets.add(secret_values(place.mcp_servers))
-        params["mcpServers"] = list(place.mcp_servers)
+def folder_params(agent: AgentProcess, folders: SessionFolders) -> dict[str, Any]:
+    check_directories(agent, folders)
+    params: dict[str, Any] = {"cwd": folders.cwd}
+    if folders.mcp_servers is not None:
+        agent.secrets.add(secret_values(folders.mcp_servers))
+        params["mcpServers"] = list(folders.mcp_servers)
     if agent.can("additionalDirectories"):
-        params["additionalDirectories"] = list(place.additional_directories)
+        params["additionalDirectories"] = list(folders.additional_directories)
     return params
 
 
-def check_directories(agent: AgentProcess, place: SessionFolders) -> None:
-    if place.additional_directories and not agent.can("additionalDirectories"):
+def check_directories(agent: AgentProcess, folders: SessionFolders) -> None:
+    if folders.additional_directories and not agent.can("additionalDirectories"):
         raise unsupported(f"agent {agent.id} cannot use additional directories")
 
 

@@ -1,34 +1,61 @@
-"""Sessions of an earlier host, and of an agent that was restarted.
+"""Restores the sessions of an earlier host, and resumes those of a restarted agent.
 
-Restoring reads what is known *about* sessions, not their events: ten thousand of them take a
-fraction of a second. What a crash left open in a log (a permission request that nobody will answer,
-a status that is not true any more) is settled when somebody first asks for that log.
+Restoring reads the records of sessions, not their events: ten thousand sessions take a fraction of
+a second. What a crash left open in a log (a pending request that can no longer be answered, a
+status that is out of date) is settled when that log is first read (`SessionRecovery.settle`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from quarterdeck.errors import AcpError, QuarterdeckError
 from quarterdeck.host.agents import AgentProcess
+from quarterdeck.host.checks import check_text
 from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.log.stream import FIRST_LIMIT, decode_stored, next_limit
-from quarterdeck.host.options import ResolvedHostOptions, check_text
+from quarterdeck.host.options import ResolvedHostOptions
 from quarterdeck.host.requests.elicitations import record_elicitation
 from quarterdeck.host.sessions.lifecycle import SessionLifecycle
 from quarterdeck.host.sessions.registry import SessionRegistry
 from quarterdeck.host.sessions.session import HostSession, SessionFolders
-from quarterdeck.protocol import ELICITATION_UPDATED, Event, Normalized
+from quarterdeck.protocol import (
+    ELICITATION_UPDATED,
+    AgentMessageChunkEvent,
+    AgentThoughtChunkEvent,
+    AvailableCommandsUpdateEvent,
+    ConfigOptionsUpdateEvent,
+    CurrentModeUpdateEvent,
+    Event,
+    HostEvent,
+    Normalized,
+    PermissionRequestCreatedEvent,
+    PermissionRequestResolvedEvent,
+    PlanEvent,
+    PromptFinishedEvent,
+    SessionConfigInitEvent,
+    SessionInfoUpdateEvent,
+    SessionResetEvent,
+    SessionStatusChangeEvent,
+    TerminalOutputEvent,
+    ToolCallEvent,
+    ToolCallUpdateEvent,
+    UnknownEvent,
+    UnrecognizedUpdateEvent,
+    UsageUpdateEvent,
+    UserMessageChunkEvent,
+    any_event,
+)
 from quarterdeck.storage import SessionMeta
 
 _CHUNKS: Final = tuple(
     f'{{"type":"{name}",'.encode()
     for name in ("agent-message-chunk", "agent-thought-chunk", "user-message-chunk")
 )
-"""How most events of a log begin, which say nothing about what is open."""
+"""The first bytes of most events of a log, which have nothing to do with open requests."""
 _Pending = dict[Any, dict[str, Any] | None]
-"""Questions without an answer by their ids: None for a permission request, else what it says."""
+"""Open requests by id: None for a permission request, the last payload for an elicitation."""
 
 
 class StoredSessions:
@@ -40,23 +67,23 @@ class StoredSessions:
         self._names_restart = options.on_permission is not None
         self._emitter = emitter
         self.metas: dict[str, SessionMeta] = {}
-        """What storage had of every session when the host began."""
+        """The record of every session that storage had when the host started."""
 
-    async def learn(self) -> list[SessionMeta]:
-        """Read `metas`, at the start."""
+    async def read_metas(self) -> list[SessionMeta]:
+        """Fill `metas`, when the host starts."""
         found = await self.all()
         self.metas = {meta.session_id: meta for meta in found}
         return found
 
     async def all(self) -> list[SessionMeta]:
-        """Return what storage has now."""
+        """Return the records that storage has now."""
         return await self._storage.sessions()
 
     async def read(self, session: HostSession) -> Callable[[], None]:
-        """Return what supersedes the open requests of a session that is not published yet.
+        """Return a function that supersedes the open requests of a session's log.
 
-        Not done here: if the session ends before it begins, the numbers of these events would be
-        used without ever being seen.
+        The caller runs it when the session starts: if that fails, the numbers of these events
+        must not have been used.
         """
         pending, _ = await self.left_open(session)
         return lambda: self.supersede(session, pending)
@@ -68,14 +95,15 @@ class StoredSessions:
         after, limit = 0, FIRST_LIMIT
         while page := await self._storage.read(session.id, after, limit):
             limit = next_limit(page)
-            after += len(page)  # or more, if some were deleted: the last one says
-            telling = [data for data in page[:-1] if not data.startswith(_CHUNKS)]
-            for event in decode_stored([*telling, page[-1]]):
+            after += len(page)  # more, if some were deleted: then the last event has the number
+            relevant = [data for data in page[:-1] if not data.startswith(_CHUNKS)]
+            for event in decode_stored([*relevant, page[-1]]):
                 after = max(after, event.seq)
-                status = _follow(session, event, pending, status)
+                status = _fold(session, event, pending, status)
         return pending, status
 
     def supersede(self, session: HostSession, pending: _Pending) -> None:
+        """Record in a session's log that its open requests are superseded."""
         restart = {"quarterdeck": {"decidedBy": {"kind": "restart"}}}
         extensions = restart if self._names_restart else None
         for request_id, elicitation in pending.items():
@@ -89,35 +117,35 @@ class StoredSessions:
 
 
 class SessionRecovery:
-    """Brings back what was there before."""
+    """Restores stored sessions, and resumes sessions of restarted agents."""
 
     def __init__(
         self,
         stored: StoredSessions,
         emitter: Emitter,
         sessions: SessionRegistry,
-        lifecycles: SessionLifecycle,
+        lifecycle: SessionLifecycle,
     ) -> None:
         self._emitter = emitter
         self._sessions = sessions
-        self._lifecycles = lifecycles
+        self._lifecycle = lifecycle
         self._stored = stored
         self._unsettled: set[str] = set()
 
-    async def look_around(self) -> int:
-        """Learn what is in storage; what ended there has ended, also if nobody restores.
+    async def read_index(self) -> int:
+        """Read the records of all stored sessions; add tombstones for those that have ended.
 
-        Returns how many events were ever stored.
+        Returns the number of events that were ever stored.
         """
         stored = 0
-        for meta in await self._stored.learn():
+        for meta in await self._stored.read_metas():
             stored += meta.last_seq
             if meta.lifecycle != "open":
                 self._sessions.tombstones[meta.session_id] = meta.lifecycle
         return stored
 
     async def restore(self) -> list[HostSession]:
-        """Add the sessions that storage has and we do not; return those."""
+        """Restore the sessions that storage has and the host does not; return them."""
         restored = [
             self._restored(meta)
             for meta in await self._stored.all()
@@ -126,8 +154,8 @@ class SessionRecovery:
         await self._emitter.journal.settled()
         return restored
 
-    def bring_back(self, session_id: str) -> None:
-        """Restore one session if storage has it and we do not: it is not a stranger."""
+    def restore_session(self, session_id: str) -> None:
+        """Restore one session if storage has it and the host does not."""
         meta = self._stored.metas.get(check_text(session_id, "the session's id"))
         is_ended = session_id in self._sessions.tombstones
         if meta is not None and not is_ended and not self._sessions.has(session_id):
@@ -135,7 +163,7 @@ class SessionRecovery:
 
     def _restored(self, meta: SessionMeta) -> HostSession:
         stream = self._emitter.new_stream(meta.session_id, last_seq=meta.last_seq)
-        place = SessionFolders(
+        folders = SessionFolders(
             cwd=meta.cwd,
             mcp_servers=meta.mcp_servers,
             additional_directories=meta.additional_directories,
@@ -143,7 +171,7 @@ class SessionRecovery:
         session = HostSession(
             meta.session_id,
             stream,
-            place,
+            folders,
             definition_id=meta.agent_definition_id,
             status="disconnected",
             title=meta.title,
@@ -163,7 +191,7 @@ class SessionRecovery:
             return
         pending, status = await self._stored.left_open(session)
         if session.id not in self._unsettled:
-            return  # somebody else was faster
+            return  # another reader settled it meanwhile
         self._unsettled.discard(session.id)
         self._stored.supersede(session, pending)
         if status != "disconnected" and session.status == "disconnected":
@@ -172,7 +200,7 @@ class SessionRecovery:
         await self._emitter.journal.settled()
 
     async def recover(self, agent: AgentProcess) -> None:
-        """Resume what an agent had before it was restarted."""
+        """Resume the sessions that an agent had before it was restarted."""
         for session in self._sessions.of_agent(agent.id):
             if session.status != "disconnected" or not session.stream.last_seq:
                 continue
@@ -180,9 +208,9 @@ class SessionRecovery:
                 self._skip(agent, session, "agent does not support session/resume")
                 continue
             try:
-                await self._lifecycles.resume(agent, session.id, session.place)
+                await self._lifecycle.resume(agent, session.id, session.folders)
             except (AcpError, QuarterdeckError):
-                continue  # told by a diagnostic already
+                continue  # reported as a diagnostic already
 
     def _skip(self, agent: AgentProcess, session: HostSession, reason: str) -> None:
         self._emitter.diagnostic(
@@ -194,31 +222,46 @@ class SessionRecovery:
         )
 
 
-def _follow(
-    session: HostSession, event: Event, pending: _Pending, status: str | None
-) -> str | None:
-    """Take one stored event in; return the last status so far."""
-    match event.type:
-        case "permission-request-created":
+def _fold(session: HostSession, event: Event, pending: _Pending, status: str | None) -> str | None:
+    """Apply one stored event; return the last status so far."""
+    known = any_event(event)
+    match known:
+        case PermissionRequestCreatedEvent():
             pending[event.payload.get("requestId")] = None
-        case "permission-request-resolved":
+        case PermissionRequestResolvedEvent():
             pending.pop(event.payload.get("requestId"), None)
-        case "session-status-change":
+        case SessionStatusChangeEvent():
             session.tool_calls.learn(Normalized(event.type, event.payload))
             return str(event.payload.get("status"))
-        case "session-reset":
+        case SessionResetEvent():
             session.tool_calls.forget()
             pending.clear()
-        case "tool-call" | "tool-call-update" | "prompt-finished":
+        case ToolCallEvent() | ToolCallUpdateEvent() | PromptFinishedEvent():
             session.tool_calls.learn(Normalized(event.type, event.payload))
-        case "unrecognized-update":
-            _follow_elicitation(event.payload, pending)
+        case UnrecognizedUpdateEvent():
+            _fold_elicitation(event.payload, pending)
+        case (
+            UserMessageChunkEvent()
+            | AgentMessageChunkEvent()
+            | AgentThoughtChunkEvent()
+            | PlanEvent()
+            | AvailableCommandsUpdateEvent()
+            | CurrentModeUpdateEvent()
+            | SessionConfigInitEvent()
+            | ConfigOptionsUpdateEvent()
+            | SessionInfoUpdateEvent()
+            | UsageUpdateEvent()
+            | TerminalOutputEvent()
+            | HostEvent()
+            | UnknownEvent()
+        ):
+            pass  # leaves nothing open
         case _:
-            pass
+            assert_never(known)
     return status
 
 
-def _follow_elicitation(payload: dict[str, Any], pending: _Pending) -> None:
+def _fold_elicitation(payload: dict[str, Any], pending: _Pending) -> None:
     if payload.get("sessionUpdate") != ELICITATION_UPDATED:
         return
     if payload.get("status") == "pending":

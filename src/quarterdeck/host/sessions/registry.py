@@ -1,4 +1,33 @@
-"""All sessions of a host: finding them, checking what may be done, feeding them updates."""
+"""All sessions of a host: finds them, and records what their agents send.
+
+The statuses of a session, and what changes them:
+
+    from                     to            by
+    (new)                    creating      `SessionLifecycle`: waits for the agent, not published
+    creating                 active        `create`, `load` and `resume`: the agent's answer
+    active                   prompting     `Turns.prompt`
+    prompting                active        the end of the turn (`prompt-finished`)
+    active, disconnected     resuming      `load` and `resume` begin
+    resuming                 active        they succeed (`resumed: true`)
+    resuming                 (as before)   they fail
+    closed                   active        `load` succeeds; until then it stays closed
+    active, prompting,       disconnected  `SessionTeardown.disconnect`: the agent has ended
+      resuming
+    (in storage)             disconnected  `SessionRecovery`: a session of an earlier host
+    any live one             closed        `SessionTeardown.close`
+    any                      deleted       `SessionTeardown.delete`; final
+    prompting, resuming      active,       `SessionTeardown`, if an end could not be stored
+                             disconnected
+
+`Emitter.set_status` publishes every change. `HostSession.operation` says what is under way (create,
+load, resume, close, delete); agents' requests are refused meanwhile.
+
+A session is in one of three tables: `known` (published), `staged` (being opened, not published), or
+only its id in `tombstones` (closed or deleted: it cannot be created or resumed again).
+
+Updates are handled in the read loop, in wire order. Almost all are recorded as they are; the rest
+of `on_update` is for updates that arrive before, during or after an operation.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +36,21 @@ from typing import Any
 
 from quarterdeck.errors import RpcError
 from quarterdeck.host.agents import AgentProcess
+from quarterdeck.host.checks import check_json, config_invalid, session_closed
 from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.log.repair import TOOL_CALL_TYPES
-from quarterdeck.host.options import absolute_path, check_json, config_invalid
-from quarterdeck.host.sessions.session import LIVE, HostSession, SessionFolders, session_closed
+from quarterdeck.host.options import absolute_path
+from quarterdeck.host.sessions.session import LIVE, HostSession, SessionFolders
 from quarterdeck.protocol import Normalized
 from quarterdeck.protocol.normalization import normalize_own_update
 from quarterdeck.storage import Lifecycle
 from quarterdeck.wire import INVALID_PARAMS
 
-_PLAIN = frozenset({"agent-message-chunk", "agent-thought-chunk"})  # nothing to do but to log it
+_PLAIN = frozenset({"agent-message-chunk", "agent-thought-chunk"})  # recorded without a second look
 
 
 class SessionRegistry:
-    """The sessions of a host, those in staging, and the tombstones of those that ended."""
+    """The sessions of a host: known, staged, and tombstones of those that ended."""
 
     def __init__(self, emitter: Emitter) -> None:
         self._emitter = emitter
@@ -29,34 +59,38 @@ class SessionRegistry:
         self.tombstones: dict[str, Lifecycle] = {}
 
     def live(self, session_id: str) -> HostSession:
-        """Return a session that can be worked with.
+        """Return a session that is neither closed nor deleted.
 
         Raises:
-            AcpError: `acpjs/session-closed` if it is closed, deleted or was never here.
+            AcpError: `acpjs/session-closed` if it is closed, deleted or unknown.
         """
         session = self.known.get(session_id)
         if session is None or not session.is_live:
             raise session_closed(f"session {session_id} is closed or unknown")
         return session
 
+    def find(self, session_id: str) -> HostSession | None:
+        """Return a session that is known or staged."""
+        return self.known.get(session_id) or self.staged.get(session_id)
+
     def has(self, session_id: str) -> bool:
-        """Tell whether a session is known or on its way to be: then it has its one stream."""
+        """Return whether a session is known or staged: then it has its one stream."""
         return session_id in self.known or session_id in self.staged
 
     def publish(self, session: HostSession) -> None:
-        """Let a session be seen that was staged, or is new."""
+        """Make a staged or new session visible."""
         self.staged.pop(session.id, None)
         self.known[session.id] = session
 
     def of_agent(self, agent_id: str) -> list[HostSession]:
-        everybody = (*self.known.values(), *self.staged.values())
-        return [session for session in everybody if session.agent_id == agent_id]
+        sessions = (*self.known.values(), *self.staged.values())
+        return [session for session in sessions if session.agent_id == agent_id]
 
-    def asked_for(self, agent_id: str, session_id: Any) -> HostSession:
-        """Return the session that a request of an agent is about.
+    def find_for_request(self, agent_id: str, session_id: Any) -> HostSession:
+        """Return the session that a request of an agent names.
 
         Raises:
-            RpcError: if the agent has no business with it now.
+            RpcError: if it is not a live session of that agent, or an operation is under way.
         """
         session = self.known.get(session_id) if isinstance(session_id, str) else None
         if session is None or session.agent_id != agent_id or not session.is_live:
@@ -71,56 +105,56 @@ class SessionRegistry:
     # ---- updates -------------------------------------------------------------------------
 
     def on_update(self, agent: AgentProcess, session_id: str, update: dict[str, Any]) -> None:
-        """Take an update in; called in the read loop, so what it does is in order."""
+        """Handle an update; called in the read loop, in wire order."""
         session = self.known.get(session_id) or self.staged.get(session_id)
         if session is None:
-            self._keep_early(agent, session_id, update)
+            self._buffer_early(agent, session_id, update)
         elif session.agent_id != agent.id:
-            self._complain(
+            self._report(
                 agent,
                 session_id,
                 "error",
                 "session/update-cross-agent",
                 "agent sent update for a session it does not own",
             )
-        elif session.operation is None and not agent.abandoned:  # as nearly always
+        elif session.operation is None and not agent.abandoned:  # almost always
             if session.status in LIVE:
                 normalized = normalize_own_update(update)
                 if normalized.type in _PLAIN:
-                    self._emitter.update(session, normalized)
+                    self._emitter.enqueue(session, normalized)
                 else:
-                    self._take(session, normalized)
+                    self._record_unless_echo(session, normalized)
         else:
-            self._take_meanwhile(agent, session, normalize_own_update(update))
+            self._on_update_meanwhile(agent, session, normalize_own_update(update))
 
-    def _keep_early(self, agent: AgentProcess, session_id: str, update: dict[str, Any]) -> None:
-        """Keep what an agent says of a session before it has answered `session/new`."""
-        if not agent.expects_session or session_id in self.tombstones:
+    def _buffer_early(self, agent: AgentProcess, session_id: str, update: dict[str, Any]) -> None:
+        """Keep an update of a session whose `session/new` is not answered yet."""
+        if not agent.is_creating_session or session_id in self.tombstones:
             return
-        if not agent.early.keep(session_id, update):
-            self._complain(
+        if not agent.early_updates.add(session_id, update):
+            self._report(
                 agent,
                 session_id,
                 "error",
                 "session/early-update-dropped",
-                "agent says too much of sessions that it has not told us of yet",
+                "agent sent too many updates for sessions it has not created yet",
             )
 
-    def _take(self, session: HostSession, normalized: Normalized) -> None:
+    def _record_unless_echo(self, session: HostSession, normalized: Normalized) -> None:
         if normalized.type != "user-message-chunk" or not self._is_echo(session, normalized):
             self.record(session, normalized)
 
-    def _take_meanwhile(
+    def _on_update_meanwhile(
         self, agent: AgentProcess, session: HostSession, normalized: Normalized
     ) -> None:
-        """Take an update while something else is, or was, under way."""
+        """Handle an update while an operation is under way, or after one was abandoned."""
         if session.operation is None:
             if session.is_live and not _is_stray(agent, session):
-                self._take(session, normalized)
+                self._record_unless_echo(session, normalized)
         elif session.operation in ("create", "load") and session.replay is not None:
             session.replay.add(normalized)
         elif session.operation == "resume":
-            self._complain(
+            self._report(
                 agent,
                 session.id,
                 "error",
@@ -128,7 +162,7 @@ class SessionRegistry:
                 "agent replayed history while resuming; it was dropped",
             )
         elif session.operation in ("close", "delete"):
-            self._complain(
+            self._report(
                 agent,
                 session.id,
                 "warn",
@@ -136,23 +170,23 @@ class SessionRegistry:
                 "agent sent update while the session was being ended",
             )
         elif session.is_live:
-            self._take(session, normalized)
+            self._record_unless_echo(session, normalized)
 
     def record(self, session: HostSession, normalized: Normalized) -> None:
-        """Put what an agent said into the log, with what has to be added to it."""
+        """Queue an update for the log, with the events that repair it."""
         if normalized.type in TOOL_CALL_TYPES:
             for event in session.tool_calls.repaired(normalized):
-                self._emitter.update(session, event)
+                self._emitter.enqueue(session, event)
             self._check_approved(session, normalized.payload)
             return
-        self._emitter.update(session, normalized)
+        self._emitter.enqueue(session, normalized)
         if normalized.type == "session-info-update":
-            session.take_info(normalized.payload)
+            session.apply_info(normalized.payload)
             self._emitter.session_updated(session)
-            self._emitter.journal.add_record(session.meta())
+            self._emitter.journal.write_record(session.meta())
 
     def _check_approved(self, session: HostSession, payload: dict[str, Any]) -> None:
-        """Report a call that is not the one that was allowed."""
+        """Report a call that contradicts what was allowed."""
         found = session.approved_calls.mismatch(payload)
         if found is not None:
             names = ", ".join(found.different)
@@ -169,36 +203,36 @@ class SessionRegistry:
                 },
             )
 
-    def record_history(self, session: HostSession, said: Sequence[Normalized]) -> None:
-        """Put what an agent said while a session was being opened into its log."""
-        for normalized in said:
+    def record_history(self, session: HostSession, updates: Sequence[Normalized]) -> None:
+        """Queue the updates that an agent sent while its session was being opened."""
+        for normalized in updates:
             for event in session.tool_calls.repaired(normalized):
-                self._emitter.update(session, event)
+                self._emitter.enqueue(session, event)
             if normalized.type == "session-info-update":
-                session.take_info(normalized.payload)
+                session.apply_info(normalized.payload)
 
     def _is_echo(self, session: HostSession, normalized: Normalized) -> bool:
-        """Tell whether an agent repeats the prompt that we have recorded ourselves."""
+        """Return whether an agent repeats a block of the prompt, which is recorded already."""
         if not session.echoes or normalized.payload.get("content") != session.echoes[0]:
             return False
         session.echoes.popleft()
         return True
 
-    def _complain(
+    def _report(
         self, agent: AgentProcess, session_id: str, level: Any, code: str, message: str
     ) -> None:
         self._emitter.diagnostic(level, code, message, agent_id=agent.id, session_id=session_id)
 
 
 def _is_stray(agent: AgentProcess, session: HostSession) -> bool:
-    """Tell whether an update belongs to a load or resume that was given up, not to the session."""
+    """Return whether an update belongs to an abandoned load or resume, not to the session."""
     return session.id in agent.abandoned and session.status != "prompting"
 
 
-def check_place(
+def check_folders(
     cwd: Any, mcp_servers: Any, additional_directories: Any, *, needs_servers: bool
 ) -> SessionFolders:
-    """Check where a session is to work.
+    """Check the folders and MCP servers of a session.
 
     Raises:
         AcpError: `acpjs/config-invalid`.

@@ -1,6 +1,8 @@
-"""A session as the host knows it: where it stands, what is under way, and its stream.
+"""One session of a host: its status, its folders, the operation under way, and its stream.
 
-What an agent says of a session that is being opened: kept until that is done, and bounded.
+`registry` has the table of statuses. Updates that an agent sends for a session that is still being
+opened are buffered here, in bounded memory: `EarlyUpdates` before `session/new` is answered (the
+session has no id yet), `Replay` while a load is under way.
 """
 
 from __future__ import annotations
@@ -12,31 +14,31 @@ from typing import Any, Final, Literal, Self
 
 from msgspec import UNSET, UnsetType
 
-from quarterdeck.errors import AcpError
-from quarterdeck.host.log.approved_calls import ApprovedCalls
+from quarterdeck.host.checks import agent_misbehaved
 from quarterdeck.host.log.repair import ToolCallRepair
 from quarterdeck.host.log.stream import Stream
+from quarterdeck.host.requests.approved_calls import ApprovedCalls
 from quarterdeck.host.secrets import without_secrets
 from quarterdeck.jsontext import UNWRITABLE, encode_json
 from quarterdeck.machine import resolve_roots
-from quarterdeck.protocol import ERROR_CODES, Normalized, SessionSnapshotWire, SessionStatus
+from quarterdeck.protocol import Normalized, SessionSnapshotWire, SessionStatus
 from quarterdeck.storage import SessionMeta
 
-MOST_BYTES: Final = 1 << 30  # of memory; the longest session recorded needs a twelfth of it
-_UPDATE, _CONTAINER, _FIELD = 256, 72, 60  # bytes that each takes beside its text, as measured
-_UNREADABLE: Final = 1 << 17  # of an update nested so deeply that nobody can write it
-EARLY_SESSIONS: Final = 100  # that an agent may speak of before it has told us their id
+MOST_BYTES: Final = 1 << 30  # of memory; the longest recorded session needs a twelfth of it
+_UPDATE, _CONTAINER, _FIELD = 256, 72, 60  # bytes of overhead of each, as measured
+_UNWRITABLE: Final = 1 << 17  # bytes assumed for an update nested too deeply to be encoded
+EARLY_SESSIONS: Final = 100  # ids that an agent may use before it has answered `session/new`
 
 
-class Early:
-    """Updates of sessions of one agent whose `session/new` has not been answered yet."""
+class EarlyUpdates:
+    """Updates of one agent for sessions whose `session/new` is not answered yet."""
 
     def __init__(self) -> None:
         self._kept: dict[str, list[dict[str, Any]]] = {}
         self._sizes: dict[str, int] = {}
 
-    def keep(self, session_id: str, update: dict[str, Any]) -> bool:
-        """Keep an update for its session; False if that is too much."""
+    def add(self, session_id: str, update: dict[str, Any]) -> bool:
+        """Keep an update for its session; return False if the buffer is full."""
         size = memory_of(update)
         is_new = session_id not in self._kept
         is_full = sum(self._sizes.values()) + size > MOST_BYTES
@@ -46,7 +48,8 @@ class Early:
         self._kept.setdefault(session_id, []).append(update)
         return True
 
-    def take(self, session_id: str) -> list[dict[str, Any]]:
+    def pop(self, session_id: str) -> list[dict[str, Any]]:
+        """Return and forget the updates of a session."""
         self._sizes.pop(session_id, None)
         return self._kept.pop(session_id, [])
 
@@ -56,40 +59,40 @@ class Early:
 
 
 class Replay:
-    """Updates in the order in which they came."""
+    """Updates that an agent sends while a load is under way, in order."""
 
     def __init__(self) -> None:
-        self.said: list[Normalized] = []
+        self.updates: list[Normalized] = []
         self._size = 0
 
     def add(self, normalized: Normalized) -> None:
         self._size += memory_of(normalized.payload)
         if self._size > MOST_BYTES:
-            self.said.clear()  # the session will not be opened
+            self.updates.clear()  # too large: `check` will refuse it
         else:
-            self.said.append(normalized)
+            self.updates.append(normalized)
 
     def clear(self) -> None:
-        self.said.clear()
+        self.updates.clear()
         self._size = 0
 
     def check(self) -> None:
-        """Refuse a history that is not kept whole.
+        """Refuse a history that did not fit.
 
         Raises:
             AcpError: `acpjs/agent-error`.
         """
         if self._size > MOST_BYTES:
             message = f"the agent replays more than fits {MOST_BYTES >> 30} GiB; resume the session"
-            raise AcpError(ERROR_CODES["agent_error"], message)
+            raise agent_misbehaved(message)
 
 
-def memory_of(said: dict[str, Any]) -> int:
-    """Return about how many bytes an update takes: a small one a dozen times those of its JSON."""
+def memory_of(update: dict[str, Any]) -> int:
+    """Estimate the memory of an update: a small one takes a dozen times the size of its JSON."""
     try:
-        text = encode_json(said)
+        text = encode_json(update)
     except UNWRITABLE:
-        return _UNREADABLE  # it will be refused, and told, one by one
+        return _UNWRITABLE  # it will be refused and reported when it is recorded
     containers = text.count(b"{") + text.count(b"[")
     return len(text) + _UPDATE + _CONTAINER * containers + _FIELD * text.count(b'":')
 
@@ -100,7 +103,7 @@ LIVE: frozenset[str] = frozenset({"creating", "active", "prompting", "resuming",
 
 @dataclass(frozen=True, kw_only=True)
 class SessionFolders:
-    """Where a session works and with what."""
+    """The folders that a session works in, and its MCP servers."""
 
     cwd: str
     mcp_servers: tuple[dict[str, Any], ...] | None
@@ -108,29 +111,29 @@ class SessionFolders:
 
     @cached_property
     def roots(self) -> tuple[str, ...]:
-        """Where its files may be."""
+        """The resolved folders that its files must be in."""
         return resolve_roots((self.cwd, *self.additional_directories))
 
     @cached_property
     def public_servers(self) -> tuple[dict[str, Any], ...] | None:
-        """The servers as they may be shown and stored: without the values of secrets (INV-7)."""
+        """The servers without the values of secrets: what is published and stored (INV-7)."""
         if self.mcp_servers is None:
             return None
         return tuple(without_secrets(server) for server in self.mcp_servers)
 
     def resolved(self) -> Self:
-        """Find the roots now, before an agent is at work: no link made later moves them."""
+        """Resolve the roots now: a symbolic link that the agent makes later does not move them."""
         assert self.roots is not None
         return self
 
 
 @dataclass(eq=False)
 class HostSession:
-    """One session. Only the host changes it, always from the event loop's own thread."""
+    """One session. Only the host changes it, on the event loop's thread."""
 
     id: str
     stream: Stream
-    place: SessionFolders
+    folders: SessionFolders
     agent_id: str | None = None
     definition_id: str | None = None
     status: SessionStatus = "creating"
@@ -140,11 +143,11 @@ class HostSession:
     has_config_options: bool = False
     operation: Operation | None = None
     generation: int = 0
-    """Counts up when something ends what is under way; a late answer to that is then void."""
+    """Counts up when the operation under way is ended; its late answer is then void."""
     replay: Replay | None = None
     """What the agent replays while a load is under way."""
     echoes: deque[Any] = field(default_factory=deque)
-    """Blocks of the running prompt that the agent has not repeated yet."""
+    """Blocks of the running prompt that the agent may repeat as updates."""
     tool_calls: ToolCallRepair = field(default_factory=ToolCallRepair)
     approved_calls: ApprovedCalls = field(default_factory=ApprovedCalls)
 
@@ -153,14 +156,14 @@ class HostSession:
         return self.status in LIVE
 
     def snapshot(self) -> SessionSnapshotWire:
-        servers = self.place.public_servers
+        servers = self.folders.public_servers
         return SessionSnapshotWire(
             session_id=self.id,
             status=self.status,
             agent_id=UNSET if self.agent_id is None else self.agent_id,
-            cwd=self.place.cwd,
+            cwd=self.folders.cwd,
             mcp_servers=UNSET if servers is None else servers,
-            additional_directories=self.place.additional_directories,
+            additional_directories=self.folders.additional_directories,
             agent_definition_id=UNSET if self.definition_id is None else self.definition_id,
             title=self.title,
             updated_at=self.updated_at,
@@ -170,18 +173,18 @@ class HostSession:
         return SessionMeta(
             session_id=self.id,
             agent_definition_id=self.definition_id,
-            cwd=self.place.cwd,
-            mcp_servers=self.place.public_servers,
-            additional_directories=self.place.additional_directories,
+            cwd=self.folders.cwd,
+            mcp_servers=self.folders.public_servers,
+            additional_directories=self.folders.additional_directories,
             title=self.title,
             updated_at=self.updated_at,
             lifecycle=lifecycle,
         )
 
-    def take_info(self, payload: dict[str, Any]) -> None:
-        """Follow an agent's `session-info-update`: absent keeps, null clears, nonsense is kept out.
+    def apply_info(self, payload: dict[str, Any]) -> None:
+        """Apply a `session-info-update`: absent keeps, null clears, other types are ignored.
 
-        What is not a text could be stored, but the whole meta could not be read again.
+        A title that is no string could be stored, but then the record could not be read again.
         """
         title, updated_at = payload.get("title", UNSET), payload.get("updatedAt", UNSET)
         if title is None or isinstance(title, str):
@@ -189,35 +192,19 @@ class HostSession:
         if updated_at is None or isinstance(updated_at, str):
             self.updated_at = updated_at
 
-    def forget_calls(self) -> None:
+    def reset_tool_calls(self) -> None:
         """Start over with tool calls: the session was reset."""
         self.tool_calls.forget()
         self.approved_calls.forget()
 
-    def take_replay(self) -> list[Normalized]:
-        """Return what the agent replayed; from here on updates are the session's own."""
+    def end_replay(self) -> list[Normalized]:
+        """End the replay and return its updates; from here on updates are recorded."""
         replay, self.replay = self.replay, None
-        return [] if replay is None else replay.said
+        return [] if replay is None else replay.updates
 
     def void(self) -> None:
-        """End what is under way: its late answer no longer counts."""
+        """End the operation under way: its late answer changes nothing."""
         self.generation += 1
         self.operation = None
         self.replay = None
         self.echoes.clear()
-
-
-def session_closed(message: str) -> AcpError:
-    return AcpError(ERROR_CODES["session_closed"], message)
-
-
-def agent_exited(message: str) -> AcpError:
-    return AcpError(ERROR_CODES["agent_exited"], message)
-
-
-def agent_misbehaved(message: str) -> AcpError:
-    return AcpError(ERROR_CODES["agent_error"], message)
-
-
-def unsupported(message: str) -> AcpError:
-    return AcpError(ERROR_CODES["capability_unsupported"], message)

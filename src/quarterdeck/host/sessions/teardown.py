@@ -1,16 +1,28 @@
-"""How sessions end: closed, deleted, or left behind by their agent."""
+"""Ends sessions: close, delete, and the end of their agent.
+
+The order of a close or delete:
+
+1. Void the operation under way; cancel a running turn at the agent.
+2. Withdraw the session's pending requests, without answering the agent yet; end its terminals.
+3. Commit the end (`Journal.commit_record`). If that fails, the session stays as it was.
+4. Publish the new status, then notify the agent. Its answer changes nothing here.
+5. Answer the withdrawn requests, after the agent has been notified, as acpjs does.
+
+The whole is a `HostOperation`: it completes even if its caller is cancelled.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import anyio.lowlevel
 
 from quarterdeck.errors import ConnectionFailed, QuarterdeckError, RpcError, StorageFailed
 from quarterdeck.host.agents import AgentProcess
+from quarterdeck.host.capabilities import TerminalHandler
+from quarterdeck.host.checks import config_invalid
 from quarterdeck.host.log.emitter import Emitter
-from quarterdeck.host.operations import HostOperation, InBackground, OnUnheard
-from quarterdeck.host.options import config_invalid
+from quarterdeck.host.operations import HostOperation, InBackground, OnUnobservedFailure
 from quarterdeck.host.requests.handlers import AgentRequests
 from quarterdeck.host.sessions.registry import SessionRegistry
 from quarterdeck.host.sessions.session import HostSession
@@ -18,82 +30,82 @@ from quarterdeck.storage import SessionMeta
 
 Ending = Literal["close", "delete"]
 
-TELL_SECONDS = 30.0  # for an agent to answer that a session has ended
+NOTIFY_SECONDS = 30.0  # for an agent to answer `session/close` or `session/delete`
 
 
 class SessionTeardown:
-    """Ends sessions here, and tells their agent."""
+    """Ends sessions in the host, and notifies their agents."""
 
     def __init__(
         self,
         emitter: Emitter,
         sessions: SessionRegistry,
-        asked: AgentRequests,
-        terminal: Any,
+        requests: AgentRequests,
+        terminal: TerminalHandler | None,
         in_background: InBackground,
     ) -> None:
         self._emitter = emitter
         self._sessions = sessions
-        self._asked = asked
+        self._requests = requests
         self._terminal = terminal
         self._in_background = in_background
 
     async def close(self, agent: AgentProcess | None, session: HostSession) -> None:
-        await self._work("close", agent, session).done()
+        await self._start("close", agent, session).wait()
 
     async def delete(self, agent: AgentProcess | None, session: HostSession) -> None:
         if self._sessions.staged.pop(session.id, None) is not None:
             session.void()
-            await self.delete_unknown(agent, session.id)  # nobody has seen it
+            await self.delete_unknown(agent, session.id)  # it was never published
             return
-        await self._work("delete", agent, session).done()
+        await self._start("delete", agent, session).wait()
 
-    def close_unheard(self, agent: AgentProcess, session: HostSession) -> None:
-        """Close a session that nobody knows of who asked for it."""
-        self._work("close", agent, session).leave()
+    def close_detached(self, agent: AgentProcess, session: HostSession) -> None:
+        """Close a session without waiting: its caller was cancelled while it was created."""
+        self._start("close", agent, session).detach()
 
-    def _work(
+    def _start(
         self, ending: Ending, agent: AgentProcess | None, session: HostSession
     ) -> HostOperation:
-        on_unheard = self._on_unheard(ending, session.id)
+        on_unobserved_failure = self._on_unobserved_failure(ending, session.id)
         return HostOperation(
-            self._in_background, lambda: self._end(ending, agent, session), on_unheard
+            self._in_background, lambda: self._end(ending, agent, session), on_unobserved_failure
         )
 
-    def _on_unheard(self, ending: Ending, session_id: str) -> OnUnheard:
-        def tell(error: Exception) -> None:
+    def _on_unobserved_failure(self, ending: Ending, session_id: str) -> OnUnobservedFailure:
+        def report(error: Exception) -> None:
             code = "storage/write-failed" if isinstance(error, StorageFailed) else _failed(ending)
             message = f"session {session_id} could not be ended: {error}"
             self._emitter.diagnostic("error", code, message, session_id=session_id)
 
-        return tell
+        return report
 
     async def delete_unknown(self, agent: AgentProcess | None, session_id: str) -> None:
-        """Delete a session we never had: remember it, so that it does not come back."""
+        """Delete a session that the host does not have: store a tombstone for its id."""
 
         async def delete() -> None:
             meta = SessionMeta(session_id=session_id, cwd="", lifecycle="deleted")
-            await self._emitter.journal.commit(meta)
+            await self._emitter.journal.commit_record(meta)
             self._sessions.tombstones[session_id] = "deleted"
-            await self._tell("delete", agent, session_id)
+            await self._notify("delete", agent, session_id)
 
         await HostOperation(
-            self._in_background, delete, self._on_unheard("delete", session_id)
-        ).done()
+            self._in_background, delete, self._on_unobserved_failure("delete", session_id)
+        ).wait()
 
     def disconnect(self, session: HostSession) -> None:
-        """The agent of a session is gone."""
+        """Disconnect a session whose agent has ended."""
         if session.id in self._sessions.staged:
             session.void()
             del self._sessions.staged[session.id]
             return
         if session.operation == "load" and session.status == "closed":
-            session.void()  # it was being opened again, and stays closed
+            session.void()  # it was being loaded again, and stays closed
         if session.status in ("closed", "deleted", "disconnected"):
             return
         session.void()
         self._clean_up(session)
-        self._emitter.status(session, "disconnected")
+        self._emitter.set_status(session, "disconnected")
 
     async def _end(self, ending: Ending, agent: AgentProcess | None, session: HostSession) -> None:
         if session.operation in ("close", "delete"):
@@ -103,16 +115,15 @@ class SessionTeardown:
         generation, session.operation = session.generation, ending
         if was_prompting and agent is not None:
             await self._cancel_first(agent, session)
-        withdrawn = self._asked.withdraw(lambda question: question.session is session)
+        withdrawn = self._requests.withdraw(lambda request: request.session is session)
         try:
             self._clean_up(session)
             await self._commit(ending, session, generation)
-            await self._tell(ending, agent, session.id)
+            await self._notify(ending, agent, session.id)
         finally:
-            # After it was told of the end, as acpjs does; whatever went wrong, it is not left
-            # waiting.
-            for question in withdrawn:
-                question.refuse()
+            # In `finally`: whatever fails above, the agent must not wait for its requests for ever.
+            for request in withdrawn:
+                request.refuse()
         try:
             await self._emitter.journal.settled()
         finally:
@@ -122,45 +133,46 @@ class SessionTeardown:
     async def _commit(self, ending: Ending, session: HostSession, generation: int) -> None:
         lifecycle: Literal["closed", "deleted"] = "closed" if ending == "close" else "deleted"
         try:
-            await self._emitter.journal.commit(session.meta(lifecycle))
+            await self._emitter.journal.commit_record(session.meta(lifecycle))
         except StorageFailed:
             if session.generation == generation:
-                self._go_back(session)
+                self._keep_open(session)
             raise
         finally:
             session.operation = None
         self._sessions.tombstones[session.id] = lifecycle
-        self._emitter.status(session, lifecycle)
+        self._emitter.set_status(session, lifecycle)
         if lifecycle == "deleted":
             self._sessions.known.pop(session.id, None)
 
-    def supersede_questions(self, session: HostSession) -> None:
-        """Withdraw what was asked about a session."""
-        self._asked.supersede(lambda question: question.session is session)
+    def supersede_requests(self, session: HostSession) -> None:
+        """Withdraw all pending requests of a session, and answer its agent."""
+        self._requests.supersede(lambda request: request.session is session)
 
-    def _go_back(self, session: HostSession) -> None:
-        """Let a session that could not be ended go on; what was under way has ended."""
+    def _keep_open(self, session: HostSession) -> None:
+        """Keep a session whose end could not be stored; its turn or opening has ended."""
         if session.status == "prompting":
             self._emitter.session_event(session, "prompt-finished", {"stopReason": "cancelled"})
             session.tool_calls.next_turn()
-            self._emitter.status(session, "active")
+            self._emitter.set_status(session, "active")
         elif session.status == "resuming":
-            self._emitter.status(session, "disconnected")
+            self._emitter.set_status(session, "disconnected")
 
     async def _cancel_first(self, agent: AgentProcess, session: HostSession) -> None:
         try:
             await agent.connection().notify("session/cancel", {"sessionId": session.id})
         except QuarterdeckError as error:
-            self._complain(agent, session.id, "session/cancel-before-close-failed", str(error))
+            self._report(agent, session.id, "session/cancel-before-close-failed", str(error))
 
     def _clean_up(self, session: HostSession) -> None:
         """End the terminals of a session, without waiting for them."""
-        if self._terminal is None:
+        terminal = self._terminal
+        if terminal is None:
             return
 
         async def clean() -> None:
             try:
-                await self._terminal.cleanup_session(session.id)
+                await terminal.cleanup_session(session.id)
             except Exception as error:  # noqa: BLE001 - a handler is foreign code
                 reason = f"the terminals of {session.id} could not be ended: {error}"
                 self._emitter.diagnostic(
@@ -169,39 +181,39 @@ class SessionTeardown:
 
         self._in_background(clean)
 
-    def disown(self, agent: AgentProcess, session_id: str) -> None:
-        """Have an agent close a session that it has opened for somebody who is gone."""
+    def close_at_agent(self, agent: AgentProcess, session_id: str) -> None:
+        """Ask an agent to close a session that it opened for a caller that is gone."""
         if agent.can("close"):
-            self._in_background(lambda: self._tell("close", agent, session_id))
+            self._in_background(lambda: self._notify("close", agent, session_id))
         else:
-            message = f"session {session_id} stays open at an agent that cannot close sessions"
-            self._complain(agent, session_id, "session/abandoned", message)
+            message = f"session {session_id} stays open: its agent cannot close sessions"
+            self._report(agent, session_id, "session/abandoned", message)
 
-    async def _tell(self, ending: Ending, agent: AgentProcess | None, session_id: str) -> None:
-        """Let the agent know, if it cares; what it answers changes nothing here."""
+    async def _notify(self, ending: Ending, agent: AgentProcess | None, session_id: str) -> None:
+        """Notify the agent, if it supports that; its answer changes nothing here."""
         if agent is None or not agent.can(ending):
             return
         if agent.status != "ready":
-            self._complain(agent, session_id, f"session/{ending}-skipped", "agent is not ready")
+            self._report(agent, session_id, f"session/{ending}-skipped", "agent is not ready")
             return
         connection = agent.connection()
 
-        async def tell() -> None:
+        async def call() -> None:
             try:
                 await connection.call(
-                    f"session/{ending}", {"sessionId": session_id}, timeout_seconds=TELL_SECONDS
+                    f"session/{ending}", {"sessionId": session_id}, timeout_seconds=NOTIFY_SECONDS
                 )
             except RpcError as error:
-                self._complain(agent, session_id, _failed(ending), error.message)
+                self._report(agent, session_id, _failed(ending), error.message)
             except ConnectionFailed as error:
-                self._complain(agent, session_id, _failed(ending), str(error))
+                self._report(agent, session_id, _failed(ending), str(error))
 
-        self._in_background(tell)
-        # The task writes in its first step: what our caller sends next, which may be a load of this
-        # very session, does not overtake it.
+        self._in_background(call)
+        # The task writes in its first step: the caller's next message, maybe a load of the same
+        # session, must not overtake it.
         await anyio.lowlevel.checkpoint()
 
-    def _complain(self, agent: AgentProcess, session_id: str, code: str, message: str) -> None:
+    def _report(self, agent: AgentProcess, session_id: str, code: str, message: str) -> None:
         message = agent.secrets.hidden(message)
         self._emitter.diagnostic("warn", code, message, agent_id=agent.id, session_id=session_id)
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import anyio
 from msgspec import UNSET, Meta, UnsetType, field
 
-from quarterdeck.agents.catalogue import KnownAgent
+from quarterdeck.agents import KnownAgent
 from quarterdeck.hub.api.endpoint import (
     ApiRequest,
     ApiResponse,

@@ -20,7 +20,7 @@ from quarterdeck.hub.api.endpoint import (
     way,
 )
 from quarterdeck.hub.hub import Hub
-from quarterdeck.policy.rules import Policy
+from quarterdeck.policy import Policy
 from quarterdeck.protocol import HostElicitationSnapshot
 from quarterdeck.runner.log_health import LogHealth
 from quarterdeck.runner.permissions.card import PermissionCard

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, assert_never
 
 import msgspec
 from msgspec import UNSET
@@ -12,19 +12,14 @@ from quarterdeck.agents.adapters import context_error
 from quarterdeck.errors import AcpError, JsonInvalid, QuarterdeckError, RequestRejected
 from quarterdeck.hub.auth.device import Scope
 from quarterdeck.jsontext import decode_json, encode_json
-from quarterdeck.protocol import ERROR_CODES, SessionSnapshotWire
+from quarterdeck.protocol import (
+    ERROR_CODES,
+    SessionSnapshotWire,
+    SessionStatus,
+)
 from quarterdeck.views.context import ACPCommand
 
 MACHINE_ID: Final = "local"
-_STATUSES: Final = {
-    "creating": "starting",
-    "resuming": "starting",
-    "active": "idle",
-    "prompting": "running",
-    "disconnected": "idle",
-    "closed": "completed",
-    "deleted": "completed",
-}
 
 
 class KnownSession(NamedTuple):
@@ -120,6 +115,20 @@ def error_frame(error: Exception, **about: Any) -> str:
             return write_message("error", message=str(error), code="INTERNAL", **about)
 
 
+def _listed_status(status: SessionStatus) -> str:
+    match status:
+        case "creating" | "resuming":
+            return "starting"
+        case "active" | "disconnected":
+            return "idle"
+        case "prompting":
+            return "running"
+        case "closed" | "deleted":
+            return "completed"
+        case _:
+            assert_never(status)
+
+
 def session_entry(
     session: SessionSnapshotWire, waiting: Mapping[str, str], known: KnownSession
 ) -> dict[str, Any]:
@@ -131,7 +140,7 @@ def session_entry(
         "machineId": MACHINE_ID,
         "projectPath": session.cwd,
         "projectName": session.cwd.rstrip("/").rpartition("/")[2],
-        "status": waiting.get(session.session_id) or _STATUSES[session.status],
+        "status": waiting.get(session.session_id) or _listed_status(session.status),
         "lastMessage": None,
         "lastActivity": known.last_at,
         "createdAt": known.first_at,

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, assert_never
 from urllib.parse import quote
 
 import anyio
@@ -45,7 +45,20 @@ from quarterdeck.hub.push.delivery import (
 )
 from quarterdeck.hub.push.store import PushKinds, PushStore, Subscription
 from quarterdeck.jsontext import decode_json, encode_json
-from quarterdeck.protocol import ELICITATION_UPDATED, Event
+from quarterdeck.protocol import (
+    ELICITATION_UPDATED,
+    AgentRemovedEvent,
+    AgentUpdatedEvent,
+    DiagnosticEvent,
+    Event,
+    InstallProgressEvent,
+    PermissionUpdatedEvent,
+    SessionEvent,
+    SessionUpdatedEvent,
+    UnknownEvent,
+    any_event,
+    is_session_status,
+)
 from quarterdeck.runner.permissions.card import PermissionCard
 from quarterdeck.runner.permissions.inbox import PermissionInbox
 from quarterdeck.runner.sessions.catalogue import SessionCatalogue, SessionOverview
@@ -212,12 +225,26 @@ class PushService:
     def on_event(self, event: Event) -> None:
         """Follow the host's stream."""
         payload: Any = event.payload
-        if event.type == "permission-updated" and payload.get("status") == "pending":
-            self._soon(lambda: self._approval(payload["requestId"]))
-        elif event.type == ELICITATION_UPDATED and payload.get("status") == "pending":
-            self._soon(lambda: self._question(payload))
-        elif event.type == "session-updated":
-            self._on_session(payload["sessionId"], payload["status"])
+        known = any_event(event)
+        match known:
+            case PermissionUpdatedEvent():
+                if payload.get("status") == "pending":
+                    self._soon(lambda: self._approval(payload["requestId"]))
+            case UnknownEvent():
+                if known.type == ELICITATION_UPDATED and payload.get("status") == "pending":
+                    self._soon(lambda: self._question(payload))
+            case SessionUpdatedEvent():
+                self._on_session(payload["sessionId"], payload["status"])
+            case (
+                AgentUpdatedEvent()
+                | AgentRemovedEvent()
+                | InstallProgressEvent()
+                | DiagnosticEvent()
+                | SessionEvent()
+            ):
+                pass  # no notification
+            case _:
+                assert_never(known)
 
     def on_device(self, what: Happening, device: Device) -> None:
         """Tell all others that a device was paired, whatever else they want to hear of."""
@@ -227,10 +254,18 @@ class PushService:
     def _on_session(self, session_id: str, status: str) -> None:
         before = self._statuses.get(session_id)
         self._statuses[session_id] = status
-        if before == "prompting" and status in ("active", "disconnected"):
-            self._soon(lambda: self._turn(session_id))
-        if status in ("closed", "deleted"):
-            del self._statuses[session_id]
+        if not is_session_status(status):
+            return
+        match status:
+            case "active" | "disconnected":
+                if before == "prompting":
+                    self._soon(lambda: self._turn(session_id))
+            case "closed" | "deleted":
+                del self._statuses[session_id]
+            case "creating" | "prompting" | "resuming":
+                pass  # a turn begins or continues
+            case _:
+                assert_never(status)
 
     def _soon(self, tell: Callable[[], Any]) -> None:
         async def later() -> None:

@@ -47,13 +47,13 @@ class ClosedLog:
     async def read(self, after: int, limit: int) -> list[bytes]:
         return list(await self._library.page(self._session_id, after, limit))
 
-    def watch(self, watcher: RunSubscriber) -> Callable[[], None]:
+    def subscribe_runs(self, subscriber: RunSubscriber) -> Callable[[], None]:
         is_live = False
 
         def on_event(event: Event) -> None:
             is_it = event.type == "session-updated" and is_live
             if is_it and event.payload.get("sessionId") == self._session_id:
-                watcher.on_ended()
+                subscriber.on_ended()
 
         unsubscribe = self._host.subscribe(None, 0, on_event)
         is_live = True  # what was before is no news
@@ -220,7 +220,7 @@ class SharedLog:
         self._blocks_bytes = 0
         self._reading = anyio.Lock()
         self._wakers: dict[object, Callable[[], None]] = {}
-        self._unwatch = source.watch(self)
+        self._unwatch = source.subscribe_runs(self)
 
     # ---- followers -------------------------------------------------------------------------
 

@@ -19,8 +19,7 @@ from msgspec import UNSET, Struct, UnsetType, to_builtins
 
 from quarterdeck.errors import RequestRejected
 from quarterdeck.host import PermissionRequest
-from quarterdeck.policy.call import InspectedCall, inspect_call
-from quarterdeck.policy.rules import ParsedCall
+from quarterdeck.policy import Call, assess_risk, read_call
 from quarterdeck.protocol import ToolCallFacts
 from quarterdeck.runner.permissions.decisions import (
     MOST_REASON,
@@ -157,22 +156,22 @@ def _is_plain(character: str) -> bool:
     return character == " " or category[0] not in "CZ"
 
 
-def call_view(call: InspectedCall) -> CallView:
-    parsed = call.parsed
+def call_view(call: Call) -> CallView:
+    reading, risk = call.reading, assess_risk(call)
     return CallView(
-        tool_call_id=call.tool_call_id,
+        tool_call_id=call.id,
         name=call.name,
         kind=call.kind,
         agent_says=call.title,
         description=call.description,
         command=call.command,
-        paths=parsed.paths,
-        reads=parsed.is_read,
-        writes=parsed.is_write,
-        searches=parsed.is_search,
-        risk=call.risk,
-        risk_reason=call.risk_reason,
-        is_inspectable=parsed != ParsedCall(),
+        paths=reading.paths,
+        reads=reading.is_read,
+        writes=reading.is_write,
+        searches=reading.is_search,
+        risk=risk.level,
+        risk_reason=risk.reason,
+        is_inspectable=reading.is_readable,
     )
 
 
@@ -184,7 +183,7 @@ class PendingPermission:
     """A permission request that waits, with all that a decision needs."""
 
     card: PermissionCard
-    call: InspectedCall
+    call: Call
 
     def outcome(self, option_id: str | None) -> dict[str, Any]:
         """Return what is sent to the agent for a choice.
@@ -218,14 +217,14 @@ def make_pending(
     """Inspect a request; `facts` is all that is known of its call."""
     session = request.in_session
     tool_call: Any = request.tool_call
-    call = inspect_call(facts, tool_call if isinstance(tool_call, Mapping) else {})
+    call = read_call(facts, tool_call if isinstance(tool_call, Mapping) else {})
     options = option_views(request.options if isinstance(request.options, list) else ())
     card = PermissionCard(
         request_id=request.id,
         session_id=session.id,
         agent_id=UNSET if request.agent_id is None else request.agent_id,
         agent=UNSET if session.definition_id is None else session.definition_id,
-        cwd=session.place.cwd,
+        cwd=session.folders.cwd,
         title=session.title,
         tool_call=request.tool_call,
         call=call_view(call),

@@ -43,7 +43,7 @@ from quarterdeck.errors import (
     RequestRejected,
 )
 from quarterdeck.host import Ask, Decided, Host, PermissionRequest, Verdict
-from quarterdeck.policy.rules import Policy, decide_by_rules
+from quarterdeck.policy import Policy, decide
 from quarterdeck.protocol import ERROR_CODES, Event, ToolCallFacts
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.runner.api import Actor, not_found
@@ -140,13 +140,11 @@ class PermissionInbox:
         """Return the option that the rules choose, and which of them did; None leaves it open."""
         card = pending.card
         agent = None if card.agent is UNSET else card.agent
-        decision, rule = decide_by_rules(
-            self.policy, pending.call.parsed, agent=agent, project=card.cwd
-        )
-        by = DecidedBy(kind="policy", rule=rule)
-        if decision == "deny":
+        decided = decide(self.policy, pending.call, workspace=card.cwd, agent=agent)
+        by = DecidedBy(kind="policy", rule=decided.rule or "")
+        if decided.decision == "deny":
             return rejecting(card.options), by
-        if decision == "allow" and not card.is_ambiguous:
+        if decided.decision == "allow" and not card.is_ambiguous:
             allowing = [each for each in card.options if each.kind == "allow_once"]
             if allowing:  # else a person has to choose for how long
                 return allowing[0].option_id, by

@@ -17,7 +17,7 @@ from typing import Any, Final
 import anyio
 from msgspec import UNSET
 
-from quarterdeck.agents.catalogue import KnownAgents
+from quarterdeck.agents import KnownAgents
 from quarterdeck.errors import AcpError, HubDatabaseFailed, RequestRejected, RpcError, StorageFailed
 from quarterdeck.host import Host, resolve_agent_definition
 from quarterdeck.protocol import (

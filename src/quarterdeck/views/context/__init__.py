@@ -1,13 +1,20 @@
-"""The Agent Context Protocol: its events as a projection of the log, commands, helpers, policy.
+"""The Agent Context Protocol: its events as a projection of the log, its commands and its helpers.
 
-The names of the original that begin with an acronym, as the rest of this package spells them.
+Every name of seed 000 is exported here, under the name that the seed gives it and, where that
+begins with an acronym, under the spelling of the rest of this package too (`ACPEvent` is
+`ContextEvent`).
 """
 
 from __future__ import annotations
 
-from quarterdeck.policy.risk import assess_risk
-from quarterdeck.policy.tools import categorize_tool, describe_tool_call
-from quarterdeck.policy.types import PermissionPolicy, PolicyRules, RiskLevel, ToolCategory
+from quarterdeck.policy import (
+    PermissionPolicy,
+    PolicyRules,
+    RiskLevel,
+    ToolCategory,
+    categorize_tool,
+    describe_tool_call,
+)
 from quarterdeck.views.context.codec import (
     create_event,
     decode_command,
@@ -97,6 +104,7 @@ from quarterdeck.views.context.events import (
     events_by_prefix,
 )
 from quarterdeck.views.context.projector import ContextProjector
+from quarterdeck.views.context.tool_calls import assess_risk
 from quarterdeck.views.context.types import (
     ACP_MIN_VERSION,
     ACP_VERSION,

@@ -1,6 +1,8 @@
-"""Git operations that a command line has carried out, as far as its output proves them.
+"""File changes and git operations, derived from the texts of tool calls.
 
-Unified diffs of two texts, and what kind of change they are; pure and bounded in time.
+`git_operations` reads the operations of a command line, as far as its output proves them. `changed`
+compares two texts of a file: a unified diff, the type of change, the number of lines. Both are
+bounded in time: a command line and its output are an agent's text.
 """
 
 from __future__ import annotations
@@ -10,9 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Final, NamedTuple
 
-from quarterdeck.policy.command_line import parse_command_line
-from quarterdeck.policy.risk import git_parts
-from quarterdeck.policy.wrappers import unwrapped
+from quarterdeck.policy import git_parts, read_command, unwrapped
 from quarterdeck.views.context.types import (
     ChangeType,
     GitBranchCreate,
@@ -24,7 +24,7 @@ from quarterdeck.views.context.types import (
     GitStash,
 )
 
-# Each looks at one line at a time: an output may be long, and its author no friend of ours.
+# Each matches within one line: an output may be long, and hostile.
 _COMMITTED: Final = re.compile(
     r"^\[([^\]\s]+)(?: \([^)\n]*\))? ([0-9a-f]{4,40})\] (.*)$", re.MULTILINE
 )
@@ -36,14 +36,14 @@ _PULL_REQUEST: Final = re.compile(
 
 
 def may_use_git(line: str) -> bool:
-    """Say no if reading a line for git operations would be in vain."""
+    """Return False if a line cannot contain git operations, without parsing it."""
     return "git" in line or "gh" in line
 
 
 def git_operations(line: str, output: str) -> list[GitOperation]:
-    """Return what a command line that succeeded has done, in its order."""
+    """Return the operations of a successful command line, in order."""
     found: list[GitOperation] = []
-    for command in parse_command_line(line).commands:
+    for command in read_command(line).commands:
         for program, arguments in unwrapped(command):
             if program == "git":
                 _, subcommand, rest = git_parts(arguments)
@@ -88,7 +88,7 @@ def _push(rest: Sequence[str], output: str) -> Iterator[GitOperation]:
     elif names[1:]:
         branch = names[1].rpartition(":")[2].lstrip("+")
     else:
-        return  # which branch it was, nobody said
+        return  # the branch is unknown
     yield GitPush(remote=names[0] if names else "origin", branch=branch)
 
 
@@ -136,7 +136,7 @@ _LANGUAGES: Final = {
 
 
 class Change(NamedTuple):
-    """One file before and after; `diff` is None where nobody told what changed."""
+    """The change of one file; `diff` is None if its texts are unknown."""
 
     path: str
     change_type: ChangeType

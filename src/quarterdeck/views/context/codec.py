@@ -1,9 +1,8 @@
-"""Context events and commands from and to JSON.
+"""Context events and commands to and from JSON, and `create_event`.
 
-`create_event`: events that somebody makes by hand, numbered per session in this process.
-
-The one place of this package with a clock and with state of its own, because the original's helper
-has both. What comes from a log is made by `ContextProjector`, which needs neither.
+`create_event` makes single events, numbered per session in this process. It is the only code of
+this package with a clock and with global state, because the seed's helper has both. Events of a log
+are made by `ContextProjector`, which needs neither.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _COMMAND: Final = msgspec.json.Decoder(ACPCommand)
 
 
 def encode_context_event(event: ContextEvent) -> bytes:
-    """Write an event as one JSON object."""
+    """Return an event as one JSON object."""
     return encode_json(event)
 
 
@@ -36,7 +35,7 @@ def decode_context_event(source: Mapping[str, Any] | str | bytes) -> ContextEven
     """Read an event.
 
     Raises:
-        EventInvalid: if it is none.
+        EventInvalid: if it is not an event.
     """
     try:
         event: ContextEvent = _read(source, _EVENT)
@@ -49,7 +48,7 @@ def decode_command(source: Mapping[str, Any] | str | bytes) -> ACPCommand:
     """Read a command.
 
     Raises:
-        AcpError: `acpjs/config-invalid` if it is none.
+        AcpError: `acpjs/config-invalid` if it is not a command.
     """
     try:
         command: ACPCommand = _read(source, _COMMAND)
@@ -64,7 +63,7 @@ def _read(source: Mapping[str, Any] | str | bytes, decoder: Any) -> Any:
     try:
         return decoder.decode(source)
     except (msgspec.DecodeError, UnicodeError):
-        # Half a surrogate pair, which JavaScript may send: only the slow way can read it.
+        # A lone surrogate, which JavaScript may send: only the slow decoder accepts it.
         return msgspec.convert(decode_json(source), decoder.type)
 
 
@@ -74,10 +73,10 @@ _last: Final[Counter[str]] = Counter()
 def create_event(
     session_id: str, fields: Mapping[str, Any] | None = None, **more: Any
 ) -> ContextEvent:
-    """Make an event with the next number of its session and the time now.
+    """Make an event with the next number of its session and the current time.
 
-    Names are camelCase as on the wire, or Python's. A `timestamp` that is given is kept; the
-    number and the session are always ours. What is not an event takes no number.
+    Names are camelCase as on the wire, or Python's. A `timestamp` in `fields` is kept; a number or
+    a session is replaced. Fields that are not an event use no number.
 
     Raises:
         EventInvalid: if `fields` are not those of an event.
@@ -97,12 +96,12 @@ def create_event(
 
 
 def reset_sequence(session_id: str) -> None:
-    """Let the next event of a session be number 1 again."""
+    """Restart the numbers of a session at 1."""
     _last.pop(session_id, None)
 
 
 def reset_all_sequences() -> None:
-    """Do so for all sessions."""
+    """Restart the numbers of all sessions at 1."""
     _last.clear()
 
 

@@ -1,8 +1,11 @@
-"""What an adapter and its sessions are: the contract that `quarterdeck.agents` implements.
+"""Adapters, sessions and commands: the contract that `quarterdeck.agents.adapters` implements.
 
-What a projection has to be told, because no log has it: where a session is and whose it is.
+A consumer sends one of 9 commands, distinguished by `command`, to a `Session`, which it gets from
+an `Adapter`. `SessionFacts` are what a projection needs and no log contains: the folder, the agent
+and the machine of a session.
 
-The 9 commands that a consumer sends, told apart by `command`, and the permission policy.
+`Session` is the seed's name; the other packages use the word for their own objects under other
+names.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias, get_args
 
 from msgspec import Struct
 
-from quarterdeck.policy.types import PermissionPolicy
+from quarterdeck.policy import PermissionPolicy
 from quarterdeck.protocol import SessionSnapshotWire
 from quarterdeck.views.context.events import ContextEvent
 from quarterdeck.views.context.types import (
@@ -28,7 +31,7 @@ class ImageAttachment(Shape, frozen=True, kw_only=True, tag_field="type", tag="i
 
 
 class _Command(Shape, frozen=True, kw_only=True, tag_field="command"):
-    """A command; `command` tells which."""
+    """A command; `command` is its name."""
 
     command: ClassVar[str]
 
@@ -98,7 +101,7 @@ COMMAND_CLASSES: Final[Mapping[str, type[ACPCommand]]] = {
 
 
 class AgentDataPaths(Shape, frozen=True, kw_only=True):
-    """Where an agent keeps its own files, as far as that is known."""
+    """Where an agent keeps its own files, as far as known."""
 
     sessions: str | None = None
     config: str | None = None
@@ -106,7 +109,7 @@ class AgentDataPaths(Shape, frozen=True, kw_only=True):
 
 
 class DiscoveredSession(Shape, frozen=True, kw_only=True):
-    """A session that can be attached to; times are ISO 8601 and absent if nobody told them."""
+    """A session that can be attached to; times are ISO 8601, absent if unknown."""
 
     id: str
     agent: str
@@ -140,7 +143,7 @@ class Session(Protocol):
     def capabilities(self) -> ACPCapabilities: ...
 
     def on_event(self, callback: Callable[[ContextEvent], None]) -> Callable[[], None]:
-        """Call `callback` with every event from now on; return what ends that."""
+        """Call `callback` with every event from now on; return a function that ends it."""
 
     async def execute(self, command: ACPCommand) -> None:
         """Carry out a command.
@@ -153,7 +156,7 @@ class Session(Protocol):
         """Return all events so far, with the numbers they had when they were live."""
 
     async def detach(self) -> None:
-        """Stop listening; the agent goes on."""
+        """End the subscriptions; the agent keeps running."""
 
 
 class Adapter(Protocol):
@@ -181,7 +184,7 @@ UNKNOWN: Final = "unknown"
 
 
 class SessionFacts(Struct, frozen=True, kw_only=True):
-    """Given once; the same facts and the same log give the same events."""
+    """Fixed for a projection: the same facts and the same log give the same events."""
 
     session_id: str
     cwd: str = ""

@@ -1,12 +1,14 @@
-"""Updates that are drafts of the Agent Client Protocol, or not known at all; none is lost."""
+"""Updates that are drafts of the Agent Client Protocol, or unknown: each becomes an event, none is
+lost.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from quarterdeck.policy.tool_call import objects
-from quarterdeck.policy.tools import text_of
+from quarterdeck.policy import text_of
+from quarterdeck.views.context.call_state import objects
 from quarterdeck.views.context.events import (
     NotificationEvent,
     ProgressEvent,
@@ -23,10 +25,10 @@ _ENDED = frozenset({"idle", "completed", "failed", "cancelled", "done", "ended"}
 
 
 class ContextDrafts:
-    """Reads the variants that have no event of their own in the log."""
+    """Reads the updates that the log stores as `unrecognized-update`."""
 
-    def __init__(self, stage: EventNumbering, settings: SettingsProjector) -> None:
-        self._stage = stage
+    def __init__(self, numbering: EventNumbering, settings: SettingsProjector) -> None:
+        self._numbering = numbering
         self._settings = settings
         self._sub_agents: dict[str, str] = {}
         self._plans: dict[str, list[dict[str, Any]]] = {}
@@ -48,11 +50,11 @@ class ContextDrafts:
         if reader is not None:
             reader(update)
         else:
-            self._stage.custom(name if isinstance(name, str) else "update", update)
+            self._numbering.custom(name if isinstance(name, str) else "update", update)
 
     def _notify(self, level: str, title: str, message: str) -> None:
-        if not self._stage.is_replay:
-            self._stage.emit(NotificationEvent, level=level, title=title, message=message)
+        if not self._numbering.is_replay:
+            self._numbering.emit(NotificationEvent, level=level, title=title, message=message)
 
     def _notice(self, update: dict[str, Any]) -> None:
         severity = update.get("severity")
@@ -63,13 +65,13 @@ class ContextDrafts:
     def _compaction(self, update: dict[str, Any]) -> None:
         status, key = update.get("status"), str(update.get("compactionId"))
         if status == "in_progress":
-            self._stage.emit(ProgressEvent, label="Compacting context")
+            self._numbering.emit(ProgressEvent, label="Compacting context")
             return
         summary = self._summaries.pop(key, "")
         blocks = objects(update.get("summary"))
         summary = "".join(block_text(block) for block in blocks) or summary
         if status == "completed":
-            self._stage.emit(ProgressEvent, label="Compacting context", percentage=100.0)
+            self._numbering.emit(ProgressEvent, label="Compacting context", percentage=100.0)
             self._notify("info", "Context compacted", summary)
         else:
             reason = text_of(update, ("error",)) or str(status)
@@ -85,7 +87,7 @@ class ContextDrafts:
         plan_id = str(given.get("planId") or given.get("id"))
         if isinstance(given.get("entries"), list):
             self._plans[plan_id] = objects(given["entries"])
-            self._tell_plans()
+            self._emit_plans()
             return
         text = text_of(given, ("content", "text", "markdown", "uri"))
         if text is not None:
@@ -93,28 +95,28 @@ class ContextDrafts:
 
     def _plan_removed(self, update: dict[str, Any]) -> None:
         self._plans.pop(str(update.get("planId")), None)
-        self._tell_plans()
+        self._emit_plans()
 
-    def _tell_plans(self) -> None:
+    def _emit_plans(self) -> None:
         self._settings.todos([entry for plan in self._plans.values() for entry in plan])
 
     def _sub_agent(self, update: dict[str, Any]) -> None:
         child = text_of(update, ("subAgentId", "subagentId", "childSessionId", "sessionId"))
         if child is None:
-            self._stage.custom(str(update.get("sessionUpdate")), update)
+            self._numbering.custom(str(update.get("sessionUpdate")), update)
             return
         parent = text_of(update, ("parentToolCallId", "toolCallId")) or ""
         task = text_of(update, ("description", "task", "prompt", "title")) or ""
         if child not in self._sub_agents:
             self._sub_agents[child] = parent
-            self._stage.emit(
+            self._numbering.emit(
                 SubAgentSpawnedEvent, sub_agent_id=child, parent_tool_call_id=parent, task=task
             )
         state = _state(update)
         if state in _ENDED:
             parent = self._sub_agents.pop(child)
             result = text_of(update, ("result", "message", "summary")) or ""
-            self._stage.emit(
+            self._numbering.emit(
                 SubAgentCompletedEvent,
                 sub_agent_id=child,
                 parent_tool_call_id=parent,
@@ -122,7 +124,7 @@ class ContextDrafts:
             )
         elif state is not None:
             message = text_of(update, ("message",)) or state
-            self._stage.emit(SubAgentProgressEvent, sub_agent_id=child, message=message)
+            self._numbering.emit(SubAgentProgressEvent, sub_agent_id=child, message=message)
 
 
 def _state(update: dict[str, Any]) -> str | None:

@@ -1,9 +1,9 @@
-"""The 37 events: one class per type, flat JSON objects told apart by `type`.
+"""The 37 events: one class per type, flat JSON objects distinguished by `type`.
 
-Beyond the original are `replay`, `option_kind` of an approval and what `shapes` names; absent
-values are left out, so a client of the original sees nothing new unless it looks.
+Beyond the seed are `replay`, `option_kind` of an approval, and the fields that `types` marks.
+Absent values are left out, so a client of the seed sees nothing new unless it looks for it.
 
-Families of events: those whose types begin alike, such as `tool:`.
+`events_by_prefix` returns a family of events, whose types begin alike, such as `tool:`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeGuard, TypeVar,
 
 from msgspec import Struct, field
 
-from quarterdeck.policy.types import RiskLevel, ToolCategory
+from quarterdeck.policy import RiskLevel, ToolCategory
 from quarterdeck.views.context.types import (
     ACPError,
     ApprovalPreview,
@@ -44,14 +44,14 @@ class ACPEventBase(
     tag_field="type",
     gc=False,
 ):
-    """What every event carries; `timestamp` is ISO 8601 in UTC, with milliseconds."""
+    """The fields of every event; `timestamp` is ISO 8601 in UTC, with milliseconds."""
 
     type: ClassVar[str]
     seq: int
     session_id: str
     timestamp: str
     replay: bool = False
-    """The agent retold this when the session was loaded: history, nothing to be told about."""
+    """The agent sent this when the session was loaded: history, no reason to notify."""
 
 
 class SessionStartedEvent(ACPEventBase, frozen=True, kw_only=True, tag="session:started"):
@@ -65,7 +65,7 @@ class SessionStartedEvent(ACPEventBase, frozen=True, kw_only=True, tag="session:
 
 
 class SessionResumedEvent(ACPEventBase, frozen=True, kw_only=True, tag="session:resumed"):
-    """With `replay`, the whole history follows: a view forgets what it has and starts again."""
+    """With `replay`, the whole history follows: a view discards what it has and starts again."""
 
     type: ClassVar[Literal["session:resumed"]] = "session:resumed"
     previous_session_id: str | None = None
@@ -150,7 +150,7 @@ class ToolCallArgsDeltaEvent(ACPEventBase, frozen=True, kw_only=True, tag="tool:
 
 
 class ToolCallExecutingEvent(ACPEventBase, frozen=True, kw_only=True, tag="tool:executing"):
-    """Sent again, with `requires_approval`, if the agent asks only after it began."""
+    """Sent again, with `requires_approval`, if the agent requests permission after the start."""
 
     type: ClassVar[Literal["tool:executing"]] = "tool:executing"
     tool_call_id: str
@@ -190,7 +190,7 @@ class ApprovalRequestedEvent(ACPEventBase, frozen=True, kw_only=True, tag="appro
 
 
 class ApprovalResolvedEvent(ACPEventBase, frozen=True, kw_only=True, tag="approval:resolved"):
-    """`option_kind` is that of the option chosen: `allow_always` is more than `allow_once`."""
+    """`option_kind` is the kind of the chosen option, such as `allow_always`."""
 
     type: ClassVar[Literal["approval:resolved"]] = "approval:resolved"
     request_id: str
@@ -378,22 +378,22 @@ ACPEvent: TypeAlias = ContextEvent
 EVENT_CLASSES: Final[Mapping[str, type[ContextEvent]]] = {
     event_class.type: event_class for event_class in get_args(ContextEvent)
 }
-"""Every event class by its type, in the order of the original's reference."""
+"""Every event class by its type, in the order of the seed."""
 
 
 E_co = TypeVar("E_co", bound=ContextEvent, covariant=True)
 
 
 class EventFilter(tuple[type[E_co], ...]):
-    """The classes of one family of events: for `isinstance`, or to be called with an event."""
+    """The classes of one family of events: for `isinstance`, or as a predicate."""
 
     def __call__(self, event: object) -> TypeGuard[E_co]:
-        """Say whether an event is one of the family, for `filter` too."""
+        """Return whether an event is one of the family; usable with `filter`."""
         return isinstance(event, self)
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The `type` of each of them."""
+        """The `type` of each class."""
         return tuple(event_class.type for event_class in self)
 
 
@@ -431,7 +431,7 @@ def events_by_prefix(prefix: Literal["custom"]) -> EventFilter[CustomEvent]: ...
 @overload
 def events_by_prefix(prefix: str) -> EventFilter[ContextEvent]: ...
 def events_by_prefix(prefix: str) -> EventFilter[Any]:
-    """Return the events whose type begins so; a prefix that none has gives an empty filter."""
+    """Return the events whose type starts with `prefix`; none for an unknown prefix."""
     return EventFilter(
         event_class for name, event_class in EVENT_CLASSES.items() if name.startswith(prefix)
     )

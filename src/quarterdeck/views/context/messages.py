@@ -1,8 +1,8 @@
 """Messages and thoughts: chunks of text become start, delta and complete.
 
-A message ends when a chunk of another kind, role or id comes, when a tool is called and its chunks
-have no id, and when the turn ends. A thought ends when anything is said or done. What only
-accompanies the work (usage, titles, commands on offer) ends nothing.
+A message ends at a chunk of another kind, role or id, at a tool call if its chunks have no id, and
+at the end of the turn. A thought ends at any other message, call or request. What only accompanies
+the work (usage, titles, available commands) ends nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from quarterdeck.views.context.numbering import EventNumbering
 from quarterdeck.views.context.tool_results import block_text
 from quarterdeck.views.context.types import ImageContent, MessageContent, MessageRole, TextContent
 
-REMEMBERED: Final = 256  # ids of ended messages, so that one that goes on gets an id of its own
+REMEMBERED: Final = 256  # ids of ended messages: one that continues gets an id of its own
 
 
 class _Open:
@@ -41,10 +41,10 @@ class _Open:
 
 
 class Messages:
-    """The message and the thought that are open, if any."""
+    """Holds the open message and the open thought, if any."""
 
-    def __init__(self, stage: EventNumbering) -> None:
-        self._stage = stage
+    def __init__(self, numbering: EventNumbering) -> None:
+        self._numbering = numbering
         self._message: _Open | None = None
         self._thought: _Open | None = None
         self._numbers = {"msg": 0, "think": 0}
@@ -61,7 +61,7 @@ class Messages:
         return self._thought is not None
 
     def chunk(self, role: MessageRole, payload: dict[str, Any]) -> None:
-        """Take in a piece of a message."""
+        """Apply a chunk of a message."""
         source_id = _source_id(payload)
         message = self._message
         if self._thought is not None:
@@ -75,24 +75,24 @@ class Messages:
             self._other(message, block)
 
     def thought(self, payload: dict[str, Any]) -> None:
-        """Take in a piece of a thought."""
+        """Apply a chunk of a thought."""
         source_id = _source_id(payload)
         thought = self._thought
         self.end_message()
         if thought is None or thought.source_id != source_id:
             self.end_thought()
             thought = self._thought = _Open(self._id("think", source_id), source_id, "assistant")
-            self._stage.emit(ThinkingStartEvent, message_id=thought.id)
+            self._numbering.emit(ThinkingStartEvent, message_id=thought.id)
         text = block_text(payload.get("content"))
         if text:
             thought.parts.append(text)
-            stage = self._stage
-            if not stage.is_replay:
-                stage.add(
+            numbering = self._numbering
+            if not numbering.is_replay:
+                numbering.add(
                     ThinkingDeltaEvent(
-                        seq=stage.take_seq(),
-                        session_id=stage.session_id,
-                        timestamp=stage.timestamp,
+                        seq=numbering.take_seq(),
+                        session_id=numbering.session_id,
+                        timestamp=numbering.timestamp,
                         message_id=thought.id,
                         delta=text,
                     )
@@ -102,7 +102,7 @@ class Messages:
         thought, self._thought = self._thought, None
         if thought is not None:
             content = "".join(thought.parts)
-            self._stage.emit(ThinkingCompleteEvent, message_id=thought.id, content=content)
+            self._numbering.emit(ThinkingCompleteEvent, message_id=thought.id, content=content)
             self._remember("think", thought.source_id)
 
     def end_message(self, stop_reason: str | None = None) -> None:
@@ -111,13 +111,13 @@ class Messages:
             return
         is_agents = message.role == "assistant"
         content = message.content()
-        stage = self._stage
-        stage.add(
+        numbering = self._numbering
+        numbering.add(
             MessageCompleteEvent(
-                seq=stage.take_seq(),
-                session_id=stage.session_id,
-                timestamp=stage.timestamp,
-                replay=stage.is_replay,
+                seq=numbering.take_seq(),
+                session_id=numbering.session_id,
+                timestamp=numbering.timestamp,
+                replay=numbering.is_replay,
                 message_id=message.id,
                 role=message.role,
                 content=content,
@@ -129,7 +129,7 @@ class Messages:
         self.count += 1
 
     def at_tool_call(self) -> None:
-        """A tool is called for the first time: say what is then complete."""
+        """End what a new tool call completes."""
         self.end_thought()
         if self._message is not None and (
             self._message.source_id is None or self._message.role == "user"
@@ -145,13 +145,13 @@ class Messages:
     def _start(self, role: MessageRole, source_id: str | None) -> _Open:
         self.end_message()
         message = self._message = _Open(self._id("msg", source_id), source_id, role)
-        stage = self._stage
-        stage.add(
+        numbering = self._numbering
+        numbering.add(
             MessageStartEvent(
-                seq=stage.take_seq(),
-                session_id=stage.session_id,
-                timestamp=stage.timestamp,
-                replay=stage.is_replay,
+                seq=numbering.take_seq(),
+                session_id=numbering.session_id,
+                timestamp=numbering.timestamp,
+                replay=numbering.is_replay,
                 message_id=message.id,
                 role=role,
             )
@@ -162,13 +162,13 @@ class Messages:
         if not isinstance(text, str) or not text:
             return
         message.parts.append(text)
-        stage = self._stage
-        if not stage.is_replay:
-            stage.add(
+        numbering = self._numbering
+        if not numbering.is_replay:
+            numbering.add(
                 MessageDeltaEvent(
-                    seq=stage.take_seq(),
-                    session_id=stage.session_id,
-                    timestamp=stage.timestamp,
+                    seq=numbering.take_seq(),
+                    session_id=numbering.session_id,
+                    timestamp=numbering.timestamp,
                     message_id=message.id,
                     role=message.role,
                     delta=text,
@@ -181,7 +181,7 @@ class Messages:
             message.images.append(image)
             return
         self._text(message, block_text(block))
-        self._stage.custom("content", {"messageId": message.id, "content": block})
+        self._numbering.custom("content", {"messageId": message.id, "content": block})
 
     def _id(self, prefix: str, source_id: str | None) -> str:
         if source_id is None:

@@ -1,8 +1,7 @@
-"""Where the events of a projection are numbered and collected.
+"""Numbers, timestamps and collects the context events of one session.
 
-`emit` is for events that are told now and then. Those that make up a log are made where they are
-told, with `take_seq` and `add`: a call with all its keywords spelled out costs a fifth of one that
-collects them first.
+Rare events are made by `emit`. Frequent ones are constructed where they occur, with `take_seq` and
+`add`: a call with all its keywords spelled out costs a fifth of one that collects them first.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from quarterdeck.protocol.timestamps import IsoClock
 from quarterdeck.views.context.events import ContextEvent, CustomEvent
 
 NAMESPACE = "acp"
-"""Of the custom events that stand for what the Agent Client Protocol has and this one has not."""
+"""The namespace of custom events for what only the Agent Client Protocol has."""
 
 
 class EventNumbering:
-    """One session's numbers; times are those of the log's events."""
+    """The sequence of one session; timestamps are those of the log's events."""
 
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
@@ -30,7 +29,7 @@ class EventNumbering:
         self._out: list[ContextEvent] = []
 
     def begin(self, ts: float) -> list[ContextEvent]:
-        """Start with the next event of the log; return what it will be told as."""
+        """Start the next event of the log; return the list that its context events are added to."""
         if ts != self.ts or not self.timestamp:
             self.ts = ts
             self.timestamp = self._clock.text(ts)
@@ -38,16 +37,16 @@ class EventNumbering:
         return self._out
 
     def take_seq(self) -> int:
-        """Return the number of the next event."""
+        """Return the number of the next context event."""
         self.seq = seq = self.seq + 1
         return seq
 
     def add(self, event: ContextEvent) -> None:
-        """Tell an event that has the number just taken."""
+        """Add an event that has the number just taken."""
         self._out.append(event)
 
     def emit(self, make: Callable[..., ContextEvent], **fields: Any) -> None:
-        """Make an event and tell it."""
+        """Make an event with the next number and add it."""
         self._out.append(
             make(
                 seq=self.take_seq(),
@@ -58,7 +57,7 @@ class EventNumbering:
             )
         )
 
-    def custom(self, name: str, about: Any, namespace: str = NAMESPACE) -> None:
-        """Tell what no other event can tell."""
-        contents = about if isinstance(about, dict) else {"value": about}
+    def custom(self, name: str, data: Any, namespace: str = NAMESPACE) -> None:
+        """Add a `custom` event, for what this protocol has no event for."""
+        contents = data if isinstance(data, dict) else {"value": data}
         self.emit(CustomEvent, namespace=namespace, event_name=name, data=contents)

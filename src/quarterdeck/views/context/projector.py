@@ -6,24 +6,52 @@ from the events of the log, ids from it or from counters. Nothing here reads a c
     status                 as long as
     starting               the session is not ready, or is being resumed
     idle                   nothing runs
-    running, thinking      a prompt runs; thinking while the agent's last word is a thought
-    waiting_for_approval   a permission request is pending; wins over all that runs
-    waiting_for_input      a question of the agent is open
-    paused                 the agent is gone, and nothing ran when it went
-    error                  the agent is gone and a prompt with it; for a moment if a prompt failed
+    running, thinking      a prompt runs; thinking while the agent's last event is a thought
+    waiting_for_approval   a permission request is pending; takes precedence over running
+    waiting_for_input      an elicitation is pending
+    paused                 the agent has exited, and no prompt ran
+    error                  the agent has exited while a prompt ran; briefly if a prompt failed
     completed              the session is closed or deleted
 
-What an agent retells when a session is loaded (everything between `session-reset` and the next
-status) is marked `replay`: whole messages without deltas, no approvals, no statuses, no questions.
+When a session is loaded, the agent sends its history again: everything between `session-reset` and
+the next status. Those events are marked `replay`: whole messages without deltas, no approvals, no
+statuses, no questions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, Final, TypeAlias, assert_never
 
-from quarterdeck.protocol import ELICITATION_UPDATED, Event, SessionSnapshotWire
-from quarterdeck.protocol.events import UnknownEvent
+from quarterdeck.protocol import (
+    ELICITATION_UPDATED,
+    AgentMessageChunkEvent,
+    AgentThoughtChunkEvent,
+    AnyEvent,
+    AvailableCommandsUpdateEvent,
+    ConfigOptionsUpdateEvent,
+    CurrentModeUpdateEvent,
+    Event,
+    HostEvent,
+    PermissionRequestCreatedEvent,
+    PermissionRequestResolvedEvent,
+    PlanEvent,
+    PromptFinishedEvent,
+    SessionConfigInitEvent,
+    SessionEvent,
+    SessionInfoUpdateEvent,
+    SessionResetEvent,
+    SessionSnapshotWire,
+    SessionStatusChangeEvent,
+    TerminalOutputEvent,
+    ToolCallEvent,
+    ToolCallUpdateEvent,
+    UnknownEvent,
+    UnrecognizedUpdateEvent,
+    UsageUpdateEvent,
+    UserMessageChunkEvent,
+    any_event,
+)
 from quarterdeck.views.context.contract import SessionFacts, session_facts
 from quarterdeck.views.context.drafts import ContextDrafts
 from quarterdeck.views.context.events import ContextEvent, SessionResumedEvent
@@ -42,9 +70,34 @@ from quarterdeck.views.context.usage import Resources
 
 _NOTHING: dict[str, Any] = {}
 
+_SettingsEvent: TypeAlias = (
+    AvailableCommandsUpdateEvent
+    | CurrentModeUpdateEvent
+    | SessionConfigInitEvent
+    | ConfigOptionsUpdateEvent
+)
+_ProgressEvent: TypeAlias = (
+    PlanEvent
+    | SessionInfoUpdateEvent
+    | UsageUpdateEvent
+    | PromptFinishedEvent
+    | SessionStatusChangeEvent
+    | SessionResetEvent
+)
+_RequestEvent: TypeAlias = (
+    PermissionRequestCreatedEvent
+    | PermissionRequestResolvedEvent
+    | TerminalOutputEvent
+    | UnrecognizedUpdateEvent
+)
+_Reader: TypeAlias = Callable[["ContextProjector", Any], None]
+_READERS: Final[dict[type[Event], _Reader]] = {}
+"""The method for each class of events. `_reader` finds it once: mypy checks its `match` for
+completeness, but run for every event it would be slow."""
+
 
 class ContextProjector:
-    """Turns the events of one session into context events, one after the other."""
+    """Turns the events of one session into context events."""
 
     def __init__(
         self,
@@ -53,24 +106,24 @@ class ContextProjector:
         approval_expiry_ms: float | None = None,
         derive_on_replay: Collection[str] = ("file",),
     ) -> None:
-        """Begin before the first event of a session.
+        """Start before the first event of a session.
 
-        `session` tells what no log has: `SessionFacts`, or a snapshot of the host, its JSON, or a
-        bare id. Approvals expire if `approval_expiry_ms` says so. `derive_on_replay` names what is
-        derived from retold calls, too: "file", "git", "web".
+        `session` has the facts that no log contains: `SessionFacts`, or a snapshot of the host, its
+        JSON, or a bare id. Approvals expire after `approval_expiry_ms`, if given.
+        `derive_on_replay` names what is derived from replayed calls too: "file", "git", "web".
         """
         facts = session_facts(session)
         self._session_id = facts.session_id
-        self._stage = stage = EventNumbering(facts.session_id)
-        self._messages = Messages(stage)
-        self._settings = SettingsProjector(stage, facts)
-        self._calls = ToolCallProjector(stage, self._settings, facts.cwd, derive_on_replay)
-        self._approvals = ApprovalProjector(stage, self._calls, facts.cwd, approval_expiry_ms)
-        self._resources = Resources(stage)
-        self._drafts = ContextDrafts(stage, self._settings)
-        self._questions = ElicitationProjector(stage)
+        self._numbering = numbering = EventNumbering(facts.session_id)
+        self._messages = Messages(numbering)
+        self._settings = SettingsProjector(numbering, facts)
+        self._calls = ToolCallProjector(numbering, self._settings, facts.cwd, derive_on_replay)
+        self._approvals = ApprovalProjector(numbering, self._calls, facts.cwd, approval_expiry_ms)
+        self._resources = Resources(numbering)
+        self._drafts = ContextDrafts(numbering, self._settings)
+        self._questions = ElicitationProjector(numbering)
         self._lifecycle = Lifecycle(
-            stage,
+            numbering,
             facts,
             self._messages,
             self._calls,
@@ -80,63 +133,128 @@ class ContextProjector:
             self._resources,
         )
         self._commands: Any = None
-        self._readers = self._table()
-
-    def _table(self) -> Mapping[str, Callable[[Event], None]]:
-        return {
-            "user-message-chunk": self._user_chunk,
-            "agent-message-chunk": self._agent_chunk,
-            "agent-thought-chunk": self._thought_chunk,
-            "tool-call": self._tool_call,
-            "tool-call-update": self._tool_call,
-            "plan": self._plan,
-            "available-commands-update": self._available_commands,
-            "current-mode-update": self._mode,
-            "session-config-init": self._config_init,
-            "config-options-update": self._config_options,
-            "session-info-update": self._session_info,
-            "usage-update": self._usage,
-            "prompt-finished": self._prompt_finished,
-            "session-status-change": self._status_change,
-            "session-reset": self._reset,
-            "permission-request-created": self._permission_created,
-            "permission-request-resolved": self._permission_resolved,
-            "terminal-output": self._terminal_output,
-            "unrecognized-update": self._unrecognized,
-        }
 
     @property
     def seq(self) -> int:
         """The number of the last context event; 0 before the first."""
-        return self._stage.seq
+        return self._numbering.seq
 
     @property
     def pending(self) -> tuple[PendingApproval, ...]:
-        """The permission requests that wait for an answer."""
+        """The pending permission requests."""
         return self._approvals.pending
 
     @property
     def questions(self) -> tuple[PendingForm, ...]:
-        """The questions of the agent that wait for an answer, beside permission requests."""
+        """The pending elicitations, as the questions of this protocol."""
         return self._questions.pending
 
     def feed(self, event: Event) -> list[ContextEvent]:
-        """Take the next event of the log and return what it is told as.
+        """Return the context events of the next event of the log.
 
-        Events of other sessions and of the host are told as nothing.
+        Events of other sessions and of the host have none.
         """
         if event.session_id != self._session_id:
             return []
-        told = self._stage.begin(event.ts)
-        reader = self._readers.get(event.type)
-        if reader is not None:
-            if isinstance(event.payload, dict):
-                reader(event)
-        elif isinstance(event, UnknownEvent):
-            self._stage.custom(event.type, event.raw, namespace="quarterdeck")
-        return told
+        context_events = self._numbering.begin(event.ts)
+        read = _READERS.get(type(event))
+        if read is None:
+            read = _READERS[type(event)] = self._reader(any_event(event))
+        if isinstance(event.payload, dict) or isinstance(event, UnknownEvent):
+            read(self, event)
+        return context_events
 
-    # ---- what is said and done -----------------------------------------------------------------
+    # ---- which method reads an event -----------------------------------------------------------
+
+    @staticmethod
+    def _reader(event: AnyEvent) -> _Reader:
+        match event:
+            case UserMessageChunkEvent():
+                return ContextProjector._user_chunk
+            case AgentMessageChunkEvent():
+                return ContextProjector._agent_chunk
+            case AgentThoughtChunkEvent():
+                return ContextProjector._thought_chunk
+            case ToolCallEvent() | ToolCallUpdateEvent():
+                return ContextProjector._tool_call
+            case SessionEvent():
+                return ContextProjector._reader_of_other(event)
+            case UnknownEvent():
+                return ContextProjector._unknown
+            case HostEvent():
+                return ContextProjector._ignored
+            case _:
+                assert_never(event)
+
+    @staticmethod
+    def _reader_of_other(event: _SettingsEvent | _ProgressEvent | _RequestEvent) -> _Reader:
+        match event:
+            case PermissionRequestCreatedEvent():
+                return ContextProjector._permission_created
+            case PermissionRequestResolvedEvent():
+                return ContextProjector._permission_resolved
+            case TerminalOutputEvent():
+                return ContextProjector._terminal_output
+            case UnrecognizedUpdateEvent():
+                return ContextProjector._unrecognized
+            case (
+                AvailableCommandsUpdateEvent()
+                | CurrentModeUpdateEvent()
+                | SessionConfigInitEvent()
+                | ConfigOptionsUpdateEvent()
+            ):
+                return ContextProjector._reader_of_settings(event)
+            case (
+                PlanEvent()
+                | SessionInfoUpdateEvent()
+                | UsageUpdateEvent()
+                | PromptFinishedEvent()
+                | SessionStatusChangeEvent()
+                | SessionResetEvent()
+            ):
+                return ContextProjector._reader_of_progress(event)
+            case _:
+                assert_never(event)
+
+    @staticmethod
+    def _reader_of_settings(event: _SettingsEvent) -> _Reader:
+        match event:
+            case AvailableCommandsUpdateEvent():
+                return ContextProjector._available_commands
+            case CurrentModeUpdateEvent():
+                return ContextProjector._mode
+            case SessionConfigInitEvent():
+                return ContextProjector._config_init
+            case ConfigOptionsUpdateEvent():
+                return ContextProjector._config_options
+            case _:
+                assert_never(event)
+
+    @staticmethod
+    def _reader_of_progress(event: _ProgressEvent) -> _Reader:
+        match event:
+            case PlanEvent():
+                return ContextProjector._plan
+            case SessionInfoUpdateEvent():
+                return ContextProjector._session_info
+            case UsageUpdateEvent():
+                return ContextProjector._usage
+            case PromptFinishedEvent():
+                return ContextProjector._prompt_finished
+            case SessionStatusChangeEvent():
+                return ContextProjector._status_change
+            case SessionResetEvent():
+                return ContextProjector._reset
+            case _:
+                assert_never(event)
+
+    def _ignored(self, _event: Event) -> None:
+        pass
+
+    def _unknown(self, event: UnknownEvent) -> None:
+        self._numbering.custom(event.type, event.raw, namespace="quarterdeck")
+
+    # ---- messages, calls, requests -------------------------------------------------------------
 
     def _user_chunk(self, event: Event) -> None:
         self._messages.chunk("user", event.payload)
@@ -145,20 +263,20 @@ class ContextProjector:
         was_thinking = self._messages.is_thinking
         self._messages.chunk("assistant", event.payload)
         if was_thinking:
-            self._lifecycle.tell_status("the agent speaks")
+            self._lifecycle.update_status("the agent speaks")
 
     def _thought_chunk(self, event: Event) -> None:
         was_thinking = self._messages.is_thinking
         self._messages.thought(event.payload)
         if not was_thinking:
-            self._lifecycle.tell_status("the agent thinks")
+            self._lifecycle.update_status("the agent thinks")
 
     def _tool_call(self, event: Event) -> None:
         payload = event.payload
         if not isinstance(payload.get("toolCallId"), str):
-            self._stage.custom(event.type, payload)
+            self._numbering.custom(event.type, payload)
             return
-        was_open, was_asking = self._messages.is_open, bool(self._calls.asking)
+        was_open, was_waiting = self._messages.is_open, bool(self._calls.awaiting_answer)
         if was_open:
             self._interrupt(payload["toolCallId"])
         self._calls.update(
@@ -166,10 +284,10 @@ class ContextProjector:
             event.extensions or _NOTHING,
             is_announcement=event.type == "tool-call",
         )
-        is_asking = bool(self._calls.asking)
-        if was_open or is_asking != was_asking:  # nothing else of a call is a status
-            reason = "the agent asks a question" if is_asking else "a tool is called"
-            self._lifecycle.tell_status(reason)
+        is_waiting = bool(self._calls.awaiting_answer)
+        if was_open or is_waiting != was_waiting:  # nothing else about a call changes the status
+            reason = "the agent asks a question" if is_waiting else "a tool is called"
+            self._lifecycle.update_status(reason)
 
     def _interrupt(self, call_id: object) -> None:
         if self._calls.is_new(call_id):
@@ -181,27 +299,27 @@ class ContextProjector:
         self._calls.terminal_output(event.payload)
 
     def _permission_created(self, event: Event) -> None:
-        asked = event.payload.get("toolCall")
-        self._interrupt(asked.get("toolCallId") if isinstance(asked, dict) else None)
+        tool_call = event.payload.get("toolCall")
+        self._interrupt(tool_call.get("toolCallId") if isinstance(tool_call, dict) else None)
         self._approvals.requested(event.payload)
-        self._lifecycle.tell_status("the agent asks for permission")
+        self._lifecycle.update_status("the agent asks for permission")
 
     def _permission_resolved(self, event: Event) -> None:
         self._approvals.resolved(event.payload)
-        self._lifecycle.tell_status("permission was decided")
+        self._lifecycle.update_status("permission was decided")
 
-    # ---- what accompanies it -------------------------------------------------------------------
+    # ---- settings and usage --------------------------------------------------------------------
 
     def _plan(self, event: Event) -> None:
         self._messages.end_thought()
         self._settings.todos(event.payload.get("entries"))
-        self._lifecycle.tell_status("the agent plans")
+        self._lifecycle.update_status("the agent plans")
 
     def _available_commands(self, event: Event) -> None:
         commands = event.payload.get("availableCommands")
         if commands != self._commands:
             self._commands = commands
-            self._stage.custom("available_commands", event.payload)
+            self._numbering.custom("available_commands", event.payload)
 
     def _mode(self, event: Event) -> None:
         mode = event.payload.get("currentModeId") or (event.extensions or _NOTHING).get("modeId")
@@ -218,7 +336,7 @@ class ContextProjector:
 
     def _session_info(self, event: Event) -> None:
         if "title" in event.payload:
-            self._stage.custom("title", {"title": event.payload["title"]})
+            self._numbering.custom("title", {"title": event.payload["title"]})
 
     def _usage(self, event: Event) -> None:
         self._resources.usage_update(event.payload)
@@ -227,11 +345,11 @@ class ContextProjector:
         payload = event.payload
         if payload.get("sessionUpdate") == ELICITATION_UPDATED and _is_ours(event):
             self._messages.end_thought()
-            self._lifecycle.tell_status(self._questions.update(payload))
+            self._lifecycle.update_status(self._questions.update(payload))
         else:
             self._drafts.read(payload)
 
-    # ---- where the session stands --------------------------------------------------------------
+    # ---- turns and statuses --------------------------------------------------------------------
 
     def _prompt_finished(self, event: Event) -> None:
         self._lifecycle.turn_ended(event.payload, (event.extensions or _NOTHING).get("_meta"))
@@ -240,14 +358,14 @@ class ContextProjector:
         self._lifecycle.status_change(event.payload)
 
     def _reset(self, _event: Event) -> None:
-        self._lifecycle.leave_off("the session was loaded again")
+        self._lifecycle.close_all("the session was loaded again")
         self._calls.forget()
         self._messages.count = 0
-        self._stage.is_replay = True
-        self._stage.emit(SessionResumedEvent, previous_session_id=self._session_id)
+        self._numbering.is_replay = True
+        self._numbering.emit(SessionResumedEvent, previous_session_id=self._session_id)
         self._lifecycle.reset()
 
 
 def _is_ours(event: Event) -> bool:
-    """Say whether the host wrote this; what an agent sends as an unknown update has no mark."""
+    """Return whether the host wrote this; an agent's own unknown update has no such mark."""
     return "quarterdeck" in (event.extensions or _NOTHING)

@@ -1,20 +1,22 @@
-"""Permission requests: what is asked, what it would do, and how it was answered.
+"""Permission requests and elicitations as `approval:*` and `interaction:question` events.
 
-What agents ask people beside permission, as the host has written it into the log.
+`ApprovalProjector` emits a permission request with what its tool call would do (`PendingApproval`)
+and, later, its decision.
 
-A question is told once; how it was resolved is told as a `custom` event, because this protocol has
-none for that, and every view that shows the question has to take it away.
-
-Forms that agents let people fill in, as questions with an answer in words; pure.
+`ElicitationProjector` emits an elicitation as questions, the protocol's word, with an answer in
+words:
 
     form with one field      one question; the options of the field are those of the question
     form with several        one question for each field that is required, or for each if none is
     form without fields,
-    page to visit            one question: accept or decline
+    link to a page           one question: accept or decline
 
-An answer is cast to the type of its field: a title or a value of an enumeration, yes or no, a
-number, several titles with commas between them. An empty answer declines, or leaves a field out
-that is not required.
+An elicitation is emitted once. Its decision is a `custom` event, because the protocol has none for
+it and every view that shows a question has to remove it.
+
+`response_to` casts each answer to the type of its field: a title or a value of an enumeration, yes
+or no, a number, several titles separated by commas. An empty answer declines, or omits a field that
+is not required.
 """
 
 from __future__ import annotations
@@ -23,12 +25,10 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from quarterdeck.errors import AcpError
-from quarterdeck.policy.call import parsed_call
-from quarterdeck.policy.rules import ParsedCall
-from quarterdeck.policy.tool_call import NamedToolCall, objects
-from quarterdeck.policy.tools import text_of
+from quarterdeck.policy import Call, text_of
 from quarterdeck.protocol import ERROR_CODES
 from quarterdeck.protocol.timestamps import iso_time
+from quarterdeck.views.context.call_state import NamedToolCall, objects
 from quarterdeck.views.context.events import (
     ApprovalRequestedEvent,
     ApprovalResolvedEvent,
@@ -50,21 +50,25 @@ _WORKING_DIRECTORY: Final = ("cwd", "workdir", "working_directory", "directory")
 
 
 class PendingApproval(NamedTuple):
-    """A request that waits, with all that a decision needs."""
+    """A pending permission request, with everything that a decision needs."""
 
     request_id: str
     tool_call_id: str
-    call: ParsedCall
+    call: Call
     options: tuple[Mapping[str, Any], ...]
 
 
 class ApprovalProjector:
-    """The requests that wait for an answer."""
+    """Holds the pending permission requests of a session."""
 
     def __init__(
-        self, stage: EventNumbering, calls: ToolCallProjector, project: str, expiry_ms: float | None
+        self,
+        numbering: EventNumbering,
+        calls: ToolCallProjector,
+        project: str,
+        expiry_ms: float | None,
     ) -> None:
-        self._stage = stage
+        self._numbering = numbering
         self._calls = calls
         self._project = project
         self._expiry_ms = expiry_ms
@@ -79,14 +83,14 @@ class ApprovalProjector:
         return tuple(self._pending.values())
 
     def requested(self, payload: dict[str, Any]) -> None:
-        asked = payload.get("toolCall")
-        call = self._calls.ask(asked if isinstance(asked, dict) else {})
+        tool_call = payload.get("toolCall")
+        call = self._calls.request(tool_call if isinstance(tool_call, dict) else {})
         request_id = str(payload.get("requestId"))
         self._pending[request_id] = PendingApproval(
-            request_id, call.id, parsed_call(call), tuple(objects(payload.get("options")))
+            request_id, call.id, call.as_call(), tuple(objects(payload.get("options")))
         )
         expiry = self._expiry_ms
-        self._stage.emit(
+        self._numbering.emit(
             ApprovalRequestedEvent,
             request_id=request_id,
             tool_call_id=call.id,
@@ -94,7 +98,7 @@ class ApprovalProjector:
             tool_input=call.input,
             description=description_of(call),
             risk_level=risk_of(call),
-            expires_at=None if expiry is None else iso_time(self._stage.ts + expiry),
+            expires_at=None if expiry is None else iso_time(self._numbering.ts + expiry),
             preview=self._preview(call),
         )
 
@@ -114,13 +118,13 @@ class ApprovalProjector:
         request_id = str(payload.get("requestId"))
         pending = self._pending.pop(request_id, None)
         if pending is not None:
-            self._calls.answered(pending.tool_call_id)
+            self._calls.decided(pending.tool_call_id)
         outcome = payload.get("outcome")
         chosen: dict[str, Any] = outcome if isinstance(outcome, dict) else {}
         kind = _kind(pending, chosen.get("optionId"))
         is_answered = payload.get("status") == "answered"
         by, reason = _answered(chosen) if is_answered else ("policy", "superseded")
-        self._stage.emit(
+        self._numbering.emit(
             ApprovalResolvedEvent,
             request_id=request_id,
             tool_call_id="" if pending is None else pending.tool_call_id,
@@ -131,9 +135,9 @@ class ApprovalProjector:
         )
 
     def end_all(self, reason: str) -> None:
-        """Resolve what nobody will answer any more."""
+        """Resolve the requests that can no longer be answered."""
         for pending in self._pending.values():
-            self._stage.emit(
+            self._numbering.emit(
                 ApprovalResolvedEvent,
                 request_id=pending.request_id,
                 tool_call_id=pending.tool_call_id,
@@ -153,7 +157,7 @@ def _kind(pending: PendingApproval | None, option_id: object) -> str | None:
 
 
 def resolution(by: ResolvedBy, reason: str | None = None) -> dict[str, Any]:
-    """Return the `_meta` of an outcome that says who decided and why; the log keeps it."""
+    """Return the `_meta` of an outcome that records who decided and why; the log keeps it."""
     facts = {"resolvedBy": by} if reason is None else {"resolvedBy": by, "reason": reason}
     return {"quarterdeck": facts}
 
@@ -177,7 +181,7 @@ _NO: Final = frozenset({"no", "false", "n", "0", "off", "decline", "cancel"})
 
 
 class FormField(NamedTuple):
-    """One thing to answer; `field` is None where there is nothing but to accept or decline."""
+    """One question; `field` is None if the only answers are accept and decline."""
 
     id: str
     text: str
@@ -187,24 +191,24 @@ class FormField(NamedTuple):
     options: tuple[str, ...] | None = None
     default: str | None = None
     label: str = ""
-    """The field's own words, without those of the form."""
+    """The title and description of the field, without the message of the form."""
 
 
 class PendingForm(NamedTuple):
-    """What an agent asked and waits for: a form is several questions and one answer."""
+    """A pending elicitation: several questions, one response."""
 
     request_id: str
     questions: tuple[FormField, ...]
 
 
 def questions_of(request_id: str, request: Mapping[str, Any]) -> tuple[FormField, ...]:
-    """Return what has to be answered so that a request is."""
+    """Return the questions that have to be answered: the required ones, or all if none is."""
     questions = every_question_of(request_id, request)
     return tuple(each for each in questions if each.is_required) or questions
 
 
 def every_question_of(request_id: str, request: Mapping[str, Any]) -> tuple[FormField, ...]:
-    """Return all that can be answered: also fields that may be left out."""
+    """Return all questions, including those of optional fields."""
     message = _text(request.get("message")) or "The agent asks for your consent."
     fields = {} if request.get("mode") == "url" else _fields(request)
     if not fields:
@@ -227,7 +231,7 @@ def every_question_of(request_id: str, request: Mapping[str, Any]) -> tuple[Form
 
 
 def response_to(pending: PendingForm, answers: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return what the agent is answered with; None as long as answers are missing.
+    """Return the response to an elicitation; None while answers are missing.
 
     Raises:
         AcpError: `acpjs/config-invalid` if an answer does not fit its question.
@@ -355,7 +359,7 @@ def _number(schema: Mapping[str, Any], answer: str) -> float:
     least, most = schema.get("minimum"), schema.get("maximum")
     is_low = isinstance(least, int | float) and value < least
     is_high = isinstance(most, int | float) and value > most
-    if not abs(value) < _LARGEST or is_low or is_high:  # NaN is smaller than nothing
+    if not abs(value) < _LARGEST or is_low or is_high:  # NaN is not less than anything
         raise _invalid(f"{answer[:40]!r} is out of range: from {least} to {most}")
     return value
 
@@ -385,10 +389,10 @@ EVENT_NAME = "elicitation"
 
 
 class ElicitationProjector:
-    """The questions that wait for an answer."""
+    """Holds the pending elicitations of a session."""
 
-    def __init__(self, stage: EventNumbering) -> None:
-        self._stage = stage
+    def __init__(self, numbering: EventNumbering) -> None:
+        self._numbering = numbering
         self.waiting: dict[str, PendingForm] = {}
 
     @property
@@ -396,22 +400,22 @@ class ElicitationProjector:
         return tuple(self.waiting.values())
 
     def update(self, payload: dict[str, Any]) -> str:
-        """Follow where a question stands; return that in words."""
+        """Apply the status of an elicitation; return the reason for a change of status."""
         request_id, status = str(payload.get("requestId")), payload.get("status")
         given = payload.get("request")
         request = given if isinstance(given, dict) else {}
         if payload.get("completed") is True:
             self._completed(request)
         if status == "pending" and request_id not in self.waiting:
-            self._ask(request_id, request)
+            self._requested(request_id, request)
             return "the agent asks a question"
         if status != "pending" and self.waiting.pop(request_id, None) is not None:
             facts = {"requestId": request_id, "status": status, "action": payload.get("action")}
             known = {key: value for key, value in facts.items() if isinstance(value, str)}
-            self._stage.custom(EVENT_NAME, known)
+            self._numbering.custom(EVENT_NAME, known)
         return "the question was answered" if status == "answered" else "the question was withdrawn"
 
-    def _ask(self, request_id: str, request: dict[str, Any]) -> None:
+    def _requested(self, request_id: str, request: dict[str, Any]) -> None:
         questions = questions_of(request_id, request)
         self.waiting[request_id] = PendingForm(request_id, questions)
         url = text_of(request, ("url",)) if request.get("mode") == "url" else None
@@ -419,9 +423,9 @@ class ElicitationProjector:
             self._notify("info", "The agent sends you to a page", request, url)
         elif len(questions) > 1:
             data = {"requestId": request_id, "status": "pending", "request": request}
-            self._stage.custom(EVENT_NAME, data)
+            self._numbering.custom(EVENT_NAME, data)
         for question in questions:
-            self._stage.emit(
+            self._numbering.emit(
                 UserQuestionEvent,
                 question_id=question.id,
                 question=question.text,
@@ -434,13 +438,13 @@ class ElicitationProjector:
 
     def _notify(self, level: str, title: str, request: dict[str, Any], url: str | None) -> None:
         message = text_of(request, ("message",)) or ""
-        self._stage.emit(
+        self._numbering.emit(
             NotificationEvent, level=level, title=title, message=message, action_url=url
         )
 
     def end_all(self, reason: str) -> None:
-        """Take back what nobody can answer any more."""
+        """Withdraw the elicitations that can no longer be answered."""
         for request_id in self.waiting:
             facts = {"requestId": request_id, "status": "superseded", "reason": reason}
-            self._stage.custom(EVENT_NAME, facts)
+            self._numbering.custom(EVENT_NAME, facts)
         self.waiting.clear()

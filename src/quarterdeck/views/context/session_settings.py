@@ -1,11 +1,16 @@
-"""What is set for a session: its model, its mode, and whether that is one for planning."""
+"""The settings of a session: its agent, model and mode, whether that is a mode for planning, its
+todos.
+
+Settings are learned from the log without an event. `emit_environment` emits all of them when the
+session starts; later changes are emitted one by one.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import Any, Final
 
-from quarterdeck.policy.tool_call import objects
+from quarterdeck.views.context.call_state import objects
 from quarterdeck.views.context.contract import UNKNOWN, SessionFacts
 from quarterdeck.views.context.events import EnvironmentInfoEvent, PlanModeEvent, TodoUpdateEvent
 from quarterdeck.views.context.numbering import EventNumbering
@@ -21,21 +26,21 @@ _PLANNING: Final = re.compile(r"\bplan(ning)?\b|\barchitect\b|read-only-plan", r
 
 
 class SettingsProjector:
-    """Follows modes, config options and plans."""
+    """Holds modes, config options and plans, and emits their changes."""
 
-    def __init__(self, stage: EventNumbering, facts: SessionFacts) -> None:
-        self._stage = stage
+    def __init__(self, numbering: EventNumbering, facts: SessionFacts) -> None:
+        self._numbering = numbering
         self._facts = facts
         self.agent = facts.agent
         self._mode_names: dict[str, str] = {}
         self._mode: str | None = None
         self.model: EnvironmentModel | None = None
-        self._told_model: EnvironmentModel | None = None
+        self._emitted_model: EnvironmentModel | None = None
         self._is_planning = False
         self._todos: tuple[TodoItem, ...] = ()
 
     def learn(self, payload: dict[str, Any]) -> None:
-        """Take in modes and config options, without a word."""
+        """Store modes and config options; emits nothing."""
         modes = payload.get("modes")
         if isinstance(modes, dict):
             for mode in objects(modes.get("availableModes")):
@@ -45,7 +50,7 @@ class SettingsProjector:
             self._learn_option(option)
 
     def learn_agent(self, info: Any) -> None:
-        """Take in who the agent says it is; how its owner calls it comes first."""
+        """Store the agent's own name and version; the name in its definition takes precedence."""
         if not isinstance(info, dict):
             return
         known = self._facts.agent
@@ -74,7 +79,7 @@ class SettingsProjector:
             self._mode_names.update(names)
             self._mode = value
 
-    # ---- telling -------------------------------------------------------------------------------
+    # ---- events --------------------------------------------------------------------------------
 
     def environment(self) -> EnvironmentContext:
         facts = self._facts
@@ -85,34 +90,34 @@ class SettingsProjector:
             runtime=facts.runtime,
         )
 
-    def tell(self) -> None:
-        """Tell where the session works and with what."""
-        self._told_model = self.model
-        self._stage.emit(EnvironmentInfoEvent, context=self.environment())
-        self._tell_planning()
+    def emit_environment(self) -> None:
+        """Emit agent, model, project and machine, and the planning mode."""
+        self._emitted_model = self.model
+        self._numbering.emit(EnvironmentInfoEvent, context=self.environment())
+        self._emit_plan_mode()
 
     def changed(self, payload: dict[str, Any], name: str) -> None:
-        """Tell what a change of the settings has changed."""
+        """Store changed settings and emit the difference."""
         self.learn(payload)
-        if self.model != self._told_model:
-            self.tell()
-        elif not self._tell_planning():
-            self._stage.custom(name, payload)
+        if self.model != self._emitted_model:
+            self.emit_environment()
+        elif not self._emit_plan_mode():
+            self._numbering.custom(name, payload)
 
     def mode_changed(self, mode: str | None) -> None:
         if mode is None:
             return
         self._mode = mode
-        if not self._tell_planning():
+        if not self._emit_plan_mode():
             data = {"modeId": mode, "name": self._mode_names.get(mode) or mode}
-            self._stage.custom("mode", data)
+            self._numbering.custom("mode", data)
 
-    def _tell_planning(self) -> bool:
+    def _emit_plan_mode(self) -> bool:
         is_planning = self.is_plan_mode
         if is_planning == self._is_planning:
             return False
         self._is_planning = is_planning
-        self._stage.emit(PlanModeEvent, active=is_planning)
+        self._numbering.emit(PlanModeEvent, active=is_planning)
         return True
 
     @property
@@ -121,23 +126,23 @@ class SettingsProjector:
         return any(_PLANNING.search(text) for text in (mode, self._mode_names.get(mode, "")))
 
     def plan_proposed(self, plan: str) -> None:
-        """Tell a plan that waits for consent."""
+        """Emit a plan that waits for consent."""
         self._is_planning = True
-        self._stage.emit(PlanModeEvent, active=True, plan=plan)
+        self._numbering.emit(PlanModeEvent, active=True, plan=plan)
 
     def plan_accepted(self) -> None:
         if not self.is_plan_mode:
-            self._tell_planning()
+            self._emit_plan_mode()
 
     def todos(self, entries: Any) -> None:
-        """Tell the whole list of what is to be done, if it is another one."""
+        """Emit the whole list of todos, if it has changed."""
         todos = tuple(
             TodoItem(content=str(entry.get("content") or ""), status=_status(entry.get("status")))
             for entry in objects(entries)
         )
         if todos != self._todos:
             self._todos = todos
-            self._stage.emit(TodoUpdateEvent, todos=todos)
+            self._numbering.emit(TodoUpdateEvent, todos=todos)
 
 
 def _status(value: Any) -> Any:

@@ -1,8 +1,8 @@
-"""Tool calls as events, from the first word about one to what it left behind.
+"""Tool calls as events, from the first message about one to its effects.
 
-    tool:start        when a call is first heard of
+    tool:start        at the first message about a call
     tool:args_delta   while its input is written, by agents that show that
-    tool:executing    when it is in progress, when permission is asked, or else before its end
+    tool:executing    when it is in progress, when permission is requested, or else before its end
     tool:result | tool:error
     file:*, git:operation, web:operation, subagent:completed    after a result
 
@@ -17,11 +17,16 @@ from collections import OrderedDict
 from collections.abc import Collection
 from typing import Any, Final
 
-from quarterdeck.policy.risk import risk_of_call
-from quarterdeck.policy.tool_call import NamedToolCall, objects
-from quarterdeck.policy.tools import categorize_call, describe_tool_call, text_of
+from quarterdeck.policy import (
+    RiskLevel,
+    categorize_call,
+    describe_tool_call,
+    risk_of_call,
+    text_of,
+)
 from quarterdeck.protocol import ToolCallFacts
 from quarterdeck.protocol.tool_calls import announced, is_open, requested, updated
+from quarterdeck.views.context.call_state import NamedToolCall, objects
 from quarterdeck.views.context.events import (
     SubAgentProgressEvent,
     SubAgentSpawnedEvent,
@@ -50,56 +55,56 @@ TERMINALS: Final = 64  # terminals whose output is kept for the calls that show 
 
 
 class ToolCallProjector:
-    """The calls of a session that have not ended, and what they came to."""
+    """Holds the open calls of a session, and counts calls and errors."""
 
     def __init__(
         self,
-        stage: EventNumbering,
+        numbering: EventNumbering,
         settings: SettingsProjector,
         project: str,
         derive_on_replay: Collection[str],
     ) -> None:
-        self._stage = stage
+        self._numbering = numbering
         self._settings = settings
         self._project = project
         self._open: dict[str, NamedToolCall] = {}
-        self.asking: set[str] = set()
-        """The calls that wait for somebody's answer."""
+        self.awaiting_answer: set[str] = set()
+        """The calls that wait for a person's answer."""
         self._ended: OrderedDict[str, int] = OrderedDict()
         self._announced_again: dict[str, ToolCallFacts] = {}
         """Calls of this turn with the id of one that has ended, in case they ask for permission."""
         self._terminals: OrderedDict[str, TerminalText] = OrderedDict()
         self._turn = 0
-        self.aftermath = CallEffects(stage, derive_on_replay)
+        self.effects = CallEffects(numbering, derive_on_replay)
         self.count = 0
         self.errors = 0
 
-    def answered(self, call_id: str) -> None:
-        """Somebody has answered what a call asked."""
-        self.asking.discard(call_id)
+    def decided(self, call_id: str) -> None:
+        """Record that the permission request of a call is resolved."""
+        self.awaiting_answer.discard(call_id)
 
     def next_turn(self) -> None:
         self._turn += 1
         self._announced_again.clear()
 
     def forget(self) -> None:
-        """Start over: the history is told again."""
+        """Start over: the agent sends its history again."""
         self._open.clear()
-        self.asking.clear()
+        self.awaiting_answer.clear()
         self._ended.clear()
         self._announced_again.clear()
-        self.aftermath.forget()
+        self.effects.forget()
         self.count = self.errors = 0
 
     def is_new(self, call_id: object) -> bool:
         return isinstance(call_id, str) and call_id not in self._open and call_id not in self._ended
 
-    # ---- what an agent says --------------------------------------------------------------------
+    # ---- messages of the agent -----------------------------------------------------------------
 
     def update(
         self, payload: dict[str, Any], more: dict[str, Any], *, is_announcement: bool
     ) -> None:
-        """Take an announcement or an update of a call."""
+        """Apply an announcement or an update of a call."""
         call_id = payload["toolCallId"]
         call = self._find(call_id) if is_announcement else self._open.get(call_id)
         ended_in = self._ended.get(call_id) if call is None else None
@@ -115,12 +120,12 @@ class ToolCallProjector:
         if more:
             self._take_terminal(more.get("_meta"))
         is_first = not call.name
-        call.take(facts, more, self._stage.ts)
+        call.take(facts, more, self._numbering.ts)
         if is_first:
             self._start(call)
-        if "quarterdeck" not in more:  # else it is no input that the agent writes bit by bit
-            self._tell_arguments(call)
-        self._tell(call)
+        if "quarterdeck" not in more:  # the host's own updates are no input being written
+            self._emit_arguments(call)
+        self._emit_progress(call)
 
     def _fold_silently(
         self, call_id: str, payload: dict[str, Any], *, is_announcement: bool
@@ -131,8 +136,8 @@ class ToolCallProjector:
         elif facts is not None:
             self._announced_again[call_id] = updated(facts, payload)
 
-    def ask(self, patch: dict[str, Any]) -> NamedToolCall:
-        """Take the call of a permission request, and emit that it waits."""
+    def request(self, patch: dict[str, Any]) -> NamedToolCall:
+        """Apply the tool call of a permission request, and emit that it waits."""
         call_id = patch.get("toolCallId")
         call = self._find(call_id) if isinstance(call_id, str) else None
         facts = None if call is None else call.facts
@@ -140,14 +145,14 @@ class ToolCallProjector:
             facts = self._announced_again.pop(call_id, None)
             call = self._begin(call_id)
         elif call is None:
-            call = NamedToolCall(str(call_id), self._stage.ts)
+            call = NamedToolCall(str(call_id), self._numbering.ts)
         is_first = not call.name
-        call.take(requested(facts, patch, self._turn), patch, self._stage.ts)
+        call.take(requested(facts, patch, self._turn), patch, self._numbering.ts)
         if is_first:
             self._start(call)
         if not call.has_asked:
             self._execute(call, requires_approval=True)
-        self._tell(call)
+        self._emit_progress(call)
         return call
 
     def terminal_output(self, payload: dict[str, Any]) -> None:
@@ -159,13 +164,13 @@ class ToolCallProjector:
             terminal.exit_code = whole_number(ending.get("exitCode"))
 
     def _take_terminal(self, meta: Any) -> None:
-        """Take in what agents with terminals of their own say about them."""
+        """Store the output that an agent reports of its own terminals, in `_meta`."""
         if not isinstance(meta, dict):
             return
         for key in ("terminal_output", "terminal_output_delta"):
-            said = meta.get(key)
-            if isinstance(said, dict) and isinstance(said.get("data"), str):
-                self._terminal(said.get("terminal_id")).add(said["data"])
+            output = meta.get(key)
+            if isinstance(output, dict) and isinstance(output.get("data"), str):
+                self._terminal(output.get("terminal_id")).add(output["data"])
         ending = meta.get("terminal_exit")
         if isinstance(ending, dict):
             terminal = self._terminal(ending.get("terminal_id"))
@@ -185,26 +190,26 @@ class ToolCallProjector:
         call = self._open.get(call_id)
         if call is None or is_open(call.facts, self._turn):
             return call
-        self._leave(call, is_cancelled=False)
+        self._abandon(call, is_cancelled=False)
         del self._ended[call_id]  # it ended with its own turn, not in this one
         return None
 
     def _begin(self, call_id: str) -> NamedToolCall:
         self._ended.pop(call_id, None)
-        call = self._open[call_id] = NamedToolCall(call_id, self._stage.ts)
+        call = self._open[call_id] = NamedToolCall(call_id, self._numbering.ts)
         self.count += 1
         return call
 
-    # ---- what is told of it --------------------------------------------------------------------
+    # ---- events of a running call --------------------------------------------------------------
 
     def _start(self, call: NamedToolCall) -> None:
-        stage = self._stage
-        stage.add(
+        numbering = self._numbering
+        numbering.add(
             ToolCallStartEvent(
-                seq=stage.take_seq(),
-                session_id=stage.session_id,
-                timestamp=stage.timestamp,
-                replay=stage.is_replay,
+                seq=numbering.take_seq(),
+                session_id=numbering.session_id,
+                timestamp=numbering.timestamp,
+                replay=numbering.is_replay,
                 tool_call_id=call.id,
                 name=call.name,
                 category=category_of(call),
@@ -212,29 +217,29 @@ class ToolCallProjector:
             )
         )
 
-    def _tell(self, call: NamedToolCall) -> None:
+    def _emit_progress(self, call: NamedToolCall) -> None:
         is_running = call.status == "in_progress" and not (call.arguments and not call.raw_input)
         if not call.has_executed and (is_running or call.is_done):
             self._execute(call, requires_approval=False)
-        if call.traits.tells_more:
-            self._tell_more(call)
+        if call.traits.is_special:
+            self._emit_details(call)
         if call.is_done:
             self._end(call)
 
-    def _tell_more(self, call: NamedToolCall) -> None:
+    def _emit_details(self, call: NamedToolCall) -> None:
         canonical = call.traits.canonical
         if canonical == "Task":
-            self._tell_sub_agent(call)
-        elif canonical == "AskUserQuestion" and not self._stage.is_replay:
-            self._tell_questions(call)
+            self._emit_sub_agent(call)
+        elif canonical == "AskUserQuestion" and not self._numbering.is_replay:
+            self._emit_questions(call)
         elif canonical == "TodoWrite" and "todos" in call.input:
             self._settings.todos(call.input["todos"])
         elif canonical == "ExitPlanMode" or call.kind == "switch_mode":
-            self._tell_plan(call)
+            self._emit_plan(call)
 
-    def _tell_arguments(self, call: NamedToolCall) -> None:
-        """Tell how the input grows, where an agent shows it as text before it has it."""
-        if self._stage.is_replay or not call.content or call.raw_input:
+    def _emit_arguments(self, call: NamedToolCall) -> None:
+        """Emit how the input grows, if the agent shows it as text before it is complete."""
+        if self._numbering.is_replay or not call.content or call.raw_input:
             return
         if call.has_executed or call.is_done:
             return
@@ -242,18 +247,18 @@ class ToolCallProjector:
         if text.startswith("{") and text.startswith(call.arguments) and text != call.arguments:
             delta = text[len(call.arguments) :]
             call.arguments = text
-            self._stage.emit(ToolCallArgsDeltaEvent, tool_call_id=call.id, delta=delta)
+            self._numbering.emit(ToolCallArgsDeltaEvent, tool_call_id=call.id, delta=delta)
 
     def _execute(self, call: NamedToolCall, *, requires_approval: bool) -> None:
         call.has_executed = True
         call.has_asked |= requires_approval
-        stage = self._stage
-        stage.add(
+        numbering = self._numbering
+        numbering.add(
             ToolCallExecutingEvent(
-                seq=stage.take_seq(),
-                session_id=stage.session_id,
-                timestamp=stage.timestamp,
-                replay=stage.is_replay,
+                seq=numbering.take_seq(),
+                session_id=numbering.session_id,
+                timestamp=numbering.timestamp,
+                replay=numbering.is_replay,
                 tool_call_id=call.id,
                 name=call.name,
                 input=call.input,
@@ -262,11 +267,11 @@ class ToolCallProjector:
             )
         )
 
-    def _tell_sub_agent(self, call: NamedToolCall) -> None:
+    def _emit_sub_agent(self, call: NamedToolCall) -> None:
         task = text_of(call.raw_input, ("description", "prompt", "task"))
         if not call.is_sub_agent and (task is not None or call.has_executed):
             call.is_sub_agent = True
-            self._stage.emit(
+            self._numbering.emit(
                 SubAgentSpawnedEvent,
                 sub_agent_id=call.id,
                 parent_tool_call_id=call.id,
@@ -279,9 +284,9 @@ class ToolCallProjector:
         call.last_progress = text
         if text not in (call.input.get("prompt"), task) and not text.startswith("{"):
             line = text.rstrip().rpartition("\n")[2]
-            self._stage.emit(SubAgentProgressEvent, sub_agent_id=call.id, message=line)
+            self._numbering.emit(SubAgentProgressEvent, sub_agent_id=call.id, message=line)
 
-    def _tell_questions(self, call: NamedToolCall) -> None:
+    def _emit_questions(self, call: NamedToolCall) -> None:
         listed = objects(call.input.get("questions")) or [call.input]
         for number, each in enumerate(listed, 1):
             question = text_of(each, ("question", "prompt"))
@@ -292,12 +297,12 @@ class ToolCallProjector:
             labels = tuple(_labels(options)) if isinstance(options, list) else None
             if call.questions.get(question_id) != (question, labels):
                 call.questions[question_id] = (question, labels)
-                self.asking.add(call.id)
-                self._stage.emit(
+                self.awaiting_answer.add(call.id)
+                self._numbering.emit(
                     UserQuestionEvent, question_id=question_id, question=question, options=labels
                 )
 
-    def _tell_plan(self, call: NamedToolCall) -> None:
+    def _emit_plan(self, call: NamedToolCall) -> None:
         plan = text_of(call.raw_input, ("plan",)) or content_text(call)
         if plan and plan != call.last_progress and not call.is_done:
             call.last_progress = plan
@@ -305,21 +310,21 @@ class ToolCallProjector:
         if call.status == "completed":
             self._settings.plan_accepted()
 
-    # ---- how it ends ---------------------------------------------------------------------------
+    # ---- end of a call -------------------------------------------------------------------------
 
     def _end(self, call: NamedToolCall) -> None:
         output = output_text(call, self._terminals) if call.has_output else ""
-        stage = self._stage
-        duration = max(0.0, float(stage.ts - call.started_at))
+        numbering = self._numbering
+        duration = max(0.0, float(numbering.ts - call.started_at))
         if call.status == "completed":
             changes = changes_of(call, self._project)
             structured = structured_output(call, output, changes, self._terminals)
-            stage.add(
+            numbering.add(
                 ToolCallResultEvent(
-                    seq=stage.take_seq(),
-                    session_id=stage.session_id,
-                    timestamp=stage.timestamp,
-                    replay=stage.is_replay,
+                    seq=numbering.take_seq(),
+                    session_id=numbering.session_id,
+                    timestamp=numbering.timestamp,
+                    replay=numbering.is_replay,
                     tool_call_id=call.id,
                     name=call.name,
                     output=output,
@@ -327,39 +332,39 @@ class ToolCallProjector:
                     structured=structured,
                 )
             )
-            self.aftermath.tell(call, output, changes, self._terminals)
+            self.effects.emit(call, output, changes, self._terminals)
         else:
             self._fail(call, "TOOL_ERROR", output or "the tool failed", duration)
         if call.is_sub_agent:
-            self.aftermath.sub_agent_ended(call, output)
+            self.effects.sub_agent_ended(call, output)
         self._forget(call)
 
     def _fail(self, call: NamedToolCall, code: str, message: str, duration: float) -> None:
         self.errors += 1
         error = ACPError(code=code, message=message, recoverable=True)
-        self._stage.emit(
+        self._numbering.emit(
             ToolCallErrorEvent, tool_call_id=call.id, name=call.name, error=error, duration=duration
         )
 
     def end_all(self, *, is_cancelled: bool) -> None:
-        """End what the turn has left open."""
+        """End the calls that the turn has left open."""
         for call in list(self._open.values()):
-            self._leave(call, is_cancelled=is_cancelled)
+            self._abandon(call, is_cancelled=is_cancelled)
 
-    def _leave(self, call: NamedToolCall, *, is_cancelled: bool) -> None:
-        duration = max(0.0, float(self._stage.ts - call.started_at))
+    def _abandon(self, call: NamedToolCall, *, is_cancelled: bool) -> None:
+        duration = max(0.0, float(self._numbering.ts - call.started_at))
         if is_cancelled:
             self._fail(call, "CANCELLED", "Cancelled", duration)
         else:
             message = "the turn ended before the agent said how this call ended"
             self._fail(call, "INCOMPLETE", message, duration)
         if call.is_sub_agent:
-            self.aftermath.sub_agent_ended(call, "")
+            self.effects.sub_agent_ended(call, "")
         self._forget(call)
 
     def _forget(self, call: NamedToolCall) -> None:
         self._open.pop(call.id, None)
-        self.asking.discard(call.id)
+        self.awaiting_answer.discard(call.id)
         for terminal_id in call.terminal_ids:
             self._terminals.pop(terminal_id, None)
         self._ended.pop(call.id, None)
@@ -380,8 +385,17 @@ def risk_of(call: NamedToolCall) -> Any:
     return risk_of_call(call.name, given, call.kind) if given else call.traits.risk
 
 
+def assess_risk(name: str, given: Any = None) -> RiskLevel:
+    """Return the risk of a call by name and input as documented: critical counts as high.
+
+    `quarterdeck.policy.assess_risk` returns all levels, and a reason.
+    """
+    level = risk_of_call(name, given)
+    return "high" if level == "critical" else level
+
+
 def description_of(call: NamedToolCall) -> str:
-    """Say what a call does: in the agent's words if they are a sentence, else in ours."""
+    """Return what a call does: the agent's title if it is a sentence, else our description."""
     if " " in call.title and call.title != call.command:
         return call.title
     return describe_tool_call(call.name, call.decisive_input)

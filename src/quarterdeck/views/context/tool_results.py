@@ -1,6 +1,8 @@
-"""What an ended call left behind: changed files, git and web operations, a sub-agent's end.
+"""The result of a tool call: its output, and its effects as events.
 
-What a call has put out: as text, as a structure, as changed files.
+The output is text for people, a structure where one can be derived, and a list of changed files.
+`CallEffects` emits what agents do not report themselves: changed files, git and web operations, the
+end of a sub-agent.
 """
 
 from __future__ import annotations
@@ -10,9 +12,8 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from quarterdeck.jsontext import encode_json
-from quarterdeck.policy.globs import plain_path, relative_path
-from quarterdeck.policy.tool_call import NamedToolCall, objects
-from quarterdeck.policy.tools import PATH_KEYS, text_of
+from quarterdeck.policy import PATH_KEYS, plain_path, relative_path, text_of
+from quarterdeck.views.context.call_state import NamedToolCall, objects
 from quarterdeck.views.context.changes import (
     Change,
     changed,
@@ -55,7 +56,7 @@ _MATCH: Final = re.compile(r"(.+?):(\d+):(.*)")
 
 
 class TerminalText:
-    """What a terminal has said: its end, and how it ended."""
+    """The end of a terminal's output, and its exit code."""
 
     __slots__ = ("exit_code", "parts", "size")
 
@@ -77,7 +78,7 @@ class TerminalText:
 
 
 def block_text(block: Any) -> str:
-    """Return a content block as text; what is none is named."""
+    """Return a content block as text; other kinds of blocks as their name."""
     if not isinstance(block, dict):
         return ""
     kind = block.get("type")
@@ -93,7 +94,7 @@ def block_text(block: Any) -> str:
 
 
 def output_text(call: NamedToolCall, terminals: Mapping[str, TerminalText]) -> str:
-    """Return what a call has put out, for people."""
+    """Return the output of a call, for people."""
     parts = [text for each in call.content if (text := _item_text(each, call, terminals))]
     text = "\n".join(parts) or _raw_text(call.raw_output)
     if not text:
@@ -140,7 +141,7 @@ def _raw_text(raw: Any) -> str:
 def structured_output(
     call: NamedToolCall, output: str, changes: list[Change], terminals: Mapping[str, TerminalText]
 ) -> ToolStructuredOutput | None:
-    """Return the output as a structure, where one can be made of it."""
+    """Return the output as a structure, if one can be derived."""
     if len(changes) == 1 and (diff := changes[0].diff) is not None:
         return FileDiffOutput(path=changes[0].path, diff=diff, change_type=changes[0].change_type)
     traits = call.traits
@@ -173,7 +174,7 @@ def exit_code_of(call: NamedToolCall, terminals: Mapping[str, TerminalText]) -> 
 
 
 def whole_number(value: Any) -> int | None:
-    """Return a number that is a code of some kind; None for anything else."""
+    """Return an integer in the range of exit and status codes; None for anything else."""
     is_code = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**31
     return value if is_code else None
 
@@ -205,7 +206,7 @@ def _search_results(output: str) -> SearchResultsOutput | None:
 
 
 def changes_of(call: NamedToolCall, project: str) -> list[Change]:
-    """Return the files that a call which succeeded has changed."""
+    """Return the files that a successful call has changed."""
     if call.diffs:
         return [_change(path, call, project) for path in call.diffs]
     if not call.traits.changes_files:
@@ -235,7 +236,7 @@ def _change(path: str, call: NamedToolCall, project: str) -> Change:
 
 
 def content_text(call: NamedToolCall) -> str:
-    """Return the text that a call shows before it has ended."""
+    """Return the text that a call shows before its end."""
     texts = [
         block_text(each.get("content")) for each in call.content if each.get("type") == "content"
     ]
@@ -253,10 +254,10 @@ def _text(value: Any) -> str:
 
 
 class CallEffects:
-    """Derives what agents do not say; during a replay only what `derive_on_replay` names."""
+    """Derives effects that agents do not report; in a replay only those in `derive_on_replay`."""
 
-    def __init__(self, stage: EventNumbering, derive_on_replay: Collection[str]) -> None:
-        self._stage = stage
+    def __init__(self, numbering: EventNumbering, derive_on_replay: Collection[str]) -> None:
+        self._numbering = numbering
         self._derive_on_replay = frozenset(derive_on_replay)
         self._files: dict[str, tuple[ChangeType, int, int]] = {}
 
@@ -269,7 +270,7 @@ class CallEffects:
             for path, (kind, added, removed) in self._files.items()
         )
 
-    def tell(
+    def emit(
         self,
         call: NamedToolCall,
         output: str,
@@ -278,28 +279,30 @@ class CallEffects:
     ) -> None:
         if changes:
             self._count(changes)
-            if self._tells("file"):
-                self._tell_files(call, changes)
+            if self._derives("file"):
+                self._emit_files(call, changes)
         command = call.command if call.traits.is_command else None
-        if command and may_use_git(command) and self._tells("git"):
+        if command and may_use_git(command) and self._derives("git"):
             if exit_code_of(call, terminals) in (0, None):
                 for operation in git_operations(command, output):
-                    self._stage.emit(GitOperationEvent, operation=operation, tool_call_id=call.id)
-        elif call.traits.is_web and not command and self._tells("web"):
+                    self._numbering.emit(
+                        GitOperationEvent, operation=operation, tool_call_id=call.id
+                    )
+        elif call.traits.is_web and not command and self._derives("web"):
             web = _web_operation(call)
             if web is not None:
-                self._stage.emit(WebOperationEvent, operation=web, tool_call_id=call.id)
+                self._numbering.emit(WebOperationEvent, operation=web, tool_call_id=call.id)
 
     def sub_agent_ended(self, call: NamedToolCall, result: str) -> None:
-        self._stage.emit(
+        self._numbering.emit(
             SubAgentCompletedEvent,
             sub_agent_id=call.id,
             parent_tool_call_id=call.id,
             result=result,
         )
 
-    def _tells(self, what: str) -> bool:
-        return not self._stage.is_replay or what in self._derive_on_replay
+    def _derives(self, what: str) -> bool:
+        return not self._numbering.is_replay or what in self._derive_on_replay
 
     def _count(self, changes: list[Change]) -> None:
         for change in changes:
@@ -310,11 +313,11 @@ class CallEffects:
             counts = (added + change.added, removed + change.removed)
             self._files[change.path] = (kind, *counts)
 
-    def _tell_files(self, call: NamedToolCall, changes: list[Change]) -> None:
+    def _emit_files(self, call: NamedToolCall, changes: list[Change]) -> None:
         if len(changes) == 1:
             (change,) = changes
             is_known = change.diff is not None
-            self._stage.emit(
+            self._numbering.emit(
                 FileChangeEvent,
                 path=change.path,
                 change_type=change.change_type,
@@ -335,7 +338,7 @@ class CallEffects:
             )
             for change in changes
         )
-        self._stage.emit(
+        self._numbering.emit(
             FileChangeBatchEvent,
             changes=batch,
             description=call.title or None,

@@ -1,9 +1,9 @@
-"""Shapes that events, commands and capabilities share; camelCase on the wire.
+"""Types that events, commands and capabilities share; camelCase on the wire.
 
-A key that is absent is None here and is left out of the JSON. Where a number or a time is not
-known it is absent, also where the original type demands one: a zero would be a lie.
+A key that is absent is None here and is left out of the JSON. An unknown number or time is absent,
+even where the seed requires one: zero would be a wrong value.
 
-What an adapter declares that it can do, so that a view can adapt to it.
+`ACPCapabilities` is what an adapter declares that it can do, so that a view can adapt to it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Shape(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tru
 
 
 class ACPError(Shape, frozen=True, kw_only=True):
-    """What went wrong, and whether the session can go on."""
+    """An error, and whether the session can continue."""
 
     code: str
     message: str
@@ -54,11 +54,11 @@ class TokenUsage(Shape, frozen=True, kw_only=True):
     cache_read_tokens: int | None = None
     cache_write_tokens: int | None = None
     thought_tokens: int | None = None
-    """Beyond the original: what was spent on thinking; not part of `output_tokens`."""
+    """Beyond the seed: tokens spent on thinking; not part of `output_tokens`."""
 
 
 class CostBreakdown(Shape, frozen=True, kw_only=True):
-    """Agents tell a total; `input` and `output` are there only if they were told."""
+    """Agents report a total; `input` and `output` only if the agent reports them."""
 
     total: float
     currency: str
@@ -84,7 +84,7 @@ class FileChange(Shape, frozen=True, kw_only=True):
 
 
 class SessionSummary(Shape, frozen=True, kw_only=True):
-    """What a session came to; `duration` in milliseconds."""
+    """The totals of a session; `duration` in milliseconds."""
 
     files_changed: tuple[FileChangeSummary, ...]
     token_usage: TokenUsage
@@ -94,7 +94,7 @@ class SessionSummary(Shape, frozen=True, kw_only=True):
     error_count: int
     cost: CostBreakdown | None = None
     tokens_known: bool = False
-    """Beyond the original: whether the agent told its usage, or the zeros mean "not told"."""
+    """Beyond the seed: False if the agent reported no usage and the zeros mean "unknown"."""
 
 
 class EnvironmentAgent(Shape, frozen=True, kw_only=True):
@@ -123,7 +123,7 @@ class EnvironmentRuntime(Shape, frozen=True, kw_only=True):
 
 
 class EnvironmentContext(Shape, frozen=True, kw_only=True):
-    """Agent, model, project and machine; what nobody told is the word "unknown"."""
+    """Agent, model, project and machine; an unknown value is the word "unknown"."""
 
     agent: EnvironmentAgent
     model: EnvironmentModel
@@ -136,7 +136,7 @@ class TodoItem(Shape, frozen=True, kw_only=True):
     status: TodoStatus
 
 
-# ---- message content, told apart by `type` -------------------------------------------------
+# ---- message content, by `type` -------------------------------------------------
 
 
 class TextContent(Shape, frozen=True, kw_only=True, tag_field="type", tag="text"):
@@ -163,7 +163,7 @@ class ToolResultContent(Shape, frozen=True, kw_only=True, tag_field="type", tag=
 MessageContent: TypeAlias = TextContent | ImageContent | ToolUseContent | ToolResultContent
 
 
-# ---- structured tool output, told apart by `type` ------------------------------------------
+# ---- structured tool output, by `type` ------------------------------------------
 
 
 class FileDiffOutput(Shape, frozen=True, kw_only=True, tag_field="type", tag="file_diff"):
@@ -199,7 +199,7 @@ ToolStructuredOutput: TypeAlias = (
 )
 
 
-# ---- approval previews, told apart by `type` -----------------------------------------------
+# ---- approval previews, by `type` -----------------------------------------------
 
 
 class DiffPreview(Shape, frozen=True, kw_only=True, tag_field="type", tag="diff"):
@@ -219,7 +219,7 @@ class DescriptionPreview(Shape, frozen=True, kw_only=True, tag_field="type", tag
 ApprovalPreview: TypeAlias = DiffPreview | CommandPreview | DescriptionPreview
 
 
-# ---- git and web operations, told apart by `kind` ------------------------------------------
+# ---- git and web operations, by `kind` ------------------------------------------
 
 
 class GitCommit(Shape, frozen=True, kw_only=True, tag_field="kind", tag="commit"):

@@ -1,4 +1,4 @@
-"""Tokens, cost, the context window and rate limits."""
+"""Tokens, cost, the context window and rate limits: `resource:*` events."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _LIMITS: Final = re.compile(r"\b(tokens?|requests?)\b", re.IGNORECASE)
 
 
 class Resources:
-    """What a session has used so far."""
+    """Counts what a session has used so far, and emits every change."""
 
-    def __init__(self, stage: EventNumbering) -> None:
-        self._stage = stage
+    def __init__(self, numbering: EventNumbering) -> None:
+        self._numbering = numbering
         self.tokens = TokenUsage(input_tokens=0, output_tokens=0)
         self.knows_tokens = False
         self.cost: CostBreakdown | None = None
@@ -37,7 +37,7 @@ class Resources:
         if used is not None and size and (used, size) != self._window:
             self._window = (used, size)
             percentage = round(100 * used / size, 1)
-            self._stage.emit(ContextWindowEvent, used=used, limit=size, percentage=percentage)
+            self._numbering.emit(ContextWindowEvent, used=used, limit=size, percentage=percentage)
         cost = payload.get("cost")
         if isinstance(cost, dict):
             self._cost(cost.get("amount"), cost.get("currency"))
@@ -51,26 +51,26 @@ class Resources:
             return
         self.cost = CostBreakdown(total=amount, currency=currency)
         delta = CostBreakdown(total=round(amount - before, 9), currency=currency)
-        self._stage.emit(CostUpdateEvent, delta=delta, cumulative=self.cost)
+        self._numbering.emit(CostUpdateEvent, delta=delta, cumulative=self.cost)
 
     def turn_usage(self, usage: Any, meta: Any) -> None:
-        """Count what one turn has used; some agents say it only in the `_meta` of their answer."""
+        """Add the usage of one turn; some agents report it only in the `_meta` of the response."""
         delta = _usage(usage) or _usage(_quota(meta))
         if delta is None:
             return
         self.tokens = _sum(self.tokens, delta)
         self.knows_tokens = True
-        self._stage.emit(TokenUsageEvent, delta=delta, cumulative=self.tokens)
+        self._numbering.emit(TokenUsageEvent, delta=delta, cumulative=self.tokens)
 
     def error(self, error: dict[str, Any]) -> None:
-        """Tell of a rate limit, if an error is one."""
+        """Emit a rate limit, if the error is one."""
         message = error.get("message")
         text = message if isinstance(message, str) else ""
         everything = f"{text} {encode_json(error).decode(errors='replace')}"
         if _LIMITED.search(everything) is None:
             return
         wait, limit = _RETRY_AFTER.search(everything), _LIMITS.search(text)
-        self._stage.emit(
+        self._numbering.emit(
             RateLimitEvent,
             limit=limit[1].lower().rstrip("s") + "s" if limit is not None else "unknown",
             retry_after=float(wait[1]) if wait is not None else None,

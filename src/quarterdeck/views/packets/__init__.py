@@ -1,4 +1,8 @@
-"""The log as the packets that a web page renders: detection, parsing, projection, streaming."""
+"""The log as the packets that a web page renders: detection, parsing, projection, streaming.
+
+Every name of seed 002 is exported here, besides `PacketProjector`, `PacketRows` and the event
+stream.
+"""
 
 from quarterdeck.views.packets.acp_updates import SessionUpdates
 from quarterdeck.views.packets.detection import (

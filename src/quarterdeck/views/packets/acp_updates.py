@@ -1,6 +1,6 @@
 """Packets back to ACP: the `update` of a `session/update`, and the end of a prompt.
 
-What packets never had (message ids, tool kinds beyond five) does not come back.
+What packets do not carry (message ids, tool kinds beyond five) is lost.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class SessionUpdates:
         self._has_plans = False
 
     def feed(self, packet: Packet) -> list[Json]:
-        """Return the updates that a packet stands for."""
+        """Return the updates that a packet represents."""
         kind = packet_type(packet)
         if kind == "artifact_created":
             return [_artifact(packet)]

@@ -1,7 +1,7 @@
 """Builders: packets with exactly the keys, nulls and empty values that their readers expect.
 
-What an agent sent is completed, not copied: nested objects that are whole already are shared with
-whoever gave them, so neither side may change them afterwards.
+What an agent sent is completed, not copied: nested objects that are complete already are shared
+with the caller, so neither side may change them afterwards.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ToolSnapshot(Struct, frozen=True, kw_only=True):
 
 
 def iso_time(milliseconds: float) -> str:
-    """Write an event's time as ISO 8601 in UTC; times that it has no year for are moved."""
+    """Return an event's time as ISO 8601 in UTC; times outside its years are clamped."""
     within = min(max(milliseconds, _FIRST), _LAST)
     seconds, microseconds = divmod(round(within * 1000), 1_000_000)
     return f"{_second(seconds)}.{microseconds:06}+00:00"
@@ -71,12 +71,12 @@ def whole_block(block: object) -> Json | None:
 
 
 def agent_message_chunk(block: str | Json, meta: Json | None = None) -> Packet:
-    """Build a piece of what the agent says; `block` is a text or a whole content block."""
+    """Build a message chunk; `block` is a text or a whole content block."""
     return _chunk("agent_message_chunk", block, meta)
 
 
 def agent_thought_chunk(block: str | Json, meta: Json | None = None) -> Packet:
-    """Build a piece of what the agent thinks."""
+    """Build a thought chunk."""
     return _chunk("agent_thought_chunk", block, meta)
 
 
@@ -86,7 +86,7 @@ def _chunk(name: str, block: str | Json, meta: Json | None) -> Packet:
 
 
 def tool_call_start(call: ToolSnapshot) -> Packet:
-    """Build the beginning of a tool call: nothing has come of it yet, and it has no `type`."""
+    """Build the start of a tool call: without results, and without a `type`."""
     return {
         "_meta": call.meta,
         "content": (call.content or None) if call.status == "pending" else None,
@@ -102,7 +102,7 @@ def tool_call_start(call: ToolSnapshot) -> Packet:
 
 
 def tool_call_progress(call: ToolSnapshot, timestamp: str) -> Packet:
-    """Build the state of a tool call: all that is known of it, not what changed."""
+    """Build the state of a tool call: everything known, not only what changed."""
     return {
         "_meta": call.meta,
         "content": call.content,

@@ -1,12 +1,11 @@
-"""What a packet is: the documented detection functions, for packets of any origin.
+"""The documented detection functions: the type of a packet, and what its tool call does.
 
-Packets come from other programs, so every function takes whatever JSON gave and never raises.
-Truth is JavaScript's, in which these rules were first written: `{}` and `[]` are true.
+Packets come from other programs, so every function accepts any JSON value and never raises. Truth
+is JavaScript's, in which these rules were first written: `{}` and `[]` are true.
 
-Shorter paths for people: the part of a path that lies inside a session's workspace.
-
-Three rules that the packets' own readers use. A page that knows the folder of its session should
-pass a mapper of its own to `get_file_path` and `parse_packet` instead.
+The path functions shorten a path for display to the part inside a session's workspace. They
+implement the three rules that the documented readers use. A page that knows the folder of its
+session should pass a mapper of its own to `get_file_path` and `parse_packet` instead.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ def packet_type(packet: object) -> str:
 
 
 def is_new_file_operation(packet: object) -> bool | None:
-    """Tell a write (True) from an edit (False) by its first diff; None if it is neither."""
+    """Return True for a write, False for an edit, by the first diff; None if it is neither."""
     if not isinstance(packet, Mapping) or packet.get("kind") != "edit":
         return None
     for diff in diffs(packet.get("content")):
@@ -154,7 +153,7 @@ def path_of_diffs(content: object) -> str:
 
 
 def is_true(value: object) -> bool:
-    """Tell what JavaScript takes for true."""
+    """Return whether a value is true in JavaScript."""
     return isinstance(value, Mapping | list) or bool(value)
 
 

@@ -1,9 +1,7 @@
-"""What `parse_packet` makes of a packet: one class per thing that a page shows.
+"""The results of `parse_packet`: one class per thing that a page shows.
 
-`msgspec.to_builtins` and `msgspec.json.encode` write them as camelCase JSON, with what each is
-as its `type`.
-
-Where a page puts a packet when subagents run: on their card, or in the transcript.
+`msgspec.to_builtins` and `msgspec.json.encode` write them as camelCase JSON with a `type`. `route`
+decides where a page shows a packet while subagents run: on a subagent's card, or in the transcript.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ class Parsed(Struct, frozen=True, kw_only=True, rename="camel", tag_field="type"
 class TextChunk(Parsed, frozen=True, kw_only=True, tag="text_chunk"):
     text: str
     session_id: str | None = None
-    """The subagent that said it; None for the agent itself."""
+    """The subagent that sent it; None for the agent itself."""
     parent_session_id: str | None = None
 
 
@@ -66,7 +64,7 @@ class ToolProgress(Parsed, frozen=True, kw_only=True, tag="tool_call_progress"):
     description: str
     command: str
     raw_output: str
-    """The text to show as the result, whatever the shape of the tool's output."""
+    """The text to show as the result, from any shape of output."""
     file_path: str
     subagent_type: str | None
     skill_name: str | None
@@ -184,7 +182,7 @@ Route: TypeAlias = ChildRoute | TaskRoute | NormalRoute
 
 
 def route(packet: ParsedPacket) -> Route:
-    """Say where a packet belongs; what a subagent did counts before what it is part of."""
+    """Return where a packet is shown; a subagent's own packets are checked first."""
     if not isinstance(packet, TextChunk | ThinkingChunk | ToolStart | ToolProgress):
         return NormalRoute()
     if packet.session_id and packet.parent_session_id:

@@ -1,9 +1,8 @@
-"""`parse_packet`: what a page shows for a packet, whoever wrote it and in which spelling.
+"""`parse_packet`: what a page shows for a packet, in any spelling that writers use.
 
-It reads camelCase and snake_case, live and stored packets, and the types that later versions
-added. It never raises: what is not a packet is `Unknown`.
-
-The part of `parse_packet` that reads tool calls.
+It reads camelCase and snake_case, live and stored packets, and the types that later versions added.
+It never raises: what is not a packet is `Unknown`. Tool calls are most of the work: their name,
+kind, file and texts are found in whichever field a writer has put them (`_Tool`).
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _Packet = Mapping[str, Any]
 
 
 class _Tool(Struct, frozen=True):
-    """What a packet says of a call, found in whichever spelling it has."""
+    """The tool call of a packet, read from any spelling."""
 
     name: str
     kind: str
@@ -75,7 +74,7 @@ class _Tool(Struct, frozen=True):
 
 
 def parse_start(packet: _Packet, paths: PathMapper) -> ToolStart:
-    """Read a `tool_call_start`; a file that is worked on is taken for new until a diff is seen."""
+    """Read a `tool_call_start`; its file counts as new until a diff shows otherwise."""
     tool = _Tool.read(packet)
     return ToolStart(
         tool_call_id=_tool_call_id(packet),
@@ -160,8 +159,8 @@ def _path(tool: _Tool, title: str, paths: PathMapper) -> str:
 
 def _description(tool: _Tool, path: str) -> str:
     if tool.name == "task":
-        said = tool.text("description") or tool.text("prompt")
-        return without_workspaces(f"Spawning subagent: {said}" if said else "Spawning subagent")
+        task = tool.text("description") or tool.text("prompt")
+        return without_workspaces(f"Spawning subagent: {task}" if task else "Spawning subagent")
     if tool.kind in ("read", "edit") and path:
         written = tool.text("content") if tool.name == "write" else ""
         return f"{path} ({written.count(chr(10)) + 1} lines)" if written else path

@@ -1,10 +1,9 @@
-"""Events to packets, one by one; `projector` and `rows` are the two ways to use it.
-
-Besides packets of the stream it gives `user_message_chunk`s, which only rows are made of.
+"""Events to packets, one by one; `PacketProjector` and `PacketRows` are the two ways to use it.
 
     event                          packets
     agent-message-chunk            agent_message_chunk, or artifact_created
     agent-thought-chunk            agent_thought_chunk
+    user-message-chunk             user_message_chunk: not part of the stream, only rows use it
     tool-call, tool-call-update    tool_call_start if it is new, tool_call_progress if it is not
                                    or has begun; then artifact_created
     permission-request-created     tool_call_start if the call is new; approval_requested
@@ -13,20 +12,47 @@ Besides packets of the stream it gives `user_message_chunk`s, which only rows ar
     usage-update                   context_usage
     prompt-finished                tool_call_progress for every call left open;
                                    prompt_response, or error
-    session-status-change          the same with error, if the agent left in the middle of a turn
-    unrecognized-update            the drafts of ACP that packets have a word for
+    session-status-change          the same with error, if the agent exited during a turn
+    unrecognized-update            `PacketDrafts`: the drafts of ACP that have a packet
     everything else                none
 
-Updates that ACP has as drafts, as far as packets have a word for them.
+A packet of a tool call carries everything known of the call, not only what changed (`tool_calls`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import isfinite
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias, assert_never
 
-from quarterdeck.protocol import Event
+from quarterdeck.protocol import (
+    AgentMessageChunkEvent,
+    AgentThoughtChunkEvent,
+    AnyEvent,
+    AvailableCommandsUpdateEvent,
+    ConfigOptionsUpdateEvent,
+    CurrentModeUpdateEvent,
+    Event,
+    HostEvent,
+    PermissionRequestCreatedEvent,
+    PermissionRequestResolvedEvent,
+    PlanEvent,
+    PromptFinishedEvent,
+    SessionConfigInitEvent,
+    SessionEvent,
+    SessionInfoUpdateEvent,
+    SessionResetEvent,
+    SessionStatusChangeEvent,
+    TerminalOutputEvent,
+    ToolCallEvent,
+    ToolCallUpdateEvent,
+    UnknownEvent,
+    UnrecognizedUpdateEvent,
+    UsageUpdateEvent,
+    UserMessageChunkEvent,
+    any_event,
+    is_session_status,
+)
 from quarterdeck.views.packets import builders
 from quarterdeck.views.packets.tool_calls import PacketToolCall, PacketToolCalls
 from quarterdeck.views.packets.tools import as_code, as_object, as_text, text_of
@@ -34,11 +60,11 @@ from quarterdeck.views.packets.types import Json, Packet
 
 _CHILD_KEYS: Final = ("subagentSessionId", "childSessionId", "sessionId", "subagentId")
 
-_UNDER_WAY: Final = 16  # compactions at a time; an agent has one
+_MOST_COMPACTIONS: Final = 16  # in progress at a time; an agent has one
 
 
 class PacketDrafts:
-    """Reads drafts; remembers the summaries of compactions that are under way."""
+    """Reads updates that ACP has as drafts; holds the summaries of compactions in progress."""
 
     def __init__(self) -> None:
         self._summaries: dict[str, list[str]] = {}
@@ -75,47 +101,113 @@ class PacketDrafts:
 
     def _summary(self, update: Mapping[str, Any]) -> list[str]:
         key = as_text(update.get("compactionId"))
-        if key not in self._summaries and len(self._summaries) >= _UNDER_WAY:
+        if key not in self._summaries and len(self._summaries) >= _MOST_COMPACTIONS:
             del self._summaries[next(iter(self._summaries))]
         return self._summaries.setdefault(key, [])
 
 
 Style: TypeAlias = Literal["plain", "tagged"]
-GONE: Final[Mapping[str, str]] = {
-    "disconnected": "the agent is gone; resume the session to go on",
-    "closed": "the session was closed",
-    "deleted": "the session was deleted",
-}
+
+_PacketEvent: TypeAlias = (
+    PlanEvent
+    | CurrentModeUpdateEvent
+    | UsageUpdateEvent
+    | PromptFinishedEvent
+    | SessionStatusChangeEvent
+    | SessionResetEvent
+)
+_IgnoredEvent: TypeAlias = (
+    AvailableCommandsUpdateEvent
+    | SessionConfigInitEvent
+    | ConfigOptionsUpdateEvent
+    | SessionInfoUpdateEvent
+    | PermissionRequestResolvedEvent
+)
+_Handler: TypeAlias = Callable[["Projection", Event, Json], list[Packet]]
+_HANDLERS: Final[dict[type[Event], _Handler]] = {}
+"""The method for each class of events. `_handler` finds it once: mypy checks its `match` for
+completeness, but run for every event it would be slow."""
 
 
 class HasSessionId(Protocol):
-    """A session in any form that knows its id, for example a snapshot of the host."""
+    """Any object with a session id, for example a snapshot of the host."""
 
     @property
     def session_id(self) -> str: ...
 
 
 class Projection:
-    """What has to be remembered of a log to make packets of the rest."""
+    """Makes packets from events; holds what later events need of earlier ones."""
 
     def __init__(self, session: str | HasSessionId, style: Style) -> None:
         self.session_id = session if isinstance(session, str) else session.session_id
         self._is_tagged = style == "tagged"
-        self._ledger = PacketToolCalls()
+        self._calls = PacketToolCalls()
         self._drafts = PacketDrafts()
         self._is_prompting = False
         self._is_replaying = False
 
     def feed(self, event: Event) -> list[Packet]:
-        """Return the packets of one event; an event of another session is of a subagent."""
-        handler = _HANDLERS.get(event.type)
-        if handler is None or event.session_id is None:
+        """Return the packets of one event; an event of another session is a subagent's."""
+        if event.session_id is None:
             return []
+        handler = _HANDLERS.get(type(event))
+        if handler is None:
+            handler = _HANDLERS[type(event)] = self._handler(any_event(event))
         packets = handler(self, event, event.payload)
         return self._tag(packets, event) if self._is_tagged else packets
 
+    @staticmethod
+    def _handler(event: AnyEvent) -> _Handler:
+        match event:
+            case UserMessageChunkEvent() | AgentMessageChunkEvent() | AgentThoughtChunkEvent():
+                return Projection._chunk
+            case ToolCallEvent() | ToolCallUpdateEvent():
+                return Projection._tool
+            case TerminalOutputEvent():
+                return Projection._terminal
+            case PermissionRequestCreatedEvent():
+                return Projection._permission
+            case UnrecognizedUpdateEvent():
+                return Projection._draft
+            case SessionEvent():
+                return Projection._handler_of_other(event)
+            case HostEvent() | UnknownEvent():
+                return Projection._ignored
+            case _:
+                assert_never(event)
+
+    @staticmethod
+    def _handler_of_other(event: _PacketEvent | _IgnoredEvent) -> _Handler:
+        match event:
+            case PlanEvent():
+                return Projection._plan
+            case CurrentModeUpdateEvent():
+                return Projection._mode
+            case UsageUpdateEvent():
+                return Projection._usage
+            case PromptFinishedEvent():
+                return Projection._finished
+            case SessionStatusChangeEvent():
+                return Projection._status
+            case SessionResetEvent():
+                return Projection._reset
+            case (
+                AvailableCommandsUpdateEvent()
+                | SessionConfigInitEvent()
+                | ConfigOptionsUpdateEvent()
+                | SessionInfoUpdateEvent()
+                | PermissionRequestResolvedEvent()
+            ):
+                return Projection._ignored
+            case _:
+                assert_never(event)
+
+    def _ignored(self, _event: Event, _payload: Json) -> list[Packet]:
+        return []
+
     def _tag(self, packets: list[Packet], event: Event) -> list[Packet]:
-        """Write on every packet what newer readers look for first."""
+        """Add to every packet the keys that newer readers look for first."""
         timestamp = builders.iso_time(event.ts)
         for packet in packets:
             if packet.get("sessionUpdate") == "tool_call":
@@ -124,13 +216,13 @@ class Projection:
         return packets
 
     def _meta(self, event: Event) -> Json | None:
-        """Return what goes along with a packet: the agent's `_meta`, and whose packet it is."""
+        """Return the `_meta` of a packet: the agent's own, and the session of a subagent."""
         extensions = event.extensions
         meta = None if extensions is None else extensions.get("_meta")
         if event.session_id == self.session_id:
             return meta if isinstance(meta, dict) else None
-        whose = {"sessionId": event.session_id, "parentSessionId": self.session_id}
-        return {**meta, **whose} if isinstance(meta, dict) else whose
+        origin = {"sessionId": event.session_id, "parentSessionId": self.session_id}
+        return {**meta, **origin} if isinstance(meta, dict) else origin
 
     def _chunk(self, event: Event, payload: Json) -> list[Packet]:
         meta = self._meta(event)
@@ -149,15 +241,15 @@ class Projection:
         call_id, session = payload.get("toolCallId"), event.session_id
         if not isinstance(call_id, str) or session is None:
             return []
-        call = self._ledger.find(session, call_id)
-        if call is not None and event.type == "tool-call" and not call.is_open(self._ledger.turn):
-            call = None  # an old id for a new call
+        call = self._calls.find(session, call_id)
+        if call is not None and event.type == "tool-call" and not call.is_open(self._calls.turn):
+            call = None  # a new call with the id of an old one
         is_new = call is None
         if call is None:
-            call = self._ledger.begin(session, call_id)
+            call = self._calls.begin(session, call_id)
         is_ours = event.extensions is not None and "quarterdeck" in event.extensions
         before = call.snapshot(None, names=False) if is_ours and not is_new else None
-        meta = self._say(call, event, payload)
+        meta = self._apply_call(call, event, payload)
         packets = [builders.tool_call_start(self._snapshot(call, meta))] if is_new else []
         is_repeated = before is not None and _is_same(before, call.snapshot(None, names=False))
         if (not is_new or call.status != "pending" or _is_update(event)) and not is_repeated:
@@ -165,7 +257,7 @@ class Projection:
         artifact = _artifact(meta) if meta else None
         return packets if artifact is None else [*packets, artifact]
 
-    def _say(self, call: PacketToolCall, event: Event, payload: Json) -> Json | None:
+    def _apply_call(self, call: PacketToolCall, event: Event, payload: Json) -> Json | None:
         meta = self._meta(event)
         if meta is not None or event.extensions is not None:
             call.declare(_declared_name(event.extensions or {}, meta or {}), meta or {})
@@ -173,7 +265,7 @@ class Projection:
             call.announce(payload)
         else:
             call.update(payload)
-        self._ledger.sort(call)
+        self._calls.sort(call)
         return meta
 
     def _snapshot(self, call: PacketToolCall, meta: Json | None) -> builders.ToolSnapshot:
@@ -183,16 +275,16 @@ class Projection:
         return builders.tool_call_progress(self._snapshot(call, meta), builders.iso_time(event.ts))
 
     def _permission(self, event: Event, payload: Json) -> list[Packet]:
-        request_id, said = payload.get("requestId"), payload.get("toolCall")
+        request_id, tool_call = payload.get("requestId"), payload.get("toolCall")
         session = event.session_id or self.session_id
         packets: list[Packet] = []
-        if isinstance(said, dict) and isinstance(call_id := said.get("toolCallId"), str):
-            call = self._ledger.find(session, call_id)
-            is_new = call is None or not call.is_open(self._ledger.turn)
+        if isinstance(tool_call, dict) and isinstance(call_id := tool_call.get("toolCallId"), str):
+            call = self._calls.find(session, call_id)
+            is_new = call is None or not call.is_open(self._calls.turn)
             if call is None or is_new:
-                call = self._ledger.begin(session, call_id)
-            call.request(said)
-            self._ledger.sort(call)
+                call = self._calls.begin(session, call_id)
+            call.request(tool_call)
+            self._calls.sort(call)
             packets = [builders.tool_call_start(self._snapshot(call, None))] if is_new else []
         if isinstance(request_id, str):
             time = builders.iso_time(event.ts)
@@ -222,7 +314,7 @@ class Projection:
         self._is_prompting = False
         failure, reason = payload.get("error"), payload.get("stopReason")
         packets = self._close(event, reason)
-        self._ledger.turn += 1
+        self._calls.turn += 1
         if isinstance(failure, dict):
             text = as_text(failure.get("message")) or "the agent failed and did not say why"
             return [*packets, builders.error(text, as_code(failure.get("code")) or None)]
@@ -230,11 +322,11 @@ class Projection:
         return [*packets, builders.prompt_response(reason)]
 
     def _close(self, event: Event, reason: object) -> list[Packet]:
-        """End the calls that were left open: those of a subagent, or all when the turn is over."""
+        """End the calls that were left open: a subagent's, or all when the turn has ended."""
         is_all = event.session_id == self.session_id
         packets = [
             self._progress(call, event, None)
-            for call in self._ledger.end_open(None if is_all else event.session_id)
+            for call in self._calls.end_open(None if is_all else event.session_id)
         ]
         if self._is_tagged and reason == "cancelled":
             for packet in packets:
@@ -247,19 +339,20 @@ class Projection:
         status, was_prompting = payload.get("status"), self._is_prompting
         self._is_prompting = status == "prompting"
         if self._is_prompting:
-            self._ledger.turn += 1
-        if was_prompting and isinstance(status, str) and status in GONE:
-            self._ledger.turn += 1
-            return [*self._close(event, None), builders.error(GONE[status], f"session_{status}")]
+            self._calls.turn += 1
+        failure = _failure(status) if was_prompting else None
+        if failure is not None:
+            self._calls.turn += 1
+            return [*self._close(event, None), builders.error(failure, f"session_{status}")]
         if self._is_replaying:
             self._is_replaying = False
-            self._ledger.turn += 1
+            self._calls.turn += 1
             return self._close(event, None)
         return []
 
     def _reset(self, event: Event, _payload: Json) -> list[Packet]:
         if event.session_id == self.session_id:
-            self._ledger.clear()
+            self._calls.clear()
             self._is_prompting = False
             self._is_replaying = True
         return []
@@ -268,7 +361,7 @@ class Projection:
         terminal, delta = payload.get("terminalId"), payload.get("delta")
         session = event.session_id
         if session is not None and isinstance(terminal, str) and isinstance(delta, str) and delta:
-            self._ledger.terminals.extend((session, terminal), delta)
+            self._calls.terminals.extend((session, terminal), delta)
         return []
 
     def _draft(self, event: Event, payload: Json) -> list[Packet]:
@@ -278,8 +371,25 @@ class Projection:
 def _is_same(before: builders.ToolSnapshot, after: builders.ToolSnapshot) -> bool:
     try:
         return before == after
-    except RecursionError:  # an agent may nest its input as deeply as it likes
+    except RecursionError:  # an agent can nest its input to any depth
         return False
+
+
+def _failure(status: object) -> str | None:
+    """Return why a turn cannot continue in a session of this status."""
+    if not is_session_status(status):
+        return None
+    match status:
+        case "disconnected":
+            return "the agent is gone; resume the session to go on"
+        case "closed":
+            return "the session was closed"
+        case "deleted":
+            return "the session was deleted"
+        case "creating" | "active" | "prompting" | "resuming":
+            return None
+        case _:
+            assert_never(status)
 
 
 def _is_update(event: Event) -> bool:
@@ -293,21 +403,21 @@ def _number(value: object) -> float | None:
 
 
 def _artifact(meta: Json) -> Packet | None:
-    """Return the artifact that an agent announces in `_meta.artifact`, if it is one."""
-    said = meta.get("artifact")
-    if not isinstance(said, dict):
+    """Return the packet of the artifact in `_meta.artifact`, if it is complete."""
+    artifact = meta.get("artifact")
+    if not isinstance(artifact, dict):
         return None
-    if not all(isinstance(said.get(key), str) for key in ("id", "type", "name", "path")):
+    if not all(isinstance(artifact.get(key), str) for key in ("id", "type", "name", "path")):
         return None
-    kept = {key: said[key] for key in ("id", "type", "name", "path")}
-    if "preview_url" in said:
-        url = said["preview_url"]
+    kept = {key: artifact[key] for key in ("id", "type", "name", "path")}
+    if "preview_url" in artifact:
+        url = artifact["preview_url"]
         kept["preview_url"] = url if isinstance(url, str) else None
     return builders.artifact_created(kept)
 
 
 def _declared_name(extensions: Mapping[str, Any], meta: Mapping[str, Any]) -> str:
-    """Return what the agent calls the tool: beside the call, in `_meta`, or in a vendor's part."""
+    """Return the agent's name of the tool: next to the call, in `_meta`, or in a vendor's part."""
     vendors = [value for value in meta.values() if isinstance(value, dict)]
     for source in (extensions, meta, *vendors):
         for key in ("toolName", "tool_name"):
@@ -315,21 +425,3 @@ def _declared_name(extensions: Mapping[str, Any], meta: Mapping[str, Any]) -> st
                 return name
     name = extensions.get("name")
     return name if isinstance(name, str) else ""
-
-
-_HANDLERS: Final[Mapping[str, Callable[[Projection, Event, Json], list[Packet]]]] = {
-    "user-message-chunk": Projection._chunk,  # noqa: SLF001 - its own table
-    "agent-message-chunk": Projection._chunk,  # noqa: SLF001
-    "agent-thought-chunk": Projection._chunk,  # noqa: SLF001
-    "tool-call": Projection._tool,  # noqa: SLF001
-    "tool-call-update": Projection._tool,  # noqa: SLF001
-    "plan": Projection._plan,  # noqa: SLF001
-    "current-mode-update": Projection._mode,  # noqa: SLF001
-    "usage-update": Projection._usage,  # noqa: SLF001
-    "prompt-finished": Projection._finished,  # noqa: SLF001
-    "session-status-change": Projection._status,  # noqa: SLF001
-    "session-reset": Projection._reset,  # noqa: SLF001
-    "permission-request-created": Projection._permission,  # noqa: SLF001
-    "terminal-output": Projection._terminal,  # noqa: SLF001
-    "unrecognized-update": Projection._draft,  # noqa: SLF001
-}

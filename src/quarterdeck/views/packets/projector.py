@@ -1,9 +1,8 @@
-"""`PacketProjector`: the packets of a log, as a page that is attached to it sees them.
+"""`PacketProjector`, the stream of packets, and `PacketRows`, the packets that a page stores.
 
-Packets to keep: what a page loads instead of the stream that it missed.
-
-Chunks become one row as long as they belong together; of a call only its end is kept, and of the
-context's use only the last word of a turn.
+A page that is attached to a session reads the stream. A page that opens a session later loads rows
+instead of the stream it missed: consecutive chunks are one row, a tool call has only its final row,
+and the context usage only its last value in a turn (`Coalescer`).
 """
 
 from __future__ import annotations
@@ -27,33 +26,33 @@ _METADATA: Final = "<task_metadata>"
 
 
 class InsertRow(Struct, frozen=True):
-    """One more packet; `turn` counts the prompts before its own."""
+    """Append a packet; `turn` counts the prompts before its own."""
 
     turn: int
     packet: Packet
 
 
 class UpsertPlan(Struct, frozen=True):
-    """The plan of a turn, in the place of the one before."""
+    """Store the plan of a turn; it replaces the previous one."""
 
     turn: int
     packet: Packet
 
 
 class ClearRows(Struct, frozen=True):
-    """The session was loaded again: its whole history follows."""
+    """Delete all rows: the session was loaded again and its whole history follows."""
 
 
 Row: TypeAlias = InsertRow | UpsertPlan | ClearRows
 
 
 class Coalescer:
-    """Packets to rows. What it holds is one message, and the last use of the context."""
+    """Turns packets into rows; holds at most one message and the last context usage."""
 
     def __init__(self) -> None:
         self._prompts = 0
         self._kind = ""
-        self._whose: tuple[Any, ...] = ()
+        self._origin: tuple[Any, ...] = ()
         self._texts: list[str] = []
         self._attachments: list[Json] = []
         self._usage: Packet | None = None
@@ -65,11 +64,11 @@ class Coalescer:
             self._usage = packet  # must not split a message
             return []
         run = _RUNS.get(kind, "")
-        whose = _whose(packet) if run else ()
+        origin = _origin(packet) if run else ()
         rows: list[Row] = []
-        if self._kind and (run, whose) != (self._kind, self._whose):
+        if self._kind and (run, origin) != (self._kind, self._origin):
             rows = self._flush()
-        self._kind, self._whose = run, whose
+        self._kind, self._origin = run, origin
         match kind:
             case "user_message_chunk" | "agent_message_chunk" | "agent_thought_chunk":
                 self._take(packet["content"])
@@ -86,7 +85,7 @@ class Coalescer:
         return rows
 
     def finish(self) -> list[Row]:
-        """Return what is still held: a turn, or the log, ends here."""
+        """Return the rows that are still held, at the end of a turn or of the log."""
         rows = self._flush()
         if self._usage is not None:
             rows.append(InsertRow(self._turn, self._usage))
@@ -105,8 +104,8 @@ class Coalescer:
 
     def _flush(self) -> list[Row]:
         kind, text, attachments = self._kind, "".join(self._texts), self._attachments
-        whose = self._whose
-        self._kind, self._whose, self._texts, self._attachments = "", (), [], []
+        origin = self._origin
+        self._kind, self._origin, self._texts, self._attachments = "", (), [], []
         if not text and not attachments:
             return []
         packet: Packet = {"type": kind, "content": {"type": "text", "text": text}}
@@ -116,24 +115,24 @@ class Coalescer:
                 packet["attachments"] = attachments
             return [InsertRow(self._turn, packet)]
         packet["sessionUpdate"] = kind
-        routing = _routing(whose)
+        routing = _routing(origin)
         if routing:
             packet["_meta"] = routing
         return [InsertRow(self._turn, packet)]
 
 
-def _whose(packet: Packet) -> tuple[Any, ...]:
+def _origin(packet: Packet) -> tuple[Any, ...]:
     meta = packet["_meta"] or {}
     return meta.get("sessionId"), meta.get("parentSessionId"), meta.get("messageId")
 
 
-def _routing(whose: tuple[Any, ...]) -> Json:
-    named = zip(("sessionId", "parentSessionId"), whose, strict=False)
+def _routing(origin: tuple[Any, ...]) -> Json:
+    named = zip(("sessionId", "parentSessionId"), origin, strict=False)
     return {key: value for key, value in named if isinstance(value, str) and value}
 
 
 def _kept_of_call(packet: Packet) -> list[Packet]:
-    """Return the rows of a call's progress: itself when it ended, and what a subagent answered."""
+    """Return the rows of a call's progress: the call when it has ended, a subagent's answer."""
     kept = [packet] if packet["status"] in _KEPT_STATUSES or has_todo_title(packet) else []
     output = packet["rawOutput"]
     if packet["status"] != "completed" or not isinstance(output, dict) or not is_task_tool(packet):
@@ -142,17 +141,17 @@ def _kept_of_call(packet: Packet) -> list[Packet]:
     text = answer.partition(_METADATA)[0].strip() if isinstance(answer, str) else ""
     if not text:
         return kept
-    said = {
+    answered = {
         "type": "agent_message",
         "content": {"type": "text", "text": text},
         "source": "task_output",
         "timestamp": packet["timestamp"],
     }
-    return [*kept, said]
+    return [*kept, answered]
 
 
 class PacketRows:
-    """A log as the rows that a page would have stored."""
+    """Turns a log into the rows that a page stores."""
 
     def __init__(self, session: str | HasSessionId, *, style: Style = "plain") -> None:
         self._projection = Projection(session, style)
@@ -171,21 +170,21 @@ class PacketRows:
         ]
 
     def finish(self) -> list[Row]:
-        """Return the rows of what the log has not ended."""
+        """Return the rows that the log leaves incomplete."""
         return self._coalescer.finish()
 
 
 class PacketProjector:
-    """Makes packets of events; the same log gives the same packets, whole or in pieces.
+    """Turns events into packets; the same log gives the same packets, whole or in pieces.
 
     Style "plain" writes packets exactly as they are documented. Style "tagged" adds what newer
     readers look for: `type` and `timestamp` on every packet, the tool's name in `_meta.toolName`,
     ACP's own kinds, and `cancelled` for calls that a cancelled turn left open.
 
-    A session that is loaded comes as history: whole messages (`user_message`, `agent_message`,
-    `agent_thought`) and the ends of calls, as `PacketRows` keeps them.
+    The history of a session that is loaded has whole messages (`user_message`, `agent_message`,
+    `agent_thought`) and only final states of calls, as in `PacketRows`.
 
-    Packets share what is nested in them with the events and with each other: do not change them.
+    Packets share nested values with the events and with each other: do not change them.
     """
 
     def __init__(self, session: str | HasSessionId, *, style: Style = "plain") -> None:

@@ -1,6 +1,6 @@
 """Packets as a `text/event-stream`: bytes to write, and a reader for bytes that arrive.
 
-Neither does any input or output. The reader takes what the standard for event streams allows (a
+Neither does any input or output. The reader accepts what the standard for event streams allows (a
 byte order mark, CR, LF and CRLF, data on several lines, comments, fields it does not know), cut at
 any byte. What is not a packet is skipped and counted, and never ends the stream.
 """
@@ -23,7 +23,7 @@ HEADERS: Final[Mapping[str, str]] = {
     "X-Accel-Buffering": "no",  # a proxy must not wait for more
 }
 KEEPALIVE: Final = b": keepalive\n\n"
-"""To be sent when nothing else was, so that nobody in between takes the stream for dead."""
+"""Sent when nothing else is, so that proxies do not close an idle stream."""
 KEEPALIVE_SECONDS: Final = 15
 LIMIT_BYTES: Final = 64 * 1024 * 1024
 _END_OF_LINE: Final = re.compile(rb"\r\n?|\n")
@@ -31,7 +31,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 
 def encode_packet(packet: Packet, *, seq: int | None = None) -> bytes:
-    """Write one packet; with the `seq` of its event, a reader can say how far it came."""
+    """Encode one packet; the `seq` of its event is the `id` from which a reader resumes."""
     number = b"" if seq is None else b"id: %d\n" % seq
     return b"%sevent: message\ndata: %s\n\n" % (number, encode_json(packet))
 
@@ -95,7 +95,7 @@ class PacketReader:
             self._is_line_too_long = False
             self._is_event_too_long = True
             self._data, self._size = [], 0
-            return b":"  # says nothing, and is not the end of the event
+            return b":"  # a comment: empty, but not the end of the event
         if self._is_first:
             self._is_first = False
             line = line.removeprefix(_BOM)

@@ -1,12 +1,12 @@
-"""The tool calls of a log: an agent sends patches of them, packets want all that is known.
+"""The tool calls of a log: an agent sends patches, a packet carries everything known of the call.
 
-`quarterdeck.protocol.tool_calls` says which messages change which facts. Here is what packets need
-beyond them: items and locations with all their keys, the output of terminals in place of the
-terminals, the names of tools, and the end of calls that agents leave open.
+`quarterdeck.protocol.tool_calls` decides which messages change which facts. This module adds what
+packets need: content items and locations with all their keys, the output of terminals in place of
+the terminals, the names of tools, and an end for calls that agents leave open.
 
 Memory is bounded: of the calls that have ended only the newest `REMEMBERED` are kept, and of
-terminals the newest `TERMINALS`, each with the end of its output. A call that is mentioned again
-after it was forgotten begins again.
+terminals the newest `TERMINALS`, each with the end of its output. A call that is mentioned after it
+was dropped starts again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TERMINALS: Final = 64
 TERMINAL_BYTES: Final = 65_536
 _ONE_WORD: Final = re.compile(r"[A-Za-z][\w.:\-]*")
 _LASTING: Final = ("toolName", "tool_name", "sessionId", "parentSessionId", "subagentSessionId")
-"""What is true of a call for good; the rest of `_meta` is about one update."""
+"""Keys of `_meta` that describe the call; the others describe one update."""
 _STATUSES: Final = FINAL_STATUSES | {"pending", "in_progress"}
 _NOTHING: Final = ToolCallFacts(id="", turn=0)
 CallKey = tuple[str, str]
@@ -88,7 +88,7 @@ class PacketToolCall:
         self._meta: Json | None = None
 
     def declare(self, name: str, meta: Json) -> None:
-        """Take in what an agent says beside the call."""
+        """Store the name of the tool and the lasting part of `_meta`."""
         self._name = name or self._name
         lasting: Json = {key: meta[key] for key in _LASTING if key in meta}
         if lasting:
@@ -99,19 +99,19 @@ class PacketToolCall:
         return self._facts is None or is_open(self._facts, turn)
 
     def announce(self, payload: Mapping[str, Any]) -> None:
-        """Take an announcement, the first or a repeated one."""
-        self._take(announced(self._facts, payload, self.turn), payload)
+        """Apply an announcement, the first or a repeated one."""
+        self._apply(announced(self._facts, payload, self.turn), payload)
 
     def update(self, payload: Mapping[str, Any]) -> None:
-        """Take an update."""
+        """Apply an update."""
         if self._facts is None:
             self.announce(payload)
         else:
-            self._take(updated(self._facts, payload), payload)
+            self._apply(updated(self._facts, payload), payload)
 
     def request(self, tool_call: Mapping[str, Any]) -> None:
-        """Take what a permission request has of the call."""
-        self._take(requested(self._facts, tool_call, self.turn), {})
+        """Apply the tool call of a permission request."""
+        self._apply(requested(self._facts, tool_call, self.turn), {})
 
     def end(self) -> None:
         """End a call that its agent left open."""
@@ -119,7 +119,7 @@ class PacketToolCall:
         if self._facts is not None:
             self._facts = ended_by_us(self._facts)
 
-    def _take(self, facts: ToolCallFacts, payload: Mapping[str, Any]) -> None:
+    def _apply(self, facts: ToolCallFacts, payload: Mapping[str, Any]) -> None:
         before, self._facts = self._facts or _NOTHING, facts
         # An empty list is written as one if the agent sent it, and as null if it sent none; in a
         # permission request it only means that the agent does not repeat the list.
@@ -132,7 +132,7 @@ class PacketToolCall:
             self.status = facts.status
 
     def settle(self, terminals: Terminals) -> None:
-        """Put what terminals wrote in the place of the terminals: the call is over."""
+        """Replace terminals by their output, when the call has ended."""
         if self._content is not None and self._content is not self._shown:
             self._keep(list(_settled(self._content, self.session, terminals)))
 
@@ -162,7 +162,7 @@ class PacketToolCall:
     def _kind_to_write(self, facts: ToolCallFacts, *, any_kind: bool) -> str:
         if any_kind and facts.kind:
             return facts.kind
-        # Only a call without a kind is judged by its name: an agent knows best.
+        # The name decides only for a call without a kind: an agent knows its own tools best.
         kind = facts.kind or tool_kind(self._name or facts.title)
         return kind if kind in WIRE_KINDS else "other"
 
@@ -181,7 +181,7 @@ def _is_emptied(kept: tuple[Any, ...], payload: Mapping[str, Any], field: str) -
 
 
 def _whole_content(items: Iterable[Any]) -> list[Json]:
-    """Complete the items that packets have; terminals wait for the end."""
+    """Complete the items that packets have; terminals are replaced when the call ends."""
     whole = [
         item if item.get("type") == "terminal" else whole_item(item)
         for item in items
@@ -226,14 +226,14 @@ class PacketToolCalls:
         return self._open.get(key) or self._ended.get(key)
 
     def begin(self, session: str, call_id: str) -> PacketToolCall:
-        """Make a new call, in the place of an old one with the same id."""
+        """Create a call; it replaces an old one with the same id."""
         key = (session, call_id)
         self._ended.pop(key, None)
         call = self._open[key] = PacketToolCall(session, call_id, self.turn)
         return call
 
     def sort(self, call: PacketToolCall) -> None:
-        """Put a call where it belongs after it changed."""
+        """Move a call between open and ended after a change."""
         key = (call.session, call.id)
         if call.status not in FINAL_STATUSES:
             if self._ended.pop(key, None) is not None:
@@ -243,7 +243,7 @@ class PacketToolCalls:
         self._end(key, call)
 
     def end_open(self, session: str | None) -> list[PacketToolCall]:
-        """End what an agent left open: in one session, or in all."""
+        """End the calls that an agent left open, in one session or in all."""
         left = [call for call in self._open.values() if session in (None, call.session)]
         for call in left:
             call.end()

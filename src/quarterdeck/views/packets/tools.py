@@ -1,6 +1,8 @@
-"""The names of tools, what kind each is, and how a page titles it.
+"""Tools in packets: their names and kinds, and the texts that a page shows for a call.
 
-What a tool call did, as texts to show: found in its input, output and content.
+The first half maps any spelling of a tool's name to a known tool, its kind and its title. The
+second half finds the texts of a call in its input, output and content: agents put them in different
+fields.
 """
 
 from __future__ import annotations
@@ -86,7 +88,7 @@ def canonical_name(name: str) -> str | None:
 
 
 def tool_kind(name: str) -> str:
-    """Return the kind of the tool called `name`, in whatever case; "other" if we know none."""
+    """Return the kind of the tool called `name`, in any case; "other" if it is unknown."""
     return KINDS.get(canonical_name(name) or "", "other")
 
 
@@ -110,7 +112,7 @@ def resolve_name(name: str, raw_input: Mapping[str, Any], kind: object) -> str:
 
 
 def resolve_kind(name: str, kind: object) -> str:
-    """Return the kind to show for a known tool; what its packet says counts where we say other."""
+    """Return the kind to show for a known tool; the kind of its packet if ours is "other"."""
     own = KINDS.get(name, "other")
     if own == "other" and isinstance(kind, str) and kind in _READABLE_KINDS:
         return kind
@@ -190,7 +192,7 @@ def plan_priority(value: object) -> Priority:
 
 
 def pretty(value: object) -> str:
-    """Return any output as JSON for people; nothing for nothing, nor for what nobody could read."""
+    """Return any output as readable JSON; empty for an empty or unreadable one."""
     try:
         return "" if value is None else json.dumps(value, indent=2, ensure_ascii=False)
     except RecursionError:
@@ -283,7 +285,7 @@ def task_output(raw_output: object) -> str | None:
 
 
 def subagent_session(raw_output: object) -> str | None:
-    """Return the session that a subagent had, if its output says so."""
+    """Return the session of a subagent, if its output names it."""
     text = as_text(as_object(raw_output).get("output"))
     if found := _TASK_ID.search(text):
         return found[1]

@@ -1,4 +1,4 @@
-"""What every packet is made of, for type checkers and for `msgspec.convert`.
+"""The types of all packets, for type checkers and for `msgspec.convert`.
 
 A packet is a plain JSON object. Null and empty values are part of its shape: what is not known is
 there, as null, `{}` or `[]`.
@@ -19,7 +19,7 @@ Priority: TypeAlias = Literal["high", "medium", "low"]
 StopReason: TypeAlias = Literal[
     "end_turn", "max_tokens", "stop_sequence", "max_turn_requests", "refusal", "cancelled"
 ]
-"""`stop_sequence` is read, but no agent that speaks ACP can say it."""
+"""`stop_sequence` is read, but never written: ACP has no such stop reason."""
 ArtifactType: TypeAlias = Literal["file", "image", "nextjs_app", "web_app"]
 
 
@@ -266,7 +266,7 @@ class PromptResponsePacket(TypedDict):
     _meta: Json
     type: Literal["prompt_response"]
     stopReason: str
-    """A `StopReason`, or what a newer agent says."""
+    """A `StopReason`, or one that only a newer agent knows."""
     timestamp: NotRequired[str]
 
 
@@ -369,4 +369,4 @@ PACKET_TYPES: dict[str, Any] = {
     "agent_message": AgentMessagePacket,
     "agent_thought": AgentThoughtPacket,
 }
-"""The class of every packet that we write, by what `packet_type` says."""
+"""The class of every packet that we write, by its `packet_type`."""

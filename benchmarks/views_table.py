@@ -7,14 +7,14 @@ from harness import Figures, Table, lines_of, table
 WAYS = {"project": "packets", "rows": "packets, kept as rows"}
 
 
-def dialects(rounds: int) -> Table:
+def views(rounds: int) -> Table:
     (figures,) = lines_of("packets_cost.py", str(rounds))
     rows = [
         _row(f"{title}, {kind.replace('_', ' ')}", each)
         for way, title in WAYS.items()
         for kind, each in figures[way].items()
     ]
-    for each in lines_of("dialects_cost.py", "context", str(rounds)):
+    for each in lines_of("views_cost.py", "context", str(rounds)):
         name = f"context, {each['kind'].replace('_', ' ')}"
         rows.append(_row(name, {**each, "events/s": each["events per second"]}))
     held = ", ".join(

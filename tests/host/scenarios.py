@@ -1,6 +1,6 @@
-"""Plays the stories of `vectors/host` against a real host and real agents.
+"""Plays the scenarios of `vectors/host` against a real host and real agents.
 
-A story is a list of calls and everything that came of them. The player makes the calls in order,
+A scenario is a list of calls and everything that came of them. The player makes the calls in order,
 and keeps what the host returned, raised, said and sent. It never sleeps: a call that needs a prompt
 to have come to some point waits for the events of that point.
 """
@@ -30,12 +30,12 @@ from tests.testing.stories import story_scenario
 Json = dict[str, Any]
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "host"
-PATIENCE = 60.0  # seconds for what a story expects to come; what is missing then is a failure
+PATIENCE = 60.0  # seconds for what a scenario expects to come; what is missing then is a failure
 
 CROSS_AGENT_UPDATE = {"sessionUpdate": "plan", "entries": []}
 SCRIPTS: dict[str, Json] = {
     "<scripted agent one>": {},
-    # Not in the story, which has only one script; taken from its wire.
+    # Not in the scenario, which has only one script; taken from its wire.
     "<scripted agent two>": {
         "session/new": [{"result": {"sessionId": "sess-2"}}],
         "session/prompt": [
@@ -57,12 +57,12 @@ DEFINITIONS = {
 }
 
 
-def story(name: str) -> Json:
+def scenario(name: str) -> Json:
     read: Json = json.loads((VECTORS / f"{name}.json").read_text())
     return read
 
 
-def stories() -> list[str]:
+def scenarios() -> list[str]:
     return sorted(path.stem for path in VECTORS.glob("*.json"))
 
 
@@ -119,10 +119,10 @@ class Wire:
 
 
 class Played:
-    """A story that is being played, and what came of it."""
+    """A scenario that is being played, and what came of it."""
 
-    def __init__(self, told: Json, storage: Storage, folder: Path) -> None:
-        self.story = told
+    def __init__(self, recorded: Json, storage: Storage, folder: Path) -> None:
+        self.scenario = recorded
         self.outcomes: list[Json] = []
         self.statuses: list[dict[str, str]] = []
         """Those of all agents and sessions in the moment in which a call ended, call by call."""
@@ -134,11 +134,11 @@ class Played:
         """How many events of the host came before it was disposed."""
         self._storage = storage
         self._changes = Changes()
-        self.wire = Wire(folder / f"{told['name']}.wire", self._changes)
+        self.wire = Wire(folder / f"{recorded['name']}.wire", self._changes)
         self._prompts = 0
 
     async def play(self) -> None:
-        options = {**self.story["hostOptions"], "storage": self._storage}
+        options = {**self.scenario["hostOptions"], "storage": self._storage}
         async with self.wire.recording():
             async with Host(options) as host:
                 host.subscribe(None, 0, self._keep(self.host_events))
@@ -157,7 +157,7 @@ class Played:
 
     async def _make_calls(self, host: Host, tasks: TaskGroup) -> None:
         prompted: anyio.Event | None = None
-        for call in self.story["calls"]:
+        for call in self.scenario["calls"]:
             outcome: Json = {}
             self.outcomes.append(outcome)
             steps = self._steps_before_it_waits(call)
@@ -194,10 +194,10 @@ class Played:
         return await result if hasattr(result, "__await__") else result
 
     def _definition(self, placeholder: str) -> Json:
-        script: Json = SCRIPTS.get(placeholder) or self.story["agentScript"]
+        script: Json = SCRIPTS.get(placeholder) or self.scenario["agentScript"]
         module, *arguments = scripted_agent(story_scenario(script), pace=0)[3:]
         assert module == "quarterdeck.testing.agent"
-        recorder = str(Path(__file__).with_name("stories_agent.py"))
+        recorder = str(Path(__file__).with_name("recording_agent.py"))
         return {
             "id": DEFINITIONS[placeholder],
             "command": sys.executable,
@@ -223,7 +223,7 @@ class Played:
         """Tell after how many steps a prompt waits for another call, if it does."""
         if call["call"] != "prompt" or "returns" not in call:
             return None
-        turns = self.story["agentScript"].get("session/prompt", [[]])
+        turns = self.scenario["agentScript"].get("session/prompt", [[]])
         steps = turns[min(self._prompts, len(turns) - 1)]
         self._prompts += 1
         for index, step in enumerate(steps if isinstance(steps, list) else []):
@@ -247,8 +247,8 @@ class Played:
 
     async def _until_all_is_there(self) -> None:
         """Wait for what is done in the background: answers to agents, diagnostics."""
-        sent = len(sent_lines(self.story))
-        said = len(self.story["hostEvents"])
+        sent = len(sent_lines(self.scenario))
+        said = len(self.scenario["hostEvents"])
         await self._changes.until(
             lambda: len(self.wire.messages) >= sent and len(self.host_events) >= said
         )
@@ -259,8 +259,8 @@ def without_ours(events: list[Event]) -> list[Event]:
     return [event for event in events if "quarterdeck" not in (event.extensions or {})]
 
 
-def sent_lines(told: Json) -> list[Json]:
-    return [line["msg"] for line in told["wire"]["lines"] if line["from"] == "host"]
+def sent_lines(recorded: Json) -> list[Json]:
+    return [line["msg"] for line in recorded["wire"]["lines"] if line["from"] == "host"]
 
 
 def _json(result: Any) -> Any:

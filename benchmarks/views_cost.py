@@ -1,6 +1,6 @@
 """What projecting an event costs: logs of 1,000, 10,000 and 100,000 events.
 
-    PYTHONPATH=src python benchmarks/dialects_cost.py context [repeats]
+    PYTHONPATH=src python benchmarks/views_cost.py context [repeats]
 
 Prints JSON lines: microseconds of processor time per event of the log, the best of the repeats with
 the garbage collector on; events per second of the longest log; `ratio` is 100,000 against 1,000:

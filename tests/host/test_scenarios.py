@@ -12,12 +12,12 @@ import pytest
 from quarterdeck.errors import AcpError, RpcError
 from quarterdeck.protocol import to_json
 from quarterdeck.storage import JsonlStorage, MemoryStorage, SqliteStorage, Storage
-from tests.host.stories import Json, Played, sent_lines, stories, story, without_ours
+from tests.host.scenarios import Json, Played, scenario, scenarios, sent_lines, without_ours
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 EARLIER = {"restore-part2": "restore-part1"}
-"""Stories that go on with the storage of another one."""
+"""Scenarios that go on with the storage of another one."""
 ERRORS = {"AcpError": AcpError, "RequestError": RpcError}
 
 
@@ -29,9 +29,9 @@ STORAGES: dict[str, Callable[[Path], Storage]] = {
 
 
 STORED = ("close-and-reopen", "delete", "load-existing", "restore-part2", "session-info-update")
-"""Stories whose logs are read again or written anew: these are played with every storage."""
+"""Scenarios whose logs are read again or written anew: these are played with every storage."""
 STATUSES = {"crash-restart-no-resume": {"agent-1": "restarting", "sess-1": "disconnected"}}
-"""What agents and sessions are in the moment in which the last call of a story ends."""
+"""What agents and sessions are in the moment in which the last call of a scenario ends."""
 
 
 def played_with(name: str) -> Iterable[str]:
@@ -39,25 +39,25 @@ def played_with(name: str) -> Iterable[str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [(name, kind) for name in stories() for kind in played_with(name)]
+    ("name", "kind"), [(name, kind) for name in scenarios() for kind in played_with(name)]
 )
-async def test_a_story_goes_as_it_went_with_the_original(
+async def test_a_scenario_gives_the_events_of_the_original(
     name: str, kind: str, tmp_path: Path
 ) -> None:
     storage = STORAGES[kind](tmp_path)
     with anyio.fail_after(100):
         if name in EARLIER:
-            await Played(story(EARLIER[name]), storage, tmp_path).play()
-        played = Played(story(name), storage, tmp_path)
+            await Played(scenario(EARLIER[name]), storage, tmp_path).play()
+        played = Played(scenario(name), storage, tmp_path)
         await played.play()
-    told = played.story
-    for call, outcome in zip(told["calls"], played.outcomes, strict=True):
+    recorded = played.scenario
+    for call, outcome in zip(recorded["calls"], played.outcomes, strict=True):
         _check_outcome(call, outcome)
     _check_wire(played)
     _check_session_events(played)
     _check_host_events(played)
-    assert played.snapshots == told["snapshotsBeforeDispose"]
-    assert _metas(played.metas) == _metas(told["storedMetasAfterDispose"])
+    assert played.snapshots == recorded["snapshotsBeforeDispose"]
+    assert _metas(played.metas) == _metas(recorded["storedMetasAfterDispose"])
     assert played.statuses[-1] == STATUSES.get(name, played.statuses[-1])
 
 
@@ -65,15 +65,15 @@ async def test_a_story_goes_as_it_went_with_the_original(
     ("method", "outcome"),
     [("session/prompt", "returns"), ("session/load", "throws")],
 )
-async def test_a_session_goes_on_after_an_answer_that_cannot_be_read(
+async def test_a_session_continues_after_an_answer_that_cannot_be_read(
     method: str, outcome: str, tmp_path: Path
 ) -> None:
     neither_result_nor_error = {"raw": {"jsonrpc": "2.0", "id": 2}}
-    told = story("load-existing")
-    told["agentScript"][method] = [neither_result_nor_error, {"result": {}}]
-    del told["calls"][3 if method == "session/prompt" else 2]
-    told |= {"wire": {"lines": []}, "hostEvents": []}
-    played = Played(told, MemoryStorage(), tmp_path)
+    recorded = scenario("load-existing")
+    recorded["agentScript"][method] = [neither_result_nor_error, {"result": {}}]
+    del recorded["calls"][3 if method == "session/prompt" else 2]
+    recorded |= {"wire": {"lines": []}, "hostEvents": []}
+    played = Played(recorded, MemoryStorage(), tmp_path)
     with anyio.fail_after(100):
         await played.play()
     assert list(played.outcomes[2]) == [outcome]
@@ -90,36 +90,36 @@ def _check_outcome(call: Json, outcome: Json) -> None:
 
 
 def _check_wire(played: Played) -> None:
-    assert _wire(played.wire.messages) == _wire(sent_lines(played.story))
+    assert _wire(played.wire.messages) == _wire(sent_lines(played.scenario))
 
 
 def _check_session_events(played: Played) -> None:
-    told = _logs(played.story["sessionEvents"])
-    assert list(played.session_events) == list(told)
+    recorded = _logs(played.scenario["sessionEvents"])
+    assert list(played.session_events) == list(recorded)
     for session_id, events in played.session_events.items():
         # Numbers go on after a load, and what we say on top of the originals has numbers too.
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
         assert all(event.session_id == session_id for event in events)
-        expected = [(event["type"], event["payload"]) for event in told[session_id]]
+        expected = [(event["type"], event["payload"]) for event in recorded[session_id]]
         assert [(event.type, event.payload) for event in without_ours(events)] == expected
 
 
-def _logs(told: Json) -> Json:
+def _logs(recorded: Json) -> Json:
     """Put together what the originals had in two logs: a session that is reopened keeps its own."""
     logs: Json = {}
-    for name, events in told.items():
+    for name, events in recorded.items():
         logs.setdefault(name.removesuffix(" (before reopen)"), []).extend(events)
     return logs
 
 
 def _check_host_events(played: Played) -> None:
-    told, count = played.story, played.before_dispose
+    recorded, count = played.scenario, played.before_dispose
     events = [to_json(event) for event in played.host_events]
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
-    assert _facts(events[:count]) == _facts(told["hostEvents"])
+    assert _facts(events[:count]) == _facts(recorded["hostEvents"])
     # Agents are disposed at the same time: each has its order, two of them have none.
     dispose = sorted(_facts(events[count:]), key=_agent)
-    assert dispose == sorted(_facts(told["hostEventsDuringDispose"]), key=_agent)
+    assert dispose == sorted(_facts(recorded["hostEventsDuringDispose"]), key=_agent)
 
 
 def _facts(events: Iterable[Json]) -> list[Any]:

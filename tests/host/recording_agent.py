@@ -1,6 +1,6 @@
 """The scripted agent, which also writes every line that its host sends to a named pipe.
 
-python -P stories_agent.py WIRE [ARGUMENT ...]    the arguments are those of the scripted agent
+python -P recording_agent.py WIRE [ARGUMENT ...]    the arguments are those of the scripted agent
 """
 
 import os

@@ -1,8 +1,8 @@
-"""Calls that were allowed: what an agent reports of them is compared with what was shown. Pure.
+"""Compares what an agent reports of an allowed call with what was shown. Pure.
 
-A host cannot stop a program that does something else than it asked for; it can report it. Another
-kind, another input, or a path that was not shown contradicts the permission. More detail does not.
-Each contradiction is reported once; a call that has ended is not compared any more.
+A host cannot stop a program that does something else than what was allowed, but it can report it.
+Another kind, another input, or a path that was not shown contradicts the permission; more detail
+does not. Each contradiction is reported once, and a call that has ended is not compared any more.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from quarterdeck.protocol import ToolCallFacts
 from quarterdeck.protocol.tool_calls import FINAL_STATUSES
 
-MOST_CALLS: Final = 200  # of a session; the oldest is forgotten
+MOST_CALLS: Final = 200  # per session; then the oldest is dropped
 _EMPTY: Final[tuple[Any, ...]] = (None, {}, [], "")
 
 
@@ -26,7 +26,7 @@ class ApprovedCall(NamedTuple):
 
 
 class Mismatch(NamedTuple):
-    """A call that is not the one that was allowed."""
+    """A call that contradicts what was allowed."""
 
     request_id: str
     tool_call_id: str

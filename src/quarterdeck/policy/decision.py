@@ -1,0 +1,114 @@
+"""What a policy decides about a call, by which rule, and why; pure.
+
+The rules that apply to the session are merged by what they decide, because the commands of one line
+may match different rules. Rules that deny are checked first. A call that may match one of them but
+cannot be read completely is never allowed. Otherwise a rule that allows decides, or a person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Literal, TypeAlias
+
+from msgspec.structs import replace
+
+from quarterdeck.policy.call import Call, Reading
+from quarterdeck.policy.rules import KINDS, Denial, Policy, Rule
+from quarterdeck.policy.types import Patterns
+
+DecisionKind: TypeAlias = Literal["allow", "deny", "ask"]
+_NamedRule: TypeAlias = tuple[Rule, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """The decision of a policy about one call."""
+
+    decision: DecisionKind
+    rule: str | None
+    """The name of the rule that decided; several names if it took several; None for "ask"."""
+    reading: Reading
+    """What the decision is based on."""
+    reason: str
+    """Why, in one sentence."""
+
+
+def decide(policy: Policy, call: Call, *, workspace: str, agent: str | None = None) -> Decision:
+    """Decide a call of a session that works in the folder `workspace`.
+
+    `agent` is the name under which the session's agent is configured: a rule may be limited to one.
+    """
+    reading = call.reading
+    applying = [
+        (rule, rule.name or f"rule {number}")
+        for number, rule in enumerate(policy.rule, 1)
+        if _applies(rule, agent, workspace)
+    ]
+    denying = [named for named in applying if named[0].decision == "deny"]
+    allowing = [named for named in applying if named[0].decision == "allow"]
+    denial = _denies(_merged(denying), reading, workspace)
+    if denial == "deny":
+        alone = [name for rule, name in denying if _denies(rule, reading, workspace) == "deny"]
+        return _decision("deny", alone, denying, reading)
+    if denial is None and _allows(_merged(allowing), reading, workspace):
+        alone = [name for rule, name in allowing if _allows(rule, reading, workspace)]
+        return _decision("allow", alone, allowing, reading)
+    return Decision(decision="ask", rule=None, reading=reading, reason=_why_ask(denial, reading))
+
+
+def _decision(
+    decision: Literal["allow", "deny"],
+    alone: Sequence[str],
+    rules: Sequence[_NamedRule],
+    reading: Reading,
+) -> Decision:
+    """Name the first rule that decides alone; if none does, all, because they match together."""
+    name = alone[0] if alone else ", ".join(name for _, name in rules)
+    verb = "Allowed" if decision == "allow" else "Denied"
+    return Decision(decision=decision, rule=name, reading=reading, reason=f"{verb} by {name}.")
+
+
+def _denies(rule: Rule, reading: Reading, workspace: str) -> Denial | None:
+    kinds = [kind for kind in KINDS.values() if kind.applies(reading)]
+    found = {kind.denies(rule, reading, workspace) for kind in kinds}
+    if "deny" in found:
+        return "deny"
+    return "ask" if "ask" in found else None
+
+
+def _allows(rule: Rule, reading: Reading, workspace: str) -> bool:
+    kinds = [kind for kind in KINDS.values() if kind.applies(reading)]
+    return any(kind.allows(rule, reading, workspace) for kind in kinds)
+
+
+def _why_ask(denial: Denial | None, reading: Reading) -> str:
+    if not reading.is_readable:
+        return "The input does not show what the call does."
+    if denial == "ask":
+        return "A rule that denies may match, but the call could not be read completely."
+    if not reading.is_complete:
+        return "The call could not be read completely."
+    return "No rule matches."
+
+
+def _applies(rule: Rule, agent: str | None, workspace: str) -> bool:
+    if rule.agent is not None and rule.agent != agent:
+        return False
+    if rule.project is None:
+        return True
+    folder = PurePosixPath(rule.project)
+    return PurePosixPath(workspace).is_relative_to(folder) and ".." not in workspace.split("/")
+
+
+def _merged(rules: Sequence[_NamedRule]) -> Rule:
+    """Return one rule that matches what the rules match, each alone or together."""
+    patterns = {kind: _either([getattr(rule, kind) for rule, _ in rules]) for kind in KINDS}
+    return replace(Rule(decision="deny"), **patterns)  # `_denies` and `_allows` ignore the decision
+
+
+def _either(patterns: Sequence[Patterns]) -> Patterns:
+    if any(each is True for each in patterns):
+        return True
+    return tuple(glob for each in patterns if not isinstance(each, bool) for glob in each) or False

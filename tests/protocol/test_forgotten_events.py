@@ -1,0 +1,134 @@
+"""A value that the protocol adds and a view forgets is a type error of the package.
+
+One run of mypy over a copy of the package that has one more session event, host event, session
+status and kind of request. The errors that mention the new name are in the modules that must decide
+what it means for them. The page has the same test for its own views (`tests/page`).
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[2]
+ADDED_EVENT = """\
+class {name}({family}, frozen=True, kw_only=True, tag="{tag}"):
+    type: ClassVar[Literal["{tag}"]] = "{tag}"
+    payload: dict[str, Any]
+
+
+"""
+
+
+class TypeErrorLine(NamedTuple):
+    module: str
+    message: str
+
+
+def _replace(path: Path, old: str, new: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.count(old) == 1, old
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def _copied(folder: Path) -> Path:
+    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("built"))
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    return folder / "src" / "quarterdeck" / "protocol"
+
+
+def _type_errors(folder: Path) -> list[TypeErrorLine]:
+    command = (sys.executable, "-m", "mypy", "--no-error-summary", "--no-pretty", "src/quarterdeck")
+    output = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False).stdout
+    lines = re.findall(r"^src/quarterdeck/([\w/]+)\.py:\d+: error: (.*)$", output, re.MULTILINE)
+    return [TypeErrorLine(module, message) for module, message in lines]
+
+
+@pytest.fixture(scope="module")
+def type_errors(tmp_path_factory: pytest.TempPathFactory) -> list[TypeErrorLine]:
+    """Return the errors of mypy in a package with one more of everything."""
+    folder = tmp_path_factory.mktemp("package")
+    protocol = _copied(folder)
+    session_event = ADDED_EVENT.format(
+        name="NoteAddedEvent", family="SessionEvent", tag="note-added"
+    )
+    host_event = ADDED_EVENT.format(
+        name="NotesUpdatedEvent", family="HostEvent", tag="notes-updated"
+    )
+    _replace(
+        protocol / "events.py",
+        "AcpSessionEvent: TypeAlias = (\n",
+        f"{session_event}{host_event}AcpSessionEvent: TypeAlias = (\n    NoteAddedEvent |\n",
+    )
+    _replace(
+        protocol / "events.py",
+        "AcpHostEvent: TypeAlias = ",
+        "AcpHostEvent: TypeAlias = NotesUpdatedEvent | ",
+    )
+    _replace(
+        protocol / "payloads.py", '    "creating", "active",', '    "paused", "creating", "active",'
+    )
+    _replace(
+        protocol / "envelopes.py",
+        'RequestKind: TypeAlias = Literal["permission",',
+        'RequestKind: TypeAlias = Literal["review", "permission",',
+    )
+    return _type_errors(folder)
+
+
+def _modules(errors: list[TypeErrorLine], name: str) -> set[str]:
+    return {error.module for error in errors if name in error.message}
+
+
+def test_every_error_is_of_something_that_was_added(type_errors: list[TypeErrorLine]) -> None:
+    added = ("NoteAddedEvent", "NotesUpdatedEvent", "'paused'", "'review'")
+    others = [error for error in type_errors if not any(name in error.message for name in added)]
+    assert others == []
+
+
+def test_a_new_session_event_must_reach_every_view_of_a_log(
+    type_errors: list[TypeErrorLine],
+) -> None:
+    assert _modules(type_errors, "NoteAddedEvent") == {
+        "cli/terminal/event_text",
+        "cli/terminal/session_printer",
+        "host/sessions/recovery",
+        "protocol/reduce",
+        "views/acp",
+        "views/context/projector",
+        "views/packets/projection",
+        "views/transcript",
+    }
+
+
+def test_a_new_host_event_must_reach_client_and_push(type_errors: list[TypeErrorLine]) -> None:
+    assert _modules(type_errors, "NotesUpdatedEvent") == {"client/client", "hub/push/service"}
+
+
+def test_a_new_session_status_must_reach_every_view_that_shows_one(
+    type_errors: list[TypeErrorLine],
+) -> None:
+    assert _modules(type_errors, "'paused'") == {
+        "cli/sessions",
+        "cli/terminal/session_printer",
+        "hub/context/frames",
+        "hub/push/service",
+        "protocol/reduce",
+        "views/context/lifecycle",
+        "views/packets/projection",
+        "views/transcript",
+    }
+
+
+def test_a_new_kind_of_request_must_reach_host_and_client(
+    type_errors: list[TypeErrorLine],
+) -> None:
+    assert _modules(type_errors, "'review'") == {"client/client", "host/endpoint"}
