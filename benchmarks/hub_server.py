@@ -35,6 +35,7 @@ from traffic import SESSION, updates, write_traffic
 from quarterdeck.agents.catalogue import AgentSettings
 from quarterdeck.hub import Hub, HubOptions, serving
 from quarterdeck.protocol import encode_event, make_session_event, normalize_session_update
+from quarterdeck.runner import Runner
 
 HERE = Path(__file__).parent
 TRAFFIC = HERE.parent / "build/benchmarks"
@@ -99,15 +100,16 @@ async def run_hub(count: int, interval: float) -> None:
     settings = AgentSettings(command=sys.executable, args=args)
     with tempfile.TemporaryDirectory(dir=TRAFFIC) as folder:
         home = Path(folder) / "home"
-        async with Hub(HubOptions(home=home, port=0, agents={"peer": settings})) as hub:
-            session = await hub.create_session("peer", cwd="/")
+        options = HubOptions(home=home, port=0, agents={"peer": settings})
+        async with Runner(options.runner) as runner, Hub(options, runner) as hub:
+            session = await runner.create_session("peer", cwd="/")
             async with serving(hub) as address:
                 token = (home / "token").read_text().strip()
                 gc.freeze()  # as `quarterdeck up` does
                 say(port=address.port, token=token, session=session.session_id)
 
                 async def go() -> None:
-                    await hub.host.prompt(session.session_id, "go")
+                    await runner.host.prompt(session.session_id, "go")
 
                 await obey(go)
 

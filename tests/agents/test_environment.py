@@ -12,6 +12,7 @@ from quarterdeck.hub import Hub, HubOptions
 from quarterdeck.machine import DefaultTerminalHandler
 from quarterdeck.protocol import AgentDefinition
 from tests.hub.api.kit import PATIENCE, running, scripted
+from tests.hub.runners import runner_of
 
 SECRET = "do-not-pass-this-on"
 SHELL = {
@@ -54,7 +55,7 @@ async def test_an_agent_gets_common_variables_and_those_configured_for_it(tmp_pa
     given = hub_options(tmp_path / "home", "SHARED_CACHE", mine=mine, claude=claude)
     async with Hub(given) as hub:
         for name in ("mine", "claude"):
-            await hub.keeper.spawn_known(name)
+            await hub.runner.start_agent(name)
     seen = recorded(tmp_path / "mine")
     assert set(seen) == {*USUAL, "SHARED_CACHE", "MY_TEAM_TOKEN", "COLOUR"}
     assert seen["MY_TEAM_TOKEN"] == "for mine"
@@ -71,7 +72,7 @@ async def test_an_agent_started_by_definition_gets_only_common_variables(tmp_pat
 
 async def test_a_terminal_gets_no_key_of_an_agent(tmp_path: Path) -> None:
     async with Hub(hub_options(tmp_path / "home", "SHARED_CACHE")) as hub:
-        terminals = hub.host.options.terminal
+        terminals = runner_of(hub).host.options.terminal
         assert isinstance(terminals, DefaultTerminalHandler)
         script = f"env -0 > {tmp_path / 'seen'}"
         request = schema.CreateTerminalRequest(

@@ -29,7 +29,7 @@ from typing import Any, Self, TextIO
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 60  # on a busy machine
-_LENGTH = 8  # bytes that tell how long a request is
+_LENGTH = 8  # bytes for the length of a request
 
 
 class Forked:
@@ -49,8 +49,8 @@ class Forked:
         self.returncode: int | None = None
         self.stdout: TextIO | None = None
         self.stderr: TextIO | None = None
-        self._asking = socket.socket(socket.AF_UNIX)
-        self._asking.connect(_address())
+        self._connection = socket.socket(socket.AF_UNIX)
+        self._connection.connect(_address())
         request = {
             "arguments": self.args,
             "env": dict(env),
@@ -60,8 +60,8 @@ class Forked:
         body = json.dumps(request).encode()
         fds = array.array("i", streams)
         length = len(body).to_bytes(_LENGTH, "big")
-        self._asking.sendmsg([length], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
-        self._asking.sendall(body)
+        self._connection.sendmsg([length], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+        self._connection.sendall(body)
         for each in set(streams):
             os.close(each)
         self.pid = self._number()
@@ -81,13 +81,13 @@ class Forked:
                 stream.close()
 
     def poll(self) -> int | None:
-        if self.returncode is None and select.select([self._asking], [], [], 0)[0]:
+        if self.returncode is None and select.select([self._connection], [], [], 0)[0]:
             self._end()
         return self.returncode
 
     def wait(self, timeout: float = SECONDS) -> int:
         if self.returncode is None:
-            if not select.select([self._asking], [], [], timeout)[0]:
+            if not select.select([self._connection], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(self.args, timeout)
             self._end()
         assert self.returncode is not None
@@ -106,9 +106,9 @@ class Forked:
     def communicate(self, timeout: float = SECONDS) -> tuple[str, str]:
         """Return what is left to read of both outputs when it has ended."""
         with ThreadPoolExecutor(2) as readers:
-            told = [readers.submit(_rest, stream) for stream in (self.stdout, self.stderr)]
+            outputs = [readers.submit(_rest, stream) for stream in (self.stdout, self.stderr)]
             try:
-                first, second = (each.result(timeout) for each in told)
+                first, second = (each.result(timeout) for each in outputs)
             except TimeoutError as error:
                 self.kill()  # else the readers would wait for ever, and we for them
                 raise subprocess.TimeoutExpired(self.args, timeout) from error
@@ -117,10 +117,10 @@ class Forked:
 
     def _end(self) -> None:
         self.returncode = self._number()
-        self._asking.close()
+        self._connection.close()
 
     def _number(self) -> int:
-        return int.from_bytes(_received(self._asking, 4), "big", signed=True)
+        return int.from_bytes(_received(self._connection, 4), "big", signed=True)
 
 
 def _rest(stream: TextIO | None) -> str:
@@ -129,10 +129,10 @@ def _rest(stream: TextIO | None) -> str:
 
 def start(arguments: Sequence[str], env: Mapping[str, str], folder: Path, stdin: int) -> Forked:
     """Start a command whose outputs are read."""
-    (output, stdout), (complaints, stderr) = os.pipe(), os.pipe()
+    (output, stdout), (errors, stderr) = os.pipe(), os.pipe()
     process = Forked(arguments, env, folder, (stdin, stdout, stderr))
     process.stdout = os.fdopen(output, encoding="utf-8")
-    process.stderr = os.fdopen(complaints, encoding="utf-8")
+    process.stderr = os.fdopen(errors, encoding="utf-8")
     return process
 
 
@@ -147,8 +147,8 @@ def run(
                 os.write(keyboard, typed.encode())  # less than a pipe holds
         finally:
             os.close(keyboard)
-        said = process.communicate()
-        return subprocess.CompletedProcess(process.args, process.wait(), *said)
+        output = process.communicate()
+        return subprocess.CompletedProcess(process.args, process.wait(), *output)
 
 
 @cache
@@ -182,7 +182,7 @@ def _serve(address: str) -> None:
     for name in COMMANDS:
         importlib.import_module(f"quarterdeck.cli.commands.{name}").load()
     importlib.import_module("quarterdeck.cli.dispatch")
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that wait
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for the waiting ones
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)
     listener.listen(64)
@@ -196,38 +196,38 @@ def _serve(address: str) -> None:
                 Path(address).unlink()
                 Path(address).parent.rmdir()
                 return
-            asking, _ = listener.accept()
+            connection, _ = listener.accept()
             if os.fork() == 0:
                 ready.close()
                 listener.close()
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                _attend(asking)
-            asking.close()
+                _attend(connection)
+            connection.close()
 
 
-def _attend(asking: socket.socket) -> None:
+def _attend(connection: socket.socket) -> None:
     """Fork once more into the command; say how it ended."""
-    first, ancillary, _, _ = asking.recvmsg(_LENGTH, socket.CMSG_SPACE(3 * 4))
+    first, ancillary, _, _ = connection.recvmsg(_LENGTH, socket.CMSG_SPACE(3 * 4))
     fds = array.array("i")
     fds.frombytes(ancillary[0][2])
-    request = json.loads(_received(asking, int.from_bytes(first, "big")))
+    request = json.loads(_received(connection, int.from_bytes(first, "big")))
     child = os.fork()
     if child == 0:
-        asking.close()
+        connection.close()
         if request["isLeader"]:
             os.setsid()
         _become(request, list(fds))
         sys.exit(_main(request["arguments"]))
-    asking.sendall(child.to_bytes(4, "big"))
+    connection.sendall(child.to_bytes(4, "big"))
     for each in fds:
         os.close(each)
     _, status = os.waitpid(child, 0)
-    asking.sendall(os.waitstatus_to_exitcode(status).to_bytes(4, "big", signed=True))
+    connection.sendall(os.waitstatus_to_exitcode(status).to_bytes(4, "big", signed=True))
     os._exit(0)
 
 
 def _become(request: Mapping[str, Any], fds: list[int]) -> None:
-    """Take over the streams, the environment and the folder of whoever runs the command."""
+    """Take over the streams, environment and folder of the process that runs the command."""
     for number, each in enumerate(fds):
         os.dup2(each, number)
     for each in fds:
@@ -252,10 +252,10 @@ def _main(arguments: list[str]) -> int:
     return main()
 
 
-def _received(asking: socket.socket, count: int) -> bytes:
+def _received(connection: socket.socket, count: int) -> bytes:
     parts = b""
     while len(parts) < count:
-        part = asking.recv(count - len(parts))
+        part = connection.recv(count - len(parts))
         assert part, "the process that is forked from has gone"
         parts += part
     return parts

@@ -73,14 +73,14 @@ class Console:
         return forking.run(arguments, {**self.environ, **variables}, self.work, typed)
 
     def json(self, *arguments: str) -> Any:
-        """Run a command that succeeds and return its answer."""
+        """Run a command that succeeds and return its result."""
         done = self.run(*arguments, "--json")
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
     @contextmanager
     def start(self, *arguments: str) -> Iterator[forking.Forked]:
-        """Start a command; it is gone when the block ends."""
+        """Start a command; it is killed when the block ends."""
         nothing = os.open(os.devnull, os.O_RDONLY)
         process = forking.start(arguments, self.environ, self.work, nothing)
         try:
@@ -101,10 +101,10 @@ class Console:
         """Run a hub until the block ends, then end it as a service manager does."""
         with self.start("up", "--port", "0", "--json", *arguments) as process:
             assert process.stdout is not None
-            told = process.stdout.readline()
-            if not told:
+            facts = process.stdout.readline()
+            if not facts:
                 raise AssertionError(process.communicate(timeout=SECONDS)[1])
-            hub = RunningHub(process, json.loads(told), self.home)
+            hub = RunningHub(process, json.loads(facts), self.home)
             try:
                 yield hub
             finally:
@@ -116,10 +116,10 @@ class Console:
 class RunningHub:
     """A hub, and its API as the owner uses it."""
 
-    def __init__(self, process: forking.Forked, told: dict[str, Any], home: Path) -> None:
+    def __init__(self, process: forking.Forked, facts: dict[str, Any], home: Path) -> None:
         self.process = process
-        self.told = told
-        self.url = str(told["url"])
+        self.facts = facts
+        self.url = str(facts["url"])
         self.complaints = ""
         self._token = (home / "token").read_text(encoding="ascii").strip()
 
@@ -133,19 +133,19 @@ class RunningHub:
 
     def pending(self) -> dict[str, Any]:
         """Wait for a permission request."""
-        while not (asked := self.call("GET", "/api/permissions")["permissions"]):
+        while not (request := self.call("GET", "/api/permissions")["permissions"]):
             time.sleep(0.02)  # the hub needs the processor to get there
-        first: dict[str, Any] = asked[0]
+        first: dict[str, Any] = request[0]
         return first
 
-    def answer(self, asked: Mapping[str, Any], kind: str) -> None:
-        option = next(each["optionId"] for each in asked["options"] if each["kind"] == kind)
-        place = f"/api/permissions/{asked['requestId']}/answer"
-        self.call("POST", place, {"digest": asked["digest"], "optionId": option})
+    def answer(self, request: Mapping[str, Any], kind: str) -> None:
+        option = next(each["optionId"] for each in request["options"] if each["kind"] == kind)
+        path = f"/api/permissions/{request['requestId']}/answer"
+        self.call("POST", path, {"digest": request["digest"], "optionId": option})
 
 
 class Terminal:
-    """A command in a terminal, with somebody at the keyboard."""
+    """A command in a terminal, with a user at the keyboard."""
 
     def __init__(
         self, arguments: Sequence[str], environ: Mapping[str, str], folder: Path, columns: int
@@ -203,7 +203,7 @@ class Terminal:
         )
         try:
             received = os.read(self._keyboard, 65536)
-        except OSError:  # how Linux says that nobody holds the other end any more
+        except OSError:  # on Linux: the other end is closed
             return False
         self.raw += self._decoder.decode(received)  # a read may end inside a character
         return bool(received)

@@ -9,7 +9,7 @@ from quarterdeck.cli.main import COMMANDS
 from quarterdeck.errors import Misused
 
 
-def test_options_may_stand_between_the_words() -> None:
+def test_options_can_be_between_the_positional_arguments() -> None:
     chosen = run.parser().read(["demo", "--json", "hello"])
     assert chosen is not None
     assert (chosen.words, chosen.json) == (["demo", "hello"], True)
@@ -21,7 +21,7 @@ def test_options_may_stand_between_the_words() -> None:
     assert (chosen.session, chosen.form, chosen.at) == ("3f", "state", 5)
 
 
-def test_what_is_left_out_has_its_default() -> None:
+def test_omitted_options_have_their_defaults() -> None:
     chosen = devices.parser().read([])
     assert chosen is not None
     assert (chosen.action, chosen.words, chosen.scope) == ("list", [], "approve")
@@ -45,7 +45,7 @@ def test_what_is_left_out_has_its_default() -> None:
         (demo.parser, ["--fats"], "unknown argument '--fats'; did you mean --fast?"),
     ],
 )
-def test_what_cannot_be_understood_is_a_sentence(
+def test_an_invalid_command_line_is_reported_in_one_line(
     parser: object, typed: list[str], message: str
 ) -> None:
     assert callable(parser)
@@ -65,7 +65,7 @@ def test_help_is_printed_with_examples_and_nothing_else_is_done(
     assert "examples:" in printed
 
 
-def test_help_behind_two_dashes_belongs_to_the_agent() -> None:
+def test_help_after_two_dashes_belongs_to_the_agent() -> None:
     assert run.parser().read(["hello", "--help"]) is None
     chosen = run.parser().read(["hello", "--", "my-agent", "--help"])
     assert chosen is not None

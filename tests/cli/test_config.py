@@ -1,4 +1,4 @@
-"""The hub's configuration: what is wrong in it is named with its place and what would be right."""
+"""The hub's configuration: errors have a line and the correct form."""
 
 import os
 import re
@@ -33,7 +33,7 @@ def test_the_documented_example_is_valid_and_shows_the_defaults() -> None:
     assert [rule.decision for rule in config.policy.rule] == ["allow", "deny"]
 
 
-def test_nothing_in_a_project_is_taken_for_a_configuration(
+def test_no_file_in_a_project_is_read_as_configuration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project, home = tmp_path / "project", tmp_path / "home"
@@ -46,7 +46,7 @@ def test_nothing_in_a_project_is_taken_for_a_configuration(
         assert load_config(environ) == HubConfig()
 
 
-def test_what_is_said_of_notifications_and_the_environment_reaches_the_hub(tmp_path: Path) -> None:
+def test_settings_of_push_and_environment_reach_the_hub(tmp_path: Path) -> None:
     text = (
         "[push]\nservices = ['https://push.example']\n"
         "[environment]\npass_env = ['GITHUB_TOKEN']\n[devices]\nunused_days = 7\n"
@@ -109,27 +109,25 @@ def test_the_documented_example_shows_every_key() -> None:
         ("[[policy.rule]]\nreads = true", "line 1: policy.rule needs the key decision"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_place_and_what_would_be_right(
-    text: str, message: str
-) -> None:
+def test_an_error_has_its_line_and_the_correct_form(text: str, message: str) -> None:
     with pytest.raises(SettingsInvalid, match=r"hub\.toml") as refused:
         parse_config(text, "hub.toml")
     assert message in str(refused.value)
 
 
-def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
+def test_a_file_that_is_named_must_exist(tmp_path: Path) -> None:
     with pytest.raises(SettingsInvalid, match="does not exist"):
         load_config({}, tmp_path / "none.toml")
     with pytest.raises(SettingsInvalid, match="does not exist"):
         load_config({"QUARTERDECK_HUB_CONFIG": str(tmp_path / "none.toml")})
 
 
-def test_one_that_nobody_named_may_be_missing(tmp_path: Path) -> None:
+def test_a_default_file_may_be_missing(tmp_path: Path) -> None:
     assert load_config({"HOME": str(tmp_path)}) == HubConfig()
     assert load_config({}) == HubConfig()
 
 
-def test_it_is_found_in_the_folder_for_configuration(tmp_path: Path) -> None:
+def test_the_default_file_is_in_the_configuration_folder(tmp_path: Path) -> None:
     folder = tmp_path / "quarterdeck"
     folder.mkdir()
     (folder / "hub.toml").write_text("[server]\nport = 1", encoding="utf-8")
@@ -144,7 +142,7 @@ def test_it_is_found_in_the_folder_for_configuration(tmp_path: Path) -> None:
         load_config({"XDG_CONFIG_HOME": str(tmp_path)})
 
 
-def test_one_that_is_not_text_is_a_sentence(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "hub.toml"
     path.write_bytes(b"\xff")
     with pytest.raises(SettingsInvalid, match="is not UTF-8"):
@@ -153,7 +151,7 @@ def test_one_that_is_not_text_is_a_sentence(tmp_path: Path) -> None:
         load_config({}, tmp_path)
 
 
-def test_one_that_others_can_change_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_others_can_change_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "hub.toml"
     path.write_text("[server]\nport = 1", encoding="utf-8")
     path.chmod(0o646)
@@ -180,12 +178,12 @@ def test_one_that_others_can_change_is_refused(tmp_path: Path) -> None:
         (0o644, 0, 0, None),
     ],
 )
-def test_who_could_change_a_file_is_looked_at(
+def test_the_owner_and_the_mode_of_a_file_are_checked(
     mode: int, user: int, group: int, words: str | None
 ) -> None:
     facts = os.stat_result((stat.S_IFREG | mode, 0, 0, 1, user, group, 0, 0, 0, 0))
-    told = others_who_write(facts, user=7, group=7)
-    assert (told is None) if words is None else (words in (told or ""))
+    reason = others_who_write(facts, user=7, group=7)
+    assert (reason is None) if words is None else (words in (reason or ""))
 
 
 def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ async def relayed() -> AsyncIterator[Editor]:
             await transport.aclose()
 
 
-async def test_a_message_that_is_no_utf_8_is_refused_and_the_next_goes_through() -> None:
+async def test_a_message_that_is_not_utf_8_is_rejected_and_the_next_is_relayed() -> None:
     with anyio.fail_after(30):
         async with relayed() as editor:
             await editor.send(BAD)
@@ -99,7 +99,7 @@ async def test_a_message_that_is_no_utf_8_is_refused_and_the_next_goes_through()
             assert (await editor.answer())["error"]["code"] == -32700
 
 
-async def test_whoever_waits_for_a_message_that_is_too_long_is_told() -> None:
+async def test_a_request_that_is_too_long_gets_an_error() -> None:
     long = b"x" * MOST_BYTES
     with anyio.fail_after(30):
         async with relayed() as editor:
@@ -114,7 +114,7 @@ async def test_whoever_waits_for_a_message_that_is_too_long_is_told() -> None:
             assert "16 MiB" in editor.heard[0]["error"]["message"]
 
 
-async def test_why_the_hub_has_closed_the_connection_is_told_to_whoever_waits() -> None:
+async def test_open_requests_get_the_reason_why_the_hub_closed_the_connection() -> None:
     with anyio.fail_after(30):
         async with relayed() as editor:
             await editor.send(b'{"jsonrpc":"2.0","id":7,"method":"revoke"}')

@@ -36,14 +36,14 @@ def test_the_version_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == (f"quarterdeck {__version__}\n", "")
 
 
-def test_the_help_names_every_verb_with_its_summary(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_lists_every_command_with_its_summary(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
     for name, summary in COMMANDS.items():
         assert any(line.split() == [name, *summary.split()] for line in lines)
 
 
-def test_no_verb_is_misuse_and_prints_the_help_on_stderr(
+def test_no_command_is_misuse_and_prints_the_help_on_stderr(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main([]) == 2
@@ -60,14 +60,14 @@ def test_no_verb_is_misuse_and_prints_the_help_on_stderr(
         ("xyz", "unknown command 'xyz'; see quarterdeck --help"),
     ],
 )
-def test_an_unknown_word_is_misuse_and_the_nearest_is_suggested(
+def test_an_unknown_command_is_misuse_and_the_nearest_is_suggested(
     typed: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([typed]) == 2
     assert capsys.readouterr() == ("", f"quarterdeck: {message}\n")
 
 
-def test_a_verb_gets_its_arguments_and_decides_the_status(verb: ModuleType) -> None:
+def test_a_command_gets_its_arguments_and_decides_the_status(verb: ModuleType) -> None:
     seen: list[object] = []
 
     def run(chosen: Namespace) -> int:
@@ -106,7 +106,7 @@ def test_ctrl_c_has_its_usual_handler_afterwards(verb: ModuleType, arguments: li
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_ctrl_c_while_a_verb_is_imported_waits_for_the_import_and_exits_130(
+def test_ctrl_c_while_a_command_is_imported_waits_for_the_import_and_exits_130(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "slow.py").write_text(
@@ -151,7 +151,7 @@ CLOSED = "quarterdeck: standard output is closed; redirect it, for example to /d
     "arguments", ["--version", "demo --list", "demo --plain", "demo --plain --json"]
 )
 @pytest.mark.parametrize(("target", "message"), [("/dev/full", FULL), ("&-", CLOSED)])
-def test_an_output_that_takes_nothing_is_one_line(
+def test_a_full_output_device_is_reported_in_one_line(
     arguments: str, target: str, message: str
 ) -> None:
     command = f'exec "$0" -m quarterdeck {arguments} >{target}'
@@ -161,7 +161,7 @@ def test_an_output_that_takes_nothing_is_one_line(
     assert (done.returncode, done.stderr) == (1, message)
 
 
-def test_where_nothing_can_be_said_the_answer_is_still_given_alone() -> None:
+def test_without_stderr_the_result_is_still_printed() -> None:
     done = subprocess.run(
         [
             "sh",
@@ -177,7 +177,7 @@ def test_where_nothing_can_be_said_the_answer_is_still_given_alone() -> None:
     assert all(line.startswith("{") for line in done.stdout.splitlines())
 
 
-def test_a_reader_who_left_is_not_worth_a_word() -> None:
+def test_a_closed_pipe_is_not_reported() -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
     try:
@@ -192,7 +192,7 @@ def test_a_reader_who_left_is_not_worth_a_word() -> None:
     assert done.stderr == b""
 
 
-def test_every_verb_in_the_table_has_its_module_and_says_help() -> None:
+def test_every_command_in_the_table_has_its_module_and_its_help() -> None:
     for name in COMMANDS:
         done = subprocess.run(
             [sys.executable, "-m", "quarterdeck", name, "--help"],

@@ -16,7 +16,7 @@ def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_one_that_fails_leaves_nothing(tmp_path: Path) -> None:
+def test_a_write_that_fails_leaves_no_file(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"old")
 
@@ -31,7 +31,7 @@ def test_one_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_one_that_is_there_is_kept_unless_it_is_to_be_replaced(tmp_path: Path) -> None:
+def test_an_existing_file_is_kept_unless_it_may_be_replaced(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"old")
     with pytest.raises(CommandFailed, match="--force"), whole_file(path, replaces=False) as stream:
@@ -42,7 +42,7 @@ def test_one_that_is_there_is_kept_unless_it_is_to_be_replaced(tmp_path: Path) -
     assert path.read_bytes() == b"new"
 
 
-def test_one_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
+def test_a_file_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "x"
 
     def write() -> None:

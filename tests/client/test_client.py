@@ -212,7 +212,7 @@ def _blocks(session: SessionHandle) -> list[Any]:
     return [block for message in session.store.state.messages for block in message.content]
 
 
-async def test_loading_a_live_session_goes_on_in_the_same_store(tmp_path: Path) -> None:
+async def test_loading_a_live_session_continues_in_the_same_store(tmp_path: Path) -> None:
     async with connected() as (client, host):
         session = await opened(client, tmp_path, {"say": "live"}, load=[{"say": "loaded"}])
         await session.prompt("x")

@@ -61,7 +61,7 @@ def _chunk(seq: int) -> Any:
     return make_session_event("agent-message-chunk", "s", seq=seq, ts=0, payload=payload)
 
 
-def test_after_a_reset_that_does_not_start_again_numbering_goes_on() -> None:
+def test_after_a_reset_that_does_not_start_again_numbering_continues() -> None:
     store = LiveSession("s")
     reset = make_session_event("session-reset", "s", seq=3, ts=0, payload={"reason": "load"})
     for event in (_chunk(1), _chunk(2), reset, _chunk(2), _chunk(4)):

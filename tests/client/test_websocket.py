@@ -124,7 +124,7 @@ async def test_when_the_hub_ends_every_waiting_call_fails(tmp_path: Path) -> Non
             await server.aclose()
             await until(client.connection.subscribe, lambda: client.connection.error)
             assert client.connection.status == "closed"
-        # The turn goes on: it belongs to the session, not to a connection.
+        # The turn continues: it belongs to the session, not to a connection.
         snapshot = host.get_session(session.id)
         assert snapshot is not None
         assert snapshot.status == "prompting"

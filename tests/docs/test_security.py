@@ -8,7 +8,7 @@ from quarterdeck.http.limits import MAX_SILENT
 from quarterdeck.http.origins import DEFAULT_PORT
 from quarterdeck.http.server import HEAD_BYTES, HEAD_SECONDS
 from quarterdeck.hub.auth.device import UNUSED_SECONDS, Scope
-from quarterdeck.hub.auth.guard import REVOKED, GateLimits
+from quarterdeck.hub.auth.guard import REVOKED, GuardLimits
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTER = (ROOT / "docs/use/security.md").read_text(encoding="utf-8")
@@ -28,14 +28,14 @@ def test_every_attack_names_the_tests_that_try_it() -> None:
 
 
 def test_the_numbers_in_the_chapter_are_those_of_the_code() -> None:
-    limits = GateLimits()
+    limits = GuardLimits()
     flowing = " ".join(CHAPTER.split())
     for said in (
         f"Request heads must arrive within {HEAD_SECONDS:.0f} seconds and {HEAD_BYTES >> 10} KiB",
         f"bodies within {limits.devices.size >> 20} MiB"
-        f" ({limits.strangers.size >> 10} KiB without a token)",
+        f" ({limits.anonymous.size >> 10} KiB without a token)",
         f"A device has at most {limits.connections:,} connections",
-        f"clients without a token together at most {limits.stranger_requests} requests",
+        f"clients without a token together at most {limits.anonymous_requests} requests",
         f"At most {MAX_SILENT} connections may have no request yet",
         f"not used for {UNUSED_SECONDS / 86_400:.0f} days",
         f"tailscale serve --bg {DEFAULT_PORT}",

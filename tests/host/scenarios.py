@@ -1,8 +1,8 @@
 """Plays the scenarios of `vectors/host` against a real host and real agents.
 
-A scenario is a list of calls and everything that came of them. The player makes the calls in order,
-and keeps what the host returned, raised, said and sent. It never sleeps: a call that needs a prompt
-to have come to some point waits for the events of that point.
+A scenario is a list of calls and their results. The player makes the calls in order, and keeps what
+the host returned, raised, published and sent. It never sleeps: a call that needs a prompt to have
+reached some point waits for the events of that point.
 """
 
 from __future__ import annotations
@@ -67,17 +67,17 @@ def scenarios() -> list[str]:
 
 
 class Changes:
-    """Wakes whoever waits for something to become true."""
+    """Wakes the tasks that wait for a condition."""
 
     def __init__(self) -> None:
         self._changed = anyio.Event()
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         self._changed.set()
         self._changed = anyio.Event()
 
     async def until(self, is_true: Callable[[], bool]) -> None:
-        """Wait; whoever asks too much finds out by comparing."""
+        """Wait, but not for ever: a condition that stays false shows in the comparison."""
         with anyio.move_on_after(PATIENCE):
             while not is_true():
                 await self._changed.wait()
@@ -107,7 +107,7 @@ class Wire:
             await anyio.wait_readable(reader)
             *lines, rest = (rest + os.read(reader, 65536)).split(b"\n")
             self.messages += map(json.loads, lines)
-            self._changes.tell()
+            self._changes.notify()
 
     @asynccontextmanager
     async def recording(self) -> AsyncIterator[None]:
@@ -209,7 +209,7 @@ class Played:
     def _keep(self, kept: list[Event]) -> Callable[[Event], None]:
         def keep(event: Event) -> None:
             kept.append(event)
-            self._changes.tell()
+            self._changes.notify()
 
         return keep
 
@@ -220,7 +220,7 @@ class Played:
                 host.subscribe(session.session_id, 0, self._keep(kept))
 
     def _steps_before_it_waits(self, call: Json) -> int | None:
-        """Tell after how many steps a prompt waits for another call, if it does."""
+        """Return after how many steps a prompt waits for another call, if it does."""
         if call["call"] != "prompt" or "returns" not in call:
             return None
         turns = self.scenario["agentScript"].get("session/prompt", [[]])
@@ -248,9 +248,9 @@ class Played:
     async def _until_all_is_there(self) -> None:
         """Wait for what is done in the background: answers to agents, diagnostics."""
         sent = len(sent_lines(self.scenario))
-        said = len(self.scenario["hostEvents"])
+        published = len(self.scenario["hostEvents"])
         await self._changes.until(
-            lambda: len(self.wire.messages) >= sent and len(self.host_events) >= said
+            lambda: len(self.wire.messages) >= sent and len(self.host_events) >= published
         )
 
 

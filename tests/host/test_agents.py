@@ -1,4 +1,4 @@
-"""Agents by their ids, what is known of them, and how they are let go."""
+"""Agents by their ids, what is known of them, and how they are disposed."""
 
 from __future__ import annotations
 

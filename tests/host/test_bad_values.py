@@ -1,4 +1,4 @@
-"""Values that no log and no wire can hold: refused with a sentence, and the host goes on."""
+"""Values that no log and no wire can hold: refused with a message, and the host continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kill -9` of the host: its log goes on, and nothing it started lives on."""
+"""`kill -9` of the host: its log continues, and nothing it started survives."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def host_process(log: Path, agent: Sequence[str]) -> AsyncIterator[Process
             yield process
 
 
-async def test_the_log_goes_on_where_the_killed_host_left_it(tmp_path: Path) -> None:
+async def test_the_log_continues_where_the_killed_host_left_it(tmp_path: Path) -> None:
     log = tmp_path / "log.db"
     stalling = scripted_agent({"name": "x", "turns": [{"steps": [{"stall": True}]}]})
     async with host_process(log, stalling) as process:

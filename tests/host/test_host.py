@@ -218,7 +218,7 @@ async def test_cancelling_supersedes_pending_requests_and_ends_the_turn(tmp_path
         await seen.first("prompt-finished", stopReason="cancelled")
 
 
-async def test_a_caller_that_goes_away_cancels_its_turn_and_the_session_goes_on(
+async def test_a_cancelled_caller_cancels_its_turn_and_the_session_continues(
     tmp_path: Path,
 ) -> None:
     async with running() as host:
@@ -297,7 +297,7 @@ async def test_another_protocol_version_is_an_initialize_failure() -> None:
         await host_seen.first("diagnostic", code="agent/exit")
 
 
-async def test_loading_appends_a_reset_and_numbering_goes_on(
+async def test_loading_appends_a_reset_and_numbering_continues(
     storage: Storage, tmp_path: Path
 ) -> None:
     definition = agent({"say": "live"}, load=[{"say": "replayed"}], capabilities=CAN)

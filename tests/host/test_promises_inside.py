@@ -200,7 +200,7 @@ async def test_p12_a_session_has_one_prompt_at_a_time_however_many_are_sent(
     assert (codes.count(None), codes.count("acpjs/prompt-in-flight")) == (1, 49)
 
 
-async def test_p13_a_message_without_end_is_refused_and_the_session_goes_on(
+async def test_p13_a_message_without_end_is_refused_and_the_session_continues(
     tmp_path: Path,
 ) -> None:
     async with staged(tmp_path) as stage:

@@ -1,4 +1,4 @@
-"""Whole stories, as the originals lived them: what was returned, raised, said, sent and stored."""
+"""Whole scenarios, compared with the original: returned, raised, published, sent and stored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.host.scenarios import Json, Played, scenario, scenarios, sent_lines, 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 EARLIER = {"restore-part2": "restore-part1"}
-"""Scenarios that go on with the storage of another one."""
+"""Scenarios that continue with the storage of another one."""
 ERRORS = {"AcpError": AcpError, "RequestError": RpcError}
 
 
@@ -97,7 +97,7 @@ def _check_session_events(played: Played) -> None:
     recorded = _logs(played.scenario["sessionEvents"])
     assert list(played.session_events) == list(recorded)
     for session_id, events in played.session_events.items():
-        # Numbers go on after a load, and what we say on top of the originals has numbers too.
+        # Numbers continue after a load; events that the original does not have are numbered, too.
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
         assert all(event.session_id == session_id for event in events)
         expected = [(event["type"], event["payload"]) for event in recorded[session_id]]

@@ -10,7 +10,7 @@ import pytest
 
 from quarterdeck.http import server as http_server
 from quarterdeck.http.limits import MAX_CONNECTIONS, Capacity, capacity_for
-from tests.hub.auth.support import Hut, open_hut
+from tests.hub.auth.support import GuardedServer, open_guarded
 from tests.hub.served import PARSERS, PATIENCE, UPGRADE, Parser, Wire, request
 
 
@@ -42,7 +42,7 @@ async def _send_for_ever(wire: Wire, line: bytes, *, pause: float) -> None:
 async def test_a_head_that_does_not_come_is_not_waited_for(
     tmp_path: Path, parser: Parser, said: bytes
 ) -> None:
-    async with open_hut(tmp_path, parser) as hut, hut.served.connect() as wire:
+    async with open_guarded(tmp_path, parser) as guarded, guarded.served.connect() as wire:
         if said:
             await wire.send(said)
         assert await _is_closed(wire)
@@ -51,7 +51,7 @@ async def test_a_head_that_does_not_come_is_not_waited_for(
 @pytest.mark.usefixtures("short_patience")
 @pytest.mark.parametrize("parser", PARSERS)
 async def test_a_head_that_drips_is_not_waited_for(tmp_path: Path, parser: Parser) -> None:
-    async with open_hut(tmp_path, parser) as hut, hut.served.connect() as wire:
+    async with open_guarded(tmp_path, parser) as guarded, guarded.served.connect() as wire:
         await wire.send(b"GET / HTTP/1.1\r\nHost: x\r\n")
         with anyio.fail_after(PATIENCE), pytest.raises(anyio.BrokenResourceError):
             await _send_for_ever(wire, b"X: y\r\n", pause=0.02)
@@ -59,11 +59,11 @@ async def test_a_head_that_drips_is_not_waited_for(tmp_path: Path, parser: Parse
 
 @pytest.mark.parametrize("parser", PARSERS)
 async def test_a_head_without_end_is_cut_off(tmp_path: Path, parser: Parser) -> None:
-    async with open_hut(tmp_path, parser) as hut, hut.served.connect() as wire:
+    async with open_guarded(tmp_path, parser) as guarded, guarded.served.connect() as wire:
         await wire.send(b"GET / HTTP/1.1\r\nHost: x\r\n")
         with anyio.fail_after(PATIENCE), pytest.raises(anyio.BrokenResourceError):
             await _send_for_ever(wire, b"X-More: and more\r\n" * 100, pause=0)
-        assert (await hut.get("/api/secret", token=hut.owner)).status == 200
+        assert (await guarded.get("/api/secret", token=guarded.owner)).status == 200
 
 
 @pytest.mark.usefixtures("some_patience")
@@ -72,15 +72,15 @@ async def test_streams_and_sockets_last_longer_than_a_head_may_take(
     tmp_path: Path, parser: Parser
 ) -> None:
     async with (
-        open_hut(tmp_path, parser) as hut,
-        hut.served.connect() as events,
-        hut.served.connect() as socket,
-        hut.served.connect() as idle,
+        open_guarded(tmp_path, parser) as guarded,
+        guarded.served.connect() as events,
+        guarded.served.connect() as socket,
+        guarded.served.connect() as idle,
     ):
-        await _open(hut, events, "/api/ticks")
-        await _open(hut, socket, "/api/socket", *UPGRADE)
+        await _open(guarded, events, "/api/ticks")
+        await _open(guarded, socket, "/api/socket", *UPGRADE)
         assert await _is_closed(idle)  # it was the last to come
-        assert hut.gate.devices.live_count("owner") == 2
+        assert guarded.auth.devices.live_count("owner") == 2
 
 
 @pytest.mark.usefixtures("some_patience")
@@ -88,9 +88,9 @@ async def test_streams_and_sockets_last_longer_than_a_head_may_take(
 async def test_a_connection_is_used_again_and_closed_when_the_next_head_stalls(
     tmp_path: Path, parser: Parser
 ) -> None:
-    async with open_hut(tmp_path, parser) as hut, hut.served.connect() as wire:
-        lines = (f"Authorization: Bearer {hut.owner}",)
-        head = request("GET /api/secret HTTP/1.1", *lines, host=hut.served.host)
+    async with open_guarded(tmp_path, parser) as guarded, guarded.served.connect() as wire:
+        lines = (f"Authorization: Bearer {guarded.owner}",)
+        head = request("GET /api/secret HTTP/1.1", *lines, host=guarded.served.host)
         for _ in range(3):
             await wire.send(head)
             assert (await wire.reply()).status == 200
@@ -102,18 +102,18 @@ async def test_a_connection_is_used_again_and_closed_when_the_next_head_stalls(
 async def test_a_socket_whose_head_cannot_be_read_is_told_so(
     tmp_path: Path, parser: Parser
 ) -> None:
-    async with open_hut(tmp_path, parser) as hut:
+    async with open_guarded(tmp_path, parser) as guarded:
         many = (f"X-{number}: x" for number in range(200))
-        assert (await hut.get("/api/socket", *UPGRADE, *many)).status == 400
+        assert (await guarded.get("/api/socket", *UPGRADE, *many)).status == 400
         without_key = [line for line in UPGRADE if "Key" not in line]
-        refused = await hut.get("/api/socket", *without_key, token=hut.owner)
+        refused = await guarded.get("/api/socket", *without_key, token=guarded.owner)
         assert refused.status == 400
-        assert hut.behind.reached == []
+        assert guarded.behind.reached == []
 
 
-async def _open(hut: Hut, wire: Wire, path: str, *lines: str) -> None:
-    bearer = f"Authorization: Bearer {hut.owner}"
-    await wire.send(request(f"GET {path} HTTP/1.1", bearer, *lines, host=hut.served.host))
+async def _open(guarded: GuardedServer, wire: Wire, path: str, *lines: str) -> None:
+    bearer = f"Authorization: Bearer {guarded.owner}"
+    await wire.send(request(f"GET {path} HTTP/1.1", bearer, *lines, host=guarded.served.host))
     assert (await wire.head())[0] in (101, 200)
 
 
@@ -121,14 +121,14 @@ async def _open(hut: Hut, wire: Wire, path: str, *lines: str) -> None:
 async def test_the_end_of_a_long_body_is_not_taken_for_a_head(
     tmp_path: Path, parser: Parser
 ) -> None:
-    async with open_hut(tmp_path, parser) as hut, hut.served.connect() as wire:
+    async with open_guarded(tmp_path, parser) as guarded, guarded.served.connect() as wire:
         body = b'"' + b"x" * (4 * http_server.HEAD_BYTES) + b'"'
         lines = (
-            f"Authorization: Bearer {hut.owner}",
+            f"Authorization: Bearer {guarded.owner}",
             "Content-Type: application/json",
             f"Content-Length: {len(body)}",
         )
-        head = request("POST /api/deeds HTTP/1.1", *lines, host=hut.served.host)
+        head = request("POST /api/deeds HTTP/1.1", *lines, host=guarded.served.host)
         with anyio.fail_after(PATIENCE):
             for _ in range(20):
                 await wire.send(head)
@@ -141,20 +141,20 @@ async def test_who_comes_when_all_places_are_taken_is_told_to_come_back(
     tmp_path: Path, parser: Parser
 ) -> None:
     async with (
-        open_hut(tmp_path, parser, capacity=Capacity(connections=2)) as hut,
-        hut.served.connect() as events,
-        hut.served.connect() as socket,
+        open_guarded(tmp_path, parser, capacity=Capacity(connections=2)) as guarded,
+        guarded.served.connect() as events,
+        guarded.served.connect() as socket,
     ):
-        await _open(hut, events, "/api/ticks")
-        await _open(hut, socket, "/api/socket", *UPGRADE)
+        await _open(guarded, events, "/api/ticks")
+        await _open(guarded, socket, "/api/socket", *UPGRADE)
         for lines in ((), UPGRADE):
-            refused = await hut.get("/api/socket", *lines, token=hut.owner)
+            refused = await guarded.get("/api/socket", *lines, token=guarded.owner)
             assert (refused.status, refused.header("retry-after")) == (503, "5")
             assert refused.json["error"]["code"] == "quarterdeck/too-many"
-        assert hut.behind.reached == ["/api/ticks", "/api/socket"]
+        assert guarded.behind.reached == ["/api/ticks", "/api/socket"]
         await events.stream.aclose()
         with anyio.fail_after(PATIENCE):
-            while (await hut.get("/api/secret", token=hut.owner)).status != 200:
+            while (await guarded.get("/api/secret", token=guarded.owner)).status != 200:
                 pass
 
 
@@ -163,14 +163,14 @@ async def test_a_connection_without_a_request_makes_way_for_one_with(
     tmp_path: Path, parser: Parser
 ) -> None:
     async with (
-        open_hut(tmp_path, parser, capacity=Capacity(connections=2)) as hut,
-        hut.served.connect() as events,
-        hut.served.connect() as idle,
+        open_guarded(tmp_path, parser, capacity=Capacity(connections=2)) as guarded,
+        guarded.served.connect() as events,
+        guarded.served.connect() as idle,
     ):
-        await _open(hut, events, "/api/ticks")
-        await idle.send(request("GET /api/secret HTTP/1.1", host=hut.served.host))
+        await _open(guarded, events, "/api/ticks")
+        await idle.send(request("GET /api/secret HTTP/1.1", host=guarded.served.host))
         assert (await idle.reply()).status == 401
-        assert (await hut.get("/api/secret", token=hut.owner)).status == 200
+        assert (await guarded.get("/api/secret", token=guarded.owner)).status == 200
         assert await _is_closed(idle)
 
 
@@ -179,14 +179,14 @@ async def test_of_many_that_do_not_say_what_they_want_the_oldest_goes_and_is_tol
     tmp_path: Path, parser: Parser
 ) -> None:
     async with AsyncExitStack() as stack:
-        hut = await stack.enter_async_context(
-            open_hut(tmp_path, parser, capacity=Capacity(silent=8))
+        guarded = await stack.enter_async_context(
+            open_guarded(tmp_path, parser, capacity=Capacity(silent=8))
         )
         wires = []
         for _ in range(16):
-            wires.append(await stack.enter_async_context(hut.served.connect()))
+            wires.append(await stack.enter_async_context(guarded.served.connect()))
             await wires[-1].send(b"GET / HTTP/1.1\r\nHost: x\r\n")
-        assert (await hut.get("/")).status == 200
+        assert (await guarded.get("/")).status == 200
         with anyio.fail_after(PATIENCE):
             told = [await wire.reply() for wire in wires[:8]]
         assert {each.status for each in told} == {503}
@@ -198,7 +198,7 @@ async def test_of_many_that_do_not_say_what_they_want_the_oldest_goes_and_is_tol
 async def test_whoever_has_begun_to_ask_is_told_that_it_took_too_long(
     tmp_path: Path, parser: Parser
 ) -> None:
-    async with open_hut(tmp_path, parser) as hut, hut.served.connect() as wire:
+    async with open_guarded(tmp_path, parser) as guarded, guarded.served.connect() as wire:
         await wire.send(b"GET / HTTP/1.1\r\nHost: x\r\n")
         with anyio.fail_after(PATIENCE):
             assert (await wire.reply()).status == 408

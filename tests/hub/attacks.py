@@ -1,4 +1,4 @@
-"""Everything a web page, a stranger or a broken client can try, against every endpoint.
+"""Everything a web page, a client without a token or a broken client can try, on every endpoint.
 
 How to use it on a complete hub:
 
@@ -10,11 +10,11 @@ half for each parser of HTTP, every attack is tried on every endpoint, and with 
 
 `served` is a hub on a real port (`tests.hub.served`), the token and the cookie are valid ones of
 devices that may do everything, and `counts` returns a number that changes when any handler was
-reached. What comes back is one line for each hole. Each attack carries valid credentials unless
-they are its subject, so that it is refused for its own reason; and before the attacks, every
-endpoint is asked properly, so that a hub that refuses everything does not pass.
+reached. The result has one line for each hole. Each attack carries valid credentials unless
+they are its subject, so that it is rejected for its own reason; and before the attacks, every
+endpoint gets a valid request, so that a hub that rejects everything does not pass.
 
-An endpoint that is added to the table is attacked without further ado.
+An endpoint that is added to the table is attacked without further changes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _CLOSED: Final = 0
 
 @dataclass(frozen=True)
 class Target:
-    """Who is attacked, and with which valid credentials."""
+    """The hub under attack, and valid credentials for it."""
 
     served: Served
     token: str
@@ -64,15 +64,15 @@ class Attack:
 
 def attacks(endpoint: Endpoint, target: Target) -> Iterator[Attack]:
     """Yield all attacks on one endpoint."""
-    ask = _Asking(endpoint, target)
+    writer = _RequestWriter(endpoint, target)
     if endpoint.scope is not None:
-        yield from _without_token(ask)
-        yield from _crooked_paths(ask)
-    yield from _rebinding(ask)
-    yield from _from_other_pages(ask)
-    yield from _ambiguous(ask)
-    if ask.is_unsafe:
-        yield from _forms(ask)
+        yield from _without_token(writer)
+        yield from _odd_paths(writer)
+    yield from _rebinding(writer)
+    yield from _from_other_pages(writer)
+    yield from _ambiguous(writer)
+    if writer.is_unsafe:
+        yield from _forms(writer)
 
 
 async def attack_every(
@@ -89,7 +89,7 @@ async def attack_every(
             try:
                 reply = await target.served.send(attack.raw)
             except TimeoutError:
-                holes.append(f"{_name(endpoint)}: {attack.name}: no answer")
+                holes.append(f"{_name(endpoint)}: {attack.name}: no response")
                 return
         holes.extend(f"{_name(endpoint)}: {attack.name}: {why}" for why in _holes(attack, reply))
 
@@ -113,12 +113,12 @@ def _holes(attack: Attack, reply: Reply) -> Iterator[str]:
     if is_ours and "frame-ancestors 'none'" not in (reply.header("content-security-policy") or ""):
         yield "no content security policy"
     if reply.header("access-control-allow-origin") or reply.header("set-cookie"):
-        yield "it is given something"
+        yield "it sets a cookie or allows a foreign origin"
 
 
 async def _unusable(endpoint: Endpoint, target: Target) -> str | None:
-    """Ask properly, as the owner's program; say what is wrong with the answer."""
-    raw = _Asking(endpoint, target).request(f"Authorization: Bearer {target.token}")
+    """Send a valid request of the owner; return what is wrong with the response."""
+    raw = _RequestWriter(endpoint, target).request(f"Authorization: Bearer {target.token}")
     async with target.served.connect() as wire:
         with anyio.fail_after(PATIENCE):
             await wire.send(raw)
@@ -130,7 +130,7 @@ def _name(endpoint: Endpoint) -> str:
     return f"{endpoint.method} {endpoint.path}"
 
 
-class _Asking:
+class _RequestWriter:
     """Writes requests to one endpoint."""
 
     def __init__(self, endpoint: Endpoint, target: Target) -> None:
@@ -154,7 +154,7 @@ class _Asking:
         version: str = "1.1",
         body: str | None = None,
     ) -> bytes:
-        """Write one request; unless it is said otherwise, a plain one with a JSON body."""
+        """Return one request; by default a plain one with a JSON body."""
         names = (self.host,) if hosts is None else hosts
         head = [f"{self.endpoint.method} {path or self.path} HTTP/{version}"]
         head += [f"Host: {name}" for name in names]
@@ -167,8 +167,8 @@ class _Asking:
         return ("\r\n".join([*head, "", ""]) + (body or "")).encode("latin-1")
 
 
-def _without_token(ask: _Asking) -> Iterator[Attack]:
-    token, own = ask.target.token, f"Origin: {ask.origin}"
+def _without_token(writer: _RequestWriter) -> Iterator[Attack]:
+    token, own = writer.target.token, f"Origin: {writer.origin}"
     tries = {
         "no token": (),
         "a wrong token": ("Authorization: Bearer qd_" + "A" * 43,),
@@ -176,25 +176,25 @@ def _without_token(ask: _Asking) -> Iterator[Attack]:
         "a token without Bearer": (f"Authorization: {token}",),
         "a token as a password": (f"Authorization: Basic {token}",),
         "half a token": (f"Authorization: Bearer {token[:-1]}",),
-        "a wrong token and a good cookie": (own, "Authorization: Bearer x", ask.cookie),
+        "a wrong token and a good cookie": (own, "Authorization: Bearer x", writer.cookie),
         "the cookie of another port": (own, f"Cookie: quarterdeck-1={token}"),
-        "the cookie with a prefix": (own, f"Cookie: __Host-quarterdeck-{ask.port}={token}"),
-        "two cookies": (own, f"{ask.cookie}; quarterdeck-{ask.port}=qd_planted"),
+        "the cookie with a prefix": (own, f"Cookie: __Host-quarterdeck-{writer.port}={token}"),
+        "two cookies": (own, f"{writer.cookie}; quarterdeck-{writer.port}=qd_planted"),
         "from this computer": ("X-Forwarded-For: 127.0.0.1", "X-Real-IP: 127.0.0.1"),
         "another header": (f"X-Token: {token}", f"Proxy-Authorization: Bearer {token}"),
     }
-    if not ask.is_websocket:
+    if not writer.is_websocket:
         tries["a subprotocol"] = (f"Sec-WebSocket-Protocol: quarterdeck.token.{token}",)
     for name, lines in tries.items():
-        yield Attack(name, ask.request(*lines), frozenset({401}))
+        yield Attack(name, writer.request(*lines), frozenset({401}))
     for query in (f"token={token}", f"access_token={token}", f"code={token}"):
-        path = f"{ask.path}?{query}"
-        yield Attack("a token in the address", ask.request(path=path), frozenset({401}))
+        path = f"{writer.path}?{query}"
+        yield Attack("a token in the address", writer.request(path=path), frozenset({401}))
 
 
-def _crooked_paths(ask: _Asking) -> Iterator[Attack]:
-    """Paths that somebody could take for public ones."""
-    path = ask.path
+def _odd_paths(writer: _RequestWriter) -> Iterator[Attack]:
+    """Paths that could be mistaken for public ones."""
+    path = writer.path
     for crooked in (
         f"/{path}",
         f"/assets/..{path}",
@@ -210,11 +210,11 @@ def _crooked_paths(ask: _Asking) -> Iterator[Attack]:
         f"{path}%2f..%2fassets%2fx",
         path.upper() + "X",
     ):
-        yield Attack(f"the path {crooked}", ask.request(path=crooked), frozenset({400, 401}))
+        yield Attack(f"the path {crooked}", writer.request(path=crooked), frozenset({400, 401}))
 
 
-def _rebinding(ask: _Asking) -> Iterator[Attack]:
-    port = ask.port
+def _rebinding(writer: _RequestWriter) -> Iterator[Attack]:
+    port = writer.port
     refused = frozenset({400, 421})
     for host in (
         f"evil.example:{port}",
@@ -237,23 +237,31 @@ def _rebinding(ask: _Asking) -> Iterator[Attack]:
         f"[::1%25lo]:{port}",
         "",
     ):
-        yield Attack(f"Host {host}", ask.request(ask.bearer, hosts=[host]), refused)
-    forwarded = (ask.bearer, f"X-Forwarded-Host: {ask.host}", f"Forwarded: host={ask.host}")
-    yield Attack("a forwarded Host", ask.request(*forwarded, hosts=["evil.example"]), refused)
+        yield Attack(f"Host {host}", writer.request(writer.bearer, hosts=[host]), refused)
+    forwarded = (
+        writer.bearer,
+        f"X-Forwarded-Host: {writer.host}",
+        f"Forwarded: host={writer.host}",
+    )
+    yield Attack("a forwarded Host", writer.request(*forwarded, hosts=["evil.example"]), refused)
     for version in ("1.0", "1.1"):
-        # A WebSocket of HTTP/1.0 is not one: it is an ordinary request, with the same answer.
-        raw = ask.request(ask.bearer, hosts=[], version=version)
+        # A WebSocket of HTTP/1.0 is not one: it is an ordinary request, with the same response.
+        raw = writer.request(writer.bearer, hosts=[], version=version)
         yield Attack(f"no Host in HTTP/{version}", raw, frozenset({400}))
-    for hosts in ((ask.host, "evil.example"), ("evil.example", ask.host), (ask.host, ask.host)):
-        yield Attack(f"Hosts {hosts}", ask.request(ask.bearer, hosts=hosts), frozenset({400}))
-    target = f"http://evil.example:{port}{ask.path}"
-    raw = ask.request(ask.bearer, hosts=[f"evil.example:{port}"], path=target)
+    for hosts in (
+        (writer.host, "evil.example"),
+        ("evil.example", writer.host),
+        (writer.host, writer.host),
+    ):
+        yield Attack(f"Hosts {hosts}", writer.request(writer.bearer, hosts=hosts), frozenset({400}))
+    target = f"http://evil.example:{port}{writer.path}"
+    raw = writer.request(writer.bearer, hosts=[f"evil.example:{port}"], path=target)
     yield Attack("the whole address as a path", raw, refused)
 
 
-def _from_other_pages(ask: _Asking) -> Iterator[Attack]:
-    port = ask.port
-    for credentials in (ask.cookie, ask.bearer):
+def _from_other_pages(writer: _RequestWriter) -> Iterator[Attack]:
+    port = writer.port
+    for credentials in (writer.cookie, writer.bearer):
         for origin in (
             "https://evil.example",
             "null",
@@ -268,56 +276,56 @@ def _from_other_pages(ask: _Asking) -> Iterator[Attack]:
             "file://",
             "",
         ):
-            raw = ask.request(credentials, f"Origin: {origin}")
+            raw = writer.request(credentials, f"Origin: {origin}")
             yield Attack(f"Origin {origin!r}", raw, frozenset({403}))
         for site in ("cross-site", "same-site", "nonsense"):
-            own = f"Origin: {ask.origin}"
-            raw = ask.request(credentials, own, f"Sec-Fetch-Site: {site}")
+            own = f"Origin: {writer.origin}"
+            raw = writer.request(credentials, own, f"Sec-Fetch-Site: {site}")
             yield Attack(f"Sec-Fetch-Site {site}", raw, frozenset({403}))
-            raw = ask.request(credentials, f"Sec-Fetch-Site: {site}", "Sec-Fetch-Mode: no-cors")
+            raw = writer.request(credentials, f"Sec-Fetch-Site: {site}", "Sec-Fetch-Mode: no-cors")
             yield Attack(f"Sec-Fetch-Site {site} without Origin", raw, frozenset({403}))
-    if ask.is_unsafe or ask.is_websocket:
-        yield Attack("a cookie without Origin", ask.request(ask.cookie), frozenset({403}))
+    if writer.is_unsafe or writer.is_websocket:
+        yield Attack("a cookie without Origin", writer.request(writer.cookie), frozenset({403}))
 
 
-def _ambiguous(ask: _Asking) -> Iterator[Attack]:
-    own = f"Origin: {ask.origin}"
+def _ambiguous(writer: _RequestWriter) -> Iterator[Attack]:
+    own = f"Origin: {writer.origin}"
     refused = frozenset({400})
     twice = {
-        "two tokens": (ask.bearer, "Authorization: Bearer x"),
-        "two Origins": (ask.bearer, own, "Origin: https://evil.example"),
+        "two tokens": (writer.bearer, "Authorization: Bearer x"),
+        "two Origins": (writer.bearer, own, "Origin: https://evil.example"),
         "two fetch sites": (
-            ask.bearer,
+            writer.bearer,
             "Sec-Fetch-Site: same-origin",
             "Sec-Fetch-Site: cross-site",
         ),
-        "two Cookie lines": (own, ask.cookie, ask.cookie),
+        "two Cookie lines": (own, writer.cookie, writer.cookie),
     }
     for name, lines in twice.items():
-        yield Attack(name, ask.request(*lines), refused)
+        yield Attack(name, writer.request(*lines), refused)
     chunked = ("Transfer-Encoding: chunked", "Content-Length: 3")
     smuggled = "0\r\n\r\nGET /api/device HTTP/1.1\r\nHost: x\r\n\r\n"
-    raw = ask.request(ask.bearer, JSON, *chunked, body=smuggled)
+    raw = writer.request(writer.bearer, JSON, *chunked, body=smuggled)
     yield Attack("two lengths", raw, refused)
-    raw = ask.request(ask.bearer, JSON, "Content-Length: 2", "Content-Length: 9", body="{}")
+    raw = writer.request(writer.bearer, JSON, "Content-Length: 2", "Content-Length: 9", body="{}")
     yield Attack("two Content-Lengths", raw, refused)
-    raw = ask.request(ask.bearer, JSON, "Transfer-Encoding: xchunked", body=smuggled)
+    raw = writer.request(writer.bearer, JSON, "Transfer-Encoding: xchunked", body=smuggled)
     yield Attack("an unknown coding", raw, frozenset({400, 501}))
-    raw = ask.request(ask.bearer, "Content-Length: -1", body="")
+    raw = writer.request(writer.bearer, "Content-Length: -1", body="")
     yield Attack("a negative length", raw, refused)
-    # Whoever sends more than a little too much may find the connection closed.
+    # A client that sends far too much may find the connection closed.
     too_much = frozenset({400, 431, _CLOSED})
-    raw = ask.request(ask.bearer, "X-Long: " + "x" * 40_000)
+    raw = writer.request(writer.bearer, "X-Long: " + "x" * 40_000)
     yield Attack("a long header", raw, too_much)
-    raw = ask.request(ask.bearer, "X-Long: " + "x" * 200_000)
+    raw = writer.request(writer.bearer, "X-Long: " + "x" * 200_000)
     yield Attack("a very long header", raw, too_much)
-    raw = ask.request(ask.bearer, *(f"X-{number}: x" for number in range(300)))
+    raw = writer.request(writer.bearer, *(f"X-{number}: x" for number in range(300)))
     yield Attack("many headers", raw, too_much)
 
 
-def _forms(ask: _Asking) -> Iterator[Attack]:
+def _forms(writer: _RequestWriter) -> Iterator[Attack]:
     """What a page can send without asking first."""
-    own = f"Origin: {ask.origin}"
+    own = f"Origin: {writer.origin}"
     for content_type in (
         "Content-Type: text/plain",
         "Content-Type: application/x-www-form-urlencoded",
@@ -328,6 +336,6 @@ def _forms(ask: _Asking) -> Iterator[Attack]:
         "Content-Type:",
         "X-Nothing: x",
     ):
-        for credentials in ((own, ask.cookie), (ask.bearer,)):
-            raw = ask.request(*credentials, content_type, "Content-Length: 2", body="{}")
+        for credentials in ((own, writer.cookie), (writer.bearer,)):
+            raw = writer.request(*credentials, content_type, "Content-Length: 2", body="{}")
             yield Attack(content_type, raw, frozenset({415}))

@@ -139,8 +139,8 @@ def main(folder: Path) -> None:
         open_once(home)
         after = {**rows(home / "hub.db"), **rows(home / "runner.db")}
         counts = {name: len(after[name]) for name in (*RUNNER, *HUB, PUSH)}
-        told = {"killed": is_killed, "found": found, "counts": counts}
-        sys.stdout.write(json.dumps(told) + "\n")
+        report = {"killed": is_killed, "found": found, "counts": counts}
+        sys.stdout.write(json.dumps(report) + "\n")
         shutil.rmtree(home)
         statement += 1
 

@@ -32,7 +32,7 @@ UPGRADE: Final = (
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back; status 0 if the connection was closed without a word."""
+    """A response; status 0 if the connection was closed without one."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -78,7 +78,7 @@ class Wire:
             return found
 
     async def reply(self) -> Reply:
-        """Read one answer; a chunked body is put together."""
+        """Read one response; a chunked body is joined."""
         try:
             status, headers = await self.head()
         except (anyio.EndOfStream, anyio.BrokenResourceError):
@@ -139,7 +139,7 @@ class Served:
         host: str | None = "",
         body: bytes | None = None,
     ) -> Reply:
-        """Send one request as it is written and return the answer.
+        """Send one request as it is written and return the response.
 
         `host` "" is our own and None is none at all; with a body, its length is added.
         """
@@ -151,7 +151,7 @@ class Served:
     async def send(self, raw: bytes) -> Reply:
         async with self.connect() as wire:
             with anyio.fail_after(PATIENCE):
-                # Refused before we were through: the answer is there all the same.
+                # Rejected before all was sent: the response can be read all the same.
                 with suppress(anyio.BrokenResourceError):
                     await wire.send(raw)
                 return await wire.reply()

@@ -15,6 +15,7 @@ from quarterdeck.hub import Hub, serving
 from quarterdeck.protocol import decode_event, initial_state, reduce, to_json
 from quarterdeck.storage.contract import Group
 from tests.hub.api.kit import ASK, Json, options, running, scripted
+from tests.hub.runners import runner_of
 
 pytestmark = pytest.mark.anyio
 
@@ -60,7 +61,7 @@ async def test_history_comes_in_pages_as_it_is_stored(tmp_path: Path) -> None:
         session = await client.session("mine", tmp_path)
         await client.prompt(session, "k1")
         await client.ended(session, "k1")
-        stored = await hub.host.options.storage.read(session, 0, 1000)
+        stored = await runner_of(hub).host.options.storage.read(session, 0, 1000)
         seen: list[Json] = []
         after = 0
         while True:
@@ -174,7 +175,7 @@ def disk_full(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 async def test_nobody_waits_for_a_log_that_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quarterdeck.runner.log_health.ACTING_SECONDS", 0.01)
+    monkeypatch.setattr("quarterdeck.hub.log_health.ACTING_SECONDS", 0.01)
     async with running(options(tmp_path / "home", mine=scripted({"say": "hi"}))) as (_, client):
         session = await client.session("mine", tmp_path)
         with disk_full(monkeypatch):

@@ -25,19 +25,19 @@ def written() -> Iterator[io.StringIO]:
     logger.removeHandler(handler)
 
 
-def test_a_record_is_one_line_whatever_it_holds(written: io.StringIO) -> None:
+def test_a_record_is_one_line_whatever_it_contains(written: io.StringIO) -> None:
     logger = logging.getLogger("quarterdeck.test_logs")
     logger.warning("agent said", extra={"text": 'x\n{"level": "error"}\r\u2028\x1b[31m'})
     (line,) = written.getvalue().splitlines()
-    told = json.loads(line)
-    assert told["level"] == "warning"
-    assert told["message"] == "agent said"
-    assert told["text"].startswith("x\n")
+    record = json.loads(line)
+    assert record["level"] == "warning"
+    assert record["message"] == "agent said"
+    assert record["text"].startswith("x\n")
     assert line.isascii()
     assert line.isprintable()
 
 
-def test_tokens_are_taken_out_of_messages_fields_and_tracebacks(written: io.StringIO) -> None:
+def test_tokens_are_removed_from_messages_fields_and_tracebacks(written: io.StringIO) -> None:
     token = make_token()
     logger = logging.getLogger("quarterdeck.test_logs")
     try:

@@ -38,7 +38,7 @@ async def paired(store: HubStore, code: bytes = b"short", *, now: float = NOW) -
     )
 
 
-async def test_the_owner_is_always_there_with_the_token_of_today(tmp_path: Path) -> None:
+async def test_the_owner_is_always_stored_with_the_current_token(tmp_path: Path) -> None:
     async with hub_store(tmp_path) as store:
         for token_hash in (b"first", b"second"):
             ((stored, following, device),) = (await store.devices.load(token_hash, AT)).devices
@@ -46,7 +46,7 @@ async def test_the_owner_is_always_there_with_the_token_of_today(tmp_path: Path)
             assert (device.id, device.scope, device.created_at) == (OWNER, "admin", AT)
 
 
-async def test_a_code_makes_one_device_and_its_first_entry(tmp_path: Path) -> None:
+async def test_a_code_creates_one_device_and_its_first_event(tmp_path: Path) -> None:
     async with hub_store(tmp_path) as store:
         await store.pairings.add(PAIRING, SECRETS, NOW)
         assert await store.pairings.usable(NOW) == [PAIRING]
@@ -62,7 +62,7 @@ async def test_a_code_makes_one_device_and_its_first_entry(tmp_path: Path) -> No
         assert loaded.addresses == {device.id: {"10.0.0.1"}}
 
 
-async def test_fifty_uses_of_a_code_at_once_make_one_device(tmp_path: Path) -> None:
+async def test_fifty_concurrent_uses_of_a_code_create_one_device(tmp_path: Path) -> None:
     won: list[Device] = []
     async with hub_store(tmp_path) as store:
         await store.pairings.add(PAIRING, SECRETS, NOW)
@@ -78,7 +78,7 @@ async def test_fifty_uses_of_a_code_at_once_make_one_device(tmp_path: Path) -> N
         assert len(won) == 1
 
 
-async def test_expired_and_cancelled_codes_make_none(tmp_path: Path) -> None:
+async def test_expired_and_cancelled_codes_create_no_device(tmp_path: Path) -> None:
     async with hub_store(tmp_path) as store:
         await store.pairings.add(PAIRING, SECRETS, NOW)
         assert await paired(store, now=NOW + 61) is None
@@ -97,7 +97,7 @@ async def test_pairings_that_expired_long_ago_are_removed(tmp_path: Path) -> Non
         assert await paired(store, now=NOW) is not None
 
 
-async def test_a_device_lives_until_its_time_is_over(tmp_path: Path) -> None:
+async def test_a_device_is_stored_with_its_expiry(tmp_path: Path) -> None:
     secrets = PairingSecrets(
         short_hash=b"short", long_hash=b"long", expires=NOW + 60, device_seconds=5
     )

@@ -12,8 +12,8 @@ import pytest
 from quarterdeck.errors import HubRefused
 from quarterdeck.hub import Hub, HubOptions
 from quarterdeck.hub.store import HUB_TABLES, MOVED
+from quarterdeck.runner import Retention
 from quarterdeck.runner.schema import RUNNER_TABLES
-from quarterdeck.runner.store import Retention
 from quarterdeck.storage.database import open_database
 from tests.hub.old_hub import HUB, PUSH, RUNNER, make_old_hub, open_once, rows
 
@@ -43,7 +43,7 @@ def test_every_table_of_an_older_hub_is_in_the_right_file(tmp_path: Path) -> Non
         assert dict(runner["sqlite_sequence"]) == {"prompts": 9, "decisions": 1}
 
 
-async def test_a_hub_goes_on_with_what_an_older_one_stored(tmp_path: Path) -> None:
+async def test_a_hub_continues_with_the_data_of_an_older_version(tmp_path: Path) -> None:
     make_old_hub(tmp_path / "home")
     options = HubOptions(
         home=tmp_path / "home",
@@ -52,38 +52,41 @@ async def test_a_hub_goes_on_with_what_an_older_one_stored(tmp_path: Path) -> No
         retention=Retention(prompts_days=0, decisions_days=0),
     )
     async with Hub(options) as hub:
-        assert hub.keeper.knows("mine")
-        assert {device.id for device in hub.gate.devices.all} == {"owner", "dev_1"}
-        (pairing,) = await hub.gate.pairings.open_ones()
+        assert hub.runner.knows_agent("mine")
+        assert {device.id for device in hub.auth.devices.all} == {"owner", "dev_1"}
+        (pairing,) = await hub.auth.pairings.usable()
         assert pairing.id == "pair_1"
-        (decision,) = await hub.approvals.decisions(before=None, session_id=None, limit=10)
+        (decision,) = await hub.runner.list_decisions(before=None, session_id=None, limit=10)
         assert decision.request_id == "perm-1"
-        subscription = await hub.pushes.subscription("dev_1")
+        subscription = await hub.push.subscription("dev_1")
         assert subscription is not None
-        assert (await hub.prompts.get("s\ud800", "odd")).state == "done"
-        assert (await hub.prompts.get("s", "waits")).prompt == [{"type": "text", "text": "hello"}]
+        assert (await hub.runner.get_prompt("s\ud800", "odd")).state == "done"
+        assert (await hub.runner.get_prompt("s", "waits")).prompt == [
+            {"type": "text", "text": "hello"}
+        ]
 
 
 @pytest.mark.slow
 def test_a_process_that_is_killed_at_any_statement_loses_nothing(tmp_path: Path) -> None:
     command = (sys.executable, "-m", "tests.hub.old_hub", str(tmp_path))
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [each["killed"] for each in told] == [True] * (len(told) - 1) + [False]
+    reports = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [each["killed"] for each in reports] == [True] * (len(reports) - 1) + [False]
     assert all(
         each["counts"]
         == {"agents": 1, "prompts": 2, "decisions": 1, "devices": 1, "device_log": 1}
         | {"pairings": 1, "push_subscriptions": 1}
-        for each in told
+        for each in reports
     )
     # Some were killed before the copy, some between copy and drop, some after both.
     stages = {
-        ("prompts" in each["found"]["runner"], "prompts" in each["found"]["hub"]) for each in told
+        ("prompts" in each["found"]["runner"], "prompts" in each["found"]["hub"])
+        for each in reports
     }
     assert stages == {(False, True), (True, True), (True, False)}
 
 
-async def test_an_older_version_refuses_the_file_instead_of_making_the_tables_again(
+async def test_an_older_version_refuses_the_file_instead_of_creating_the_tables_again(
     tmp_path: Path,
 ) -> None:
     make_old_hub(tmp_path)

@@ -37,7 +37,7 @@ class Fort:
 
     async def pair(self, scope: str, *lines: str) -> str:
         """Pair a device; return its token, or for a browser its cookie."""
-        _, codes = await self.hub.gate.pairings.create(scope=scope)  # type: ignore[arg-type]
+        _, codes = await self.hub.auth.pairings.create(scope=scope)  # type: ignore[arg-type]
         reply = await self.served.call(
             "POST", "/api/pair", *lines, json={"code": codes.long, "name": "device"}
         )
@@ -55,8 +55,8 @@ async def fort(home: Path, parser: Parser) -> AsyncIterator[Fort]:
         watched = [replace(each, app=_watched(each, reached)) for each in endpoints]
 
         def make_app(port: int) -> Asgi:
-            hub.gate.listens_at(port)
-            return hub.gate.guard(make_router(watched))
+            hub.auth.set_port(port)
+            return hub.auth.guard(make_router(watched))
 
         async with serving(make_app, parser) as served:
             yield Fort(hub, served, endpoints, reached)

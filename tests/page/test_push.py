@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import CDPSession, Page, expect
 
-from tests.hub.push.push_service import Browser, PushService, push_service
+from tests.hub.push.push_service import Browser, LocalPushService, push_service
 from tests.page.browsing import OpenDevice, StartHub
 from tests.page.hubs import playing
 
@@ -48,7 +48,7 @@ CHANGE = "() => { self.dispatchEvent(new ExtendableEvent('pushsubscriptionchange
 
 
 @pytest.fixture
-def service() -> Iterator[PushService]:
+def service() -> Iterator[LocalPushService]:
     with push_service() as started:
         yield started
 
@@ -81,7 +81,7 @@ class _Worker:
         )
 
 
-def _subscribed(page: Page, service: PushService) -> tuple[Browser, _Worker]:
+def _subscribed(page: Page, service: LocalPushService) -> tuple[Browser, _Worker]:
     browser = Browser()
     page.evaluate("() => navigator.serviceWorker.ready.then(() => true)")
     page.evaluate(SUBSCRIBING, browser.subscription(f"{service.origin}/send/1"))
@@ -92,7 +92,7 @@ def _subscribed(page: Page, service: PushService) -> tuple[Browser, _Worker]:
 
 
 def test_a_test_notification_is_reported_as_received(
-    start_hub: StartHub, open_device: OpenDevice, service: PushService
+    start_hub: StartHub, open_device: OpenDevice, service: LocalPushService
 ) -> None:
     hub = start_hub(push_services=[service.origin])
     page = open_device(hub, "approve", place="/#/settings", worker=True)
@@ -125,7 +125,7 @@ QUESTION = {
 def test_a_pending_request_is_pushed_while_the_page_is_hidden_and_a_click_opens_its_card(
     start_hub: StartHub,
     open_device: OpenDevice,
-    service: PushService,
+    service: LocalPushService,
     folder: Path,
     step: dict[str, Any],
     kind: str,
@@ -153,7 +153,7 @@ def test_a_pending_request_is_pushed_while_the_page_is_hidden_and_a_click_opens_
 
 
 def test_a_subscription_that_the_browser_replaces_keeps_its_kinds(
-    start_hub: StartHub, open_device: OpenDevice, service: PushService, folder: Path
+    start_hub: StartHub, open_device: OpenDevice, service: LocalPushService, folder: Path
 ) -> None:
     hub = start_hub(push_services=[service.origin], quick=playing({"say": "Done."}))
     page = open_device(hub, "approve", place="/#/settings", worker=True)
@@ -172,7 +172,7 @@ def test_a_subscription_that_the_browser_replaces_keeps_its_kinds(
 
 
 def test_kinds_are_switched_off_one_by_one(
-    start_hub: StartHub, open_device: OpenDevice, service: PushService
+    start_hub: StartHub, open_device: OpenDevice, service: LocalPushService
 ) -> None:
     hub = start_hub(push_services=[service.origin])
     page = open_device(hub, "approve", place="/#/settings", worker=True)

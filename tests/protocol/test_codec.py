@@ -214,6 +214,6 @@ def test_an_event_with_unknown_keys_can_be_copied_and_pickled() -> None:
         assert encode_event(copied) == encode_event(event)
 
 
-def test_an_event_may_come_in_any_kind_of_bytes() -> None:
+def test_an_event_is_decoded_from_any_kind_of_bytes() -> None:
     text = b'{"sessionId":"s","seq":1,"ts":0,"type":"plan","payload":{}}'
     assert decode_event(bytearray(text)) == decode_event(memoryview(text)) == decode_event(text)

@@ -44,7 +44,9 @@ def test_every_update_of_vectors_and_recordings_comes_back_as_it_was() -> None:
 
 
 @given(st.sampled_from(sorted(MODELLED_UPDATES)), objects)
-def test_what_comes_back_says_the_same(name: str, more: dict[str, Any]) -> None:
+def test_a_normalized_update_is_restored_with_the_same_meaning(
+    name: str, more: dict[str, Any]
+) -> None:
     normalized = normalize_session_update({**more, "sessionUpdate": name})
     back = denormalize_session_update(normalized)
     assert back is not None
@@ -52,7 +54,7 @@ def test_what_comes_back_says_the_same(name: str, more: dict[str, Any]) -> None:
 
 
 @given(st.dictionaries(st.text(), any_json.filter(lambda value: value is not None)))
-def test_an_update_that_nobody_knows_comes_back_verbatim(update: dict[str, Any]) -> None:
+def test_an_unknown_update_is_restored_verbatim(update: dict[str, Any]) -> None:
     if update.get("sessionUpdate") not in MODELLED_UPDATES:
         assert denormalize_session_update(normalize_session_update(update)) == update
 

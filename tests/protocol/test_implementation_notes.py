@@ -279,7 +279,7 @@ def test_a_terminal_keeps_one_mebibyte_of_output() -> None:
     assert (len(full.output), full.truncated) == (MIB, False)
 
 
-def test_a_terminal_drops_its_oldest_output_and_says_so() -> None:
+def test_a_terminal_drops_its_oldest_output_and_marks_it() -> None:
     more = [event("terminal-output", terminalId="t", delta=text) for text in ("ab", "c" * MIB, "d")]
     terminal = fold(more).terminals["t"]
     assert terminal.output == "c" * (MIB - 1) + "d"

@@ -79,7 +79,7 @@ def entries(count: int) -> OrderedMap[int]:
 
 
 @pytest.mark.parametrize("count", [0, 1, WIDTH, WIDTH + 1, WIDTH**2 + 1, WIDTH**3 + WIDTH + 2])
-def test_entries_stay_in_their_places_while_the_trie_grows(count: int) -> None:
+def test_entries_keep_their_positions_while_the_trie_grows(count: int) -> None:
     ours = entries(count)
     assert list(ours.values()) == list(range(count))
     for position in range(0, count, 37):

@@ -138,7 +138,7 @@ def methods(contract: type) -> set[str]:
     return {name for name in vars(contract) if not name.startswith("_")}
 
 
-def test_a_transport_connects_asks_subscribes_answers_and_closes() -> None:
+def test_a_transport_connects_requests_subscribes_responds_and_closes() -> None:
     expected = {"connect", "request", "subscribe", "respond_inbound", "close"}
     assert methods(protocol.Transport) == expected
 

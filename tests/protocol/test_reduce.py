@@ -54,7 +54,7 @@ events = st.builds(
 
 @given(st.lists(events, max_size=6))
 @settings(max_examples=50)
-def test_no_payload_whatever_makes_reduce_or_to_json_fail(events: list[Event]) -> None:
+def test_no_payload_makes_reduce_or_to_json_fail(events: list[Event]) -> None:
     state = fold(events)
     assert json.loads(json.dumps(to_json(state))) == to_json(state)
 
@@ -71,7 +71,7 @@ def test_events_read_back_from_their_json_give_the_same_state(events: list[Event
     )
 )
 @settings(max_examples=50)
-def test_whatever_an_agent_sends_can_be_normalized_and_reduced(
+def test_any_update_can_be_normalized_and_reduced(
     updates: list[tuple[str, dict[str, Any]]],
 ) -> None:
     state = initial_state("s")
@@ -153,7 +153,7 @@ def test_a_chunk_of_a_long_message_copies_nothing_of_it() -> None:
     assert (len(state.messages[0].content), len(following.messages[0].content)) == (1000, 1001)
 
 
-def test_the_quick_start_of_acpjs_gives_what_it_says() -> None:
+def test_the_quick_start_of_acpjs_gives_the_documented_state() -> None:
     events = [
         {
             "sessionId": "sess-1",
@@ -211,7 +211,7 @@ def test_a_single_thing_where_a_list_belongs_is_its_only_element() -> None:
     assert state.tool_calls["c"].content == ({"type": "diff"},)
 
 
-def test_a_second_tool_call_with_an_id_replaces_the_first_in_its_place() -> None:
+def test_a_second_tool_call_with_an_id_replaces_the_first_at_its_position() -> None:
     calls = [
         event("tool-call", 1, toolCallId="a", title="1", rawInput=1, extensions={"x": 1}),
         event("tool-call", 2, toolCallId="b", title="2"),

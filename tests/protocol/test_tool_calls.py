@@ -172,12 +172,12 @@ def test_nothing_is_inherited_from_a_call_that_has_ended(
 
 
 @given(MESSAGES, PAYLOADS)
-def test_a_request_inherits_nothing_from_an_earlier_turn(before: list[Json], asked: Json) -> None:
+def test_a_request_inherits_nothing_from_an_earlier_turn(before: list[Json], request: Json) -> None:
     columns = Columns()
-    for each in [*before, {"turn": True}, message("requested", asked)]:
+    for each in [*before, {"turn": True}, message("requested", request)]:
         columns.take(each)
     found = columns.known_json()
-    alone = requested(None, {"toolCallId": "c", **asked}, 0)
+    alone = requested(None, {"toolCallId": "c", **request}, 0)
     assert found["rawInput"] == alone.raw_input
     assert found["content"] == list(alone.content)
 
@@ -185,7 +185,7 @@ def test_a_request_inherits_nothing_from_an_earlier_turn(before: list[Json], ask
 # ---- details -----------------------------------------------------------------------------------
 
 
-def test_a_call_that_we_ended_may_still_go_on_or_end() -> None:
+def test_a_call_that_we_ended_may_still_continue_or_end() -> None:
     ended = ended_by_us(announced(None, FULL, 0))
     assert (ended.status, ended.is_final) == ("failed", False)
     assert updated(ended, {"title": "x", "status": ""}).is_final is False

@@ -34,7 +34,7 @@ def test_every_vector_was_copied() -> None:
 
 
 @pytest.mark.parametrize("vector", REDUCE.values(), ids=REDUCE)
-def test_folding_the_events_gives_the_state_of_the_original(vector: dict[str, Any]) -> None:
+def test_folding_the_events_gives_the_state_of_acpjs(vector: dict[str, Any]) -> None:
     _check_fold(vector)
 
 
@@ -56,7 +56,7 @@ def _check_fold(vector: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("vector", [*REDUCE.values(), *OWN.values()], ids=[*REDUCE, *OWN])
-def test_events_of_the_original_are_decoded_and_encoded_without_loss(
+def test_events_of_acpjs_are_decoded_and_encoded_without_loss(
     vector: dict[str, Any],
 ) -> None:
     for raw in vector["events"]:
@@ -66,7 +66,7 @@ def test_events_of_the_original_are_decoded_and_encoded_without_loss(
 
 
 @pytest.mark.parametrize("vector", NORMALIZE.values(), ids=NORMALIZE)
-def test_updates_are_normalized_as_by_the_original(vector: dict[str, Any]) -> None:
+def test_updates_are_normalized_as_by_acpjs(vector: dict[str, Any]) -> None:
     assert to_json(normalize_session_update(vector["update"])) == vector["expect"]
 
 
@@ -77,11 +77,11 @@ def test_payload_keys_keep_the_order_of_the_update() -> None:
 
 
 @pytest.mark.parametrize("case", TRUNCATE)
-def test_text_is_cut_as_by_the_original(case: dict[str, Any]) -> None:
+def test_text_is_cut_as_by_acpjs(case: dict[str, Any]) -> None:
     assert truncate_utf8_tail(case["input"], case["limit"]) == (case["output"], case["truncated"])
 
 
-def test_constants_are_those_of_the_original() -> None:
+def test_constants_are_those_of_acpjs() -> None:
     assert sorted(ERROR_CODES.values()) == sorted(CONSTANTS["errorCodes"].values())
     assert sorted(HOST_RPC_METHODS.values()) == sorted(CONSTANTS["hostMethods"].values())
 

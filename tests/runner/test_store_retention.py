@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from quarterdeck.runner import Retention
 from quarterdeck.runner.schema import RUNNER_TABLES
-from quarterdeck.runner.store import Retention, RunnerStore, tidy
+from quarterdeck.runner.store import RunnerStore, tidy
 from quarterdeck.storage.database import open_database
 
 pytestmark = pytest.mark.anyio

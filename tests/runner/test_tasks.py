@@ -12,6 +12,7 @@ import pytest
 from quarterdeck.protocol import Event
 from quarterdeck.runner.tasks import IndependentTasks
 from tests.hub.api.kit import ASK, options, running, scripted
+from tests.hub.runners import runner_of
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +46,7 @@ async def test_a_request_that_cannot_be_shown_is_cancelled_and_told(
     monkeypatch.setattr("quarterdeck.runner.permissions.inbox.make_pending", too_deep)
     async with running(options(tmp_path / "home", mine=scripted(ASK))) as (hub, client):
         told: list[Event] = []
-        hub.host.subscribe(None, 0, told.append)
+        runner_of(hub).host.subscribe(None, 0, told.append)
         session = await client.session("mine", tmp_path)
         await client.prompt(session, "k1")
         assert (await client.ended(session, "k1"))["state"] == "cancelled"

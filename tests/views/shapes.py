@@ -61,7 +61,7 @@ def _check_object(value: Any, shape: dict[str, Shape], where: str) -> None:
         raise Misfit(f"{where}: {value!r} is no object")
     known = {name.removesuffix("?") for name in shape}
     if unknown := value.keys() - known:
-        raise Misfit(f"{where}: nobody has heard of {sorted(unknown)}")
+        raise Misfit(f"{where}: unknown: {sorted(unknown)}")
     for name, each in shape.items():
         key = name.removesuffix("?")
         if key in value:

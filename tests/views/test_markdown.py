@@ -1,4 +1,4 @@
-"""A session as a document: all that was said, and nothing of it becomes markup."""
+"""A session as a document: every message, and none of it becomes markup."""
 
 from typing import Any
 
@@ -13,25 +13,25 @@ EVIL = (
 )
 
 
-def folded(*told: tuple[str, dict[str, Any]]) -> SessionState:
+def folded(*events: tuple[str, dict[str, Any]]) -> SessionState:
     state = initial_state("s-1")
-    for seq, (kind, payload) in enumerate(told, 1):
+    for seq, (kind, payload) in enumerate(events, 1):
         state = reduce(state, make_session_event(kind, "s-1", seq=seq, ts=0, payload=payload))
     return state
 
 
-def said(text: str, kind: str = "agent-message-chunk") -> tuple[str, dict[str, Any]]:
+def message(text: str, kind: str = "agent-message-chunk") -> tuple[str, dict[str, Any]]:
     return kind, {"content": {"type": "text", "text": text}}
 
 
-def test_what_was_said_and_done_stands_in_order() -> None:
+def test_messages_and_tool_calls_are_in_order() -> None:
     diff = {"type": "diff", "path": "a.py", "oldText": "x", "newText": "y"}
     call = {"toolCallId": "c", "title": "Edit a.py", "kind": "edit", "content": [diff]}
     text = document(
         folded(
-            said("Mend it.", "user-message-chunk"),
+            message("Mend it.", "user-message-chunk"),
             ("tool-call", {**call, "status": "completed"}),
-            said("Mended."),
+            message("Mended."),
         ),
         cwd="/shop",
         last_seq=3,
@@ -45,7 +45,7 @@ def test_nothing_of_an_agent_becomes_markup() -> None:
     call = {"toolCallId": EVIL, "title": EVIL, "kind": EVIL, "status": EVIL, "rawInput": EVIL}
     text = document(
         folded(
-            said(EVIL),
+            message(EVIL),
             ("session-info-update", {"title": EVIL}),
             ("tool-call", {**call, "locations": [{"path": EVIL}]}),
             ("plan", {"entries": [{"content": EVIL, "status": "x", "priority": "low"}]}),
@@ -61,4 +61,4 @@ def test_nothing_of_an_agent_becomes_markup() -> None:
 
 
 def test_every_character_of_a_message_is_there() -> None:
-    assert "```\n````\n~~~\n" in document(folded(said(EVIL)))
+    assert "```\n````\n~~~\n" in document(folded(message(EVIL)))

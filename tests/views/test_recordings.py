@@ -23,17 +23,17 @@ RECORDINGS = sorted((Path(__file__).parents[1] / "vectors/traces").glob("*.jsonl
 
 
 def fed(projector: Any, events: list[Event]) -> list[Any]:
-    return [told for event in events for told in projector.feed(event)]
+    return [emitted for event in events for emitted in projector.feed(event)]
 
 
 def in_two_pieces(projector: Any, events: list[Event]) -> list[list[Any]]:
-    """Return what is told if a copy of the projector goes on after the first, second, … event."""
-    told: list[Any] = []
+    """Return the output if a copy of the projector continues after the first, second, … event."""
+    emitted: list[Any] = []
     pieces = []
     for at, event in enumerate(events):
         rest = fed(copy.deepcopy(projector), events[at:])
-        pieces.append([*copy.deepcopy(told), *rest])
-        told += projector.feed(event)
+        pieces.append([*copy.deepcopy(emitted), *rest])
+        emitted += projector.feed(event)
     return pieces
 
 
@@ -59,7 +59,7 @@ def check_packets(session_id: str, events: list[Event]) -> None:
 
 
 @pytest.mark.parametrize("recording", RECORDINGS, ids=lambda path: path.stem)
-async def test_a_log_of_the_host_is_told_validly_and_the_same_however_it_is_cut(
+async def test_a_log_of_the_host_gives_valid_output_and_the_same_at_every_cut(
     recording: Path, tmp_path: Path
 ) -> None:
     outcome = await play(recording, tmp_path)

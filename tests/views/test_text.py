@@ -1,4 +1,4 @@
-"""Agents' words in a terminal: whatever they send, it commands nothing and hides nothing."""
+"""Text of agents in a terminal: it controls nothing and hides nothing."""
 
 import re
 
@@ -56,7 +56,7 @@ def test_nothing_that_commands_a_terminal_passes(sent: str) -> None:
 
 
 @CORPUS
-def test_whoever_decides_sees_every_character(sent: str) -> None:
+def test_the_text_for_a_decision_shows_every_character(sent: str) -> None:
     shown = visible(f"before{sent}after")
     assert shown.startswith("before")
     assert shown.endswith("after")

@@ -5,7 +5,6 @@ Each check reads, decides and yields results; none changes anything.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -30,7 +29,7 @@ from quarterdeck._version import __version__
 from quarterdeck.agents import Environment, check_agents
 from quarterdeck.cli.arguments import DONE, FAILED
 from quarterdeck.cli.config import HubConfig, config_path, load_config
-from quarterdeck.cli.hub_link import running_hub
+from quarterdeck.cli.hub_access import lock_owner, running_hub
 from quarterdeck.cli.terminal.screen import Screen
 from quarterdeck.errors import QuarterdeckError, SettingsInvalid
 from quarterdeck.http.certificates import CertificateUnusable, check_certificate
@@ -203,21 +202,6 @@ def check_hub(installation: Installation) -> Iterator[Check]:
     else:
         yield Check(name="hub", status="ok", found="not running; quarterdeck up starts it")
         yield from _check_port(installation)
-
-
-def lock_owner(home: Path) -> str | None:
-    """Return the process that owns the data directory; None if there is none."""
-    try:
-        lock = os.open(home / "hub.lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return os.pread(lock, 20, 0).decode(errors="replace").strip() or "unknown"
-    finally:
-        os.close(lock)
-    return None
 
 
 def _check_port(installation: Installation) -> Iterator[Check]:

@@ -26,7 +26,7 @@ from quarterdeck.http.origins import DEFAULT_PORT
 from quarterdeck.hub.auth.device import UNUSED_SECONDS
 from quarterdeck.hub.options import HubOptions
 from quarterdeck.policy import Policy, Rule
-from quarterdeck.runner.store import Retention
+from quarterdeck.runner import Retention
 
 VARIABLE: Final = "QUARTERDECK_HUB_CONFIG"
 _EXAMPLE: Final = "docs/use/hub.example.toml shows every key"

@@ -12,6 +12,7 @@ import sys
 from argparse import Namespace
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
@@ -22,11 +23,12 @@ from websockets.exceptions import ConnectionClosed as SocketClosed, InvalidHands
 from websockets.frames import CloseCode
 
 from quarterdeck.cli.arguments import DONE, FAILED, INTERRUPTED
-from quarterdeck.cli.hub_link import HubAddress, HubLink, running_hub
+from quarterdeck.cli.hub_access import HubAddress, HubLink, running_hub
 from quarterdeck.cli.log_output import log_to_stderr
 from quarterdeck.cli.terminal.screen import print_note
 from quarterdeck.errors import CommandFailed, ConnectionClosed, HubRefused
 from quarterdeck.jsontext import decode_json, encode_json
+from quarterdeck.views.text import one_line
 from quarterdeck.wire import (
     INTERNAL_ERROR,
     Failure,
@@ -53,8 +55,8 @@ from quarterdeck.wire.messages import PARSE_ERROR, Malformed, Message, owner, ow
 STARTING_SECONDS: Final = 10.0
 """For a hub that another process is starting."""
 _OPEN_SECONDS: Final = 15.0
-_LOOK_SECONDS: Final = 0.1
-_MOST_BYTES: Final = 1 << 28  # of one frame: an update may carry a whole file
+_POLL_SECONDS: Final = 0.1
+_MAX_FRAME_BYTES: Final = 1 << 28  # of one frame: an update may carry a whole file
 
 
 def relay_editor(chosen: Namespace) -> int:
@@ -98,14 +100,17 @@ async def _hub(address: HubAddress) -> AsyncIterator[HubLink]:
     async with AsyncExitStack() as stack:
         link = await running_hub(address.home)
         if link is None:
-            # A hub of our own is slow to import, and not needed if one is running.
+            # Slow to import, and not needed if a hub is running.
             from quarterdeck.cli.own_hub import open_served  # noqa: PLC0415
+            from quarterdeck.hub.editors import acp_endpoints  # noqa: PLC0415
 
-            own = open_served(address.home, address.environ, address.config_file)
+            own = open_served(
+                address.home, address.environ, address.config_file, parts=(acp_endpoints,)
+            )
             try:
                 await stack.enter_async_context(own)
             except HubRefused:
-                link = await _started_by_others(address)
+                link = await _other_hub(address)
                 if link is None:
                     raise
         link = link or await running_hub(address.home)
@@ -114,14 +119,14 @@ async def _hub(address: HubAddress) -> AsyncIterator[HubLink]:
         yield link
 
 
-async def _started_by_others(address: HubAddress) -> HubLink | None:
+async def _other_hub(address: HubAddress) -> HubLink | None:
     """Wait for the hub of another editor that was started at the same time."""
     with anyio.move_on_after(STARTING_SECONDS):
         while True:
             link = await running_hub(address.home)
             if link is not None:
                 return link
-            await anyio.sleep(_LOOK_SECONDS)
+            await anyio.sleep(_POLL_SECONDS)
     return None
 
 
@@ -138,12 +143,12 @@ async def _socket(link: HubLink, agent: str) -> AsyncIterator[ClientConnection]:
             additional_headers={"Authorization": f"Bearer {link.token}"},
             compression=None,
             open_timeout=_OPEN_SECONDS,
-            max_size=_MOST_BYTES,
+            max_size=_MAX_FRAME_BYTES,
             proxy=None,
             **tls,
         )
     except InvalidStatus as error:
-        raise CommandFailed(_rejection(error)) from error
+        raise CommandFailed(_rejection(error, agent)) from error
     except (OSError, TimeoutError, InvalidHandshake) as error:
         raise CommandFailed(
             f"the hub at {link.url} does not answer: {error}; run quarterdeck doctor"
@@ -155,15 +160,15 @@ async def _socket(link: HubLink, agent: str) -> AsyncIterator[ClientConnection]:
             await socket.close()
 
 
-def _rejection(error: InvalidStatus) -> str:
-    """Return the hub's own message, if there is one."""
+def _rejection(error: InvalidStatus, agent: str) -> str:
+    """Return why the hub rejected the connection."""
+    status = error.response.status_code
+    if status == HTTPStatus.NOT_FOUND:
+        return f"unknown agent {one_line(agent)!r}; quarterdeck agents lists them"
     try:
-        message = decode_json(bytes(error.response.body or b""))["error"]["message"]
+        return str(decode_json(bytes(error.response.body or b""))["error"]["message"])
     except Exception:  # noqa: BLE001 - another program answered, or an old hub
-        return f"the hub answered with status {error.response.status_code}; is it an older version?"
-    return str(message).replace(
-        "GET /api/agents/known lists those there are", "quarterdeck agents lists them"
-    )
+        return f"the hub answered with status {status}; restart it if it is an older version"
 
 
 GRACE_SECONDS: Final = 2.0
@@ -282,9 +287,8 @@ class Relay:
             while self._rejected:
                 message = self._rejected[0]
                 await self._fail(message.id, message.code, message.reason)
-                del self._rejected[
-                    0
-                ]  # not before: the end of the input waits for this list to be empty
+                # Not before: the end of the input waits until this list is empty.
+                del self._rejected[0]
             unsent, self._unsent = self._unsent, []
             try:
                 for text in unsent:

@@ -24,7 +24,7 @@ from anyio import to_thread
 
 from quarterdeck.cli.arguments import DONE, INTERRUPTED
 from quarterdeck.cli.config import NOT_A_FILE, HubConfig, config_path, hub_options, load_config
-from quarterdeck.cli.hub_link import HubAddress
+from quarterdeck.cli.hub_access import HubAddress
 from quarterdeck.cli.log_output import hub_logging
 from quarterdeck.cli.terminal.screen import Screen, print_json, print_note
 from quarterdeck.errors import CommandFailed, SettingsInvalid
@@ -124,8 +124,8 @@ async def offer_pairing(hub: Hub, chosen: Namespace) -> PairingOffer | None:
     if not (sys.stdout.isatty() or chosen.json or chosen.open):
         return None  # the output of a service is a log, where a code would be a leaked secret
     scope: Any = "admin" if is_loopback(hub.options.host) else "approve"
-    _, codes = await hub.gate.pairings.create(scope=scope)
-    link = pairing_link(hub.gate.public_origin, codes.long)
+    _, codes = await hub.auth.pairings.create(scope=scope)
+    link = pairing_link(hub.auth.public_origin, codes.long)
     return PairingOffer(link=link, code=codes.short, scope=scope)
 
 

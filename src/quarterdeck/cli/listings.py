@@ -14,7 +14,7 @@ from urllib.parse import quote
 import anyio
 
 from quarterdeck.cli.arguments import DONE
-from quarterdeck.cli.hub_link import HubAddress, open_hub, require_hub
+from quarterdeck.cli.hub_access import HubAddress, open_hub, require_hub
 from quarterdeck.cli.sessions import STATES, match_id, short_ids, state_of, waiting_sessions
 from quarterdeck.cli.terminal.screen import Screen, print_json, print_note
 from quarterdeck.errors import Misused

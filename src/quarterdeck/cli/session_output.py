@@ -20,7 +20,7 @@ import anyio
 from anyio import from_thread, to_thread
 
 from quarterdeck.cli.arguments import DONE
-from quarterdeck.cli.hub_link import HubAddress, open_hub
+from quarterdeck.cli.hub_access import HubAddress, open_hub
 from quarterdeck.cli.sessions import event_pages, find_session, read_events, stored_events
 from quarterdeck.cli.terminal.log_rows import VIEWS, ViewName, show_lines
 from quarterdeck.cli.terminal.screen import Screen, print_note

@@ -10,7 +10,7 @@ from typing import Any, Final
 import anyio
 
 from quarterdeck.cli.arguments import DONE
-from quarterdeck.cli.hub_link import HubAddress, HubLink, require_hub
+from quarterdeck.cli.hub_access import HubAddress, HubLink, require_hub
 from quarterdeck.cli.sessions import SessionFollower, find_session
 from quarterdeck.cli.terminal.screen import Screen
 from quarterdeck.cli.terminal.session_printer import (

@@ -14,7 +14,7 @@ import anyio
 import msgspec
 from msgspec import Raw, Struct
 
-from quarterdeck.cli.hub_link import HubAddress, HubLink, running_hub
+from quarterdeck.cli.hub_access import HubAddress, HubLink, running_hub
 from quarterdeck.client import Client
 from quarterdeck.errors import AcpError, CommandFailed, EventInvalid, HubDeclined
 from quarterdeck.http.client import HubApi
@@ -82,8 +82,8 @@ def short_ids(ids: Sequence[str]) -> dict[str, str]:
     """
     ordered = sorted(name[::-1] for name in ids)
     short: dict[str, str] = {}
-    for place, name in enumerate(ordered):
-        neighbours = (*ordered[max(0, place - 1) : place], *ordered[place + 1 : place + 2])
+    for index, name in enumerate(ordered):
+        neighbours = (*ordered[max(0, index - 1) : index], *ordered[index + 1 : index + 2])
         needed = max((_common(name, other) + 1 for other in neighbours), default=0)
         short[name[::-1]] = name[: max(needed, _SHORTEST)][::-1]
     return short
@@ -91,7 +91,7 @@ def short_ids(ids: Sequence[str]) -> dict[str, str]:
 
 def _common(one: str, other: str) -> int:
     pairs = zip(one, other, strict=False)
-    return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+    return next((index for index, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
 def state_of(session: Mapping[str, Any], waiting: Iterable[str]) -> str:

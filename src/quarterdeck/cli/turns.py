@@ -21,7 +21,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from quarterdeck.cli.arguments import DONE, FAILED, INTERRUPTED
-from quarterdeck.cli.hub_link import HubAddress, HubLink, open_hub
+from quarterdeck.cli.hub_access import HubAddress, HubLink, open_hub
 from quarterdeck.cli.sessions import SessionFollower, find_session, path_of
 from quarterdeck.cli.terminal.keyboard import has_person
 from quarterdeck.cli.terminal.requests import AnswerMode, TerminalResponder

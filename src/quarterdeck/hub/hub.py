@@ -1,93 +1,94 @@
-"""The hub: the host, its log, and everything that lets people steer it from elsewhere.
+"""The hub: what people connect to, over a runner.
 
-    async with Hub(HubOptions(home=folder)) as hub:
-        session = await hub.create_session("demo", cwd="/project")
-        await hub.prompts.add(session.session_id, "a-key", [{"type": "text", "text": "hello"}])
+    async with Hub(HubOptions(home=folder)) as hub, serving(hub) as address:
+        session = await hub.runner.create_session("demo", cwd="/project")
 
-It works without a server; `serve_hub` puts it on a port.
+The hub owns devices and their scopes, pairing, push and caches of views. It holds no session state
+that could not be read from its runner again. It knows the runner as a `RunnerApi` only: by default
+it builds a `Runner` in this process and ends it when it ends; a program that has a runner already
+passes it, and the agents keep running when the hub ends.
+
+A hub works without a port; `serving` and `serve_hub` put it on one.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self, assert_never
 
-import anyio
-
-from quarterdeck.agents import KnownAgents
-from quarterdeck.errors import AcpError, RequestRejected
-from quarterdeck.host import Host, HostOptions
+from quarterdeck.errors import AcpError
 from quarterdeck.hub.api.endpoint import Endpoint
 from quarterdeck.hub.auth.guard import Authentication, AuthenticationOptions
 from quarterdeck.hub.auth.tokens import owner_token
+from quarterdeck.hub.log_health import LogHealth
 from quarterdeck.hub.options import HubOptions
 from quarterdeck.hub.push.delivery import push_key
 from quarterdeck.hub.push.service import PushOptions, PushService
 from quarterdeck.hub.store import HUB_TABLES, MOVED, HubStore
 from quarterdeck.hub.view_cache import SessionStates
-from quarterdeck.machine.private_files import locked_home
-from quarterdeck.machine.terminals import DefaultTerminalHandler
-from quarterdeck.protocol import Event, SessionSnapshotWire
-from quarterdeck.runner.log_health import LogHealth
-from quarterdeck.runner.permissions.inbox import PermissionInbox
-from quarterdeck.runner.prompts.queue import PromptQueue
-from quarterdeck.runner.schema import RUNNER_TABLES
-from quarterdeck.runner.sessions.catalogue import SessionCatalogue
-from quarterdeck.runner.sessions.idle import IdleAgents
-from quarterdeck.runner.sessions.manager import HostCondition, SessionManager, SessionOperations
-from quarterdeck.runner.store import RunnerStore, keep_tidy
-from quarterdeck.runner.tasks import IndependentTasks
-from quarterdeck.storage import SqliteStorage
-from quarterdeck.storage.database import HubDatabase, open_database
+from quarterdeck.machine.private_files import private_folder
+from quarterdeck.protocol import ERROR_CODES
+from quarterdeck.runner import (
+    AgentRemoved,
+    AgentUpdated,
+    Diagnostic,
+    HealthChanged,
+    IndependentTasks,
+    News,
+    QueueChanged,
+    RequestUpdated,
+    Runner,
+    RunnerApi,
+    SessionDeleted,
+    SessionUpdated,
+)
+from quarterdeck.storage.database import open_database
 from quarterdeck.wire import background_tasks
 
-_LOG_FAILED = "storage/write-failed"
-KILL_MS = 2_000
-"""For an agent to end by itself, and again when it is told to: the hub ends within ten seconds."""
-LOG, RUNNER_DATABASE, HUB_DATABASE = "log.db", "runner.db", "hub.db"
+DATABASE: Final = "hub.db"
 TOKEN, PUSH_KEY = "token", "push.key"
 
 
 class Hub:
-    """One hub on one data directory; an async context manager, leaving it parks all sessions."""
+    """One hub on one data folder; an async context manager."""
 
-    host: Host
-    runner_database: HubDatabase
-    gate: Authentication
-    keeper: SessionManager
-    keeps: SessionOperations
-    prompts: PromptQueue
-    idling: IdleAgents
-    approvals: PermissionInbox
-    library: SessionCatalogue
-    states: SessionStates
-    pushes: PushService
+    auth: Authentication
+    push: PushService
 
     def __init__(
-        self, options: HubOptions, *, parts: Sequence[Callable[[Hub], list[Endpoint]]] = ()
+        self,
+        options: HubOptions,
+        runner: RunnerApi | None = None,
+        *,
+        parts: Sequence[Callable[[Hub], list[Endpoint]]] = (),
     ) -> None:
-        """`parts` make endpoints of somebody else, which are then endpoints like all others."""
+        """Without a `runner`, one of the same folder is built and belongs to the hub.
+
+        `parts` make further endpoints of the hub.
+        """
         self.options = options
         self.parts = tuple(parts)
         self.started_at = time.time()
-        self._known = KnownAgents(options.agents, options.environ, options.pass_env)
-        self.watch = HostCondition()
-        self.storage_failures = 0
-        self.recording = LogHealth(options.home / LOG, lambda: self.is_healthy)
+        self._own_runner: Runner | None = None
+        if runner is None:
+            runner = self._own_runner = Runner(options.runner)
+        self.runner: RunnerApi = runner
+        self.states = SessionStates(self.runner.read_events)
+        self.log_health = LogHealth(self.runner.health)
+        self._tasks: IndependentTasks | None = None
         self._stack = AsyncExitStack()
-        self._unfollow: Callable[[], None] | None = None
-        self._leavers: list[Callable[[], None]] = []
+        self._on_end: list[Callable[[], None]] = []
 
     async def __aenter__(self) -> Self:
         """Open everything.
 
         Raises:
-            HubRefused: if the directory is in use, not private, or holds what cannot be read.
+            HubRefused: if the folder is in use, not private, or holds what cannot be read.
             StorageRefused: the same for the log.
         """
         try:
@@ -104,18 +105,66 @@ class Hub:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool | None:
-        with anyio.CancelScope(shield=True):
-            await self.prompts.park()
-            await self.approvals.stop()
-        if self._unfollow is not None:
-            self._unfollow()
+        self._tasks = None
         return await self._stack.__aexit__(kind, error, traceback)
 
-    def reconfigure(self, options: HubOptions) -> None:
-        """Take over what can change while a hub runs; the rest of `options` is not looked at.
+    async def _open(self) -> None:
+        options, stack = self.options, self._stack
+        if self._own_runner is not None:
+            # First: its lock keeps other processes out of the folder, and runner.db takes its
+            # tables over from an older hub.db before that is opened.
+            await stack.enter_async_context(self._own_runner)
+        home = private_folder(options.home)
+        store = HubStore(
+            await stack.enter_async_context(
+                open_database(home / DATABASE, HUB_TABLES, moved_away=MOVED)
+            )
+        )
+        self.auth = Authentication(
+            store,
+            AuthenticationOptions(
+                listening=options.listening, unused_seconds=options.device_unused_seconds
+            ),
+        )
+        await self.auth.load(owner_token(home / TOKEN))
+        self.push = self._push_service(home, store)
+        tasks = IndependentTasks(await stack.enter_async_context(background_tasks()))
+        self._tasks = tasks
+        self.log_health.start(tasks)
+        stack.callback(self.runner.subscribe_news(self._on_news))
+        self.push.start(tasks)
+        tasks.start_soon(self.auth.sweep_devices)
 
-        Agents that run go on as they were started; those that are started later are as it is said
-        now. New rules also decide what waits already.
+    def _push_service(self, home: Path, store: HubStore) -> PushService:
+        origin = self.auth.public_origin
+        options = PushOptions(
+            key=push_key(home / PUSH_KEY),
+            # Some push services reject a subject that is not a contact address.
+            subject=origin if origin.startswith("https:") else "mailto:quarterdeck@example.com",
+            trusted=frozenset(self.options.push_services),
+        )
+        return PushService(store.push, self.auth.devices, self.runner, options)
+
+    def _on_news(self, news: News) -> None:
+        match news:
+            case HealthChanged():
+                self.log_health.on_failure()
+            case SessionDeleted():
+                self.states.forget(news.session_id)
+            case RequestUpdated():
+                self.push.on_request(news)
+            case SessionUpdated():
+                self.push.on_session(news.session_id, news.status)
+            case AgentUpdated() | AgentRemoved() | QueueChanged() | Diagnostic():
+                pass  # streams report these
+            case _:
+                assert_never(news)
+
+    def reconfigure(self, options: HubOptions) -> None:
+        """Replace what can change while a hub runs; the rest of `options` is ignored.
+
+        Agents that run are not restarted; those that start later use the new configuration. New
+        rules also decide pending requests.
         """
         self.options = replace(
             self.options,
@@ -124,158 +173,29 @@ class Hub:
             idle_agent_minutes=options.idle_agent_minutes,
             retention=options.retention,
         )
-        self.keeper.known.configure(options.agents)
-        self.approvals.set_policy(options.policy)
+        self.runner.reconfigure(self.options.runner)
 
-    def before_end(self, leave: Callable[[], None]) -> None:
-        """Call `leave` when whoever serves this hub is about to end."""
-        self._leavers.append(leave)
+    def start_in_background(self, work: Callable[[], Awaitable[Any]]) -> None:
+        """Run something to its end, also if its client disconnects; a failure is logged.
 
-    def say_goodbye(self) -> None:
-        """Let go of everybody who follows what happens here."""
-        for leave in self._leavers:
-            leave()
+        Raises:
+            AcpError: `acpjs/agent-exited` if the hub does not run.
+        """
+        if self._tasks is None:
+            raise AcpError(ERROR_CODES["agent_exited"], "the hub does not run")
+        self._tasks.start_soon(work)
 
-    async def _open(self) -> None:
-        options, stack = self.options, self._stack
-        home = stack.enter_context(locked_home(options.home))
-        runner_store, hub_store = await self._open_stores(home)
-        # The inbox first: its rules are the host's permission hook.
-        self.approvals = PermissionInbox(runner_store.decisions, options.policy)
-        self.host = await stack.enter_async_context(Host(self._host_options()))
-        gate = AuthenticationOptions(
-            listening=options.listening, unused_seconds=options.device_unused_seconds
-        )
-        self.gate = Authentication(hub_store, gate)
-        await self.gate.load(owner_token(home / TOKEN))
-        self.library = SessionCatalogue(self.host, self._forget_state)
-        self.states = SessionStates(self.library.page)
-        self.keeper = SessionManager(
-            self.host, runner_store.definitions, self._known, self.watch, self.library
-        )
-        self.prompts = PromptQueue(self.host, runner_store.prompts, self.keeper, self.watch)
-        self.keeps = SessionOperations(
-            self.host, runner_store, self.keeper, self.library, self.prompts.news
-        )
-        self.idling = IdleAgents(
-            self.host, self.keeper, self.prompts, lambda: self.options.idle_agent_minutes
-        )
-        self.pushes = self._pushes(home, hub_store)
-        tasks = IndependentTasks(await stack.enter_async_context(background_tasks()))
-        self.recording.start(tasks)
-        await self.host.restore_sessions()
-        await self.library.start()
-        await self.keeper.start(tasks)
-        await self.keeps.start()
-        await self.approvals.start(self.host, tasks)
-        self.pushes.start(tasks)
-        self.gate.devices.on_news = self.pushes.on_device
-        self._unfollow = self.host.subscribe(None, 0, self._on_event)
-        await self.prompts.start(tasks)
-        tasks.start_soon(self.gate.keep_watch)
-        tasks.start_soon(self.idling.run)
-        tasks.start_soon(keep_tidy, runner_store, lambda: self.options.retention)
+    def before_end(self, on_end: Callable[[], None]) -> None:
+        """Call `on_end` when the server of this hub is about to end."""
+        self._on_end.append(on_end)
 
-    async def _open_stores(self, home: Path) -> tuple[RunnerStore, HubStore]:
-        """Open runner.db, which takes its tables over from an older hub.db, then hub.db."""
-        enter, hub_path = self._stack.enter_async_context, home / HUB_DATABASE
-        self.runner_database = await enter(
-            open_database(home / RUNNER_DATABASE, RUNNER_TABLES, moved_from=hub_path)
-        )
-        hub_database = await enter(open_database(hub_path, HUB_TABLES, moved_away=MOVED))
-        return RunnerStore(self.runner_database), HubStore(hub_database)
-
-    def _pushes(self, home: Path, store: HubStore) -> PushService:
-        origin = self.gate.public_origin
-        options = PushOptions(
-            key=push_key(home / PUSH_KEY),
-            # Some push services refuse a subject that nobody could be reached at.
-            subject=origin if origin.startswith("https:") else "mailto:quarterdeck@example.com",
-            trusted=frozenset(self.options.push_services),
-        )
-        return PushService(store.push, self.gate.devices, self.approvals, self.library, options)
-
-    def _host_options(self) -> HostOptions:
-        storage = SqliteStorage(self.options.home / LOG, synchronous=self.options.synchronous)
-        environment = self._known.environment
-        return HostOptions(
-            storage=storage,
-            terminal=DefaultTerminalHandler(environ=environment.common()),
-            inherit=environment.of,
-            elicitation=("form", "url"),
-            restart="on-crash",
-            restart_limit=5,
-            kill_timeout_ms=KILL_MS,
-            on_permission=self.approvals.examine,
-        )
-
-    def _forget_state(self, session_id: str) -> None:
-        self.states.forget(session_id)
-
-    def _on_event(self, event: Event) -> None:
-        self.watch.on_event(event)
-        self.approvals.on_event(event)
-        self.pushes.on_event(event)
-        if event.type == "diagnostic" and event.payload["code"] == _LOG_FAILED:
-            self.storage_failures += 1
-            self.recording.on_failure()
-
-    @property
-    def is_healthy(self) -> bool:
-        """Whether the log can be written."""
-        return self.host.is_healthy
-
-    @property
-    def pending_approvals(self) -> int:
-        return len(self.approvals.pending)
+    def end_streams(self) -> None:
+        """End the streams of all clients."""
+        for on_end in self._on_end:
+            on_end()
 
     @property
     def open_connections(self) -> int:
-        """Requests and streams of all devices that are open now."""
-        devices = self.gate.devices
+        """The open requests and streams of all devices."""
+        devices = self.auth.devices
         return sum(devices.live_count(device.id) for device in devices.all)
-
-    # ---- sessions ------------------------------------------------------------------------------
-
-    async def create_session(
-        self,
-        agent: str,
-        *,
-        cwd: str,
-        mcp_servers: Sequence[Any] = (),
-        additional_directories: Sequence[str] = (),
-    ) -> SessionSnapshotWire:
-        """Begin a session with an agent by its name; the agent is started if it does not run.
-
-        Raises:
-            RequestRejected: if there is no such agent.
-            AcpError: if the agent cannot be started, or refuses.
-        """
-        running = await self.keeper.spawn_known(agent)
-        return await self.host.create_session(
-            running.agent_id,
-            cwd=cwd,
-            mcp_servers=mcp_servers,
-            additional_directories=additional_directories,
-        )
-
-    async def delete_session(self, session_id: str) -> None:
-        """Delete a session for ever; an agent that is not there any more need not know.
-
-        Raises:
-            RequestRejected: if there is none.
-        """
-        view = self.library.get(session_id)
-        agent_id = view.agent_id if isinstance(view.agent_id, str) else None
-        if self.host.get_session(session_id) is None and isinstance(view.agent, str):
-            agent_id = await self._agent_to_tell(view.agent, session_id)
-        await self.keeps.delete_session(agent_id, session_id)
-
-    async def _agent_to_tell(self, name: str, session_id: str) -> str | None:
-        """Return the agent that had a closed session; None if it cannot be started."""
-        try:
-            return (await self.keeper.spawn_known(name)).agent_id
-        except (AcpError, RequestRejected) as error:
-            message = f"session {session_id} is deleted here alone: {error.message}"
-            self.host.diagnose("warn", "session/delete-skipped", message)
-            return None

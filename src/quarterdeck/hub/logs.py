@@ -1,7 +1,7 @@
-"""The hub's own log: one line of JSON for each record.
+"""The hub's own log: one JSON object per line.
 
-Whatever came from outside is escaped by being JSON, so no line can pretend to be two. Tokens are
-taken out wherever they appear.
+Text of clients and agents is escaped as JSON, so it cannot forge a second line. Tokens are replaced
+wherever they appear.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing_extensions import override
 
 from quarterdeck.hub.auth.tokens import redacted
 
-_OURS: Final = frozenset(
+_STANDARD: Final = frozenset(
     {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "color_message"}
 )
 LEVELS: Final = ("debug", "info", "warning", "error")
 
 
 class JsonLines(logging.Formatter):
-    """Writes a record as an object: time, level, logger, message, and its `extra` fields."""
+    """Formats a record as an object: time, level, logger, message, and its `extra` fields."""
 
     @override
     def format(self, record: logging.LogRecord) -> str:
@@ -34,14 +34,14 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        facts |= {name: each for name, each in vars(record).items() if name not in _OURS}
+        facts |= {name: each for name, each in vars(record).items() if name not in _STANDARD}
         if record.exc_info:
             facts["exception"] = self.formatException(record.exc_info)
         return redacted(json.dumps(facts, default=str, ensure_ascii=True))
 
 
 def log_to(stream: IO[str] | None = None, *, level: str = "info") -> None:
-    """Write the log of this process to a stream, standard error by default."""
+    """Write the log of this process to a stream; default: standard error."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines())
     root = logging.getLogger()

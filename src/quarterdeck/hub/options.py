@@ -1,4 +1,7 @@
-"""How a hub is set up; every default is safe. Read from a file by `cli`, or made in a program."""
+"""How a hub is set up; every default is safe. Read from a file by `cli`, or made in a program.
+
+The part that concerns running agents is `HubOptions.runner`.
+"""
 
 from __future__ import annotations
 
@@ -12,40 +15,55 @@ from quarterdeck.agents import AgentSettings
 from quarterdeck.http.origins import DEFAULT_PORT, LOOPBACK, Listening
 from quarterdeck.hub.auth.device import UNUSED_SECONDS
 from quarterdeck.policy import Policy
-from quarterdeck.runner.store import Retention
+from quarterdeck.runner import Retention, RunnerOptions
 
 
 @dataclass(frozen=True, kw_only=True)
 class HubOptions:
-    """Everything a hub is told at its start."""
+    """Everything a hub is given at its start."""
 
     home: Path
-    """Its data directory; see `default_home`."""
+    """Its data folder; see `default_home`."""
     host: str = LOOPBACK
     port: int = DEFAULT_PORT
-    """0 takes any that is free."""
+    """0 takes any free one."""
     agents: Mapping[str, AgentSettings] = field(default_factory=dict)
     policy: Policy = field(default_factory=Policy)
     certificate: Path | None = None
-    """With `private_key`: TLS, which every address but this computer's own needs."""
+    """With `private_key`: TLS, required for every address except loopback."""
     private_key: Path | None = None
     behind_proxy: bool = False
-    """A reverse proxy ends TLS; `allowed_hosts` says under which names it is reached."""
+    """A reverse proxy terminates TLS; `allowed_hosts` has the names it is reached by."""
     allowed_hosts: tuple[str, ...] = ()
     synchronous: Literal["normal", "full"] = "normal"
-    """Whether the log also survives a power cut, for an fsync per commit."""
+    """Whether the log also survives a power cut, at the cost of an fsync per commit."""
     device_unused_seconds: float = UNUSED_SECONDS
-    """After which a device that was not heard of has to be paired again; 0: never."""
+    """After which an unused device has to be paired again; 0: never."""
     push_services: tuple[str, ...] = ()
-    """Origins of push services of your own, which need not be at a public address."""
+    """Origins of self-hosted push services, which need not have a public address."""
     idle_agent_minutes: float = 0.0
-    """After which an agent that does nothing is stopped until it is needed; 0 lets it run."""
+    """After which an idle agent is stopped until it is needed; 0 keeps it running."""
     retention: Retention = field(default_factory=Retention)
-    """How long runner.db keeps what is over."""
+    """How long runner.db keeps ended prompts and decisions."""
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)
-    """Where agents are looked for: PATH; and what they get a part of."""
+    """Where agents are found (PATH), and which variables they can inherit."""
     pass_env: tuple[str, ...] = ()
-    """Variables of it that every agent and terminal gets beside the usual ones; `*` means any."""
+    """Names of variables that every agent and terminal inherits besides the usual ones; `*`
+    matches any characters."""
+
+    @property
+    def runner(self) -> RunnerOptions:
+        """What concerns running agents."""
+        return RunnerOptions(
+            home=self.home,
+            agents=self.agents,
+            policy=self.policy,
+            synchronous=self.synchronous,
+            idle_agent_minutes=self.idle_agent_minutes,
+            retention=self.retention,
+            environ=self.environ,
+            pass_env=self.pass_env,
+        )
 
     @property
     def listening(self) -> Listening:

@@ -1,7 +1,4 @@
-"""Serves a hub on a port until a signal, or until its caller ends it.
-
-The hub as an application: the route table, and the guard in front of it.
-"""
+"""`hub_app`: the route table behind the guard; `serving`, `serve_hub`: the same on a port."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from quarterdeck.http.limits import capacity_for, raise_file_limit
 from quarterdeck.http.origins import LOOPBACK, is_wildcard
 from quarterdeck.http.server import ServerOptions, listening, running_server, server_config
 from quarterdeck.hub.api.agents import agent_endpoints
-from quarterdeck.hub.api.devices import gate_endpoints
+from quarterdeck.hub.api.devices import device_endpoints
 from quarterdeck.hub.api.endpoint import (
     ApiRequest,
     Asgi,
@@ -38,17 +35,24 @@ from quarterdeck.hub.api.openapi import openapi
 from quarterdeck.hub.api.operations import operation_endpoints
 from quarterdeck.hub.api.prompts import prompt_endpoints
 from quarterdeck.hub.api.push import push_endpoints
-from quarterdeck.hub.api.requests import approval_endpoints
+from quarterdeck.hub.api.requests import request_endpoints
 from quarterdeck.hub.api.sessions import session_endpoints
 from quarterdeck.hub.api.transcript import transcript_endpoints
 from quarterdeck.hub.api.workspaces import file_endpoints, folder_endpoints
 from quarterdeck.hub.hub import Hub
 from quarterdeck.hub.page.files import page_endpoints
 from quarterdeck.hub.streams.endpoints import stream_endpoints
-from quarterdeck.hub.streams.needs import StreamSources
+from quarterdeck.hub.streams.sources import StreamSources
 from quarterdeck.jsontext import encode_json
 from quarterdeck.machine.private_files import PRIVATE_FILE
 from quarterdeck.protocol.timestamps import iso_seconds
+
+logger = logging.getLogger(__name__)
+
+FILE: Final = "hub.json"
+END_SECONDS: Final = 1
+"""For requests that are being answered when the hub ends; streams are ended before."""
+INTERRUPTED: Final = 130
 
 Part = Callable[[Hub], list[Endpoint]]
 
@@ -57,33 +61,28 @@ PARTS: tuple[Part, ...] = (
     agent_endpoints,
     session_endpoints,
     prompt_endpoints,
-    approval_endpoints,
+    request_endpoints,
     transcript_endpoints,
     folder_endpoints,
     file_endpoints,
     push_endpoints,
     lambda hub: stream_endpoints(stream_sources(hub)),
-    lambda hub: gate_endpoints(hub.gate),
+    lambda hub: device_endpoints(hub.auth),
 )
 
 
 def stream_sources(hub: Hub) -> StreamSources:
     """Return what the streams use of a hub."""
     return StreamSources(
-        host=hub.host,
-        approvals=hub.approvals,
-        manager=hub.keeper,
-        create_session=hub.create_session,
-        owner=hub.keeps,
-        library=hub.library,
-        queue_news=hub.prompts.news,
-        devices=hub.gate.devices,
+        runner=hub.runner,
+        start_in_background=hub.start_in_background,
+        devices=hub.auth.devices,
         before_end=hub.before_end,
     )
 
 
 def hub_endpoints(hub: Hub) -> list[Endpoint]:
-    """Return every way into a hub."""
+    """Return every endpoint of a hub."""
     endpoints = [endpoint for part in (*PARTS, *hub.parts) for endpoint in part(hub)]
     document = openapi([*endpoints, _document_endpoint({})])
 
@@ -91,14 +90,14 @@ def hub_endpoints(hub: Hub) -> list[Endpoint]:
 
 
 def _document_endpoint(document: dict[str, object]) -> Endpoint:
-    async def tell(_asked: ApiRequest) -> dict[str, object]:
+    async def show(_request: ApiRequest) -> dict[str, object]:
         return document
 
     return Endpoint(
         method="GET",
         path="/openapi.json",
         scope="view",
-        app=json_app(tell),
+        app=json_app(show),
         summary="This document",
         tag="operations",
         answer=dict,
@@ -106,25 +105,17 @@ def _document_endpoint(document: dict[str, object]) -> Endpoint:
 
 
 def hub_app(hub: Hub, *, more: Sequence[Endpoint] = ()) -> Asgi:
-    """Return the application of an open hub; `more` are endpoints of somebody else."""
+    """Return the application of an open hub; `more` are further endpoints."""
     endpoints = [*hub_endpoints(hub), *page_endpoints(), *more]
     router = make_router(endpoints)
     router.default = _nowhere
-    return hub.gate.guard(router)
+    return hub.auth.guard(router)
 
 
 async def _nowhere(scope: AsgiScope, receive: Receive, send: Send) -> None:
-    message = f"there is nothing at {scope['path']!r}; /openapi.json tells what there is"
+    message = f"there is nothing at {scope['path']!r}; /openapi.json lists all endpoints"
     response = error_response(404, "quarterdeck/not-found", message)
     await send_refusal(response, scope, receive, send)
-
-
-logger = logging.getLogger(__name__)
-
-FILE: Final = "hub.json"
-END_SECONDS: Final = 1
-"""For requests that are being answered when the hub ends; streams are closed then."""
-INTERRUPTED: Final = 130
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,10 +129,10 @@ class Address:
 async def serve_hub(hub: Hub, on_ready: Callable[[Address], None] | None = None) -> int:
     """Serve an open hub until SIGTERM or SIGINT; return the exit status.
 
-    When `on_ready` is called, requests are taken and signals are heeded.
+    When `on_ready` is called, requests are accepted and signals are handled.
 
     Raises:
-        HubRefused: if the address cannot be had.
+        HubRefused: if the address cannot be bound.
     """
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with serving(hub) as address:
@@ -150,7 +141,7 @@ async def serve_hub(hub: Hub, on_ready: Callable[[Address], None] | None = None)
             async for number in signals:
                 logger.info("ending", extra={"signal": signal.Signals(number).name})
                 return INTERRUPTED if number == signal.SIGINT else 0
-    return 0  # pragma: no cover - the receiver gives signals for ever
+    return 0  # pragma: no cover - the receiver never ends
 
 
 @asynccontextmanager
@@ -158,17 +149,17 @@ async def serving(hub: Hub) -> AsyncIterator[Address]:
     """Serve an open hub while the body runs.
 
     Raises:
-        HubRefused: if the address cannot be had.
+        HubRefused: if the address cannot be bound.
     """
     with _listener(hub) as listener:
         port = listener.getsockname()[1]
-        hub.gate.listens_at(port)
+        hub.auth.set_port(port)
         address = Address(url=_url(hub, port), port=port)
 
-        async def say_goodbye() -> None:
-            hub.say_goodbye()
+        async def end_streams() -> None:
+            hub.end_streams()
 
-        async with running_server(_config(hub), listener, before_end=say_goodbye):
+        async with running_server(_config(hub), listener, before_end=end_streams):
             with _announced(hub, address):
                 yield address
 
@@ -205,7 +196,7 @@ def _listener(hub: Hub) -> Iterator[socket.socket]:
 
 @contextmanager
 def _announced(hub: Hub, address: Address) -> Iterator[None]:
-    """Tell other programs of this user where the hub is."""
+    """Write where the hub is, for other programs of this user."""
     path = hub.options.home / FILE
     facts = {"url": address.url, "pid": os.getpid(), "startedAt": iso_seconds(hub.started_at)}
     if hub.options.certificate is not None:
@@ -218,7 +209,7 @@ def _announced(hub: Hub, address: Address) -> Iterator[None]:
 
 
 def _write_private(path: Path, content: bytes) -> None:
-    """Replace a file in one step, so that nobody reads half of it."""
+    """Replace a file in one step, so that no program reads half of it."""
     fresh = path.with_name(f"{path.name}.new")
     fresh.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -1,7 +1,7 @@
 """`HubStore`: everything in hub.db, as methods that are one transaction each.
 
-hub.db belongs to the code that people connect to: devices and their history, pairings, push
-subscriptions. What agents need while no person is connected is in runner.db.
+hub.db holds what belongs to people: devices and their history, pairings, push subscriptions. What
+agents need while no device is connected is in runner.db.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The state of a session at any of its events, in time that does not grow with its log.
+"""Caches of views: states at any event, and transcripts, of the sessions that clients read last.
 
-States share what did not change, so keeping one of every few thousand events costs little more
-than keeping the last. The first look at a session reads its log once, page by page.
-
-Transcripts kept in memory: folded from the log on first use, then from where they stopped.
+Both are folded from the log on first use, page by page, and continued from where they stopped.
+They can be dropped at any time. States share what did not change, so keeping one of every few
+thousand events costs little more than keeping the last, and the state at any event is folded from
+the nearest one in time that does not grow with the log.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from anyio import lowlevel
 from quarterdeck.errors import EventInvalid
 from quarterdeck.host.log.stream import FIRST_LIMIT, next_limit
 from quarterdeck.protocol import SessionState, decode_event, initial_state, reduce
-from quarterdeck.runner.sessions.catalogue import SessionCatalogue
+from quarterdeck.runner import RunnerApi
 from quarterdeck.views.transcript import Transcript
 
 EVERY: Final = 5_000  # events between two states that are kept
-PAGE: Final = 500  # events that are folded before others get their turn
-SESSIONS: Final = 64  # sessions whose states are kept: those looked at last
+PAGE: Final = 500  # events that are folded before other tasks run
+SESSIONS: Final = 64  # sessions whose states are kept: those read last
 
 ReadPage = Callable[[str, int, int], Awaitable[list[bytes]]]
 
@@ -37,13 +37,13 @@ class _Kept:
         self.seqs = [0]
         self.states = [initial_state(session_id)]
         self.head = (0, self.states[0])
-        self.lock = anyio.Lock()  # one reads the log, others find it read
+        self.lock = anyio.Lock()  # one caller reads the log, the others find it read
 
     def nearest(self, seq: int) -> tuple[int, SessionState]:
         if self.head[0] <= seq:
             return self.head
-        place = bisect_right(self.seqs, seq) - 1
-        return self.seqs[place], self.states[place]
+        index = bisect_right(self.seqs, seq) - 1
+        return self.seqs[index], self.states[index]
 
     def keep(self, seq: int, state: SessionState) -> None:
         if seq > self.head[0]:
@@ -115,17 +115,17 @@ class _KeptTranscript:
 class Transcripts:
     """The transcripts of the sessions that clients read last."""
 
-    def __init__(self, library: SessionCatalogue) -> None:
-        self._library = library
+    def __init__(self, runner: RunnerApi) -> None:
+        self._runner = runner
         self._kept: OrderedDict[str, _KeptTranscript] = OrderedDict()
 
     async def get(self, session_id: str) -> Transcript:
         """Return a session's transcript up to its newest event.
 
         Raises:
-            RequestRefused: if there is no such session.
+            RequestRejected: if there is no such session.
         """
-        head = self._library.get(session_id).last_seq
+        head = self._runner.session(session_id).last_seq
         kept = self._kept.get(session_id)
         if kept is None or kept.transcript.seq > head:  # a deleted session's id may be used again
             kept = self._kept[session_id] = _KeptTranscript(Transcript(session_id))
@@ -134,7 +134,7 @@ class Transcripts:
         self._kept.move_to_end(session_id)
         async with kept.lock:
             transcript, limit = kept.transcript, FIRST_LIMIT
-            while page := await self._library.page(session_id, transcript.seq, limit):
+            while page := await self._runner.read_events(session_id, transcript.seq, limit):
                 limit = next_limit(page)
                 for start in range(0, len(page), EVENTS_PER_STEP):
                     _fold(transcript, page[start : start + EVENTS_PER_STEP])

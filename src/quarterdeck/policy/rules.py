@@ -13,9 +13,10 @@ of rule is a field of `Rule` and a row there.
 Searching files is both a read and a search: either kind allows it. A command that redirects its
 output writes files, so `writes` must allow it too.
 
-Allowing and denying are not opposites. To allow, the command as written must match, and everything
-about it must be known. To deny, commands are also found behind `sudo`, `env`, `sh -c` and the like,
-and a call that may match but cannot be read completely needs a person.
+Allowing and denying are not opposites. Globs allow a command only as it is written, and only if the
+call was read completely; true allows every call of its kind. To deny, commands are also found
+behind `sudo`, `env`, `sh -c` and the like, and a call that may match but was not read completely
+needs a person.
 """
 
 from __future__ import annotations

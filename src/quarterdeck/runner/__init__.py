@@ -1,3 +1,131 @@
-"""What must not stop: sessions, the prompt queue, permission requests, retention."""
+"""Runs agents: sessions, their log, the prompt queue, pending requests and the policy.
 
-__all__: list[str] = []
+`Runner` is what a program holds to run agents. `RunnerApi` is the protocol that it implements, and
+the only thing that the hub knows of it. Names are loaded when they are first used: a command that
+only reads the configuration does not load a host.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from quarterdeck.runner.actor import PROGRAM, Actor, not_found
+    from quarterdeck.runner.api import (
+        AgentRemoved,
+        AgentUpdated,
+        Diagnostic,
+        HealthChanged,
+        LogSource,
+        News,
+        PermissionView,
+        QueueChanged,
+        RequestUpdated,
+        RunnerApi,
+        RunnerHealth,
+        SessionDeleted,
+        SessionUpdated,
+    )
+    from quarterdeck.runner.options import Retention, RunnerOptions
+    from quarterdeck.runner.permissions.card import PermissionCard
+    from quarterdeck.runner.permissions.decisions import MOST_REASON, RecordedDecision
+    from quarterdeck.runner.prompts.store import (
+        META_SCOPE,
+        PromptEntry,
+        PromptMode,
+        permitted_blocks,
+    )
+    from quarterdeck.runner.runner import Runner
+    from quarterdeck.runner.sessions.catalogue import SessionOverview, SessionTitle
+    from quarterdeck.runner.sessions.manager import can_load, can_resume
+    from quarterdeck.runner.tasks import IndependentTasks
+    from quarterdeck.runner.workspaces.files import SessionFile
+    from quarterdeck.runner.workspaces.folders import (
+        Folder,
+        FolderListing,
+        check_absolute,
+        relative_folder,
+    )
+
+_MODULES = {
+    "Actor": "actor",
+    "AgentRemoved": "api",
+    "AgentUpdated": "api",
+    "Diagnostic": "api",
+    "Folder": "workspaces.folders",
+    "FolderListing": "workspaces.folders",
+    "HealthChanged": "api",
+    "IndependentTasks": "tasks",
+    "LogSource": "api",
+    "META_SCOPE": "prompts.store",
+    "MOST_REASON": "permissions.decisions",
+    "News": "api",
+    "PROGRAM": "actor",
+    "PermissionCard": "permissions.card",
+    "PermissionView": "api",
+    "PromptEntry": "prompts.store",
+    "PromptMode": "prompts.store",
+    "QueueChanged": "api",
+    "RecordedDecision": "permissions.decisions",
+    "RequestUpdated": "api",
+    "Retention": "options",
+    "Runner": "runner",
+    "RunnerApi": "api",
+    "RunnerHealth": "api",
+    "RunnerOptions": "options",
+    "SessionDeleted": "api",
+    "SessionFile": "workspaces.files",
+    "SessionOverview": "sessions.catalogue",
+    "SessionTitle": "sessions.catalogue",
+    "SessionUpdated": "api",
+    "can_load": "sessions.manager",
+    "can_resume": "sessions.manager",
+    "check_absolute": "workspaces.folders",
+    "not_found": "actor",
+    "permitted_blocks": "prompts.store",
+    "relative_folder": "workspaces.folders",
+}
+
+__all__ = [
+    "META_SCOPE",
+    "MOST_REASON",
+    "PROGRAM",
+    "Actor",
+    "AgentRemoved",
+    "AgentUpdated",
+    "Diagnostic",
+    "Folder",
+    "FolderListing",
+    "HealthChanged",
+    "IndependentTasks",
+    "LogSource",
+    "News",
+    "PermissionCard",
+    "PermissionView",
+    "PromptEntry",
+    "PromptMode",
+    "QueueChanged",
+    "RecordedDecision",
+    "RequestUpdated",
+    "Retention",
+    "Runner",
+    "RunnerApi",
+    "RunnerHealth",
+    "RunnerOptions",
+    "SessionDeleted",
+    "SessionFile",
+    "SessionOverview",
+    "SessionTitle",
+    "SessionUpdated",
+    "can_load",
+    "can_resume",
+    "check_absolute",
+    "not_found",
+    "permitted_blocks",
+    "relative_folder",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,7 +1,7 @@
-"""How agents were started, by name: so that they can be started again, and a change is noticed.
+"""How agents were started, by name, so that they can be started again and a change is noticed.
 
-The values of an agent's environment are not stored (INV-7): one that was started by command with
-some cannot be started again by the hub alone.
+The values of an agent's environment are not stored (INV-7): an agent that was started by command
+with variables cannot be started again automatically.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from quarterdeck.errors import HubDatabaseFailed, RequestRejected
 from quarterdeck.host import Host, resolve_agent_definition
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import AgentDefinition
-from quarterdeck.runner.api import not_found
+from quarterdeck.runner.actor import not_found
 from quarterdeck.runner.schema import now
 from quarterdeck.storage.database import HubDatabase
 
@@ -108,7 +108,7 @@ class Definitions:
             HubDatabaseFailed: if that fails.
         """
         kept = _kept(definition)
-        self._tell_change(kept)
+        self._report_change(kept)
         await self._put(kept)
 
     async def note(self, definition: AgentDefinition) -> None:
@@ -116,7 +116,7 @@ class Definitions:
         kept = {**_kept(definition), "isKnown": definition.id in self._known}
         if not kept["isKnown"] or self._stored.get(definition.id) == kept:
             return
-        self._tell_change(kept)
+        self._report_change(kept)
         try:
             await self._put(kept)
         except HubDatabaseFailed as error:  # it runs all the same
@@ -126,8 +126,8 @@ class Definitions:
         self._stored[kept["id"]] = kept
         await self._store.put(kept["id"], kept)
 
-    def _tell_change(self, kept: Mapping[str, Any]) -> None:
-        """Say that what runs under a name is something else now: its sessions go on with that."""
+    def _report_change(self, kept: Mapping[str, Any]) -> None:
+        """Report that a name now means another program: its sessions continue with that."""
         before = self._stored.get(kept["id"])
         if before is None or all(before[each] == kept[each] for each in _FACTS):
             return
@@ -135,7 +135,7 @@ class Definitions:
             "warn",
             "agent/definition-changed",
             f"agent {kept['id']!r} is not started as the last time: {_line(kept)}, and not"
-            f" {_line(before)}; its sessions go on with that",
+            f" {_line(before)}; its sessions continue with that",
             data={"before": _facts(before), "now": _facts(kept)},
         )
 

@@ -1,28 +1,497 @@
-"""What the runner and its callers share: who acts, and how an unknown name is rejected.
+"""`RunnerApi`: the one interface between code that runs agents and code that people connect to.
 
-Code that runs agents knows nothing of devices, tokens or HTTP. A caller names itself as an `Actor`;
-a request that cannot be carried out raises `RequestRejected` with a code, and the surface that
-received the request decides what becomes of the code.
+The runner owns what must happen while no person looks: agent processes, sessions, their log, the
+prompt queue, pending requests and the policy that decides them. The hub owns what people touch, and
+reaches the runner through this protocol alone. `Runner` implements it in the same process; a link
+to a runner in another process can implement it later, because of three rules:
+
+1. Arguments and results are plain data: structs, JSON values, bytes. No `Host`, no storage, no SQL,
+   no `anyio.Event` crosses. Exceptions that cross are `RequestRejected`, `AcpError`, `RpcError`,
+   `StorageFailed` and `HubDatabaseFailed`.
+2. Callbacks cross only as subscriptions: `subscribe_news`, `LogSource.subscribe`, `events` and the
+   envelope endpoint of seed 003. They are synchronous and in order: a subscriber is called in the
+   step that publishes, so no event falls between what it read and what it is given (INV-2).
+3. Commands carry `by`, the actor that gives them. Scopes are the caller's business: it has checked
+   what the actor may do.
+
+Reads of state are synchronous. They show what the runner knows now; `News` says when to read again.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeAlias
 
-import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import Struct
 
-from quarterdeck.errors import RequestRejected
+from quarterdeck.agents import KnownAgent
+from quarterdeck.host import RunSubscriber
+from quarterdeck.policy import Policy
+from quarterdeck.protocol import (
+    AgentSnapshotWire,
+    EnvelopeEndpoint,
+    Event,
+    HostElicitationSnapshot,
+    HostPermissionSnapshot,
+    SessionSnapshotWire,
+)
+from quarterdeck.runner.actor import PROGRAM, Actor
+from quarterdeck.runner.options import RunnerOptions
+from quarterdeck.runner.permissions.card import PermissionCard
+from quarterdeck.runner.permissions.decisions import RecordedDecision
+from quarterdeck.runner.prompts.store import PromptEntry, PromptMode
+from quarterdeck.runner.sessions.catalogue import SessionOverview, SessionTitle
+from quarterdeck.runner.workspaces.files import SessionFile
+from quarterdeck.runner.workspaces.folders import FolderListing
+from quarterdeck.views.context import ACPCapabilities, ACPCommand
+
+Json: TypeAlias = Any
+"""A JSON value as Python has it."""
+Unsubscribe: TypeAlias = Callable[[], None]
+
+# ---- news ----------------------------------------------------------------------------------------
 
 
-class Actor(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Who sent a prompt or an answer."""
+class AgentUpdated(Struct, frozen=True, kw_only=True, tag=True):
+    """An agent was started, or its status changed."""
 
-    id: str
-    name: str
-    kind: Literal["device", "editor", "program"] | UnsetType = UNSET
-    """Absent on the wire and in rows of earlier versions: a device."""
+    agent_id: str
+    status: str
 
 
-def not_found(what: str, remedy: str) -> RequestRejected:
-    return RequestRejected("not-found", f"there is no {what}; {remedy}")
+class AgentRemoved(Struct, frozen=True, kw_only=True, tag=True):
+    """An agent has ended and is not listed any more."""
+
+    agent_id: str
+
+
+class SessionUpdated(Struct, frozen=True, kw_only=True, tag=True):
+    """A session was created, or its status or title changed."""
+
+    session_id: str
+    status: str
+
+
+class SessionDeleted(Struct, frozen=True, kw_only=True, tag=True):
+    """A session was deleted with its log; its id may be used again."""
+
+    session_id: str
+
+
+class RequestUpdated(Struct, frozen=True, kw_only=True, tag=True):
+    """A permission request or an elicitation is pending, or was decided."""
+
+    kind: Literal["permission", "elicitation"]
+    request_id: str
+    session_id: str | None
+    status: str
+    """pending, answered or superseded."""
+
+
+class QueueChanged(Struct, frozen=True, kw_only=True, tag=True):
+    """The prompt queue of a session has changed."""
+
+    session_id: str
+    number: int
+    """Counts the changes of this queue since the runner started."""
+
+
+class Diagnostic(Struct, frozen=True, kw_only=True, tag=True):
+    """The host reported a problem."""
+
+    level: str
+    code: str
+    message: str
+    session_id: str | None = None
+
+
+class HealthChanged(Struct, frozen=True, kw_only=True, tag=True):
+    """A commit of the log has failed; `RunnerApi.health` shows whether that is over."""
+
+    is_healthy: bool
+    storage_failures: int
+
+
+News: TypeAlias = (
+    AgentUpdated
+    | AgentRemoved
+    | SessionUpdated
+    | SessionDeleted
+    | RequestUpdated
+    | QueueChanged
+    | Diagnostic
+    | HealthChanged
+)
+"""What a runner reports by itself: a closed union, matched with `assert_never`."""
+OnNews: TypeAlias = Callable[[News], None]
+
+# ---- data ----------------------------------------------------------------------------------------
+
+
+class PermissionView(Struct, frozen=True, kw_only=True):
+    """A pending permission request: as the agent sent it, and as people see it."""
+
+    request: HostPermissionSnapshot
+    card: PermissionCard | None
+    """None if the request could not be inspected."""
+    derived: dict[str, Any] | None
+    """`extensions.quarterdeck.request` of its events."""
+
+
+class RunnerHealth(Struct, frozen=True, kw_only=True):
+    """Whether the log can be written now, and how often a commit has failed."""
+
+    log_path: str
+    """For error messages."""
+    is_healthy: bool
+    storage_failures: int
+
+
+class LogSource(Protocol):
+    """The published events of one session, or of the host, as the bytes that were stored."""
+
+    @property
+    def head(self) -> int:
+        """The number of the newest event."""
+
+    @property
+    def first(self) -> int:
+        """The number of the oldest event there may be; the host's stream forgets its own."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no event will be added."""
+
+    @property
+    def was_closed(self) -> bool:
+        """Whether its session was closed before the runner started; opening it ends this source."""
+
+    async def read(self, after: int, limit: int) -> list[bytes]:
+        """Return at most `limit` events after a number, in order.
+
+        Raises:
+            StorageFailed: if they cannot be read.
+        """
+
+    def subscribe(self, subscriber: RunSubscriber) -> Unsubscribe:
+        """Give a subscriber each run of new events in the step that publishes it."""
+
+
+# ---- the interface -------------------------------------------------------------------------------
+
+
+class RunnerApi(Protocol):
+    """Everything that the hub, or a program in its place, asks of a runner."""
+
+    # ---- state: synchronous, plain data ----------------------------------------------------
+
+    def subscribe_news(self, on_news: OnNews) -> Unsubscribe:
+        """Call `on_news` with what happens from now on, in order, in the step that reports it."""
+
+    def agents(self) -> list[AgentSnapshotWire]:
+        """Return the agents that were started."""
+
+    def agent(self, agent_id: str) -> AgentSnapshotWire | None: ...
+
+    def agent_name(self, agent_id: str) -> str | None:
+        """Return the name, or the id of the definition, that an agent was started by."""
+
+    def knows_agent(self, name: str) -> bool:
+        """Return whether there is, or was, an agent of that name."""
+
+    def sessions(self) -> list[SessionOverview]:
+        """Return all sessions, live and closed, in the order of their creation."""
+
+    def session(self, session_id: str) -> SessionOverview:
+        """Return a session, live or closed.
+
+        Raises:
+            RequestRejected: if there is none.
+        """
+
+    def find_session(self, session_id: str) -> SessionOverview | None:
+        """Return a session, live or closed; None if there is none."""
+
+    def session_snapshots(self) -> list[SessionSnapshotWire]:
+        """Return the live sessions as the host knows them."""
+
+    def session_snapshot(self, session_id: str) -> SessionSnapshotWire | None: ...
+
+    def session_title(self, session_id: str) -> SessionTitle:
+        """Return the title and times of a session as of the last `update_titles`."""
+
+    def last_seq(self, session_id: str) -> int:
+        """Return the number of the newest published event of a live session; 0 if unknown."""
+
+    def pending_permissions(self) -> list[PermissionView]:
+        """Return the pending permission requests, the oldest first."""
+
+    def pending_permission(self, request_id: str) -> PermissionView | None: ...
+
+    def pending_elicitations(self) -> list[HostElicitationSnapshot]:
+        """Return the pending elicitations, the oldest first."""
+
+    def elicitation(self, request_id: str) -> HostElicitationSnapshot | None:
+        """Return an elicitation that is pending, or was resolved recently."""
+
+    def health(self) -> RunnerHealth: ...
+
+    # ---- the log ---------------------------------------------------------------------------
+
+    async def open_log(self, session_id: str | None) -> LogSource:
+        """Return the log of a session, live or closed; None means the host's own stream.
+
+        Raises:
+            AcpError: `acpjs/session-closed` if there is no such session.
+            StorageFailed: if it cannot be read.
+        """
+
+    async def read_events(self, session_id: str, after: int, limit: int) -> list[bytes]:
+        """Return stored events after a number, verbatim; [] if the session is unknown."""
+
+    def events(self, session_id: str | None, from_seq: int = 0) -> AsyncIterator[Event]:
+        """Iterate over every event after `from_seq`, and over those to come."""
+
+    @property
+    def endpoint(self) -> EnvelopeEndpoint:
+        """The host as envelopes (seed 003); one serves any number of transports."""
+
+    # ---- agents ----------------------------------------------------------------------------
+
+    async def known_agents(self) -> list[KnownAgent]:
+        """Return the agents that can be started by name, and whether each is installed."""
+
+    async def start_agent(self, name: str, *, by: Actor = PROGRAM) -> AgentSnapshotWire:
+        """Return the running agent of a name; start it if it does not run.
+
+        Raises:
+            RequestRejected: if there is no such name.
+            AcpError: `acpjs/agent-exited` if it cannot be started.
+        """
+
+    async def spawn_agent(
+        self, definition: Mapping[str, Json], *, by: Actor = PROGRAM
+    ) -> AgentSnapshotWire:
+        """Start an agent by command and store how; its id must not be that of a known agent.
+
+        Raises:
+            RequestRejected: if the id is taken.
+            AcpError: `acpjs/config-invalid`, or `acpjs/agent-exited` if it cannot be started.
+        """
+
+    async def stop_agent(self, agent_id: str, *, by: Actor = PROGRAM) -> None:
+        """End an agent; its sessions stay."""
+
+    async def authenticate(self, agent_id: str, method_id: str, *, by: Actor = PROGRAM) -> None: ...
+
+    async def logout(self, agent_id: str, *, by: Actor = PROGRAM) -> None: ...
+
+    # ---- sessions --------------------------------------------------------------------------
+
+    async def update_titles(self) -> None:
+        """Read what is new in the logs of live sessions; `session_title` shows it."""
+
+    async def list_sessions(self) -> list[SessionOverview]:
+        """Return all sessions as `sessions` does, with titles and times that are up to date."""
+
+    async def show_session(self, session_id: str) -> SessionOverview:
+        """Return a session as `session` does, with a title and times that are up to date."""
+
+    async def create_session(
+        self,
+        agent: str | None = None,
+        *,
+        agent_id: str | None = None,
+        cwd: str,
+        mcp_servers: Sequence[Json] = (),
+        additional_directories: Sequence[str] = (),
+        by: Actor = PROGRAM,
+    ) -> SessionOverview:
+        """Create a session with an agent by its name (started if necessary) or by its id.
+
+        Raises:
+            RequestRejected: if there is no such agent.
+            AcpError: if the agent cannot be started, or rejects it.
+        """
+
+    async def load_session(
+        self,
+        agent_id: str,
+        session_id: str,
+        *,
+        cwd: str,
+        mcp_servers: Sequence[Json] = (),
+        additional_directories: Sequence[str] = (),
+        by: Actor = PROGRAM,
+    ) -> SessionOverview:
+        """Open a session again; its agent sends its history again."""
+
+    async def resume_session(
+        self,
+        agent_id: str,
+        session_id: str,
+        *,
+        cwd: str,
+        mcp_servers: Sequence[Json] = (),
+        additional_directories: Sequence[str] = (),
+        by: Actor = PROGRAM,
+    ) -> SessionOverview:
+        """Open a session again where it stopped."""
+
+    async def stored_servers(self, session_id: str) -> list[Json]:
+        """Return the MCP servers of a session but those whose secrets were not stored."""
+
+    async def ensure_active(self, session_id: str) -> SessionOverview:
+        """Return a session whose agent runs, opened again if necessary; it may be prompting.
+
+        Raises:
+            RequestRejected: if there is no such session, or it cannot be opened again.
+            AcpError: if its agent cannot be started, or rejects it.
+        """
+
+    async def close_session(self, session_id: str, *, by: Actor = PROGRAM) -> None: ...
+
+    async def delete_session(self, session_id: str, *, by: Actor = PROGRAM) -> None:
+        """Delete a session, live or closed, with its log; the audit keeps who decided what.
+
+        Raises:
+            RequestRejected: if there is none.
+        """
+
+    async def cancel_turn(self, session_id: str, *, by: Actor = PROGRAM) -> None:
+        """Cancel the running turn of a session; queued prompts stay."""
+
+    async def set_mode(self, session_id: str, mode_id: str, *, by: Actor = PROGRAM) -> None: ...
+
+    async def set_option(
+        self, session_id: str, option_id: str, value: Json, *, by: Actor = PROGRAM
+    ) -> list[Json]:
+        """Change a configuration option; return all options of the session."""
+
+    async def execute_context_command(
+        self, session_id: str, command: ACPCommand, *, by: Actor = PROGRAM
+    ) -> None:
+        """Carry out a command of the context protocol (seed 000) by the session's adapter.
+
+        Raises:
+            QuarterdeckError: if it cannot be carried out, with a code that says why.
+        """
+
+    def context_capabilities(self) -> list[ACPCapabilities]:
+        """Return what the agents of the sessions can do, in the context protocol's words."""
+
+    # ---- prompts ---------------------------------------------------------------------------
+
+    async def add_prompt(
+        self,
+        session_id: str,
+        key: str,
+        blocks: Sequence[Json],
+        *,
+        mode: PromptMode = "queue",
+        by: Actor = PROGRAM,
+    ) -> PromptEntry:
+        """Queue a prompt. Idempotent: the same key again returns the prompt that is there.
+
+        Raises:
+            RequestRejected: if the session is unknown or its queue full, or the key was used for
+                another prompt.
+            AcpError: `acpjs/session-closed`.
+        """
+
+    async def edit_prompt(
+        self, session_id: str, key: str, blocks: Sequence[Json], *, by: Actor = PROGRAM
+    ) -> PromptEntry:
+        """Change a queued prompt."""
+
+    async def cancel_prompt(self, session_id: str, key: str, *, by: Actor = PROGRAM) -> PromptEntry:
+        """Cancel a queued prompt."""
+
+    async def get_prompt(self, session_id: str, key: str) -> PromptEntry: ...
+
+    async def list_prompts(self, session_id: str, limit: int) -> list[PromptEntry]:
+        """Return the newest prompts of a session: those that ran, the running one, the queue."""
+
+    async def wait_prompt(self, session_id: str, key: str) -> PromptEntry:
+        """Wait until a prompt is neither queued nor running; return how it ended."""
+
+    async def count_queued_prompts(self) -> int: ...
+
+    def report_removed_meta(
+        self, session_id: str | None, *, scope: str, by: Actor = PROGRAM
+    ) -> None:
+        """Report on the host's stream that `_meta` was removed from a prompt of this actor."""
+
+    # ---- requests --------------------------------------------------------------------------
+
+    async def answer_permission(
+        self,
+        request_id: str,
+        option_id: str | None,
+        *,
+        digest: str | None = None,
+        key: str | None = None,
+        reason: str = "",
+        by: Actor = PROGRAM,
+    ) -> RecordedDecision:
+        """Answer a permission request with an option, or with "cancelled" if that is None.
+
+        Idempotent: the same key from the same actor returns the decision that was recorded.
+
+        Raises:
+            RequestRejected: if it is not pending, the digest is of another request, or there is no
+                such option.
+        """
+
+    async def answer_elicitation(
+        self, request_id: str, response: Mapping[str, Json], *, by: Actor = PROGRAM
+    ) -> RecordedDecision:
+        """Answer an elicitation; only the agent gets its content.
+
+        Raises:
+            RequestRejected: if it is not pending.
+            AcpError: `acpjs/config-invalid` if it is not a response.
+        """
+
+    async def answer_request(
+        self, request_id: str, result: Mapping[str, Json], *, by: Actor = PROGRAM
+    ) -> None:
+        """Answer either kind of request in the words of the host's envelopes.
+
+        Raises:
+            AcpError: `acpjs/already-answered`, or `acpjs/config-invalid` if it is not an answer.
+        """
+
+    async def list_decisions(
+        self, *, before: int | None, session_id: str | None, limit: int
+    ) -> list[RecordedDecision]:
+        """Return the audit, the newest decision first."""
+
+    # ---- workspaces ------------------------------------------------------------------------
+
+    async def list_folder(self, path: str | None) -> FolderListing:
+        """Return the folders in a folder of the runner's computer; None is the user's home.
+
+        Raises:
+            RequestRejected: if it is not there, or cannot be read.
+        """
+
+    async def find_files(self, session_id: str, query: str, limit: int) -> list[SessionFile]:
+        """Return files in the folders of a session by letters of their names, best match first.
+
+        Raises:
+            RequestRejected: if there is no such session.
+        """
+
+    # ---- policy and configuration ----------------------------------------------------------
+
+    def policy(self) -> Policy: ...
+
+    def set_policy(self, policy: Policy) -> None:
+        """Decide by other rules from now on, also the requests that are pending."""
+
+    def reconfigure(self, options: RunnerOptions) -> None:
+        """Replace agents, policy, idle time and retention; the rest of `options` is ignored.
+
+        Agents that run are not restarted.
+        """

@@ -4,9 +4,8 @@ runner.db belongs to the code that runs agents: prompts, decisions on permission
 definitions of agents that were started by command. What people own (devices, pairings, push
 subscriptions) is in hub.db. Neither side opens the other's file.
 
-Retention: how long runner.db keeps ended prompts and settled decisions.
-
-The log of a session is not touched by this: what was said, done and decided stays in it until the
+`keep_tidy` removes ended prompts and settled decisions when their retention is over.
+The log of a session is not touched by this: its events stay until the
 session is deleted. What waits or runs is never removed, however old it is.
 """
 
@@ -16,7 +15,6 @@ import logging
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
 from typing import Final
 
 import anyio
@@ -24,12 +22,19 @@ import anyio
 from quarterdeck.errors import HubDatabaseFailed
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.runner.agent_definitions import DefinitionStore
+from quarterdeck.runner.options import Retention
 from quarterdeck.runner.permissions import decisions
 from quarterdeck.runner.permissions.decisions import DecisionIndex
 from quarterdeck.runner.prompts.store import PromptStore
 from quarterdeck.runner.schema import column_of, id_of_column
 from quarterdeck.storage.database import HubDatabase
 
+logger = logging.getLogger(__name__)
+
+PRUNE_SECONDS: Final = 6 * 3600.0
+"""Between two removals."""
+_BATCH: Final = 500  # rows in one transaction: other writers wait for it
+_DAY: Final = 86_400.0
 _SESSIONS: Final = (
     "SELECT session_id FROM prompts UNION"
     " SELECT session_id FROM decisions WHERE session_id IS NOT NULL AND asked != 'null'"
@@ -65,7 +70,7 @@ class RunnerStore:
         return await self._database.read(look)
 
     async def forget_sessions(self, session_ids: Collection[str]) -> None:
-        """Remove what was sent and asked in deleted sessions; who decided, how and when stays."""
+        """Remove prompts and requests of deleted sessions; who decided, how and when stays."""
 
         def change(connection: sqlite3.Connection) -> None:
             for session_id in session_ids:
@@ -89,35 +94,18 @@ class RunnerStore:
         )
 
 
-logger = logging.getLogger(__name__)
-
-LOOK_SECONDS: Final = 6 * 3600.0
-_BATCH: Final = 500  # rows in one transaction: other writers wait for it
-_DAY: Final = 86_400.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Retention:
-    """How long rows are kept after they were settled, in days; 0 keeps them for ever."""
-
-    prompts_days: float = 90.0
-    """Of prompts that ended. Their keys are forgotten with them."""
-    decisions_days: float = 400.0
-    """Of the audit."""
-
-
 async def keep_tidy(store: RunnerStore, retention: Callable[[], Retention]) -> None:
-    """Remove what is too old, now and again, until it is cancelled."""
+    """Remove expired rows at intervals until it is cancelled."""
     while True:
         try:
             await tidy(store, retention(), time.time())
         except HubDatabaseFailed as error:
-            logger.warning("what is too old could not be removed", extra={"reason": str(error)})
-        await anyio.sleep(LOOK_SECONDS)
+            logger.warning("expired rows could not be removed", extra={"reason": str(error)})
+        await anyio.sleep(PRUNE_SECONDS)
 
 
 async def tidy(store: RunnerStore, retention: Retention, at: float) -> int:
-    """Remove what is too old; return how many rows that were.
+    """Remove expired rows; return how many.
 
     Raises:
         HubDatabaseFailed: if SQLite does.

@@ -1,4 +1,4 @@
-"""What a hub does beside answering: each task may fail by itself, and the hub goes on."""
+"""Background tasks of a runner or a hub: a failure of one ends no other."""
 
 from __future__ import annotations
 
@@ -25,4 +25,4 @@ class IndependentTasks:
             await work(*arguments)
         except Exception:
             name = getattr(work, "__qualname__", repr(work))
-            logger.exception("something the hub does by itself has failed", extra={"task": name})
+            logger.exception("a background task failed", extra={"task": name})

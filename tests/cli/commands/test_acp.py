@@ -52,11 +52,11 @@ def call(request_id: int, method: str, **params: object) -> object:
 def test_an_agent_of_ones_own_is_served_on_stdio_and_its_sessions_kept(
     echo: Path, tmp_path: Path
 ) -> None:
-    conversation = lines(
+    messages = lines(
         call(1, "initialize", protocolVersion=1), call(2, "session/new", cwd="/", mcpServers=[])
     )
     store = tmp_path / "kept"
-    done = run("--agent", f"{echo}:echo", text=conversation, QUARTERDECK_SESSIONS=str(store))
+    done = run("--agent", f"{echo}:echo", text=messages, QUARTERDECK_SESSIONS=str(store))
     first, second = map(json.loads, done.stdout.splitlines())
     assert done.returncode == 0
     assert first["result"]["agentCapabilities"]["loadSession"] is True
@@ -65,7 +65,7 @@ def test_an_agent_of_ones_own_is_served_on_stdio_and_its_sessions_kept(
 
 
 @pytest.mark.slow
-def test_what_was_met_is_told_on_stderr_but_not_what_the_client_sent(tmp_path: Path) -> None:
+def test_warnings_go_to_stderr_without_the_text_of_the_client(tmp_path: Path) -> None:
     done = run("--no-sessions", text='[]\n{"secret" \n', XDG_CONFIG_HOME=str(tmp_path))
     first, second = done.stderr.splitlines()
     reason = "batches are not supported; send one message at a time"
@@ -143,7 +143,7 @@ def test_an_agent_is_found_by_file_and_by_module(
         ("quarterdeck.errors:echo", "quarterdeck.errors has no 'echo'; "),
     ],
 )
-def test_an_agent_that_is_not_there_is_a_sentence(
+def test_an_agent_that_does_not_exist_is_reported(
     where: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -152,7 +152,7 @@ def test_an_agent_that_is_not_there_is_a_sentence(
     assert str(caught.value).startswith(message)
 
 
-def test_something_that_is_no_agent_is_a_sentence(
+def test_an_object_that_is_no_agent_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -194,7 +194,7 @@ def test_an_unsafe_server_is_not_started(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("given", ["made up", "by file", "by variable", "none"])
-def test_the_server_says_where_it_is_and_shows_only_a_token_of_its_own(
+def test_the_server_prints_its_url_and_only_a_token_it_created(
     given: str, echo: Path, tmp_path: Path
 ) -> None:
     secret = "correct-horse-battery"
@@ -212,18 +212,18 @@ def test_the_server_says_where_it_is_and_shows_only_a_token_of_its_own(
         text=True,
     ) as process:
         assert process.stderr is not None
-        said = ""
-        while "the agent is at" not in said:
-            said += process.stderr.readline()
+        printed = ""
+        while "the agent is at" not in printed:
+            printed += process.stderr.readline()
         if given in ("made up", "none"):
-            said += process.stderr.readline()
+            printed += process.stderr.readline()
         process.terminate()
         rest, errors = process.communicate(timeout=60)
     assert process.returncode == 0
     assert rest == ""
-    assert re.search(r"the agent is at http://127\.0\.0\.1:\d+/acp/rpc and http://", said)
-    assert secret not in said + errors
-    assert bool(re.search(r"its token, new with every start, is \S{32}\n", said)) is (
+    assert re.search(r"the agent is at http://127\.0\.0\.1:\d+/acp/rpc and http://", printed)
+    assert secret not in printed + errors
+    assert bool(re.search(r"its token, new with every start, is \S{32}\n", printed)) is (
         given == "made up"
     )
-    assert ("every program on this computer can use it" in said) is (given == "none")
+    assert ("every program on this computer can use it" in printed) is (given == "none")

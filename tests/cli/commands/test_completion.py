@@ -28,7 +28,7 @@ def bash(line: str) -> list[str]:
     return done.stdout.split()
 
 
-def test_verbs_are_completed() -> None:
+def test_commands_are_completed() -> None:
     assert bash("quarterdeck s") == ["sessions", "show"]
     assert set(bash("quarterdeck ")) == {*COMMANDS, "--help", "--version"}
 
@@ -40,7 +40,7 @@ def test_options_and_their_values_are_completed() -> None:
     assert bash("quarterdeck completion z") == ["zsh"]
 
 
-def test_names_of_agents_and_sessions_are_asked_for_where_they_belong() -> None:
+def test_agents_and_sessions_are_completed_where_they_are_arguments() -> None:
     assert bash("quarterdeck run ag") == ["agents-1", "agents-2"]
     assert bash("quarterdeck run demo ag") == []
     assert bash("quarterdeck run --session sess") == ["sessions-1", "sessions-2"]
@@ -48,7 +48,7 @@ def test_names_of_agents_and_sessions_are_asked_for_where_they_belong() -> None:
         assert bash(f"quarterdeck {verb} sess") == ["sessions-1", "sessions-2"]
 
 
-def test_only_what_is_a_word_to_every_shell_is_offered(
+def test_only_names_that_need_no_quoting_are_completed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("QUARTERDECK_HOME", str(tmp_path))
@@ -87,21 +87,21 @@ def test_a_script_is_printed_for_each_shell(shell: str, capsys: pytest.CaptureFi
         subprocess.run([program, "-n", "/dev/stdin"], input=printed, text=True, check=True)
 
 
-def test_another_shell_is_refused_with_those_there_are(
+def test_an_unknown_shell_is_rejected_with_the_known_ones(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["completion", "tcsh"]) == 2
     assert "'bash', 'zsh', 'fish'" in capsys.readouterr().err
 
 
-def test_what_is_offered_for_acp_is_what_acp_understands() -> None:
+def test_completion_of_acp_has_its_options() -> None:
     parser = acp.parser().subparsers["serve"]
     words = parser.format_help().partition("examples:")[0].replace(",", " ").split()
     understood = {word.rstrip(")]") for word in words if word.startswith("--")}
     assert set(words_of("acp").options) == understood
 
 
-def test_every_verb_has_words() -> None:
+def test_every_command_has_completions() -> None:
     for verb in COMMANDS:
         assert "--help" in words_of(verb).options
 
@@ -120,6 +120,6 @@ def test_completion_and_version_import_nothing_heavy() -> None:
         assert done.stderr == "[]\n"
 
 
-def test_every_parser_is_a_verb() -> None:
+def test_every_parser_is_a_command() -> None:
     modules = {each.name for each in pkgutil.iter_modules(commands.__path__)}
     assert modules == set(COMMANDS)

@@ -25,7 +25,7 @@ def left_behind() -> set[Path]:
     return set(Path(tempfile.gettempdir()).glob("quarterdeck-demo-*"))
 
 
-def test_without_a_terminal_it_allows_what_is_asked_and_ends_by_itself(console: Console) -> None:
+def test_without_a_terminal_the_demo_allows_requests_and_ends_by_itself(console: Console) -> None:
     done = console.run("demo", "--fast")
     assert done.returncode == 0, done.stderr
     assert "Quarterdeck is running at http://127.0.0.1:" in done.stdout
@@ -41,12 +41,12 @@ def test_programs_get_the_events_and_the_result(console: Console) -> None:
     assert (result["type"], result["exitStatus"]) == ("result", 0)
 
 
-def test_a_person_answers_with_a_key_and_the_hub_goes_on_until_ctrl_c(console: Console) -> None:
+def test_a_user_answers_with_a_key_and_the_hub_runs_until_ctrl_c(console: Console) -> None:
     with console.terminal("demo", "--fast") as terminal:
         terminal.wait_for(CHOICES)
         assert "/#pair=" in terminal.text
         terminal.type("y")
-        terminal.wait_for("the hub keeps running; press Ctrl-C to stop it, nothing is kept")
+        terminal.wait_for("the hub keeps running; press Ctrl-C to stop it; its data is deleted")
         url = re.search(r"http://127\.0\.0\.1:\d+", terminal.text)
         assert url is not None
         with urllib.request.urlopen(f"{url[0]}/healthz", timeout=SECONDS) as answer:
@@ -58,7 +58,7 @@ def test_a_person_answers_with_a_key_and_the_hub_goes_on_until_ctrl_c(console: C
     assert not Path(folder[1]).exists()
 
 
-def test_ctrl_c_at_the_question_ends_all_of_it(console: Console) -> None:
+def test_ctrl_c_at_the_permission_prompt_ends_the_demo(console: Console) -> None:
     with console.terminal("demo", "--fast") as terminal:
         terminal.wait_for(CHOICES)
         terminal.interrupt()
@@ -66,7 +66,7 @@ def test_ctrl_c_at_the_question_ends_all_of_it(console: Console) -> None:
         assert "Traceback" not in terminal.text
 
 
-def test_where_it_stays_others_can_answer(console: Console) -> None:
+def test_with_stay_another_device_can_answer(console: Console) -> None:
     with console.start("demo", "--fast", "--stay") as process:
         assert process.stdout is not None
         text = ""
@@ -78,8 +78,8 @@ def test_where_it_stays_others_can_answer(console: Console) -> None:
         assert folder is not None
         console.home = Path(folder[1])
         console.environ["QUARTERDECK_HOME"] = folder[1]
-        asked = console.json("sessions", "--state", "needs-you")["sessions"]
-        while not asked:
-            asked = console.json("sessions", "--state", "needs-you")["sessions"]
+        sessions = console.json("sessions", "--state", "needs-you")["sessions"]
+        while not sessions:
+            sessions = console.json("sessions", "--state", "needs-you")["sessions"]
         process.send_signal(signal.SIGTERM)
         assert process.wait(SECONDS) == 130

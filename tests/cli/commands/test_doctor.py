@@ -1,4 +1,4 @@
-"""`quarterdeck doctor`: what is wrong is found, and what to do about it is said."""
+"""`quarterdeck doctor`: problems are found, with a remedy."""
 
 import json
 import os
@@ -43,11 +43,11 @@ def home(tmp_path: Path) -> Path:
         {},
     ],
 )
-def test_commands_look_where_the_hub_keeps_its_data(given: dict[str, str]) -> None:
+def test_commands_use_the_data_directory_of_the_hub(given: dict[str, str]) -> None:
     assert data_directory(given) == default_home(given)
 
 
-def test_a_new_computer_has_nothing_wrong(tmp_path: Path) -> None:
+def test_all_checks_pass_on_a_new_computer(tmp_path: Path) -> None:
     found = checks(tmp_path)
     assert not [check for check in found.values() if check.status == "fail"]
     assert "does not exist yet" in found["data directory"].found
@@ -77,7 +77,7 @@ def test_agents_are_listed_with_versions_and_what_is_missing(tmp_path: Path) -> 
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_directory_that_others_can_read_fails_with_what_to_do(tmp_path: Path, home: Path) -> None:
+def test_a_directory_that_others_can_read_fails_with_a_remedy(tmp_path: Path, home: Path) -> None:
     home.chmod(0o750)
     check = checks(tmp_path)["data directory"]
     assert (check.status, check.remedy) == ("fail", f"make it private: chmod 700 {home}")
@@ -108,7 +108,7 @@ def test_a_page_that_was_overwritten_is_found(tmp_path: Path, home: Path) -> Non
     assert checks(tmp_path)["hub.db"].status == "fail"
 
 
-def test_a_configuration_that_cannot_be_read_fails_with_its_line(tmp_path: Path) -> None:
+def test_an_invalid_configuration_fails_with_its_line(tmp_path: Path) -> None:
     check = checks(tmp_path, "[server]\nprot = 1")["configuration"]
     assert check.status == "fail"
     assert "line 2: unknown key server.prot; did you mean port?" in check.found
@@ -121,7 +121,7 @@ def test_a_port_that_is_taken_fails(tmp_path: Path) -> None:
     assert (check.status, "quarterdeck up --port 0" in check.remedy) == ("fail", True)
 
 
-def test_a_certificate_that_is_none_fails(tmp_path: Path) -> None:
+def test_an_invalid_certificate_fails(tmp_path: Path) -> None:
     config = "[server]\nport = 0\ntls_cert = '/nowhere'\ntls_key = '/nowhere'"
     assert checks(tmp_path, config)["certificate"].status == "fail"
 

@@ -60,7 +60,7 @@ def editor(console: Console) -> Iterator[Framed]:
             process.kill()
 
 
-def test_when_the_hub_is_killed_what_waits_is_answered(tmp_path: Path) -> None:
+def test_when_the_hub_is_killed_open_requests_get_an_error(tmp_path: Path) -> None:
     console = Console(tmp_path, agent_toml("mine", ASK))
     with console.hub() as hub, editor(console) as framed:
         framed.call(1, "initialize", protocolVersion=1)
@@ -102,9 +102,9 @@ def test_a_prompt_that_is_piped_in_is_answered_before_the_end(tmp_path: Path) ->
     assert answers[2]["result"] == {"sessions": []}
 
 
-def test_an_agent_that_nobody_knows_is_refused_with_a_sentence(tmp_path: Path) -> None:
-    done = Console(tmp_path).run("proxy", "nobody")
+def test_an_unknown_agent_is_reported_in_one_line(tmp_path: Path) -> None:
+    done = Console(tmp_path).run("proxy", "unheard-of")
     assert done.returncode == 1
     assert done.stdout == ""
-    expected = "there is no agent named 'nobody'; quarterdeck agents lists them"
+    expected = "unknown agent 'unheard-of'; quarterdeck agents lists them"
     assert expected in done.stderr

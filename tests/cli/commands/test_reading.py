@@ -42,7 +42,7 @@ def hub(console: Console) -> Iterator[RunningHub]:
 
 def test_sessions_are_listed_with_what_they_need(console: Console, hub: RunningHub) -> None:
     with console.start("run", "--json", "asks", "go") as process:
-        asked = hub.pending()
+        request = hub.pending()
         listed = console.json("sessions")["sessions"]
         states = {session["sessionId"]: session["state"] for session in listed}
         assert states["asks-1-session"] == "needs-you"
@@ -52,7 +52,7 @@ def test_sessions_are_listed_with_what_they_need(console: Console, hub: RunningH
         assert [session["sessionId"] for session in only] == ["asks-1-session"]
         text = console.run("sessions").stdout
         assert "needs you" in text
-        hub.answer(asked, "reject_once")
+        hub.answer(request, "reject_once")
         process.communicate(timeout=SECONDS)
 
 
@@ -69,18 +69,18 @@ def test_a_session_is_shown_in_every_form(console: Console, hub: RunningHub) -> 
     assert json.loads(console.run("show", "edits-1", "--as", "state").stdout) == to_json(state)
     packets = console.run("show", "edits-1", "--as", "packets", "--json").stdout.splitlines()
     assert json.loads(packets[-1])["stopReason"] == "end_turn"
-    told = [
+    projected = [
         json.loads(line)
         for line in console.run("show", "edits-1", "--as", "context", "--json").stdout.splitlines()
     ]
-    assert {"session:started", "tool:start"} <= {event["type"] for event in told}
+    assert {"session:started", "tool:start"} <= {event["type"] for event in projected}
 
 
 @pytest.mark.parametrize(
     ("form", "word"),
     [("events", "prompt-finished"), ("context", "message:complete"), ("packets", "end_turn")],
 )
-def test_people_see_any_vocabulary_as_lines(
+def test_every_view_is_printed_as_lines(
     console: Console, hub: RunningHub, form: str, word: str
 ) -> None:
     lines = console.run("show", "edits-1", "--as", form).stdout.splitlines()
@@ -90,9 +90,7 @@ def test_people_see_any_vocabulary_as_lines(
     assert 0 < len(rest) < len(lines)
 
 
-def test_a_session_is_shown_as_it_was_and_from_where_one_left(
-    console: Console, hub: RunningHub
-) -> None:
+def test_a_session_is_shown_at_and_from_an_event(console: Console, hub: RunningHub) -> None:
     at = console.run("show", "edits-1", "--as", "events", "--json", "--at", "5").stdout.splitlines()
     assert [json.loads(line)["seq"] for line in at] == [1, 2, 3, 4, 5]
     rest = console.run("show", "edits-1", "--json", "--from", "3", "--at", "5").stdout.splitlines()
@@ -101,7 +99,7 @@ def test_a_session_is_shown_as_it_was_and_from_where_one_left(
     assert (beyond.returncode, "events, not 9999" in beyond.stderr) == (1, True)
 
 
-def test_an_abbreviation_must_mean_one(console: Console, hub: RunningHub) -> None:
+def test_an_abbreviated_id_must_be_unambiguous(console: Console, hub: RunningHub) -> None:
     assert console.run("show", "edits-1").returncode == 0
     console.run("run", "edits", "again")
     several = console.run("show", "edits")
@@ -132,7 +130,7 @@ def test_an_export_is_also_a_document_and_a_state(console: Console, hub: Running
     assert facts["session"]["sessionId"] == facts["state"]["sessionId"] == "edits-1-session"
 
 
-def test_tail_shows_what_happens_until_nothing_does(console: Console, hub: RunningHub) -> None:
+def test_tail_prints_events_until_no_session_is_running(console: Console, hub: RunningHub) -> None:
     # From 0: whichever of the two is there first, all of the new session is shown.
     watching = ("tail", "--json", "--from", "0")
     with console.start(*watching) as tail, console.start("run", "waits", "go") as run:
@@ -152,16 +150,14 @@ def test_tail_shows_what_happens_until_nothing_does(console: Console, hub: Runni
     assert numbers == list(range(1, 1 + len(numbers)))
 
 
-def test_tail_begins_where_it_is_told_and_ends_when_the_work_does(
-    console: Console, hub: RunningHub
-) -> None:
+def test_tail_starts_after_from_and_ends_with_the_turn(console: Console, hub: RunningHub) -> None:
     done = console.run("tail", "edits-1", "--from", "0", "--exit")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("> mend it\n")
     assert "Mended." in done.stdout
 
 
-def test_tail_goes_on_where_it_was_after_the_hub_was_killed_and_started_again(
+def test_tail_resumes_after_the_hub_was_killed_and_restarted(
     tmp_path: Path,
 ) -> None:
     console = Console(tmp_path, agent_toml("edits", *STEPS))
@@ -223,7 +219,9 @@ def test_nothing_is_wider_than_a_narrow_terminal(console: Console, hub: RunningH
 
 
 @pytest.mark.parametrize("verb", ["tail", "devices"])
-def test_what_needs_a_hub_says_how_to_start_one(tmp_path: Path, verb: str) -> None:
+def test_a_command_that_needs_a_hub_names_the_command_that_starts_one(
+    tmp_path: Path, verb: str
+) -> None:
     done = Console(tmp_path).run(verb)
     assert done.returncode == 1
     assert "no hub is running" in done.stderr

@@ -88,7 +88,7 @@ def test_programs_get_every_event_and_the_result_as_the_last_line(console: Conso
     )
 
 
-def test_a_session_that_its_agent_loads_is_not_told_again(tmp_path: Path) -> None:
+def test_a_loaded_session_is_not_printed_again(tmp_path: Path) -> None:
     old = [{"user": "hello"}, {"say": "An old answer."}]
     console = Console(tmp_path, agent_toml("loads", {"say": "It was {prompt}."}, load=old))
     assert "It was hello." in console.run("run", "loads", "hello").stdout
@@ -107,9 +107,7 @@ def test_a_session_that_its_agent_loads_is_not_told_again(tmp_path: Path) -> Non
         ("breaks", "the agent failed: Internal error: no model"),
     ],
 )
-def test_what_an_agent_says_about_its_error_is_shown(
-    tmp_path: Path, agent: str, words: str
-) -> None:
+def test_the_error_message_of_an_agent_is_shown(tmp_path: Path, agent: str, words: str) -> None:
     refusal = {"fail": "Internal error", "data": {"details": "may not run as root"}}
     failure = {"fail": "Internal error", "data": {"details": "no model"}}
     toml = agent_toml("cannot", methods={"session/new": [refusal]}) + agent_toml("breaks", failure)
@@ -126,7 +124,7 @@ def test_what_an_agent_says_about_its_error_is_shown(
         ("crashes", 1, "exited"),
     ],
 )
-def test_the_exit_status_tells_how_the_turn_ended(
+def test_the_exit_status_depends_on_the_end_of_the_turn(
     console: Console, agent: str, status: int, words: str
 ) -> None:
     done = console.run("run", agent, "go")
@@ -148,7 +146,7 @@ def test_any_command_that_speaks_acp_is_an_agent(console: Console) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (("nobody", "hi"), 1, "unknown agent 'nobody'; quarterdeck agents lists"),
+        (("unheard-of", "hi"), 1, "unknown agent 'unheard-of'; quarterdeck agents lists"),
         (("demo", "a", "b"), 2, "run takes an agent and a prompt, not 3 words; quote the prompt"),
         (("hi", "--"), 2, "no program after --"),
         (("hi", "--", "no-such-program"), 1, "cannot start 'no-such-program'"),
@@ -163,7 +161,7 @@ def test_any_command_that_speaks_acp_is_an_agent(console: Console) -> None:
         (("--mode", "nope", "demo", "hi"), 1, "has no modes"),
     ],
 )
-def test_what_is_wrong_is_one_line(
+def test_an_error_is_one_line(
     console: Console, arguments: tuple[str, ...], status: int, message: str
 ) -> None:
     done = console.run("run", *arguments)
@@ -172,11 +170,13 @@ def test_what_is_wrong_is_one_line(
     assert len(done.stderr.splitlines()) == 1
 
 
-# ---- asked ---------------------------------------------------------------------------------------
+# ---- permission requests -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("key", "words"), [("y", "It was allowed."), ("n", "It was rejected.")])
-def test_a_question_is_answered_with_a_key(console: Console, key: str, words: str) -> None:
+def test_a_permission_request_is_answered_with_a_key(
+    console: Console, key: str, words: str
+) -> None:
     with console.terminal("run", "asks", "go") as terminal:
         terminal.wait_for(CHOICES)
         assert "command: touch made" in terminal.text
@@ -186,7 +186,7 @@ def test_a_question_is_answered_with_a_key(console: Console, key: str, words: st
         assert words in terminal.text
 
 
-def test_what_was_typed_before_and_what_is_pasted_is_no_answer(console: Console) -> None:
+def test_input_typed_before_the_request_and_pasted_input_are_ignored(console: Console) -> None:
     with console.terminal("run", "asks", "go") as terminal:
         terminal.type("y\n")
         terminal.wait_for(CHOICES)
@@ -205,7 +205,7 @@ def test_a_key_is_named_by_what_it_does_whatever_the_agent_calls_it(console: Con
         assert terminal.end() == 0
 
 
-def test_nobody_allows_what_they_have_not_seen(console: Console) -> None:
+def test_a_long_call_cannot_be_allowed_before_it_was_shown(console: Console) -> None:
     with console.terminal("run", "rambles", "go") as terminal:
         terminal.wait_for(CHOICES)
         assert "lines not shown; press d to see them" in terminal.text
@@ -219,7 +219,7 @@ def test_nobody_allows_what_they_have_not_seen(console: Console) -> None:
         assert "It was allowed." in terminal.text
 
 
-def test_nothing_of_an_agent_reaches_the_terminal_but_words(console: Console) -> None:
+def test_only_text_of_an_agent_reaches_the_terminal(console: Console) -> None:
     with console.terminal("run", "attacks", "go", NO_COLOR="1") as terminal:
         terminal.wait_for(CHOICES)
         assert "<U+202E>evil" in terminal.text
@@ -243,7 +243,7 @@ def test_a_terminal_gets_colours_and_no_other_sequence(console: Console) -> None
         ((), "It was rejected.", "rejected: no terminal and no other device to ask"),
     ],
 )
-def test_without_a_person_or_a_hub_a_question_is_decided_and_said(
+def test_without_a_terminal_or_a_hub_a_request_is_decided_and_reported(
     console: Console, arguments: tuple[str, ...], words: str, note: str
 ) -> None:
     done = console.run("run", *arguments, "asks", "go")
@@ -261,7 +261,7 @@ def test_without_a_hub_a_rule_that_denies_is_not_overridden_by_yes(tmp_path: Pat
     assert "answered: allow" not in done.stdout + done.stderr
 
 
-def test_a_form_is_filled_in_line_by_line_and_held_against_its_schema(console: Console) -> None:
+def test_a_form_is_filled_in_line_by_line_and_validated(console: Console) -> None:
     with console.terminal("run", "wonders", "go") as terminal:
         terminal.wait_for("Enter declines > ")
         assert "The agent asks: Where <U+202E>do I begin?" in terminal.text
@@ -280,9 +280,9 @@ def test_a_form_is_filled_in_line_by_line_and_held_against_its_schema(console: C
         terminal.wait_for("Enter skips it > ")
         terminal.type("\n")
         assert terminal.end() == 0
-        told = terminal.text.rpartition("I got accept")[2]
-        assert all(word in told for word in ("main", "large", "3"))
-        assert "note" not in told
+        response = terminal.text.rpartition("I got accept")[2]
+        assert all(word in response for word in ("main", "large", "3"))
+        assert "note" not in response
 
 
 def test_a_form_is_declined_with_ctrl_d(console: Console) -> None:
@@ -293,22 +293,25 @@ def test_a_form_is_declined_with_ctrl_d(console: Console) -> None:
         assert "I got decline" in terminal.text
 
 
-def test_without_a_person_a_form_is_declined_and_said(console: Console) -> None:
+def test_without_a_terminal_a_form_is_declined_and_reported(console: Console) -> None:
     done = console.run("run", "--json", "wonders", "go")
     assert "declined a form of the agent" in done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
-    (asked,) = [line for line in lines if line["type"] == "question"]
-    assert (asked["request"]["message"], asked["answerUrl"]) == ("Where \u202edo I begin?", None)
+    (request,) = [line for line in lines if line["type"] == "elicitation"]
+    assert (request["request"]["message"], request["answerUrl"]) == (
+        "Where \u202edo I begin?",
+        None,
+    )
     assert "I got decline" in done.stdout
 
 
-def test_programs_are_told_where_a_form_is_answered(console: Console) -> None:
+def test_json_output_has_the_url_that_answers_a_form(console: Console) -> None:
     with console.hub() as hub, console.start("run", "--json", "wonders", "go") as process:
         assert process.stdout is not None
-        while (asked := json.loads(process.stdout.readline()))["type"] != "question":
+        while (request := json.loads(process.stdout.readline()))["type"] != "elicitation":
             pass
         content = {"branch": "main", "size": "large", "tries": 2}
-        path = asked["answerUrl"].removeprefix(hub.url)
+        path = request["answerUrl"].removeprefix(hub.url)
         hub.call("POST", path, {"action": "accept", "content": content})
         assert "I got accept" in process.communicate(timeout=60)[0]
 
@@ -326,7 +329,7 @@ def test_ctrl_c_cancels_the_turn(console: Console) -> None:
         assert "Traceback" not in terminal.text
 
 
-def test_ctrl_c_at_a_question_withdraws_it(console: Console) -> None:
+def test_ctrl_c_at_a_permission_prompt_withdraws_the_request(console: Console) -> None:
     with console.terminal("run", "asks", "go") as terminal:
         terminal.wait_for(CHOICES)
         terminal.interrupt()
@@ -334,7 +337,7 @@ def test_ctrl_c_at_a_question_withdraws_it(console: Console) -> None:
         assert "-> withdrawn" in terminal.text or "-> cancelled" in terminal.text
 
 
-def test_a_second_ctrl_c_leaves_and_the_session_goes_on_in_a_running_hub(tmp_path: Path) -> None:
+def test_a_second_ctrl_c_exits_and_the_session_continues_in_a_running_hub(tmp_path: Path) -> None:
     deaf = {"stall": True, "deaf": True}
     console = Console(tmp_path, agent_toml("deaf", {"say": "begun"}, deaf))
     with console.hub() as hub:
@@ -377,7 +380,9 @@ def test_a_running_hub_is_used_and_another_device_can_answer(console: Console) -
         assert (session["agent"], session["status"]) == ("asks", "active")
 
 
-def test_a_question_that_was_answered_elsewhere_is_no_longer_asked(console: Console) -> None:
+def test_a_request_answered_on_another_device_is_withdrawn_from_the_terminal(
+    console: Console,
+) -> None:
     with console.hub() as hub, console.terminal("run", "asks", "go") as terminal:
         terminal.wait_for(CHOICES)
         hub.answer(hub.pending(), "reject_once")
@@ -386,7 +391,7 @@ def test_a_question_that_was_answered_elsewhere_is_no_longer_asked(console: Cons
         assert "It was rejected." in terminal.text
 
 
-def test_a_hub_that_was_killed_is_noticed_and_the_next_run_is_alone(console: Console) -> None:
+def test_after_the_hub_was_killed_the_next_run_opens_its_own(console: Console) -> None:
     with console.hub() as hub:
         hub.process.kill()
         hub.process.wait(60)
@@ -394,7 +399,7 @@ def test_a_hub_that_was_killed_is_noticed_and_the_next_run_is_alone(console: Con
     assert "You said: hello" in console.run("run", "demo", "hello").stdout
 
 
-def test_a_run_outlives_a_hub_that_is_killed_and_started_again(console: Console) -> None:
+def test_a_run_survives_a_restart_of_the_hub(console: Console) -> None:
     with console.hub() as hub, console.start("run", "--json", "stalls", "go") as process:
         assert process.stdout is not None
         assert process.stderr is not None

@@ -20,7 +20,7 @@ def console(tmp_path: Path) -> Console:
     return Console(tmp_path)
 
 
-def test_a_person_is_told_where_it_is_and_how_to_come_in(console: Console) -> None:
+def test_a_terminal_gets_the_url_and_the_pairing_link(console: Console) -> None:
     with console.terminal("up", "--port", "0") as terminal:
         terminal.wait_for("Press Ctrl-C to stop; sessions are kept.")
         assert "Quarterdeck is running at http://127.0.0.1:" in terminal.text
@@ -33,7 +33,7 @@ def test_a_person_is_told_where_it_is_and_how_to_come_in(console: Console) -> No
     assert not (console.home / "hub.json").exists()
 
 
-def test_a_second_ctrl_c_does_not_wait(console: Console) -> None:
+def test_a_second_ctrl_c_exits_at_once(console: Console) -> None:
     with console.terminal("up", "--port", "0") as terminal:
         terminal.wait_for("Press Ctrl-C to stop")
         terminal.interrupt()
@@ -43,7 +43,7 @@ def test_a_second_ctrl_c_does_not_wait(console: Console) -> None:
         assert "Traceback" not in terminal.text
 
 
-def test_a_service_gets_no_secret_into_its_journal_and_ends_with_0(console: Console) -> None:
+def test_a_service_logs_no_secret_and_exits_with_0(console: Console) -> None:
     with console.start("up", "--port", "0") as process:
         assert process.stdout is not None
         assert "Quarterdeck is running" in process.stdout.readline()
@@ -55,12 +55,12 @@ def test_a_service_gets_no_secret_into_its_journal_and_ends_with_0(console: Cons
 
 def test_programs_get_one_object(console: Console) -> None:
     with console.hub() as hub:
-        assert set(hub.told) == {"url", "pid", "home", "pairing"}
-        assert hub.told["pid"] == hub.process.pid
+        assert set(hub.facts) == {"url", "pid", "home", "pairing"}
+        assert hub.facts["pid"] == hub.process.pid
         assert hub.call("GET", "/api/device")["id"] == "owner"
 
 
-def test_the_configuration_is_read_again_at_a_signal_and_errors_change_nothing(
+def test_sighup_reloads_the_configuration_and_errors_change_nothing(
     console: Console,
 ) -> None:
     with console.hub() as hub:
@@ -76,8 +76,8 @@ def test_the_configuration_is_read_again_at_a_signal_and_errors_change_nothing(
         assert "I am new." in console.run("run", "fresh", "go").stdout
         assert "the configuration is unchanged" in reread("[agents.fresh]\ncommand = 3")
         assert "I am new." in console.run("run", "fresh", "go").stdout
-        told = reread("[server]\nport = 1\n[[policy.rule]]\ndecision = 'deny'\ncommands = true")
-        assert "0 agents, 1 rule; [server] take effect at the next start" in told
+        printed = reread("[server]\nport = 1\n[[policy.rule]]\ndecision = 'deny'\ncommands = true")
+        assert "0 agents, 1 rule; [server] take effect at the next start" in printed
         assert "unknown agent 'fresh'" in console.run("run", "fresh", "go").stderr
         assert len(hub.call("GET", "/api/policy")["rule"]) == 1
         console.config.unlink()
@@ -89,7 +89,7 @@ def test_the_configuration_is_read_again_at_a_signal_and_errors_change_nothing(
         assert len(hub.call("GET", "/api/policy")["rule"]) == 1
 
 
-def test_a_second_hub_is_told_which_process_has_the_directory(console: Console) -> None:
+def test_a_second_hub_reports_which_process_has_the_directory(console: Console) -> None:
     with console.hub() as hub:
         done = console.run("up", "--port", "0")
         assert done.returncode == 1
@@ -105,7 +105,7 @@ def test_a_second_hub_is_told_which_process_has_the_directory(console: Console) 
         (("--behind-proxy",), "add --allow-host NAME"),
     ],
 )
-def test_what_is_set_up_wrongly_is_one_line(
+def test_a_wrong_configuration_is_one_line(
     console: Console, arguments: tuple[str, ...], message: str
 ) -> None:
     done = console.run("up", "--port", "0", *arguments)

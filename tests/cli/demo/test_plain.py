@@ -36,7 +36,7 @@ def demo(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 class Terminal:
-    """The demo in a terminal of 80 columns, with somebody at the keyboard."""
+    """The demo in a terminal of 80 columns, with a user at the keyboard."""
 
     def __init__(self, *arguments: str, **variables: str) -> None:
         keyboard, screen = pty.openpty()
@@ -63,7 +63,7 @@ class Terminal:
         self.process.send_signal(number)
 
     def hang_up(self) -> None:
-        """Close the window: the terminal is gone, and its program is told."""
+        """Close the window: the program gets a hang-up signal."""
         os.close(self._keyboard)
         self.interrupt(signal.SIGHUP)
 
@@ -77,7 +77,7 @@ class Terminal:
     def _read(self) -> bool:
         try:
             received = os.read(self._keyboard, 65536)
-        except OSError:  # how Linux says that nobody holds the other end any more
+        except OSError:  # on Linux: the other end is closed
             return False
         self._text += self._decoder.decode(received)  # a read may end inside a character
         return bool(received)
@@ -178,9 +178,9 @@ def test_nothing_is_wider_than_80_columns() -> None:
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
-def test_where_nobody_can_be_asked_the_first_allowing_option_is_taken_and_said() -> None:
+def test_without_a_terminal_the_first_allowing_option_is_chosen_and_reported() -> None:
     done = demo("--fast")
-    assert done.stderr == "quarterdeck: no terminal to ask: answered perm-1 with allow_once\n"
+    assert done.stderr == "quarterdeck: answered perm-1 automatically: allow_once\n"
 
 
 def test_an_output_that_knows_ascii_only_gets_ascii() -> None:
@@ -199,7 +199,7 @@ def test_control_characters_of_an_agent_do_not_reach_the_terminal(tmp_path: Path
     assert "\x1b" not in done.stdout
 
 
-def test_a_person_is_asked_until_the_answer_makes_sense() -> None:
+def test_the_prompt_repeats_until_the_answer_is_valid() -> None:
     terminal = Terminal("--fast", NO_COLOR="1")
     terminal.wait_for("3 Reject")
     terminal.wait_for("[a] >")
@@ -213,7 +213,7 @@ def test_a_person_is_asked_until_the_answer_makes_sense() -> None:
     assert "\x1b" not in text
 
 
-def test_a_terminal_gets_colours_and_yes_asks_nobody() -> None:
+def test_a_terminal_gets_colours_and_yes_shows_no_prompt() -> None:
     status, text = Terminal("--fast", "--yes", NO_COLOR="").end()
     assert status == 0
     assert "\x1b[32m              +    for item in items:\x1b[0m" in text
@@ -236,14 +236,14 @@ def test_a_crash_is_one_clear_line_and_status_1() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_garbage_is_left_out_and_said() -> None:
+def test_garbage_is_ignored_and_reported() -> None:
     done = demo("--fast", "--scenario", "garbage")
     assert done.returncode == 0
     assert "ignored output of the agent, text that is no message: 'Loading" in done.stderr
     assert "unrecognized-update" in done.stdout
 
 
-def test_a_turn_that_fails_is_told_and_status_1(tmp_path: Path) -> None:
+def test_a_turn_that_fails_is_reported_with_status_1(tmp_path: Path) -> None:
     scenario = tmp_path / "fails.toml"
     scenario.write_text('[[turns]]\nsteps = [{fail = "boom", code = -5}]\n', encoding="utf-8")
     done = demo("--scenario", str(scenario))
@@ -262,7 +262,7 @@ def test_an_agent_that_does_not_start_is_one_line_and_status_1(tmp_path: Path) -
     assert "exited with status 3" in done.stderr
 
 
-def test_a_bad_scenario_file_is_refused_with_place_and_advice(tmp_path: Path) -> None:
+def test_a_bad_scenario_file_is_refused_with_location_and_advice(tmp_path: Path) -> None:
     scenario = tmp_path / "bad.toml"
     scenario.write_text("[[turns]]\nsteps = [{sing = 'x'}]\n", encoding="utf-8")
     done = demo("--scenario", str(scenario))
@@ -312,7 +312,7 @@ def test_updates_that_come_before_the_session_has_an_id_are_recorded(tmp_path: P
     assert types[:3] == ["session-config-init", "session-status-change", "session-info-update"]
 
 
-def test_a_question_in_the_same_breath_as_the_answer_to_the_prompt_is_withdrawn(
+def test_a_request_sent_together_with_the_prompt_response_is_withdrawn(
     tmp_path: Path,
 ) -> None:
     scenario = tmp_path / "late.toml"
@@ -324,7 +324,7 @@ def test_a_question_in_the_same_breath_as_the_answer_to_the_prompt_is_withdrawn(
 
 
 @pytest.mark.parametrize("options", ["[]", "7", '[1, {name = "no id"}]'])
-def test_a_question_that_nobody_can_answer_is_cancelled(options: str, tmp_path: Path) -> None:
+def test_a_request_without_options_is_cancelled(options: str, tmp_path: Path) -> None:
     scenario = tmp_path / "odd.toml"
     params = f'{{toolCall = {{toolCallId = "t"}}, options = {options}}}'
     ask = f'{{request = "session/request_permission", params = {params}}}'
@@ -350,7 +350,7 @@ def test_a_folder_that_is_gone_is_one_line_and_status_1(tmp_path: Path) -> None:
     )
 
 
-def test_a_question_of_an_agent_that_dies_is_withdrawn(tmp_path: Path) -> None:
+def test_a_request_of_an_agent_that_exits_is_withdrawn(tmp_path: Path) -> None:
     scenario = tmp_path / "dies.toml"
     params = '{toolCall = {toolCallId = "t"}, options = []}'.replace(
         "[]", '[{optionId = "ok", name = "OK", kind = "allow_once"}]'
@@ -381,7 +381,7 @@ def is_gone(pid: int) -> bool:
     while Path(f"/proc/{pid}").exists():
         if time.monotonic() > deadline:
             return False
-        time.sleep(0.01)  # nobody tells us
+        time.sleep(0.01)  # no event reports it
     return True
 
 
@@ -440,7 +440,7 @@ def test_a_terminal_that_is_closed_leaves_no_agent(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds children in /proc")
-def test_an_agent_that_is_deaf_to_the_cancel_does_not_survive_either(tmp_path: Path) -> None:
+def test_an_agent_that_ignores_the_cancel_does_not_survive_either(tmp_path: Path) -> None:
     scenario = tmp_path / "deaf.toml"
     steps = '[{say = "begun"}, {stall = true, deaf = true}]'
     scenario.write_text(f'ignore = ["eof", "TERM"]\n[[turns]]\nsteps = {steps}\n', encoding="utf-8")

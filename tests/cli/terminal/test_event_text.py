@@ -101,7 +101,7 @@ def test_any_update_of_an_agent_can_be_shown(sent: list[Any]) -> None:
 
 
 @given(json_values, json_values, json_values)
-def test_any_answer_and_question_of_an_agent_can_be_shown(
+def test_any_result_and_request_of_an_agent_can_be_shown(
     modes: Any, usage: Any, options: Any
 ) -> None:
     text = shown(
@@ -129,9 +129,7 @@ def test_any_answer_and_question_of_an_agent_can_be_shown(
         ),
     ],
 )
-def test_what_cannot_be_read_is_shown_as_such_or_left_out(
-    update: Any, row: tuple[str, list[str]]
-) -> None:
+def test_unreadable_content_is_marked_or_left_out(update: Any, row: tuple[str, list[str]]) -> None:
     fact = normalize_session_update(update)
     event = make_session_event(fact.type, "sess-1", seq=1, ts=0, payload=fact.payload)
     state = reduce(initial_state("sess-1"), event)

@@ -57,7 +57,7 @@ async def test_an_answer_as_quick_as_the_prompt_is_not_dropped(keyboard: int) ->
 
 
 @pytest.mark.anyio
-async def test_what_was_typed_before_the_question_is_no_answer(keyboard: int) -> None:
+async def test_input_typed_before_the_form_is_ignored(keyboard: int) -> None:
     os.write(keyboard, b"y\n")
     answer = await fill(Screen(QuickPerson(keyboard, "main\n")), "elicit-1", FORM)
     assert answer == {"action": "accept", "content": {"branch": "main"}}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from quarterdeck.cli.terminal.log_rows import (
-    MOST_BODY_LINES,
+    MAX_BODY_LINES,
     VIEWS,
     LogRow,
     ViewName,
@@ -20,8 +20,8 @@ from quarterdeck.cli.terminal.log_rows import (
     show_lines,
 )
 from quarterdeck.protocol import make_session_event
+from tests.views.context.example_log import everything
 from tests.views.context.golden import read
-from tests.views.context.story import everything
 from tests.views.context.support import Log
 
 HOSTILE = "a\x1b[2J\x1b]0;owned\x07b\rc\x9bd\u202eevil\u2066\ud800\u200b"
@@ -61,7 +61,7 @@ def test_a_turn_is_shown_as_the_events_of_the_log() -> None:
     ]
 
 
-def test_what_is_asked_is_shown_with_what_it_would_do() -> None:
+def test_a_permission_request_is_shown_with_its_effect() -> None:
     lines = shown(everything(), "context")
     at = next(i for i, line in enumerate(lines) if "approval:requested" in line)
     assert lines[at].endswith("perm-1: Edit? (medium)")
@@ -85,12 +85,12 @@ def test_no_line_is_wider_than_the_terminal(view: ViewName, width: int) -> None:
 def test_a_long_output_is_cut_and_counted() -> None:
     row = LogRow(1, "", "tool:result", "", ("x\n" * 100,))
     lines = list(row_lines(row))
-    assert len(lines) == MOST_BODY_LINES + 2
-    assert lines[-1] == f"        and {100 - MOST_BODY_LINES} more lines"
+    assert len(lines) == MAX_BODY_LINES + 2
+    assert lines[-1] == f"        and {100 - MAX_BODY_LINES} more lines"
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_nothing_that_an_agent_writes_reaches_the_terminal_as_a_command(view: ViewName) -> None:
+def test_no_agent_text_reaches_the_terminal_as_an_escape_sequence(view: ViewName) -> None:
     log = Log().started().prompted(HOSTILE).think(HOSTILE).say(HOSTILE)
     content = [{"type": "content", "content": {"type": "text", "text": HOSTILE}}]
     call = {"toolCallId": HOSTILE, "title": HOSTILE, "kind": HOSTILE, "content": content}
@@ -112,16 +112,16 @@ def test_any_text_becomes_visible_text(text: str) -> None:
 
 
 @pytest.mark.parametrize("ts", [1e300, -1e300, float("inf")])
-def test_a_time_that_no_calendar_has_is_left_open(ts: float) -> None:
+def test_an_invalid_time_is_left_blank(ts: float) -> None:
     event = make_session_event("session-reset", "s", seq=1, ts=ts, payload={"reason": "load"})
     (row,) = event_rows([event])
     assert row.time == "--:--:--"
 
 
-def test_every_context_event_has_words() -> None:
-    told: list[Any] = [event for session in read("made-up") for event in session["context"]]
+def test_every_context_event_has_a_text() -> None:
+    events: list[Any] = [event for session in read("made-up") for event in session["context"]]
     lines = shown(everything(), "context")
-    for event in told:
+    for event in events:
         is_piece = event["type"] in ("message:delta", "thinking:delta", "tool:args_delta")
         found = [line for line in lines if line.startswith(f"{event['seq']:>6}  ")]
         assert bool(found) is not is_piece, json.dumps(event)

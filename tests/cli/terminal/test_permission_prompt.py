@@ -16,18 +16,18 @@ def shown(call: dict[str, Any], room: int = 70) -> str:
 
 
 def test_keys_are_named_by_kind_never_by_the_agents_words() -> None:
-    asked = permission_prompt({"title": "x"}, [REJECT, ALWAYS, ALLOW], 70)
-    assert asked.choices() == "y allow once, a allow always, n reject, d details"
-    assert asked.keys == {"y": "one", "a": "two", "n": "three"}
+    prompt = permission_prompt({"title": "x"}, [REJECT, ALWAYS, ALLOW], 70)
+    assert prompt.choices() == "y allow once, a allow always, n reject, d details"
+    assert prompt.keys == {"y": "one", "a": "two", "n": "three"}
 
 
 def test_only_what_is_offered_has_a_key() -> None:
-    asked = permission_prompt({}, [REJECT, {"optionId": "x", "kind": "allow_all"}, 3, None], 70)
-    assert asked.keys == {"n": "three"}
-    assert asked.unnamed == 3
+    prompt = permission_prompt({}, [REJECT, {"optionId": "x", "kind": "allow_all"}, 3, None], 70)
+    assert prompt.keys == {"n": "three"}
+    assert prompt.unnamed == 3
 
 
-def test_the_command_stands_before_what_the_agent_says_about_it() -> None:
+def test_the_command_is_shown_before_the_description_of_the_agent() -> None:
     text = shown({"title": "list files", "kind": "execute", "rawInput": {"command": "rm -rf /"}})
     assert text.splitlines() == [
         "The agent asks to run a command",
@@ -58,15 +58,15 @@ def test_a_diff_is_shown_with_what_cannot_be_seen_spelled_out() -> None:
     assert "+x<U+202E>" in text
 
 
-def test_a_call_that_says_nothing_of_what_it_does_is_marked() -> None:
+def test_a_call_without_details_is_marked() -> None:
     assert "the agent sent no details of this call" in shown({"title": "trust me"})
 
 
 def test_a_long_call_shows_its_beginning_its_end_and_how_much_is_between() -> None:
     command = "\n".join(f"echo {number}" for number in range(500))
-    asked = permission_prompt({"kind": "execute", "rawInput": {"command": command}}, [ALLOW], 70)
-    opening = [line.text for line in asked.opening()]
-    assert asked.is_long
+    prompt = permission_prompt({"kind": "execute", "rawInput": {"command": command}}, [ALLOW], 70)
+    opening = [line.text for line in prompt.opening()]
+    assert prompt.is_long
     assert len(opening) < 25
     assert "echo 0" in opening[1]
     assert "echo 499" in opening[-1]
@@ -88,8 +88,8 @@ CALLS = st.dictionaries(
 
 
 @given(CALLS, st.lists(ANYTHING, max_size=4))
-def test_whatever_an_agent_sends_can_be_asked(call: dict[str, Any], options: list[Any]) -> None:
-    asked = permission_prompt(call, options, 60)
-    text = "".join(line.text for line in (*asked.lines, *details(call, options, 60)))
+def test_any_request_of_an_agent_can_be_shown(call: dict[str, Any], options: list[Any]) -> None:
+    prompt = permission_prompt(call, options, 60)
+    text = "".join(line.text for line in (*prompt.lines, *details(call, options, 60)))
     assert "\x1b" not in text
     assert "\r" not in text

@@ -14,7 +14,7 @@ from quarterdeck.views.text import cells
 
 
 class Stage:
-    """A story written to a string."""
+    """A session printed to a string."""
 
     def __init__(self) -> None:
         self.stream = io.StringIO()
@@ -58,7 +58,7 @@ def test_lines_break_between_words(stage: Stage) -> None:
     assert stage.text.split() == ["word"] * 40
 
 
-def test_a_call_is_told_when_it_begins_and_ends_with_its_diff_once(stage: Stage) -> None:
+def test_a_tool_call_is_printed_at_its_start_and_end_with_its_diff_once(stage: Stage) -> None:
     diff = {"type": "diff", "path": "/shop/a.py", "oldText": "x\n", "newText": "y\n"}
     call = {"toolCallId": "c", "title": "Edit a.py", "kind": "edit"}
     stage.tell("tool-call", {**call, "status": "pending", "content": [diff]})
@@ -70,14 +70,14 @@ def test_a_call_is_told_when_it_begins_and_ends_with_its_diff_once(stage: Stage)
     assert "--- a/a.py" in stage.text
 
 
-def test_a_failure_and_a_limit_are_told(stage: Stage) -> None:
+def test_a_failure_and_a_limit_are_printed(stage: Stage) -> None:
     stage.tell("prompt-finished", {"stopReason": "max_tokens"})
     stage.tell("prompt-finished", {"stopReason": "refusal", "error": {"code": 1, "message": "no"}})
     assert "the turn ended: max_tokens" in stage.text
     assert "the agent failed: no" in stage.text
 
 
-def test_nothing_of_an_agent_commands_the_terminal(stage: Stage) -> None:
+def test_no_agent_text_controls_the_terminal(stage: Stage) -> None:
     evil = "\x1b]52;c;aGk=\x07\x1b[2J\u202e"
     stage.say(evil)
     stage.tell("tool-call", {"toolCallId": evil, "title": evil, "kind": evil, "status": evil})

@@ -35,7 +35,7 @@ class CollectingPublisher:
 
 
 class BusyStorage(MemoryStorage):
-    """Cannot store in the same step while `is_busy`; each `append` waits to be let go."""
+    """Cannot store in the same step while `is_busy`; each `append` waits to be released."""
 
     def __init__(self) -> None:
         super().__init__()

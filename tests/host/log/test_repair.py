@@ -185,7 +185,7 @@ def test_an_update_that_loses_something_known_gets_it_back(sent: Any, added: Any
     assert [each.payload for each in more] == ([{"toolCallId": "c", **added}] if added else [])
 
 
-def test_a_call_that_has_ended_does_not_go_on_and_may_end_otherwise() -> None:
+def test_a_call_that_has_ended_does_not_reopen_and_may_end_otherwise() -> None:
     assert after(call(status="completed"), update(status="in_progress"))["status"] == "completed"
     assert after(call(status="failed"), update(status="completed"))["status"] == "completed"
 

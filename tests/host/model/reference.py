@@ -186,7 +186,7 @@ class Reference:
         session = ModelSession(session_id, agent.id, agent.definition)
         session.texts = agent.early.pop(session_id, [])
         self.known[session_id] = session
-        self.stored.pop(session_id, None)  # its log goes on, under a new session of that name
+        self.stored.pop(session_id, None)  # its log continues, under a new session of that id
         return None
 
     def begin(self, operation: Opening, agent: ModelAgent, session_id: str) -> ModelSession:

@@ -34,18 +34,18 @@ FLOOD = AT_ONCE + 100
 
 
 class Held(Unhurried):
-    """A log whose next metas wait until they are let go, or fail."""
+    """A log whose next metas wait until they are released, or fail."""
 
     def __init__(self) -> None:
         super().__init__(MemoryStorage(), self._hold)
-        self.let_go: anyio.Event | None = None
+        self.released: anyio.Event | None = None
         self.reached = anyio.Event()
         self.fails = False
 
     async def _hold(self, batch: Sequence[Stored | SessionMeta]) -> None:
-        if self.let_go is not None and any(isinstance(each, SessionMeta) for each in batch):
+        if self.released is not None and any(isinstance(each, SessionMeta) for each in batch):
             self.reached.set()
-            await self.let_go.wait()
+            await self.released.wait()
         if self.fails:
             raise StorageFailed("the log", "no space left", "make room")
 
@@ -350,16 +350,16 @@ async def test_an_agent_that_takes_too_long_gives_the_session_back(
 
 
 class Unread(Unhurried):
-    """A log whose readers wait until they are let go."""
+    """A log whose readers wait until they are released."""
 
     def __init__(self, kept: MemoryStorage) -> None:
         super().__init__(kept)
-        self.reached, self.let_go = anyio.Event(), anyio.Event()
+        self.reached, self.released = anyio.Event(), anyio.Event()
 
     @override
     async def read(self, session_id: str, after: int, limit: int) -> list[bytes]:
         self.reached.set()
-        await self.let_go.wait()
+        await self.released.wait()
         return await super().read(session_id, after, limit)
 
 
@@ -386,7 +386,7 @@ async def test_inv_9_a_name_given_away_again_begins_behind_what_its_first_owner_
             stage.puppet.update("s", {"sessionUpdate": "session_info_update", "title": "new"})
             await log.reached.wait()
             assert stage.host.get_sessions() == []
-            log.let_go.set()
+            log.released.set()
         seen = Seen()
         stage.host.subscribe("s", 0, seen)
         await seen.first("session-info-update")
@@ -416,7 +416,7 @@ async def test_a_name_given_away_again_that_ends_before_it_began_is_never_seen(
                 await stage.host.delete_session("agent-1", "s")
             else:
                 tasks.cancel_scope.cancel()
-            log.let_go.set()
+            log.released.set()
         wanted = {"crash": "acpjs/agent-exited", "delete": "acpjs/session-closed", "caller": None}
         assert (create.code, create.result) == (wanted[ending], None)
         assert stage.host.get_sessions() == []
@@ -436,7 +436,7 @@ async def test_inv_1_no_number_is_given_twice_after_a_name_given_away_again_ende
         await log.reached.wait()
         await stage.puppet.exit(1)
         await stage.host_seen.first("agent-updated", status="exited")
-        log.let_go.set()
+        log.released.set()
         await stage.spawn()
         if again == "create":
             opening = Attempt(lambda: stage.host.create_session("agent-2", cwd=stage.cwd))
@@ -468,7 +468,7 @@ async def test_updates_of_a_reused_id_are_bounded_and_reported(
             for _ in range(100):
                 stage.puppet.update("s", {"sessionUpdate": "plan", "entries": []})
             await log.reached.wait()
-            log.let_go.set()
+            log.released.set()
         assert create.code == "acpjs/agent-error"
         assert stage.host.get_sessions() == []
 
@@ -525,12 +525,12 @@ async def test_an_agent_that_dies_while_its_load_is_stored_leaves_a_disconnected
         load = stage.load()
         tasks.start_soon(load)
         request_id = await stage.received("session/load")
-        log.let_go = anyio.Event()
+        log.released = anyio.Event()
         stage.puppet.answer(request_id, {})
         await log.reached.wait()
         await stage.puppet.exit(1)
         await stage.host_seen.first("diagnostic", code="agent/exit")
-        log.let_go.set()
+        log.released.set()
         await seen.first("session-status-change", status="disconnected")
     assert load.code in ("acpjs/agent-exited", "acpjs/session-closed")
     assert statuses(seen)[-1] == "disconnected"
@@ -546,12 +546,12 @@ async def test_a_session_that_is_closed_while_its_load_is_stored_stays_closed(
         load = stage.load()
         tasks.start_soon(load)
         request_id = await stage.received("session/load")
-        log.let_go = anyio.Event()
+        log.released = anyio.Event()
         stage.puppet.answer(request_id, {})
         await log.reached.wait()
         tasks.start_soon(stage.host.close_session, "s")
         await anyio.wait_all_tasks_blocked()
-        log.let_go.set()
+        log.released.set()
         await seen.first("session-status-change", status="closed")
     assert load.code == "acpjs/session-closed"
     assert statuses(seen)[-1] == "closed"

@@ -226,7 +226,7 @@ async def test_what_an_agent_sends_while_its_session_is_being_closed_is_dropped_
     tmp_path: Path,
 ) -> None:
     storage = SlowStorage()
-    goes_on: list[dict[str, Any]] = [
+    later: list[dict[str, Any]] = [
         {"wait_cancel": True},
         {"say": "too late"},
         {"stop": "cancelled"},
@@ -234,7 +234,7 @@ async def test_what_an_agent_sends_while_its_session_is_being_closed_is_dropped_
     async with running(storage) as host, anyio.create_task_group() as tasks:
         host_seen, seen = Seen(), Seen()
         host.subscribe(None, 0, host_seen)
-        spawned = await host.spawn_agent(agent({"say": "working"}, *goes_on))
+        spawned = await host.spawn_agent(agent({"say": "working"}, *later))
         session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
         host.subscribe(session.session_id, 0, seen)
         tasks.start_soon(host.prompt, session.session_id, "x")

@@ -13,6 +13,7 @@ from quarterdeck.errors import RequestRejected
 from quarterdeck.hub import Hub
 from quarterdeck.protocol import Event
 from tests.hub.api.kit import Json, client_of, options, paired, running, scripted
+from tests.hub.runners import runner_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -200,7 +201,7 @@ async def test_a_server_whose_secrets_are_not_stored_is_left_out_and_told_of(
         session = (await client.post("/api/sessions", body, status=201))["sessionId"]
     async with running(given) as (hub, client):
         told: list[Event] = []
-        hub.host.subscribe(None, 0, told.append)
+        runner_of(hub).host.subscribe(None, 0, told.append)
         await client.prompt(session, "k1")
         assert (await client.ended(session, "k1"))["state"] == "done"
         (diagnostic,) = [
@@ -239,8 +240,8 @@ async def test_a_name_that_means_another_program_than_before_is_told(tmp_path: P
     for settings in (first, first, other):
         assert changes_told(told) == []
         async with Hub(options(tmp_path / "home", mine=settings)) as hub:
-            hub.host.subscribe(None, 0, told.append)
-            await hub.keeper.spawn_known("mine")
+            runner_of(hub).host.subscribe(None, 0, told.append)
+            await hub.runner.start_agent("mine")
     (change,) = changes_told(told)
     assert change["before"]["args"] == list(first.args)
     assert change["now"]["args"] == list(other.args)
@@ -249,7 +250,7 @@ async def test_a_name_that_means_another_program_than_before_is_told(tmp_path: P
 async def test_an_agent_started_by_another_command_under_its_name_is_told(tmp_path: Path) -> None:
     told: list[Event] = []
     async with running(options(tmp_path / "home")) as (hub, client):
-        hub.host.subscribe(None, 0, told.append)
+        runner_of(hub).host.subscribe(None, 0, told.append)
         for steps in ("hi", "hi", "something else"):
             assert changes_told(told) == []
             settings = scripted({"say": steps})
@@ -262,7 +263,7 @@ async def test_an_agent_that_was_taken_out_of_the_configuration_is_not_started(
     tmp_path: Path,
 ) -> None:
     async with Hub(options(tmp_path / "home", mine=scripted({"say": "hi"}))) as hub:
-        await hub.keeper.spawn_known("mine")
+        await hub.runner.start_agent("mine")
     async with Hub(options(tmp_path / "home")) as hub:
         with pytest.raises(RequestRejected, match="agent named 'mine'"):
-            await hub.keeper.spawn_known("mine")
+            await hub.runner.start_agent("mine")

@@ -9,67 +9,69 @@ import pytest
 
 from quarterdeck.http.origins import Listening
 from quarterdeck.hub.api.endpoint import make_router
-from tests.hub.auth.support import Clock, Hut, open_hut
+from tests.hub.auth.support import Clock, GuardedServer, open_guarded
 from tests.hub.served import UPGRADE, Reply
 
 PROXIED = Listening(is_behind_proxy=True, allowed_hosts=("desk.example",))
 
 
-async def call(hut: Hut, method: str, path: str, token: str, json: Any = None) -> Reply:
-    return await hut.served.call(method, path, token=token, json=json)
+async def call(
+    guarded: GuardedServer, method: str, path: str, token: str, json: Any = None
+) -> Reply:
+    return await guarded.served.call(method, path, token=token, json=json)
 
 
 async def test_a_program_pairs_and_gets_a_token_once(tmp_path: Path) -> None:
-    async with open_hut(tmp_path) as hut:
+    async with open_guarded(tmp_path) as guarded:
         wanted = {"scope": "prompt", "name": "laptop"}
-        made = await call(hut, "POST", "/api/pairings", hut.owner, wanted)
+        made = await call(guarded, "POST", "/api/pairings", guarded.owner, wanted)
         assert made.status == 201
         assert made.json["pairing"]["scope"] == "prompt"
-        listed = await call(hut, "GET", "/api/pairings", hut.owner)
+        listed = await call(guarded, "GET", "/api/pairings", guarded.owner)
         assert listed.json == {"pairings": [made.json["pairing"]]}
         assert made.json["code"] not in listed.body.decode()
         body = {"code": made.json["code"], "name": "my laptop"}
-        paired = await hut.served.call("POST", "/api/pair", json=body)
+        paired = await guarded.served.call("POST", "/api/pair", json=body)
         assert paired.status == 200
         assert paired.json["device"]["name"] == "my laptop"
         assert paired.header("set-cookie") is None
-        me = await call(hut, "GET", "/api/device", paired.json["token"])
+        me = await call(guarded, "GET", "/api/device", paired.json["token"])
         assert me.json["id"] == paired.json["device"]["id"]
         assert me.json["scope"] == "prompt"
-        assert (await call(hut, "GET", "/api/pairings", hut.owner)).json == {"pairings": []}
+        assert (await call(guarded, "GET", "/api/pairings", guarded.owner)).json == {"pairings": []}
 
 
 async def test_the_link_carries_the_long_code_where_no_server_sees_it(tmp_path: Path) -> None:
-    async with open_hut(tmp_path) as hut:
-        made = await call(hut, "POST", "/api/pairings", hut.owner, {})
-        start = f"{hut.served.origin}/#pair="
+    async with open_guarded(tmp_path) as guarded:
+        made = await call(guarded, "POST", "/api/pairings", guarded.owner, {})
+        start = f"{guarded.served.origin}/#pair="
         assert made.json["link"].startswith(start)
         body = {"code": made.json["link"].removeprefix(start)}
-        assert (await hut.served.call("POST", "/api/pair", json=body)).status == 200
+        assert (await guarded.served.call("POST", "/api/pair", json=body)).status == 200
 
 
 async def test_a_pairing_without_a_body_lets_a_device_approve(tmp_path: Path) -> None:
-    async with open_hut(tmp_path) as hut:
-        made = await call(hut, "POST", "/api/pairings", hut.owner)
+    async with open_guarded(tmp_path) as guarded:
+        made = await call(guarded, "POST", "/api/pairings", guarded.owner)
         assert made.json["pairing"]["scope"] == "approve"
 
 
 async def test_a_pairing_can_be_cancelled_once(tmp_path: Path) -> None:
-    async with open_hut(tmp_path) as hut:
-        made = await call(hut, "POST", "/api/pairings", hut.owner, {})
+    async with open_guarded(tmp_path) as guarded:
+        made = await call(guarded, "POST", "/api/pairings", guarded.owner, {})
         path = f"/api/pairings/{made.json['pairing']['id']}"
-        assert (await call(hut, "DELETE", path, hut.owner)).status == 204
-        again = await call(hut, "DELETE", path, hut.owner)
+        assert (await call(guarded, "DELETE", path, guarded.owner)).status == 204
+        again = await call(guarded, "DELETE", path, guarded.owner)
         assert (again.status, again.json["error"]["code"]) == (404, "quarterdeck/not-found")
         body = {"code": made.json["code"]}
-        assert (await hut.served.call("POST", "/api/pair", json=body)).status == 403
+        assert (await guarded.served.call("POST", "/api/pair", json=body)).status == 403
 
 
 @pytest.mark.parametrize("scope", ["view", "prompt", "approve"])
 async def test_only_admin_pairs_renames_and_revokes(tmp_path: Path, scope: Any) -> None:
-    async with open_hut(tmp_path) as hut:
-        _, token = await hut.device(scope)
-        other, other_token = await hut.device()
+    async with open_guarded(tmp_path) as guarded:
+        _, token = await guarded.device(scope)
+        other, other_token = await guarded.device()
         for method, path, body in (
             ("POST", "/api/pairings", {}),
             ("GET", "/api/pairings", None),
@@ -78,79 +80,83 @@ async def test_only_admin_pairs_renames_and_revokes(tmp_path: Path, scope: Any) 
             ("DELETE", f"/api/devices/{other}", None),
             ("DELETE", "/api/devices/owner", None),
         ):
-            refused = await call(hut, method, path, token, body)
+            refused = await call(guarded, method, path, token, body)
             assert (refused.status, refused.json["error"]["code"]) == (403, "quarterdeck/forbidden")
-        assert (await call(hut, "GET", "/api/device", other_token)).status == 200
-        deed = await call(hut, "POST", "/api/deeds", token, {})
+        assert (await call(guarded, "GET", "/api/device", other_token)).status == 200
+        deed = await call(guarded, "POST", "/api/deeds", token, {})
         assert deed.status == (200 if scope == "approve" else 403)
 
 
 async def test_a_device_may_revoke_itself(tmp_path: Path) -> None:
-    async with open_hut(tmp_path) as hut:
-        device_id, token = await hut.device("view")
-        left = await call(hut, "DELETE", f"/api/devices/{device_id}", token)
+    async with open_guarded(tmp_path) as guarded:
+        device_id, token = await guarded.device("view")
+        left = await call(guarded, "DELETE", f"/api/devices/{device_id}", token)
         assert left.status == 204
         assert "Max-Age=0" in (left.header("set-cookie") or "")
-        assert (await call(hut, "GET", "/api/device", token)).status == 401
-        gone = await call(hut, "DELETE", f"/api/devices/{device_id}", hut.owner)
+        assert (await call(guarded, "GET", "/api/device", token)).status == 401
+        gone = await call(guarded, "DELETE", f"/api/devices/{device_id}", guarded.owner)
         assert gone.status == 404
 
 
 async def test_logging_out_revokes_the_browser_and_forgets_what_it_stored(tmp_path: Path) -> None:
-    async with open_hut(tmp_path) as hut:
-        cookie, own = await hut.browser(), f"Origin: {hut.served.origin}"
-        left = await hut.served.call("POST", "/api/logout", cookie, own)
+    async with open_guarded(tmp_path) as guarded:
+        cookie, own = await guarded.browser(), f"Origin: {guarded.served.origin}"
+        left = await guarded.served.call("POST", "/api/logout", cookie, own)
         assert left.status == 204
         assert left.header("clear-site-data") == '"storage"'
         assert "Max-Age=0" in (left.header("set-cookie") or "")
-        assert (await hut.get("/api/device", cookie)).status == 401
+        assert (await guarded.get("/api/device", cookie)).status == 401
         # The owner's token is in a file; it outlives a logout.
-        assert (await call(hut, "POST", "/api/logout", hut.owner)).status == 204
-        assert (await call(hut, "GET", "/api/device", hut.owner)).status == 200
+        assert (await call(guarded, "POST", "/api/logout", guarded.owner)).status == 204
+        assert (await call(guarded, "GET", "/api/device", guarded.owner)).status == 200
 
 
 async def test_devices_are_listed_and_renamed(tmp_path: Path) -> None:
-    async with open_hut(tmp_path) as hut:
-        device_id, token = await hut.device("view")
+    async with open_guarded(tmp_path) as guarded:
+        device_id, token = await guarded.device("view")
         renamed = await call(
-            hut, "PATCH", f"/api/devices/{device_id}", hut.owner, {"name": " my\nphone "}
+            guarded, "PATCH", f"/api/devices/{device_id}", guarded.owner, {"name": " my\nphone "}
         )
         assert renamed.json["name"] == "my phone"
-        listed = (await call(hut, "GET", "/api/devices", token)).json["devices"]
+        listed = (await call(guarded, "GET", "/api/devices", token)).json["devices"]
         assert {each["id"]: each["name"] for each in listed} == {
             "owner": "this computer",
             device_id: "my phone",
         }
-        assert b"qd_" not in (await call(hut, "GET", "/api/devices", token)).body
-        empty = await call(hut, "PATCH", f"/api/devices/{device_id}", hut.owner, {"name": "\n"})
+        assert b"qd_" not in (await call(guarded, "GET", "/api/devices", token)).body
+        empty = await call(
+            guarded, "PATCH", f"/api/devices/{device_id}", guarded.owner, {"name": "\n"}
+        )
         assert empty.status == 400
-        missing = await call(hut, "PATCH", "/api/devices/x", hut.owner, {"name": "x"})
+        missing = await call(guarded, "PATCH", "/api/devices/x", guarded.owner, {"name": "x"})
         assert missing.status == 404
 
 
 async def test_a_list_of_devices_tells_from_where_they_were_heard(tmp_path: Path) -> None:
-    async with open_hut(tmp_path) as hut:
-        device_id, token = await hut.device("view")
+    async with open_guarded(tmp_path) as guarded:
+        device_id, token = await guarded.device("view")
         for lines in (("User-Agent: Phone/1\t\x7f of mine",), UPGRADE):
-            await hut.get("/api/socket", *lines, token=token)
-        listed = (await call(hut, "GET", "/api/devices", hut.owner)).json["devices"]
+            await guarded.get("/api/socket", *lines, token=token)
+        listed = (await call(guarded, "GET", "/api/devices", guarded.owner)).json["devices"]
         (device,) = (each for each in listed if each["id"] == device_id)
         assert (device["lastAddress"], device["userAgent"]) == ("127.0.0.1", "Phone/1 of mine")
-        log = await call(hut, "GET", "/api/devices/log", hut.owner)
+        log = await call(guarded, "GET", "/api/devices/log", guarded.owner)
         told = [(each["what"], each["address"]) for each in log.json["events"]]
         assert told == [("new-address", "127.0.0.1"), ("paired", "127.0.0.1")]
         assert log.json["events"][0]["deviceId"] == "owner"
-        assert (await call(hut, "GET", "/api/devices/log", token)).status == 403
+        assert (await call(guarded, "GET", "/api/devices/log", token)).status == 403
 
 
 @pytest.mark.parametrize("scope", ["view", "prompt", "approve", "admin"])
 async def test_where_others_are_is_shown_to_admin_alone(tmp_path: Path, scope: Any) -> None:
-    async with open_hut(tmp_path) as hut:
-        own_id, token = await hut.device(scope)
-        other_id, other_token = await hut.device("view")
+    async with open_guarded(tmp_path) as guarded:
+        own_id, token = await guarded.device(scope)
+        other_id, other_token = await guarded.device("view")
         for each in (token, other_token):
-            await hut.get("/api/secret", "User-Agent: Phone/1", token=each)
-        listed = (await hut.get("/api/devices", "User-Agent: Phone/1", token=token)).json["devices"]
+            await guarded.get("/api/secret", "User-Agent: Phone/1", token=each)
+        listed = (await guarded.get("/api/devices", "User-Agent: Phone/1", token=token)).json[
+            "devices"
+        ]
         known = {each["id"]: (each["lastAddress"], each["userAgent"]) for each in listed}
         assert known[own_id] == ("127.0.0.1", "Phone/1")
         is_shown = scope == "admin"
@@ -161,33 +167,35 @@ async def test_where_others_are_is_shown_to_admin_alone(tmp_path: Path, scope: A
 
 
 async def test_a_device_gets_a_new_token_and_the_old_one_ends(tmp_path: Path) -> None:
-    async with open_hut(tmp_path) as hut:
-        _, old = await hut.device("view")
-        new = (await call(hut, "POST", "/api/device/token", old)).json["token"]
-        assert (await call(hut, "GET", "/api/device", new)).status == 200
-        assert (await call(hut, "GET", "/api/device", old)).status == 401
-        assert (await call(hut, "POST", "/api/device/token", hut.owner)).status == 403
+    async with open_guarded(tmp_path) as guarded:
+        _, old = await guarded.device("view")
+        new = (await call(guarded, "POST", "/api/device/token", old)).json["token"]
+        assert (await call(guarded, "GET", "/api/device", new)).status == 200
+        assert (await call(guarded, "GET", "/api/device", old)).status == 401
+        assert (await call(guarded, "POST", "/api/device/token", guarded.owner)).status == 403
 
 
 async def test_a_browser_gets_its_new_token_as_a_cookie(tmp_path: Path) -> None:
-    async with open_hut(tmp_path) as hut:
-        cookie = await hut.browser("view")
-        origin = f"Origin: {hut.served.origin}"
-        renewed = await hut.served.call("POST", "/api/device/token", origin, cookie)
+    async with open_guarded(tmp_path) as guarded:
+        cookie = await guarded.browser("view")
+        origin = f"Origin: {guarded.served.origin}"
+        renewed = await guarded.served.call("POST", "/api/device/token", origin, cookie)
         assert b"qd_" not in renewed.body
         fresh = "Cookie: " + (renewed.header("set-cookie") or "").partition(";")[0]
         assert fresh != cookie
-        assert (await hut.get("/api/device", fresh)).status == 200
-        assert (await hut.get("/api/device", cookie)).status == 401
+        assert (await guarded.get("/api/device", fresh)).status == 200
+        assert (await guarded.get("/api/device", cookie)).status == 401
 
 
 async def test_the_owner_stays_what_it_is(tmp_path: Path) -> None:
-    async with open_hut(tmp_path) as hut:
+    async with open_guarded(tmp_path) as guarded:
         for method, body in (("DELETE", None), ("PATCH", {"scope": "view"})):
-            refused = await call(hut, method, "/api/devices/owner", hut.owner, body)
+            refused = await call(guarded, method, "/api/devices/owner", guarded.owner, body)
             assert refused.status == 403
             assert "remove the file `token`" in refused.json["error"]["message"]
-        renamed = await call(hut, "PATCH", "/api/devices/owner", hut.owner, {"name": "desk"})
+        renamed = await call(
+            guarded, "PATCH", "/api/devices/owner", guarded.owner, {"name": "desk"}
+        )
         assert renamed.json["name"] == "desk"
 
 
@@ -206,32 +214,34 @@ async def test_a_body_that_cannot_be_used_is_a_sentence(tmp_path: Path) -> None:
         ("/api/pair", {"code": "x", "scope": "admin"}),
         ("/api/pairings", {"skope": "view"}),
     ]
-    async with open_hut(tmp_path) as hut:
+    async with open_guarded(tmp_path) as guarded:
         for path, body in tries:
-            refused = await call(hut, "POST", path, hut.owner, body)
+            refused = await call(guarded, "POST", path, guarded.owner, body)
             assert (refused.status, refused.json["error"]["code"]) == (400, "quarterdeck/invalid")
             assert refused.json["error"]["message"].startswith("the body cannot be used: ")
-        unknown = await call(hut, "PATCH", "/api/devices/owner", hut.owner, {"nmae": "x"})
+        unknown = await call(guarded, "PATCH", "/api/devices/owner", guarded.owner, {"nmae": "x"})
         assert (unknown.status, "nmae" in unknown.json["error"]["message"]) == (400, True)
 
 
 async def test_behind_a_proxy_the_cookie_is_secure_and_bound_to_the_host(tmp_path: Path) -> None:
-    async with open_hut(tmp_path, listening=PROXIED) as hut:
-        made = await call(hut, "POST", "/api/pairings", hut.owner, {})
+    async with open_guarded(tmp_path, listening=PROXIED) as guarded:
+        made = await call(guarded, "POST", "/api/pairings", guarded.owner, {})
         assert made.json["link"].startswith("https://desk.example/#pair=")
         body = b'{"code":"%s"}' % made.json["code"].encode()
         first = "POST /api/pair HTTP/1.1"
         lines = ("Origin: https://desk.example", "Content-Type: application/json")
-        paired = await hut.served.ask(first, *lines, host="desk.example", body=body)
+        paired = await guarded.served.ask(first, *lines, host="desk.example", body=body)
         cookie = paired.header("set-cookie") or ""
         assert cookie.startswith("__Host-quarterdeck-443=qd_")
         assert {"Secure", "HttpOnly", "SameSite=Strict", "Path=/"} <= set(cookie.split("; "))
         line = "Cookie: " + cookie.partition(";")[0]
-        asked = await hut.served.ask("GET /api/device HTTP/1.1", line, host="desk.example")
+        asked = await guarded.served.ask("GET /api/device HTTP/1.1", line, host="desk.example")
         assert asked.status == 200
         # A page of plain http at the same name is a stranger.
         plain = "Origin: http://desk.example"
-        refused = await hut.served.ask("GET /api/device HTTP/1.1", line, plain, host="desk.example")
+        refused = await guarded.served.ask(
+            "GET /api/device HTTP/1.1", line, plain, host="desk.example"
+        )
         assert refused.status == 403
 
 
@@ -239,48 +249,50 @@ async def test_behind_a_proxy_the_cookie_is_secure_and_bound_to_the_host(tmp_pat
 async def test_only_a_proxy_may_say_whom_it_speaks_for(
     tmp_path: Path, listening: Listening, is_slowed: bool
 ) -> None:
-    async with open_hut(tmp_path, listening=listening, now=Clock()) as hut:
+    async with open_guarded(tmp_path, listening=listening, now=Clock()) as guarded:
         statuses = set()
         for number in range(20):
             line = f"X-Forwarded-For: 10.0.0.{number}"
             body = {"code": "AAAA-AAAA"}
-            statuses.add((await hut.served.call("POST", "/api/pair", line, json=body)).status)
+            statuses.add((await guarded.served.call("POST", "/api/pair", line, json=body)).status)
         assert statuses == ({403, 429} if is_slowed else {403})
 
 
 async def test_the_table_has_no_public_endpoint_but_pairing(tmp_path: Path) -> None:
-    async with open_hut(tmp_path) as hut:
-        public = [each for each in hut.endpoints if each.scope is None and "/api" in each.path]
+    async with open_guarded(tmp_path) as guarded:
+        public = [each for each in guarded.endpoints if each.scope is None and "/api" in each.path]
         assert [(each.method, each.path) for each in public] == [("POST", "/api/pair")]
-        assert make_router(hut.endpoints).routes
+        assert make_router(guarded.endpoints).routes
 
 
 async def test_a_browser_that_pairs_again_is_one_device(tmp_path: Path) -> None:
-    async with open_hut(tmp_path) as hut:
-        cookie, own = await hut.browser(), f"Origin: {hut.served.origin}"
-        before = (await hut.get("/api/device", cookie)).json["id"]
-        _, codes = await hut.gate.pairings.create(scope="view")
-        again = await hut.served.call("POST", "/api/pair", cookie, own, json={"code": codes.long})
+    async with open_guarded(tmp_path) as guarded:
+        cookie, own = await guarded.browser(), f"Origin: {guarded.served.origin}"
+        before = (await guarded.get("/api/device", cookie)).json["id"]
+        _, codes = await guarded.auth.pairings.create(scope="view")
+        again = await guarded.served.call(
+            "POST", "/api/pair", cookie, own, json={"code": codes.long}
+        )
         after = again.json["device"]["id"]
-        assert {each.id for each in hut.gate.devices.all} == {"owner", after}
+        assert {each.id for each in guarded.auth.devices.all} == {"owner", after}
         assert before != after
-        assert (await hut.get("/api/device", cookie)).status == 401
+        assert (await guarded.get("/api/device", cookie)).status == 401
 
 
 async def test_a_program_that_lets_another_in_stays_what_it_is(tmp_path: Path) -> None:
-    async with open_hut(tmp_path) as hut:
-        _, token = await hut.device("admin")
-        made = await call(hut, "POST", "/api/pairings", token, {})
-        paired = await call(hut, "POST", "/api/pair", token, {"code": made.json["code"]})
+    async with open_guarded(tmp_path) as guarded:
+        _, token = await guarded.device("admin")
+        made = await call(guarded, "POST", "/api/pairings", token, {})
+        paired = await call(guarded, "POST", "/api/pair", token, {"code": made.json["code"]})
         assert paired.status == 200
-        assert (await call(hut, "GET", "/api/device", token)).status == 200
+        assert (await call(guarded, "GET", "/api/device", token)).status == 200
 
 
 async def test_a_database_that_fails_is_a_sentence_without_paths(tmp_path: Path) -> None:
-    async with open_hut(tmp_path) as hut:
+    async with open_guarded(tmp_path) as guarded:
         with closing(sqlite3.connect(tmp_path / "hub.db")) as database:
             database.execute("DROP TABLE pairings")
-        failed = await hut.served.call("POST", "/api/pair", json={"code": "AAAA-AAAA"})
+        failed = await guarded.served.call("POST", "/api/pair", json={"code": "AAAA-AAAA"})
         assert (failed.status, failed.json["error"]["code"]) == (503, "quarterdeck/unavailable")
         assert str(tmp_path) not in failed.body.decode()
-        assert (await call(hut, "GET", "/api/device", hut.owner)).status == 200
+        assert (await call(guarded, "GET", "/api/device", guarded.owner)).status == 200

@@ -18,6 +18,7 @@ from quarterdeck.protocol import Event
 from quarterdeck.runner.permissions.decisions import DecisionIndex
 from tests.hub.api.kit import ASK, Client, Json, client_of, options, paired, running, scripted
 from tests.hub.api.processes import hub_process
+from tests.hub.runners import runner_of
 
 pytestmark = pytest.mark.anyio
 
@@ -95,13 +96,15 @@ async def test_a_client_that_allows_everything_never_sees_what_a_rule_denies(
                 pending.append(event.payload["requestId"])
             try:
                 yes = {"outcome": "selected", "optionId": "allow_once"}
-                _ = hub.host.respond_permission(event.payload["requestId"], yes)
+                _ = runner_of(hub).host.respond_permission(event.payload["requestId"], yes)
             except AcpError:
                 return
             accepted.append(event.payload["requestId"])
 
-        hub.host.subscribe(None, 0, allow)
-        HostEndpoint(hub.host).on_inbound_request(lambda request: pending.append(request.id))
+        runner_of(hub).host.subscribe(None, 0, allow)
+        HostEndpoint(runner_of(hub).host).on_inbound_request(
+            lambda request: pending.append(request.id)
+        )
         session = await client.session("mine", tmp_path)
         await client.prompt(session, "k")
         assert (await client.ended(session, "k"))["state"] == "done"
@@ -118,8 +121,10 @@ async def test_new_rules_decide_what_is_pending_in_the_same_step(tmp_path: Path)
         session = await client.session("mine", tmp_path)
         await client.prompt(session, "k")
         (request,) = await client.asked()
-        hub.approvals.set_policy(DENY)
-        assert hub.approvals.get(request["requestId"]) is None  # before anything else runs
+        hub.runner.set_policy(DENY)
+        assert (
+            hub.runner.pending_permission(request["requestId"]) is None
+        )  # before anything else runs
         assert (await client.ended(session, "k"))["state"] == "done"
         await check_index(client, session)
 
@@ -264,10 +269,10 @@ async def test_a_request_that_a_crash_left_open_is_ended_in_the_log(tmp_path: Pa
             await hub.kill()
         async with Hub(options(home, mine=agent)) as again:
             # Without anyone who asks for that log.
-            page = await again.host.options.storage.read(session, 0, 1000)
+            page = await runner_of(again).host.options.storage.read(session, 0, 1000)
             ends = [each for each in page if b'"permission-request-resolved"' in each]
             assert len(ends) == 1
             assert b'"status":"superseded"' in ends[0]
             assert b'"decidedBy":{"kind":"restart"}' in ends[0]
-            (line,) = await again.approvals.decisions(before=None, session_id=None, limit=9)
+            (line,) = await again.runner.list_decisions(before=None, session_id=None, limit=9)
             assert (line.state, getattr(line.by, "kind", None)) == ("superseded", "restart")

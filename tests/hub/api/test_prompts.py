@@ -10,8 +10,9 @@ import pytest
 
 from quarterdeck.hub.auth.device import Device
 from quarterdeck.protocol import Event
-from quarterdeck.runner.prompts.store import META_SCOPE, permitted
+from quarterdeck.runner import META_SCOPE, permitted_blocks
 from tests.hub.api.kit import ASK, Client, client_of, options, paired, running, scripted
+from tests.hub.runners import runner_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -198,7 +199,7 @@ async def test_a_database_that_fails_while_a_prompt_runs_ends_neither_it_nor_the
     )
     async with running(options(tmp_path / "home", mine=scripted(ASK))) as (hub, client):
         session = await client.session("mine", tmp_path)
-        await hub.runner_database.write(lambda connection: connection.execute(fails))
+        await runner_of(hub).database.write(lambda connection: connection.execute(fails))
         await client.prompt(session, "first")
         await allow(client)
         entry = await client.ended(session, "first")
@@ -212,10 +213,10 @@ async def test_the_meta_of_a_prompt_is_for_those_who_may_choose_modes(tmp_path: 
         session = await owner.session("mine", tmp_path)
         path = f"/api/sessions/{session}/prompts"
         told: list[Event] = []
-        hub.host.subscribe(None, 0, told.append)
+        runner_of(hub).host.subscribe(None, 0, told.append)
         block = {"type": "text", "text": "go", "_meta": {"permissionMode": "bypassPermissions"}}
         for scope, kept in (("prompt", {"type": "text", "text": "go"}), ("approve", block)):
-            _, made = await hub.gate.pairings.create(scope=scope)  # type: ignore[arg-type]
+            _, made = await hub.auth.pairings.create(scope=scope)  # type: ignore[arg-type]
             token = (await owner.post("/api/pair", {"code": made.long}))["token"]
             async with client_of(home, str(owner.http.base_url), token) as client:
                 entry = await client.post(path, {"key": scope, "prompt": [block]}, status=202)
@@ -230,7 +231,9 @@ def test_meta_is_found_and_left_out_however_deep_it_is() -> None:
     for _ in range(5_000):
         deep = [deep]
     device = Device(id="d", name="d", scope="prompt", created_at="2026-01-01T00:00:00Z")
-    kept, is_less = permitted([{"type": "text", "a": deep}], may_send_meta=device.may(META_SCOPE))
+    kept, is_less = permitted_blocks(
+        [{"type": "text", "a": deep}], may_send_meta=device.may(META_SCOPE)
+    )
     assert is_less
     inner = kept[0]["a"]
     for _ in range(5_000):

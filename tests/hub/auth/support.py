@@ -1,4 +1,4 @@
-"""A gate with a few endpoints behind it, served on a real port."""
+"""`Authentication` in front of a few endpoints, served on a real port."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from starlette.types import Receive, Scope as AsgiScope, Send
 
 from quarterdeck.http.limits import Capacity
 from quarterdeck.http.origins import Listening
-from quarterdeck.hub.api.devices import gate_endpoints
+from quarterdeck.hub.api.devices import device_endpoints
 from quarterdeck.hub.api.endpoint import Asgi, Endpoint, make_router
 from quarterdeck.hub.auth.device import Scope
-from quarterdeck.hub.auth.guard import Authentication, AuthenticationOptions, GateLimits
+from quarterdeck.hub.auth.guard import Authentication, AuthenticationOptions, GuardLimits
 from quarterdeck.hub.auth.tokens import owner_token
 from quarterdeck.hub.store import HUB_TABLES, HubStore
 from quarterdeck.storage.database import open_database
@@ -24,7 +24,7 @@ from tests.hub.served import LOOPBACK, Parser, Reply, Served, serving
 
 
 class Clock:
-    """A time that is told."""
+    """A clock that tests set."""
 
     def __init__(self) -> None:
         self.now = 1_800_000_000.0
@@ -34,24 +34,24 @@ class Clock:
 
 
 @asynccontextmanager
-async def opened_gate(
+async def open_authentication(
     folder: Path,
     options: AuthenticationOptions | None = None,
     *,
     now: Callable[[], float] | None = None,
 ) -> AsyncIterator[tuple[Authentication, str]]:
-    """Open a gate on its database; yield it with the owner's token."""
+    """Open `Authentication` on its database; yield it with the owner's token."""
     async with open_database(folder / "hub.db", HUB_TABLES) as database:
         times = {} if now is None else {"now": now}
-        gate = Authentication(HubStore(database), options or AuthenticationOptions(), **times)
+        auth = Authentication(HubStore(database), options or AuthenticationOptions(), **times)
         token = owner_token(folder / "token")
-        await gate.load(token)
-        yield gate, token
+        await auth.load(token)
+        yield auth, token
 
 
 @dataclass
 class Behind:
-    """What stands behind the gate, and who got there."""
+    """Endpoints behind the guard, and the paths that were reached."""
 
     reached: list[str] = field(default_factory=list)
     is_stuck: anyio.Event = field(default_factory=anyio.Event)
@@ -69,7 +69,7 @@ class Behind:
         ]
 
     def stuck_endpoints(self) -> list[Endpoint]:
-        """Those that end only when they are made to."""
+        """Endpoints that do not end by themselves."""
         return [
             _endpoint("GET", "/api/flood", "view", self._flood, kind="sse"),
             _endpoint("GET", "/api/patience", "view", self._patience),
@@ -130,10 +130,10 @@ class Behind:
 
 
 @dataclass(frozen=True)
-class Hut:
-    """A served gate."""
+class GuardedServer:
+    """An application behind the guard, on a port."""
 
-    gate: Authentication
+    auth: Authentication
     owner: str
     behind: Behind
     served: Served
@@ -141,13 +141,13 @@ class Hut:
 
     async def device(self, scope: Scope = "view", **more: Any) -> tuple[str, str]:
         """Pair a device; return its id and token."""
-        _, codes = await self.gate.pairings.create(scope=scope, **more)
+        _, codes = await self.auth.pairings.create(scope=scope, **more)
         reply = await self.served.call("POST", "/api/pair", json={"code": codes.long})
         return reply.json["device"]["id"], reply.json["token"]
 
     async def browser(self, scope: Scope = "admin") -> str:
         """Pair a browser; return its Cookie line."""
-        _, codes = await self.gate.pairings.create(scope=scope)
+        _, codes = await self.auth.pairings.create(scope=scope)
         origin = f"Origin: {self.served.origin}"
         reply = await self.served.call("POST", "/api/pair", origin, json={"code": codes.long})
         cookie = reply.header("set-cookie")
@@ -159,27 +159,27 @@ class Hut:
 
 
 @asynccontextmanager
-async def open_hut(
+async def open_guarded(
     folder: Path,
     parser: Parser = "h11",
     *,
-    limits: GateLimits | None = None,
+    limits: GuardLimits | None = None,
     listening: Listening = LOOPBACK,
     now: Callable[[], float] | None = None,
     capacity: Capacity | None = None,
     tls: dict[str, Any] | None = None,
-) -> AsyncIterator[Hut]:
-    options = AuthenticationOptions(listening=listening, limits=limits or GateLimits())
-    async with opened_gate(folder, options, now=now) as (gate, owner):
+) -> AsyncIterator[GuardedServer]:
+    options = AuthenticationOptions(listening=listening, limits=limits or GuardLimits())
+    async with open_authentication(folder, options, now=now) as (auth, owner):
         behind = Behind()
-        endpoints = [*gate_endpoints(gate), *behind.endpoints()]
+        endpoints = [*device_endpoints(auth), *behind.endpoints()]
 
         def app(port: int) -> Asgi:
-            gate.listens_at(port)
-            return gate.guard(make_router([*endpoints, *behind.stuck_endpoints()]))
+            auth.set_port(port)
+            return auth.guard(make_router([*endpoints, *behind.stuck_endpoints()]))
 
         async with serving(app, parser, listening, capacity=capacity, tls=tls) as served:
-            yield Hut(gate, owner, behind, served, endpoints)
+            yield GuardedServer(auth, owner, behind, served, endpoints)
 
 
 def _endpoint(method: str, path: str, scope: Scope | None, app: Asgi, **more: Any) -> Endpoint:

@@ -1,4 +1,4 @@
-"""What is decided from the head of a request alone."""
+"""Which requests are accepted by their heads alone."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ BEARER = ("authorization", "Bearer qd_x")
 JSON = ("content-type", "application/json")
 
 
-def ask(
+def request(
     *headers: tuple[str, str], method: str = "GET", path: str = "/api/x", is_socket: bool = False
 ) -> Accepted | Rejected:
     encoded = [(name.encode(), value.encode("latin-1")) for name, value in headers]
@@ -36,7 +36,7 @@ def status(verdict: Accepted | Rejected) -> int:
     return verdict.status if isinstance(verdict, Rejected) else 200
 
 
-def admitted(verdict: Accepted | Rejected) -> Accepted:
+def accepted(verdict: Accepted | Rejected) -> Accepted:
     assert isinstance(verdict, Accepted), verdict
     return verdict
 
@@ -45,53 +45,53 @@ def admitted(verdict: Accepted | Rejected) -> Accepted:
     "host", ["127.0.0.1:7272", "localhost:7272", "LocalHost:7272", "[::1]:7272"]
 )
 def test_every_name_of_loopback_is_ours(host: str) -> None:
-    assert status(ask(("host", host), BEARER)) == 200
+    assert status(request(("host", host), BEARER)) == 200
 
 
 def test_a_token_comes_from_the_header_first() -> None:
     planted = ("cookie", "quarterdeck-7272=qd_planted")
-    assert admitted(ask(HOST, BEARER, planted)).token == "qd_x"
-    assert admitted(ask(HOST, ("authorization", "bearer  qd_x "))).token == "qd_x"
+    assert accepted(request(HOST, BEARER, planted)).token == "qd_x"
+    assert accepted(request(HOST, ("authorization", "bearer  qd_x "))).token == "qd_x"
 
 
-def test_an_authorization_that_is_no_token_is_not_mended_by_a_cookie() -> None:
-    assert admitted(ask(HOST, ("authorization", "Basic qd_x"), COOKIE)).token == ""
+def test_a_cookie_does_not_replace_an_invalid_authorization_header() -> None:
+    assert accepted(request(HOST, ("authorization", "Basic qd_x"), COOKIE)).token == ""
 
 
 def test_a_cookie_is_enough_to_read() -> None:
-    assert admitted(ask(HOST, COOKIE)).token == "qd_x"
+    assert accepted(request(HOST, COOKIE)).token == "qd_x"
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
 def test_a_cookie_is_enough_to_act_only_with_our_own_origin(method: str) -> None:
-    assert status(ask(HOST, COOKIE, method=method)) == 403
-    assert admitted(ask(HOST, COOKIE, OWN, method=method)).token == "qd_x"
+    assert status(request(HOST, COOKIE, method=method)) == 403
+    assert accepted(request(HOST, COOKIE, OWN, method=method)).token == "qd_x"
 
 
-def test_a_cookie_opens_a_socket_only_with_our_own_origin() -> None:
-    assert status(ask(HOST, COOKIE, is_socket=True)) == 403
-    assert admitted(ask(HOST, COOKIE, OWN, is_socket=True)).token == "qd_x"
+def test_a_cookie_opens_a_websocket_only_with_our_own_origin() -> None:
+    assert status(request(HOST, COOKIE, is_socket=True)) == 403
+    assert accepted(request(HOST, COOKIE, OWN, is_socket=True)).token == "qd_x"
 
 
-def test_a_page_at_one_name_of_ours_is_a_stranger_at_another() -> None:
-    assert status(ask(HOST, BEARER, ("origin", "http://localhost:7272"))) == 403
+def test_a_page_at_one_name_of_the_hub_cannot_use_another_name() -> None:
+    assert status(request(HOST, BEARER, ("origin", "http://localhost:7272"))) == 403
     both = (("host", "localhost:7272"), ("origin", "http://localhost:7272"))
-    assert status(ask(*both, BEARER)) == 200
+    assert status(request(*both, BEARER)) == 200
 
 
-def test_a_socket_may_bring_its_token_as_a_subprotocol() -> None:
+def test_a_websocket_can_send_its_token_as_a_subprotocol() -> None:
     offered = ("sec-websocket-protocol", "quarterdeck, quarterdeck.token.qd_y")
-    assert admitted(ask(HOST, offered, is_socket=True)).token == "qd_y"
-    assert admitted(ask(HOST, offered)).token is None
+    assert accepted(request(HOST, offered, is_socket=True)).token == "qd_y"
+    assert accepted(request(HOST, offered)).token is None
 
 
-def test_a_planted_second_cookie_makes_both_worthless() -> None:
+def test_with_a_second_planted_cookie_both_are_ignored() -> None:
     two = ("cookie", "quarterdeck-7272=qd_x; quarterdeck-7272=qd_planted")
-    assert admitted(ask(HOST, two)).token is None
+    assert accepted(request(HOST, two)).token is None
 
 
 def test_a_cookie_of_another_port_is_not_ours() -> None:
-    assert admitted(ask(HOST, ("cookie", "quarterdeck-7273=qd_x"))).token is None
+    assert accepted(request(HOST, ("cookie", "quarterdeck-7273=qd_x"))).token is None
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_cookie_of_another_port_is_not_ours() -> None:
 def test_only_the_page_health_and_pairing_are_public(
     method: str, path: str, is_public: bool
 ) -> None:
-    assert admitted(ask(HOST, method=method, path=path)).is_public is is_public
+    assert accepted(request(HOST, method=method, path=path)).is_public is is_public
 
 
 @pytest.mark.parametrize(
@@ -135,11 +135,11 @@ def test_only_the_page_health_and_pairing_are_public(
         ("/ws/", False),
     ],
 )
-def test_only_sockets_that_ask_for_a_token_themselves_are_public(
+def test_only_websockets_that_request_a_token_themselves_are_public(
     path: str, is_public: bool
 ) -> None:
-    assert admitted(ask(HOST, path=path, is_socket=True)).is_public is is_public
-    assert status(ask(HOST, ("origin", "null"), path=path, is_socket=True)) == 403
+    assert accepted(request(HOST, path=path, is_socket=True)).is_public is is_public
+    assert status(request(HOST, ("origin", "null"), path=path, is_socket=True)) == 403
 
 
 def test_a_link_on_another_site_may_be_followed_to_the_page_and_nowhere_else() -> None:
@@ -148,12 +148,12 @@ def test_a_link_on_another_site_may_be_followed_to_the_page_and_nowhere_else() -
         ("sec-fetch-mode", "navigate"),
         ("sec-fetch-dest", "document"),
     )
-    assert status(ask(HOST, *followed, path="/")) == 200
-    assert status(ask(HOST, *followed, COOKIE, path="/api/x")) == 403
-    assert status(ask(HOST, *followed, path="/assets/app.js")) == 403
-    assert status(ask(HOST, *followed, method="POST", path="/")) == 403
+    assert status(request(HOST, *followed, path="/")) == 200
+    assert status(request(HOST, *followed, COOKIE, path="/api/x")) == 403
+    assert status(request(HOST, *followed, path="/assets/app.js")) == 403
+    assert status(request(HOST, *followed, method="POST", path="/")) == 403
     framed = (*followed[:2], ("sec-fetch-dest", "iframe"))
-    assert status(ask(HOST, *framed, path="/")) == 403
+    assert status(request(HOST, *framed, path="/")) == 403
 
 
 @pytest.mark.parametrize(
@@ -172,11 +172,11 @@ def test_a_link_on_another_site_may_be_followed_to_the_page_and_nowhere_else() -
         "http://127.0.0.1:7272/api/x",
     ],
 )
-def test_a_path_with_detours_is_refused(path: str) -> None:
-    assert status(ask(HOST, BEARER, path=path)) == 400
+def test_a_path_that_is_not_normalized_is_rejected(path: str) -> None:
+    assert status(request(HOST, BEARER, path=path)) == 400
 
 
-def test_a_path_that_only_decodes_to_a_detour_is_refused() -> None:
+def test_a_path_that_is_not_normalized_when_decoded_is_rejected() -> None:
     for raw in (b"/a%2Fb", b"/a%2fb", b"/%2e%2E/x", b"/a%5cb", b"/a%00"):
         head = Head("http", "GET", "/a", raw, [(b"host", b"127.0.0.1:7272")])
         assert status(admit(SITES, head)) == 400
@@ -187,31 +187,31 @@ def test_a_path_that_only_decodes_to_a_detour_is_refused() -> None:
 @pytest.mark.parametrize(
     "content_type", ["application/json", "application/json; charset=utf-8", "Application/JSON"]
 )
-def test_json_is_the_one_type_of_bodies(content_type: str) -> None:
+def test_only_json_bodies_are_accepted(content_type: str) -> None:
     sent = (HOST, BEARER, ("content-length", "2"), ("content-type", content_type))
-    verdict = admitted(ask(*sent, method="POST"))
+    verdict = accepted(request(*sent, method="POST"))
     assert (verdict.has_body, verdict.length) == (True, 2)
 
 
 def test_a_request_without_a_body_needs_no_type() -> None:
-    assert status(ask(HOST, BEARER, method="POST")) == 200
-    assert status(ask(HOST, BEARER, ("content-length", "0"), method="DELETE")) == 200
+    assert status(request(HOST, BEARER, method="POST")) == 200
+    assert status(request(HOST, BEARER, ("content-length", "0"), method="DELETE")) == 200
     # But a form without fields is a form.
     form = ("content-type", "application/x-www-form-urlencoded")
-    assert status(ask(HOST, BEARER, form, ("content-length", "0"), method="POST")) == 415
+    assert status(request(HOST, BEARER, form, ("content-length", "0"), method="POST")) == 415
 
 
-def test_reading_has_no_body() -> None:
-    assert status(ask(HOST, BEARER, JSON, ("content-length", "2"))) == 400
-    assert status(ask(HOST, BEARER, JSON, ("transfer-encoding", "chunked"))) == 400
-    assert status(ask(HOST, BEARER, ("content-length", "2"), is_socket=True)) == 400
+def test_a_read_has_no_body() -> None:
+    assert status(request(HOST, BEARER, JSON, ("content-length", "2"))) == 400
+    assert status(request(HOST, BEARER, JSON, ("transfer-encoding", "chunked"))) == 400
+    assert status(request(HOST, BEARER, ("content-length", "2"), is_socket=True)) == 400
 
 
 def test_headers_are_few_and_short() -> None:
     few = [(f"x-{number}", "") for number in range(MAX_HEADERS - 2)]
-    assert status(ask(HOST, BEARER, *few)) == 200
-    assert status(ask(HOST, BEARER, *few, ("x", ""))) == 431
-    assert status(ask(HOST, BEARER, ("x", "y" * MAX_HEADER_BYTES))) == 431
+    assert status(request(HOST, BEARER, *few)) == 200
+    assert status(request(HOST, BEARER, *few, ("x", ""))) == 431
+    assert status(request(HOST, BEARER, ("x", "y" * MAX_HEADER_BYTES))) == 431
 
 
 def test_handlers_see_no_token() -> None:
@@ -248,7 +248,7 @@ HEADS = st.builds(
 
 
 @given(HEADS)
-def test_whoever_is_admitted_has_named_us_once_and_is_no_stranger(head: Head) -> None:
+def test_an_accepted_request_has_one_host_of_ours_and_no_foreign_origin(head: Head) -> None:
     verdict = admit(SITES, head)
     if isinstance(verdict, Rejected):
         assert verdict.status in (400, 403, 415, 421, 431)
@@ -261,13 +261,13 @@ def test_whoever_is_admitted_has_named_us_once_and_is_no_stranger(head: Head) ->
     explicit = any(
         name in (b"authorization", b"sec-websocket-protocol") for name, _ in head.headers
     )
-    is_doing = head.method not in ("GET", "HEAD", "OPTIONS") or head.kind == "websocket"
-    if verdict.token is not None and is_doing and not explicit:
+    is_change = head.method not in ("GET", "HEAD", "OPTIONS") or head.kind == "websocket"
+    if verdict.token is not None and is_change and not explicit:
         assert origins
 
 
 @given(HEADS)
-def test_an_origin_of_somebody_else_changes_an_admission_into_a_refusal(head: Head) -> None:
+def test_a_foreign_origin_turns_an_accepted_request_into_a_rejected_one(head: Head) -> None:
     plain = replace(head, headers=[each for each in head.headers if each[0] != b"origin"])
     foreign = replace(head, headers=[*plain.headers, (b"origin", b"https://evil.example")])
     if isinstance(admit(SITES, plain), Accepted):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.hub.attacks import Target, attack_every
-from tests.hub.auth.support import open_hut
+from tests.hub.auth.support import open_guarded
 from tests.hub.served import PARSERS, Parser
 
 pytestmark = pytest.mark.slow
@@ -18,13 +18,13 @@ pytestmark = pytest.mark.slow
 async def test_no_attack_gets_through_to_any_kind_of_endpoint(
     tmp_path: Path, parser: Parser
 ) -> None:
-    async with open_hut(tmp_path, parser) as hut:
-        cookie = (await hut.browser("admin")).removeprefix("Cookie: ")
+    async with open_guarded(tmp_path, parser) as guarded:
+        cookie = (await guarded.browser("admin")).removeprefix("Cookie: ")
 
         def reached() -> int:
-            return len(hut.behind.reached)
+            return len(guarded.behind.reached)
 
-        target = Target(hut.served, hut.owner, cookie, reached)
-        holes = await attack_every(hut.behind.endpoints(), target)
+        target = Target(guarded.served, guarded.owner, cookie, reached)
+        holes = await attack_every(guarded.behind.endpoints(), target)
         assert not holes, "\n".join(holes)
-        assert (await hut.get("/api/device", f"Cookie: {cookie}")).status == 200
+        assert (await guarded.get("/api/device", f"Cookie: {cookie}")).status == 200

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hub.auth.support import open_hut
+from tests.hub.auth.support import open_guarded
 from tests.hub.served import PARSERS, UPGRADE, Parser
 
 
@@ -14,24 +14,24 @@ async def test_no_secret_is_in_a_log_or_in_the_database(
     tmp_path: Path, parser: Parser, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    async with open_hut(tmp_path, parser) as hut:
-        own = f"Origin: {hut.served.origin}"
-        _, codes = await hut.gate.pairings.create(scope="approve")
-        device_id, token = await hut.device("approve")
-        cookie = await hut.browser()
-        secrets = [hut.owner, token, cookie.partition("=")[2], codes.long]
+    async with open_guarded(tmp_path, parser) as guarded:
+        own = f"Origin: {guarded.served.origin}"
+        _, codes = await guarded.auth.pairings.create(scope="approve")
+        device_id, token = await guarded.device("approve")
+        cookie = await guarded.browser()
+        secrets = [guarded.owner, token, cookie.partition("=")[2], codes.long]
         secrets += [codes.short, codes.short.replace("-", "")]
         for secret in secrets:
-            await hut.served.call("POST", "/api/failure", token=secret)
-            await hut.get("/api/secret", token=secret)
-            await hut.get("/api/socket", f"Authorization: Bearer {secret}", *UPGRADE)
+            await guarded.served.call("POST", "/api/failure", token=secret)
+            await guarded.get("/api/secret", token=secret)
+            await guarded.get("/api/socket", f"Authorization: Bearer {secret}", *UPGRADE)
             offered = f"Sec-WebSocket-Protocol: quarterdeck.token.{secret}"
-            await hut.get("/api/socket", offered, *UPGRADE)
-            await hut.get(f"/api/secret?token={secret}")
-            await hut.get("/api/nothing", cookie)
-            await hut.served.call("POST", "/api/pair", json={"code": secret[:43]})
-            await hut.served.call("POST", "/api/failure", cookie, own, json={"secret": secret})
-        await hut.gate.devices.revoke(device_id)
+            await guarded.get("/api/socket", offered, *UPGRADE)
+            await guarded.get(f"/api/secret?token={secret}")
+            await guarded.get("/api/nothing", cookie)
+            await guarded.served.call("POST", "/api/pair", json={"code": secret[:43]})
+            await guarded.served.call("POST", "/api/failure", cookie, own, json={"secret": secret})
+        await guarded.auth.devices.revoke(device_id)
         logged = "\n".join(_everything(each) for each in caplog.records)
         stored = _stored(tmp_path)
     assert "request failed" in logged

@@ -14,29 +14,29 @@ from quarterdeck.hub.auth.pairing import (
     Attempts,
     Budget,
     Paired,
-    TooMany,
+    TooManyAttempts,
     canonical,
 )
-from tests.hub.auth.support import Clock, open_hut, opened_gate
+from tests.hub.auth.support import Clock, open_authentication, open_guarded
 from tests.hub.served import PARSERS, Parser, Reply
 
 
-async def test_the_short_code_is_typed_as_people_type(tmp_path: Path) -> None:
-    async with opened_gate(tmp_path) as (gate, _):
+async def test_the_short_code_accepts_lower_case_spaces_and_dashes(tmp_path: Path) -> None:
+    async with open_authentication(tmp_path) as (auth, _):
         for typed in (str, str.lower, lambda code: f" {code.replace('-', ' ')} "):
-            _, codes = await gate.pairings.create(scope="approve", name="phone")
+            _, codes = await auth.pairings.create(scope="approve", name="phone")
             assert len(codes.short) == 9
             assert set(codes.short.replace("-", "")) <= set(ALPHABET)
-            paired = await gate.pairings.pair(typed(codes.short), name="", address="a")
+            paired = await auth.pairings.pair(typed(codes.short), name="", address="a")
             assert isinstance(paired, Paired)
             assert (paired.device.name, paired.device.scope) == ("phone", "approve")
 
 
-async def test_a_code_works_once_whichever_of_the_two_was_used(tmp_path: Path) -> None:
-    async with opened_gate(tmp_path) as (gate, _):
+async def test_a_pairing_works_once_with_either_code(tmp_path: Path) -> None:
+    async with open_authentication(tmp_path) as (auth, _):
         for first, second in (("short", "long"), ("long", "short"), ("long", "long")):
-            _, codes = await gate.pairings.create(scope="view")
-            pair = gate.pairings.pair
+            _, codes = await auth.pairings.create(scope="view")
+            pair = auth.pairings.pair
             used = await pair(getattr(codes, first), name="", address=first)
             assert isinstance(used, Paired)
             assert await pair(getattr(codes, second), name="", address=second) is None
@@ -44,29 +44,29 @@ async def test_a_code_works_once_whichever_of_the_two_was_used(tmp_path: Path) -
 
 async def test_a_code_expires_and_can_be_cancelled(tmp_path: Path) -> None:
     clock = Clock()
-    async with opened_gate(tmp_path, now=clock) as (gate, _):
-        _, late = await gate.pairings.create(scope="view")
-        cancelled, codes = await gate.pairings.create(scope="view", seconds=LIFETIME_SECONDS * 2)
+    async with open_authentication(tmp_path, now=clock) as (auth, _):
+        _, late = await auth.pairings.create(scope="view")
+        cancelled, codes = await auth.pairings.create(scope="view", seconds=LIFETIME_SECONDS * 2)
         clock.now += LIFETIME_SECONDS + 1
-        assert [each.id for each in await gate.pairings.open_ones()] == [cancelled.id]
-        assert await gate.pairings.pair(late.short, name="", address="a") is None
-        assert await gate.pairings.cancel(cancelled.id)
-        assert not await gate.pairings.cancel(cancelled.id)
-        assert await gate.pairings.pair(codes.long, name="", address="a") is None
+        assert [each.id for each in await auth.pairings.usable()] == [cancelled.id]
+        assert await auth.pairings.pair(late.short, name="", address="a") is None
+        assert await auth.pairings.cancel(cancelled.id)
+        assert not await auth.pairings.cancel(cancelled.id)
+        assert await auth.pairings.pair(codes.long, name="", address="a") is None
 
 
 @pytest.mark.parametrize("parser", PARSERS)
 @pytest.mark.parametrize("kind", ["short", "long"])
-async def test_fifty_requests_with_one_code_make_one_device(
+async def test_fifty_requests_with_one_code_create_one_device(
     tmp_path: Path, parser: Parser, kind: str
 ) -> None:
-    async with open_hut(tmp_path, parser) as hut:
-        _, codes = await hut.gate.pairings.create(scope="view")
+    async with open_guarded(tmp_path, parser) as guarded:
+        _, codes = await guarded.auth.pairings.create(scope="view")
         replies: list[Reply] = []
 
         async def pair() -> None:
             body = {"code": getattr(codes, kind)}
-            replies.append(await hut.served.call("POST", "/api/pair", json=body))
+            replies.append(await guarded.served.call("POST", "/api/pair", json=body))
 
         async with anyio.create_task_group() as tasks:
             for _ in range(50):
@@ -74,35 +74,35 @@ async def test_fifty_requests_with_one_code_make_one_device(
         won = [reply for reply in replies if reply.status == 200]
         assert len(won) == 1
         assert {reply.status for reply in replies} <= {200, 403, 429}
-        assert len(hut.gate.devices.all) == 2
+        assert len(guarded.auth.devices.all) == 2
         with closing(sqlite3.connect(tmp_path / "hub.db")) as database:
             assert database.execute("SELECT count(*) FROM devices").fetchone() == (2,)
 
 
-async def test_wrong_used_and_expired_codes_get_the_same_answer(tmp_path: Path) -> None:
+async def test_wrong_used_and_expired_codes_get_the_same_error(tmp_path: Path) -> None:
     clock = Clock()
-    async with open_hut(tmp_path, now=clock) as hut:
-        _, expired = await hut.gate.pairings.create(scope="view", seconds=10)
+    async with open_guarded(tmp_path, now=clock) as guarded:
+        _, expired = await guarded.auth.pairings.create(scope="view", seconds=10)
         clock.now += 11
-        _, used = await hut.gate.pairings.create(scope="view")
-        await hut.served.call("POST", "/api/pair", json={"code": used.long})
-        cancelled, gone = await hut.gate.pairings.create(scope="view")
-        await hut.gate.pairings.cancel(cancelled.id)
+        _, used = await guarded.auth.pairings.create(scope="view")
+        await guarded.served.call("POST", "/api/pair", json={"code": used.long})
+        cancelled, gone = await guarded.auth.pairings.create(scope="view")
+        await guarded.auth.pairings.cancel(cancelled.id)
         bodies = set()
         for code in (expired.short, used.long, used.short, gone.long, "AAAA-AAAA", "x", "x" * 43):
-            reply = await hut.served.call("POST", "/api/pair", json={"code": code})
+            reply = await guarded.served.call("POST", "/api/pair", json={"code": code})
             bodies.add((reply.status, reply.body))
         assert len(bodies) == 1
         assert next(iter(bodies))[0] == 403
 
 
-async def test_guessing_is_slowed_down_and_says_how_long(tmp_path: Path) -> None:
+async def test_guessing_is_limited_and_the_error_has_the_time_to_wait(tmp_path: Path) -> None:
     clock = Clock()
-    async with open_hut(tmp_path, now=clock) as hut:
-        _, codes = await hut.gate.pairings.create(scope="view")
+    async with open_guarded(tmp_path, now=clock) as guarded:
+        _, codes = await guarded.auth.pairings.create(scope="view")
 
         async def guess(code: str) -> Reply:
-            return await hut.served.call("POST", "/api/pair", json={"code": code})
+            return await guarded.served.call("POST", "/api/pair", json={"code": code})
 
         statuses = [(await guess(f"AAAA-AAA{digit}")).status for digit in range(2, 10)]
         assert statuses == [403] * 8
@@ -115,21 +115,21 @@ async def test_guessing_is_slowed_down_and_says_how_long(tmp_path: Path) -> None
         assert (await guess(codes.short)).status == 200
 
 
-async def test_guesses_from_everywhere_are_limited_together_but_links_still_work(
+async def test_guesses_from_all_addresses_share_a_limit_and_links_still_work(
     tmp_path: Path,
 ) -> None:
-    async with opened_gate(tmp_path, now=Clock()) as (gate, _):
-        _, codes = await gate.pairings.create(scope="view")
+    async with open_authentication(tmp_path, now=Clock()) as (auth, _):
+        _, codes = await auth.pairings.create(scope="view")
 
         async def guess(number: int) -> object:
-            return await gate.pairings.pair("AAAAAAAA", name="", address=f"10.0.0.{number}")
+            return await auth.pairings.pair("AAAAAAAA", name="", address=f"10.0.0.{number}")
 
         results = [await guess(number) for number in range(60)]
         assert results[:50] == [None] * 50
-        assert all(isinstance(result, TooMany) for result in results[50:])
-        slowed = await gate.pairings.pair(codes.short, name="", address="10.1.1.1")
-        assert isinstance(slowed, TooMany)
-        by_link = await gate.pairings.pair(codes.long, name="", address="10.1.1.1")
+        assert all(isinstance(result, TooManyAttempts) for result in results[50:])
+        slowed = await auth.pairings.pair(codes.short, name="", address="10.1.1.1")
+        assert isinstance(slowed, TooManyAttempts)
+        by_link = await auth.pairings.pair(codes.long, name="", address="10.1.1.1")
         assert isinstance(by_link, Paired)
 
 
@@ -149,7 +149,7 @@ def test_addresses_of_one_network_share_a_budget() -> None:
     assert take("unix")
 
 
-def test_addresses_that_are_many_are_forgotten() -> None:
+def test_the_number_of_known_addresses_is_bounded() -> None:
     attempts = Attempts(Budget(1, 60), Budget(10_000, 60))
     for number in range(5_000):
         assert attempts.take(f"a{number}", 0.0, is_guessable=True) == 0
@@ -158,7 +158,7 @@ def test_addresses_that_are_many_are_forgotten() -> None:
 
 
 @given(st.lists(st.floats(0, 30), max_size=200))
-def test_no_rhythm_gets_more_guesses_than_the_budget(pauses: list[float]) -> None:
+def test_no_timing_gets_more_guesses_than_the_budget(pauses: list[float]) -> None:
     attempts = Attempts(Budget(5, 10), Budget(1_000, 1))
     now, taken = 1_000.0, 0
     for pause in pauses:
@@ -169,5 +169,5 @@ def test_no_rhythm_gets_more_guesses_than_the_budget(pauses: list[float]) -> Non
 
 @example("-\x850")
 @given(st.text(max_size=60))
-def test_a_canonical_code_stays_what_it_is(code: str) -> None:
+def test_canonical_is_idempotent(code: str) -> None:
     assert canonical(canonical(code)) == canonical(code)

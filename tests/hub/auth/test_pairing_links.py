@@ -14,7 +14,7 @@ def test_the_code_is_in_the_fragment() -> None:
     assert (parts.path, parts.query, parts.fragment) == ("/", "", "pair=" + "x" * 43)
 
 
-def test_the_text_is_the_qr_code_two_rows_to_a_line() -> None:
+def test_the_text_is_the_qr_code_with_two_rows_per_line() -> None:
     halves = {"█": (0, 0), "▀": (0, 1), "▄": (1, 0), " ": (1, 1)}
     rows: list[list[int]] = []
     for line in qr_text(LINK).splitlines():

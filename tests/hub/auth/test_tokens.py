@@ -1,4 +1,4 @@
-"""The owner's token in its file, and files that are nobody else's business."""
+"""The owner's token in its file, and files that only their owner may use."""
 
 import os
 import stat
@@ -11,7 +11,7 @@ from quarterdeck.hub.auth.tokens import TOKEN, make_token, owner_token, redacted
 from quarterdeck.machine.private_files import open_private, private_folder
 
 
-def test_a_token_is_made_once_and_only_its_user_can_read_it(tmp_path: Path) -> None:
+def test_a_token_is_created_once_and_only_its_user_can_read_it(tmp_path: Path) -> None:
     path = tmp_path / "token"
     token = owner_token(path)
     assert TOKEN.fullmatch(token)
@@ -21,7 +21,7 @@ def test_a_token_is_made_once_and_only_its_user_can_read_it(tmp_path: Path) -> N
     assert owner_token(path) != token
 
 
-def test_a_generous_umask_does_not_open_it(tmp_path: Path) -> None:
+def test_the_token_file_is_private_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         owner_token(tmp_path / "token")
@@ -56,7 +56,7 @@ def test_a_link_is_refused_whatever_it_points_to(tmp_path: Path, use: object) ->
     assert not (tmp_path / "nothing").exists()
 
 
-def test_a_second_name_is_refused(tmp_path: Path) -> None:
+def test_a_hard_link_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "token"
     owner_token(path)
     os.link(path, tmp_path / "other")
@@ -73,7 +73,7 @@ def test_a_folder_or_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "hunter2\n", "qd_" + "x" * 42, "qd_" + "x" * 44])
-def test_what_is_no_token_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_file_without_a_token_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "token"
     path.touch(mode=0o600)
     path.write_text(text)
@@ -89,16 +89,16 @@ def test_a_foreign_owner_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     if os.geteuid() == 0:
         os.chown(tmp_path / "token", 1, 1)
         os.chown(tmp_path / "folder", 1, 1)
-    else:  # only root can give files away: let us be somebody else instead
-        somebody = os.geteuid() + 1
-        monkeypatch.setattr(os, "geteuid", lambda: somebody)
+    else:  # only root can give files away: pretend to be another user
+        another_user = os.geteuid() + 1
+        monkeypatch.setattr(os, "geteuid", lambda: another_user)
     with pytest.raises(HubRefused, match="belongs to another user"):
         owner_token(tmp_path / "token")
     with pytest.raises(HubRefused, match="belongs to another user"):
         private_folder(tmp_path / "folder")
 
 
-def test_a_folder_that_others_can_look_into_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_others_can_read_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "home"
     folder.mkdir()
     folder.chmod(0o750)
@@ -108,13 +108,13 @@ def test_a_folder_that_others_can_look_into_is_refused(tmp_path: Path) -> None:
     assert private_folder(folder) == folder
 
 
-def test_a_folder_that_cannot_be_made_is_a_sentence(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(HubRefused, match=r"cannot use .*check its disk"):
         private_folder(tmp_path / "file" / "home")
 
 
-def test_tokens_and_links_are_taken_out_of_texts() -> None:
+def test_tokens_and_pairing_codes_are_removed_from_text() -> None:
     token = make_token()
     text = f"GET /?token={token} and http://127.0.0.1:1/#pair=abc-DEF_1 end"
     assert redacted(text) == "GET /?token=[token] and http://127.0.0.1:1/#pair=[code] end"

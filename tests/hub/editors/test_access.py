@@ -16,6 +16,7 @@ from quarterdeck.protocol import Event
 from quarterdeck.runner.sessions.catalogue import SessionOverview
 from tests.hub.api.kit import ASK, Json
 from tests.hub.editors.kit import FakeEditor, editor_at, hub_with
+from tests.hub.runners import runner_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -113,7 +114,7 @@ async def test_the_meta_of_a_prompt_is_for_editors_that_may_choose_modes(tmp_pat
     block = {"type": "text", "text": "go", "_meta": {"permissionMode": "bypassPermissions"}}
     async with hub_with(tmp_path / "home", {"say": "hi"}) as (hub, owner):
         told: list[Event] = []
-        hub.host.subscribe(None, 0, told.append)
+        runner_of(hub).host.subscribe(None, 0, told.append)
         for scope, kept in (("prompt", {"type": "text", "text": "go"}), ("approve", block)):
             async with editor_at(hub, scope=scope) as editor:  # type: ignore[arg-type]
                 session_id = await editor.new(tmp_path)
@@ -127,7 +128,7 @@ async def test_the_meta_of_a_prompt_is_for_editors_that_may_choose_modes(tmp_pat
 async def test_what_a_rule_decides_is_not_put_before_the_editor(tmp_path: Path) -> None:
     async with hub_with(tmp_path / "home", ASK) as (hub, _), editor_at(hub) as editor:
         writing = Rule(decision="allow", name="writing", writes=True)
-        hub.approvals.set_policy(Policy(rule=(writing,)))
+        hub.runner.set_policy(Policy(rule=(writing,)))
         session_id = await editor.new(tmp_path)
         await editor.prompt(session_id)
         assert editor.said() == ["done"]

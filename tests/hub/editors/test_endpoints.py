@@ -87,7 +87,7 @@ async def test_a_client_on_http_has_a_whole_session(tmp_path: Path) -> None:
 async def test_a_client_id_of_another_device_is_another_client(tmp_path: Path) -> None:
     home = tmp_path / "home"
     async with hub_with(home, {"say": "secret"}) as (hub, owner):
-        _, codes = await hub.gate.pairings.create(scope="prompt")
+        _, codes = await hub.auth.pairings.create(scope="prompt")
         paired = await owner.http.post("/api/pair", json={"code": codes.long, "name": "other"})
         token = paired.json()["token"]
         async with (
@@ -158,7 +158,7 @@ async def test_a_hub_that_ends_lets_its_clients_go(tmp_path: Path) -> None:
         on_websocket(owner) as socket,
         on_http(owner, "client_id=a") as stream,
     ):
-        hub.say_goodbye()
+        hub.end_streams()
         with pytest.raises(ConnectionClosed) as closed:
             await socket.recv()
         assert closed.value.rcvd is not None
@@ -178,7 +178,7 @@ async def test_a_device_that_is_cut_off_is_told_why_and_its_turn_goes_on(
     tmp_path: Path, *, is_revoked: bool
 ) -> None:
     async with hub_with(tmp_path / "home", ASK) as (hub, owner):
-        _, codes = await hub.gate.pairings.create(scope="approve")
+        _, codes = await hub.auth.pairings.create(scope="approve")
         paired = await owner.post("/api/pair", {"code": codes.long})
         url = str(owner.http.base_url).replace("http", "ws", 1)
         headers = {"authorization": f"Bearer {paired['token']}"}
@@ -216,7 +216,7 @@ async def test_a_device_that_is_cut_off_is_told_why_and_its_turn_goes_on(
 
 async def test_a_client_whose_device_is_renamed_stays_the_same(tmp_path: Path) -> None:
     async with hub_with(tmp_path / "home", {"say": "hi"}) as (hub, owner):
-        _, codes = await hub.gate.pairings.create(scope="approve")
+        _, codes = await hub.auth.pairings.create(scope="approve")
         paired = await owner.post("/api/pair", {"code": codes.long})
         url = str(owner.http.base_url)
         async with (

@@ -1,4 +1,4 @@
-"""A hub in a process of its own: says its address in a line, and ends with its standard input."""
+"""A hub in a process of its own: prints its address on a line, and ends with its standard input."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def main(home: str, agents: str) -> None:
     }
     options = HubOptions(home=Path(home), port=0, agents=settings)
     async with Hub(options) as hub, serving(hub) as address:
-        print(address.url, flush=True)  # noqa: T201 - it is said to whoever started us
+        print(address.url, flush=True)  # noqa: T201 - read by the test that started it
         await anyio.to_thread.run_sync(sys.stdin.read, abandon_on_cancel=True)
 
 

@@ -17,8 +17,8 @@ from quarterdeck.hub.page.files import PAGE, page_files
 
 
 @asynccontextmanager
-async def stranger(home: Path) -> AsyncIterator[httpx2.AsyncClient]:
-    """Whoever has no token."""
+async def client_without_token(home: Path) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client that sends no token."""
     with anyio.fail_after(30):
         async with (
             Hub(HubOptions(home=home, port=0)) as hub,
@@ -32,8 +32,8 @@ def hashed(kind: str) -> str:
     return next(path for path in page_files() if re.fullmatch(rf"/assets/.+\.{kind}", path))
 
 
-async def test_a_stranger_gets_the_page_and_nothing_else(tmp_path: Path) -> None:
-    async with stranger(tmp_path / "home") as client:
+async def test_without_a_token_only_the_page_is_served(tmp_path: Path) -> None:
+    async with client_without_token(tmp_path / "home") as client:
         page = await client.get("/")
         assert page.status_code == 200
         assert page.headers["content-type"] == "text/html; charset=utf-8"
@@ -43,8 +43,8 @@ async def test_a_stranger_gets_the_page_and_nothing_else(tmp_path: Path) -> None
         assert (await client.get("/index.html")).status_code == 401
 
 
-async def test_a_hashed_file_is_kept_for_ever_and_the_page_asked_for_again(tmp_path: Path) -> None:
-    async with stranger(tmp_path / "home") as client:
+async def test_a_hashed_file_is_immutable_and_the_page_is_revalidated(tmp_path: Path) -> None:
+    async with client_without_token(tmp_path / "home") as client:
         script = await client.get(hashed("js"))
         page = await client.get("/")
         worker = await client.get("/sw.js")
@@ -55,9 +55,9 @@ async def test_a_hashed_file_is_kept_for_ever_and_the_page_asked_for_again(tmp_p
     assert (again.status_code, again.content) == (304, b"")
 
 
-async def test_text_is_compressed_for_those_who_take_it(tmp_path: Path) -> None:
+async def test_text_is_compressed_for_clients_that_accept_gzip(tmp_path: Path) -> None:
     path = hashed("js")
-    async with stranger(tmp_path / "home") as client:
+    async with client_without_token(tmp_path / "home") as client:
         squeezed = await client.get(path, headers={"accept-encoding": "br, gzip;q=0.8"})
         plain = await client.get(path, headers={"accept-encoding": "gzip;q=0, identity"})
         head = await client.head(path, headers={"accept-encoding": "gzip"})
@@ -72,18 +72,18 @@ async def test_text_is_compressed_for_those_who_take_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/assets/none.js", "/assets/..%2findex.html", "/icons/none.png"])
-async def test_what_is_not_in_the_page_is_not_served(tmp_path: Path, path: str) -> None:
-    async with stranger(tmp_path / "home") as client:
+async def test_a_path_outside_the_page_is_not_served(tmp_path: Path, path: str) -> None:
+    async with client_without_token(tmp_path / "home") as client:
         assert (await client.get(path)).status_code in (400, 404)
 
 
-async def test_the_page_is_not_for_other_names_of_this_computer(tmp_path: Path) -> None:
-    async with stranger(tmp_path / "home") as client:
-        answer = await client.get("/", headers={"host": "evil.example"})
-    assert answer.status_code == 421
+async def test_the_page_is_not_served_under_other_names_of_this_computer(tmp_path: Path) -> None:
+    async with client_without_token(tmp_path / "home") as client:
+        response = await client.get("/", headers={"host": "evil.example"})
+    assert response.status_code == 421
 
 
-def test_nothing_is_inline_and_nothing_comes_from_elsewhere() -> None:
+def test_the_page_has_no_inline_scripts_and_no_foreign_resources() -> None:
     page = (PAGE / "index.html").read_text()
     assert not re.search(r"<script(?![^>]*\ssrc=)", page)
     assert not re.search(r"""\son\w+=|style=|(?:src|href)=["'](?:https?:)?//""", page)

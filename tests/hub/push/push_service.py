@@ -31,7 +31,7 @@ PATIENCE = 60
 
 
 class Browser:
-    """Has a key pair and a secret, and reads what was encrypted for them."""
+    """The keys of a subscription, and decryption with them."""
 
     def __init__(self, private: ec.EllipticCurvePrivateKey | None = None) -> None:
         self.private = private or ec.generate_private_key(ec.SECP256R1())
@@ -63,8 +63,8 @@ def _derived(material: bytes, salt: bytes, info: bytes, length: int) -> bytes:
 
 
 @dataclass
-class PushService:
-    """What was sent to it, and how it answers: the last status for all further messages."""
+class LocalPushService:
+    """Records messages; responds with each status once, then with the last one."""
 
     origin: str = ""
     statuses: list[int] = field(default_factory=lambda: [201])
@@ -76,8 +76,8 @@ class PushService:
 
 
 @contextmanager
-def push_service(*statuses: int) -> Iterator[PushService]:
-    service = PushService(statuses=list(statuses or (201,)))
+def push_service(*statuses: int) -> Iterator[LocalPushService]:
+    service = LocalPushService(statuses=list(statuses or (201,)))
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

@@ -28,19 +28,19 @@ from quarterdeck.hub.push.delivery import (
     push_key,
     to_base64url,
 )
-from quarterdeck.hub.push.service import turn_note
+from quarterdeck.hub.push.service import turn_message
 from quarterdeck.policy import Policy, Rule
 from quarterdeck.runner.sessions.catalogue import SessionOverview
 from tests.hub.api.kit import ASK, Client, running, scripted
-from tests.hub.push.push_service import Browser, PushService, push_service
+from tests.hub.push.push_service import Browser, LocalPushService, push_service
 
 SAY = {"say": "done"}
-NOBODY: frozenset[str] = frozenset()
+NO_ORIGINS: frozenset[str] = frozenset()
 
 
 @asynccontextmanager
 async def hub_with(
-    home: Path, service: PushService, /, policy: Policy | None = None, **agents: Any
+    home: Path, service: LocalPushService, /, policy: Policy | None = None, **agents: Any
 ) -> AsyncIterator[tuple[Hub, Client]]:
     options = HubOptions(
         home=home,
@@ -53,34 +53,34 @@ async def hub_with(
         yield hub, client
 
 
-async def subscribed(client: Client, service: PushService, **kinds: bool) -> Browser:
+async def subscribed(client: Client, service: LocalPushService, **kinds: bool) -> Browser:
     browser = Browser()
     body = {"subscription": browser.subscription(f"{service.origin}/send/1"), "kinds": kinds}
     await client.call("PUT", "/api/push", body)
     return browser
 
 
-async def received(service: PushService, browser: Browser) -> tuple[dict[str, str], Any]:
+async def received(service: LocalPushService, browser: Browser) -> tuple[dict[str, str], Any]:
     return await anyio.to_thread.run_sync(partial(service.next, browser))
 
 
-# ---- what is sent ------------------------------------------------------------------------------
+# ---- messages ----------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-async def test_a_device_is_told_of_a_request_and_where_it_is(tmp_path: Path) -> None:
+async def test_a_permission_request_is_pushed_with_its_url(tmp_path: Path) -> None:
     with push_service() as service:
         async with hub_with(tmp_path / "home", service, asker=scripted(ASK)) as (hub, client):
             browser = await subscribed(client, service)
             session = await client.session("asker", tmp_path)
             await client.prompt(session, "p1")
-            (asked,) = await client.asked()
-            headers, note = await received(service, browser)
-            key = hub.pushes.options.key.public
-    assert note["kind"] == "approvals"
-    assert note["url"] == f"/#/inbox/{asked['requestId']}"
-    assert note["body"] == f"asker in {tmp_path.name} wants to change a file."
-    assert "a.py" not in json.dumps(note)
+            (request,) = await client.asked()
+            headers, message = await received(service, browser)
+            key = hub.push.options.key.public
+    assert message["kind"] == "approvals"
+    assert message["url"] == f"/#/inbox/{request['requestId']}"
+    assert message["body"] == f"asker in {tmp_path.name} wants to change a file."
+    assert "a.py" not in json.dumps(message)
     assert headers["content-encoding"] == "aes128gcm"
     assert headers["urgency"] == "high"
     assert int(headers["ttl"]) > 0
@@ -102,19 +102,19 @@ def check_signature(authorization: str, origin: str, key: str) -> None:
 
 
 @pytest.mark.slow
-async def test_a_device_is_told_that_another_one_was_paired(tmp_path: Path) -> None:
+async def test_a_new_device_is_pushed_to_the_other_devices(tmp_path: Path) -> None:
     with push_service() as service:
         async with hub_with(tmp_path / "home", service) as (_hub, client):
             browser = await subscribed(client, service, approvals=False, finished=False)
             made = await client.post("/api/pairings", {"scope": "approve"}, status=201)
             await client.post("/api/pair", {"code": made["code"], "name": "a phone"})
-            _, note = await received(service, browser)
-    assert (note["kind"], note["url"]) == ("device", "/#/devices")
-    assert note["body"] == "a phone may approve. If that was not you, revoke it."
+            _, message = await received(service, browser)
+    assert (message["kind"], message["url"]) == ("device", "/#/devices")
+    assert message["body"] == "a phone (scope: approve). If this was not you, revoke it."
 
 
 @pytest.mark.slow
-async def test_a_device_is_told_how_a_turn_ended(tmp_path: Path) -> None:
+async def test_the_end_of_a_turn_is_pushed(tmp_path: Path) -> None:
     failing = scripted({"fail": "no luck"}, sessions={"id": "bad-{n}"})
     with push_service() as service:
         agents = hub_with(tmp_path / "home", service, good=scripted(SAY), bad=failing)
@@ -131,7 +131,7 @@ async def test_a_device_is_told_how_a_turn_ended(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_only_what_a_device_wants_is_sent(tmp_path: Path) -> None:
+async def test_only_the_kinds_a_device_wants_are_sent(tmp_path: Path) -> None:
     with push_service() as service:
         async with hub_with(tmp_path / "home", service, asker=scripted(ASK)) as (_hub, client):
             browser = await subscribed(client, service, approvals=False)
@@ -139,15 +139,15 @@ async def test_only_what_a_device_wants_is_sent(tmp_path: Path) -> None:
             assert view["subscription"]["kinds"]["approvals"] is False
             session = await client.session("asker", tmp_path)
             await client.prompt(session, "p1")
-            (asked,) = await client.asked()
-            answer = {"digest": asked["digest"], "optionId": "allow_once"}
-            await client.post(f"/api/permissions/{asked['requestId']}/answer", answer)
-            _, note = await received(service, browser)
-    assert note["kind"] == "finished"
+            (request,) = await client.asked()
+            answer = {"digest": request["digest"], "optionId": "allow_once"}
+            await client.post(f"/api/permissions/{request['requestId']}/answer", answer)
+            _, message = await received(service, browser)
+    assert message["kind"] == "finished"
 
 
 @pytest.mark.slow
-async def test_what_a_rule_decides_is_not_sent(tmp_path: Path) -> None:
+async def test_a_request_decided_by_a_rule_is_not_sent(tmp_path: Path) -> None:
     policy = Policy(rule=(Rule(decision="allow", writes=True),))
     with push_service() as service:
         hub = hub_with(tmp_path / "home", service, policy=policy, asker=scripted(ASK))
@@ -155,41 +155,41 @@ async def test_what_a_rule_decides_is_not_sent(tmp_path: Path) -> None:
             browser = await subscribed(client, service)
             session = await client.session("asker", tmp_path)
             await client.prompt(session, "p1")
-            _, note = await received(service, browser)
-    assert note["kind"] == "finished"
+            _, message = await received(service, browser)
+    assert message["kind"] == "finished"
 
 
-# ---- how it is sent ----------------------------------------------------------------------------
+# ---- delivery ----------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-async def test_a_push_service_that_is_busy_is_tried_again(tmp_path: Path) -> None:
+async def test_delivery_to_a_busy_push_service_is_retried(tmp_path: Path) -> None:
     with push_service(503, 429, 201) as service:
         async with hub_with(tmp_path / "home", service, good=scripted(SAY)) as (hub, client):
-            hub.pushes.options = _with_short_pauses(hub)
+            hub.push.options = _with_short_delays(hub)
             browser = await subscribed(client, service)
             session = await client.session("good", tmp_path)
             await client.prompt(session, "p1")
-            notes = [(await received(service, browser))[1] for _ in range(3)]
+            messages = [(await received(service, browser))[1] for _ in range(3)]
             view = await client.until(
                 "/api/push", lambda view: view["subscription"]["problem"] is None
             )
-    assert notes[0] == notes[1] == notes[2]
+    assert messages[0] == messages[1] == messages[2]
     assert view["subscription"] is not None
 
 
-def _with_short_pauses(hub: Hub) -> Any:
-    options = hub.pushes.options
+def _with_short_delays(hub: Hub) -> Any:
+    options = hub.push.options
     return type(options)(
         key=options.key,
         subject=options.subject,
         trusted=options.trusted,
-        moment_seconds=0.01,
+        delay_seconds=0.01,
         retry_seconds=(0.01, 0.01, 0.01),
     )
 
 
-async def test_a_subscription_that_has_ended_is_forgotten(tmp_path: Path) -> None:
+async def test_a_subscription_that_has_ended_is_removed(tmp_path: Path) -> None:
     with push_service(410) as service:
         async with hub_with(tmp_path / "home", service) as (_hub, client):
             await subscribed(client, service)
@@ -199,24 +199,24 @@ async def test_a_subscription_that_has_ended_is_forgotten(tmp_path: Path) -> Non
     assert view["subscription"] is None
 
 
-async def test_a_test_is_sent_and_its_receipt_noted(tmp_path: Path) -> None:
+async def test_a_test_message_is_sent_and_its_receipt_recorded(tmp_path: Path) -> None:
     with push_service() as service:
         async with hub_with(tmp_path / "home", service) as (_hub, client):
             await client.post("/api/push/test", status=404)
             browser = await subscribed(client, service)
             sent = await client.post("/api/push/test")
-            _, note = await received(service, browser)
+            _, message = await received(service, browser)
             await client.post("/api/push/receipts", {"id": "of another"}, status=404)
-            await client.post("/api/push/receipts", {"id": note["id"]}, status=204)
+            await client.post("/api/push/receipts", {"id": message["id"]}, status=204)
             view = await client.get("/api/push")
             await client.call("DELETE", "/api/push", status=204)
             after = await client.get("/api/push")
-    assert sent["id"] == note["id"]
+    assert sent["id"] == message["id"]
     assert view["subscription"]["receivedAt"] is not None
     assert after["subscription"] is None
 
 
-async def test_a_refused_test_is_told_with_the_reason(tmp_path: Path) -> None:
+async def test_a_rejected_test_message_is_reported_with_the_reason(tmp_path: Path) -> None:
     with push_service(403) as service:
         async with hub_with(tmp_path / "home", service) as (_hub, client):
             await subscribed(client, service)
@@ -250,36 +250,34 @@ async def test_a_subscription_survives_a_restart_with_the_same_key(tmp_path: Pat
         {"keys": {"p256dh": "not base64!", "auth": "AAAA"}},
     ],
 )
-async def test_a_subscription_that_cannot_be_one_is_refused(
-    tmp_path: Path, change: dict[str, Any]
-) -> None:
+async def test_an_invalid_subscription_is_rejected(tmp_path: Path, change: dict[str, Any]) -> None:
     with push_service() as service:
         async with hub_with(tmp_path / "home", service) as (_hub, client):
             given = {**Browser().subscription("https://push.example/1"), **change}
             await client.call("PUT", "/api/push", {"subscription": given}, status=400)
 
 
-async def test_a_name_that_means_this_computer_is_not_asked() -> None:
-    delivery = await deliver("https://localhost:1/x", {}, b"", NOBODY)
-    assert (delivery.status, delivery.may_work_later) == (400, False)
+async def test_a_host_name_of_this_computer_is_not_contacted() -> None:
+    delivery = await deliver("https://localhost:1/x", {}, b"", NO_ORIGINS)
+    assert (delivery.status, delivery.is_retryable) == (400, False)
 
 
-async def test_a_push_service_that_is_not_there_may_work_later() -> None:
+async def test_delivery_to_an_unreachable_push_service_can_be_retried() -> None:
     origin = "http://127.0.0.1:1"
     delivery = await deliver(f"{origin}/x", {}, b"", frozenset({origin}))
-    assert (delivery.status, delivery.may_work_later) == (0, True)
+    assert (delivery.status, delivery.is_retryable) == (0, True)
 
 
-def test_the_origin_is_what_the_signature_is_for() -> None:
-    assert origin_of("https://push.example:444/a?b=c", NOBODY) == "https://push.example:444"
+def test_the_origin_of_an_endpoint_has_no_path() -> None:
+    assert origin_of("https://push.example:444/a?b=c", NO_ORIGINS) == "https://push.example:444"
     with pytest.raises(AddressRefused):
-        origin_of("https://push.example:port/", NOBODY)
+        origin_of("https://push.example:port/", NO_ORIGINS)
 
 
 # ---- cryptography ------------------------------------------------------------------------------
 
 
-def test_the_example_of_rfc_8291_is_encrypted_as_there() -> None:
+def test_encryption_matches_the_example_of_rfc_8291() -> None:
     number = int.from_bytes(from_base64url("yfWPiYE-n46HLnH0KqZOF1fJJU3MYrct3AELtAQ-oRw"), "big")
     recipient = Recipient.read(
         "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4",
@@ -298,7 +296,7 @@ def test_the_example_of_rfc_8291_is_encrypted_as_there() -> None:
     )
 
 
-def test_what_is_encrypted_twice_is_not_the_same_and_both_can_be_read() -> None:
+def test_encrypting_twice_gives_two_bodies_that_both_decrypt() -> None:
     browser = Browser()
     recipient = Recipient(browser.public, browser.secret)
     one, other = (encrypted(b"a message", recipient) for _ in range(2))
@@ -306,7 +304,7 @@ def test_what_is_encrypted_twice_is_not_the_same_and_both_can_be_read() -> None:
     assert browser.decrypted(one) == browser.decrypted(other) == b"a message"
 
 
-def test_a_secret_of_another_length_is_none() -> None:
+def test_a_secret_of_the_wrong_length_is_rejected() -> None:
     with pytest.raises(KeyInvalid):
         Recipient.read(to_base64url(Browser().public), to_base64url(b"short"))
 
@@ -324,10 +322,10 @@ def test_a_key_that_others_can_read_is_not_used(tmp_path: Path) -> None:
         push_key(path)
 
 
-def test_a_session_whose_id_is_no_text_ends_its_turns_like_any_other() -> None:
+def test_the_turn_of_a_session_with_an_invalid_id_has_a_url() -> None:
     session = SessionOverview(
         session_id="half \ud83d", status="active", cwd="/p", additional_directories=(), last_seq=1
     )
-    note = turn_note(session, {"stopReason": "end_turn"})
-    assert note is not None
-    assert note.url == "/#/s/half%20%3F"
+    message = turn_message(session, {"stopReason": "end_turn"})
+    assert message is not None
+    assert message.url == "/#/s/half%20%3F"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,8 +20,11 @@ from quarterdeck.host import Host
 from quarterdeck.hub.api.endpoint import make_router
 from quarterdeck.hub.auth.device import SCOPE_KEY, Device
 from quarterdeck.hub.streams.endpoints import stream_endpoints
-from quarterdeck.hub.streams.needs import StreamSources
+from quarterdeck.hub.streams.sources import StreamSources
 from quarterdeck.wire import background_tasks
+from tests.hub.streams.bare_runner import bare_runner
+
+logger = logging.getLogger(__name__)
 
 PATIENCE = 60.0
 DEVICES = {
@@ -31,7 +35,19 @@ DEVICES = {
 
 def bare_hub(host: Host, devices: Any = None) -> StreamSources:
     """Return a hub that is nothing but a host."""
-    return StreamSources(host=host, devices=devices)
+
+    def start_in_background(work: Callable[[], Awaitable[Any]]) -> None:
+        async def run() -> None:
+            try:
+                await work()
+            except Exception:
+                logger.exception("work for a client failed")
+
+        host.start_soon(run)
+
+    return StreamSources(
+        runner=bare_runner(host), start_in_background=start_in_background, devices=devices
+    )
 
 
 class _Devices:

@@ -20,6 +20,7 @@ from quarterdeck.protocol import AgentDefinition
 from quarterdeck.protocol.timestamps import seconds_of
 from tests.hub.api.kit import ASK, options, running, scripted
 from tests.hub.context.test_connection import Phone
+from tests.hub.runners import runner_of
 from tests.hub.streams.serving import events_of, reading
 
 pytestmark = pytest.mark.anyio
@@ -86,9 +87,9 @@ async def test_a_session_that_was_closed_before_the_hub_began_can_be_read(tmp_pa
     given = options(tmp_path / "home", demo=scripted({"say": "kept"}))
     async with running(given) as (hub, client):
         session_id = await client.session("demo", tmp_path)
-        await hub.host.prompt(session_id, "x")
-        await hub.host.close_session(session_id)
-        log = await hub.host.options.storage.read(session_id, 0, 1000)
+        await runner_of(hub).host.prompt(session_id, "x")
+        await runner_of(hub).host.close_session(session_id)
+        log = await runner_of(hub).host.options.storage.read(session_id, 0, 1000)
     async with running(given) as (hub, _client):
         _status, said = await ask(port_of(hub), events_of(session_id), token_of(hub))
         assert [each.data for each in said[:-1]] == [json.loads(data) for data in log]
@@ -111,7 +112,7 @@ async def test_an_answer_by_envelope_is_recorded_with_its_device(tmp_path: Path)
             with pytest.raises(AcpError) as caught:
                 await client.permissions.respond(waiting["requestId"], allow)
             assert caught.value.code == "acpjs/already-answered"
-        (decision,) = await hub.approvals.decisions(before=None, session_id=session_id, limit=5)
+        (decision,) = await hub.runner.list_decisions(before=None, session_id=session_id, limit=5)
         assert decision.state == "answered"
         assert decision.by
         assert (decision.by.kind, decision.by.device_id) == ("device", "owner")
@@ -179,7 +180,7 @@ async def test_a_denial_by_the_context_protocol_keeps_its_reason(tmp_path: Path)
             await phone.command(session_id, "deny_tool_call", **ids, reason="wrong file")
             told = (await phone.hear("approval:resolved"))["event"]
         assert (told["resolvedBy"], told["reason"]) == ("user", "wrong file")
-        (decision,) = await hub.approvals.decisions(before=None, session_id=session_id, limit=5)
+        (decision,) = await hub.runner.list_decisions(before=None, session_id=session_id, limit=5)
         assert decision.by
         assert (decision.by.device_id, decision.by.reason) == ("owner", "wrong file")
 
@@ -254,7 +255,7 @@ async def test_the_context_protocol_lets_in_by_frame_and_cuts_off_who_is_revoked
             await phone.say("start_session", agent="demo", projectPath=str(tmp_path), prompt="x")
             started = await phone.hear("session_started")
             await phone.hear("message:complete", sessionId=started["sessionId"], role="assistant")
-            await hub.gate.devices.revoke("owner")
+            await hub.auth.devices.revoke("owner")
             with pytest.raises(ConnectionClosed) as caught:
                 await phone.hear("nothing that is ever said")
             assert caught.value.rcvd is not None

@@ -23,6 +23,7 @@ from quarterdeck.hub import Hub, serving as serving_hub
 from quarterdeck.storage import SqliteStorage
 from tests.host.test_host import agent
 from tests.hub.api.kit import options, scripted
+from tests.hub.runners import runner_of
 from tests.hub.streams.serving import (
     Chunks,
     EventParser,
@@ -96,11 +97,11 @@ async def whole(folder: Path, pieces: int) -> AsyncIterator[tuple[Host, str, Ask
     """A hub as it is started by people, with its guard and its queue."""
     given = options(folder / "home", demo=scripted(flood(pieces)))
     async with Hub(given) as hub, serving_hub(hub) as address:
-        session = await hub.create_session("demo", cwd=str(folder))
+        session = await hub.runner.create_session("demo", cwd=str(folder))
         known = {"token": (given.home / "token").read_text().strip()}
         known["host"] = f"127.0.0.1:{address.port}"
         path = events_of(session.session_id)
-        yield hub.host, session.session_id, partial(reading, address.port, path, **known)
+        yield runner_of(hub).host, session.session_id, partial(reading, address.port, path, **known)
 
 
 @pytest.mark.slow

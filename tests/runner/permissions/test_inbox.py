@@ -15,6 +15,7 @@ from quarterdeck.agents.catalogue import AgentSettings
 from quarterdeck.hub import Hub
 from quarterdeck.policy import Policy, Rule
 from tests.hub.api.kit import ASK, Client, Json, client_of, options, running, scripted
+from tests.hub.runners import runner_of
 
 pytestmark = pytest.mark.anyio
 
@@ -209,7 +210,7 @@ async def test_a_rule_for_another_agent_or_project_does_not_decide(tmp_path: Pat
 async def test_a_policy_that_changes_decides_what_waits(tmp_path: Path) -> None:
     async with asked(tmp_path, asking()) as (hub, client, session):
         await client.asked()
-        hub.approvals.set_policy(Policy(rule=(Rule(decision="deny", writes=True),)))
+        hub.runner.set_policy(Policy(rule=(Rule(decision="deny", writes=True),)))
         assert (await client.ended(session, "k"))["state"] == "done"
         (event,) = await resolved(client, session)
         assert event["payload"]["outcome"]["optionId"] == "reject_once"
@@ -294,7 +295,7 @@ async def test_a_call_that_changes_after_it_was_allowed_is_told_of(tmp_path: Pat
     agent = asking(allowed=[changed, changed, {"finish": "edit-1"}])
     async with asked(tmp_path, agent) as (hub, client, session):
         told: list[Any] = []
-        hub.host.subscribe(None, 0, told.append)
+        runner_of(hub).host.subscribe(None, 0, told.append)
         (request,) = await client.asked()
         answer = {"optionId": "allow_once", "digest": request["digest"]}
         await client.post(f"/api/permissions/{request['requestId']}/answer", answer)
@@ -313,7 +314,7 @@ async def test_a_call_that_stays_as_it_was_allowed_is_not_told_of(tmp_path: Path
     same = {"progress": "edit-1", "input": {"path": "{cwd}/a.py"}}
     async with asked(tmp_path, asking(allowed=[same, {"finish": "edit-1"}])) as (hub, client, key):
         told: list[Any] = []
-        hub.host.subscribe(None, 0, told.append)
+        runner_of(hub).host.subscribe(None, 0, told.append)
         (request,) = await client.asked()
         answer = {"optionId": "allow_once", "digest": request["digest"]}
         await client.post(f"/api/permissions/{request['requestId']}/answer", answer)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quarterdeck.errors import RequestRejected
-from quarterdeck.runner.api import Actor
+from quarterdeck.runner import Actor
 from quarterdeck.runner.prompts.store import PromptError
 from tests.hub.stores import runner_store
 

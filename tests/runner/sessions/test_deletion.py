@@ -15,6 +15,7 @@ from quarterdeck.errors import RequestRejected
 from quarterdeck.hub import Hub
 from quarterdeck.protocol import Event
 from tests.hub.api.kit import ASK, Client, options, running, scripted
+from tests.hub.runners import runner_of
 
 pytestmark = pytest.mark.anyio
 
@@ -54,7 +55,7 @@ async def delete_by_http(hub: Hub, client: Client, session: str) -> None:
 
 
 async def delete_by_envelope(hub: Hub, client: Client, session: str) -> None:
-    snapshot = hub.host.get_session(session)
+    snapshot = runner_of(hub).host.get_session(session)
     assert snapshot is not None
     assert isinstance(snapshot.agent_id, str)
     token = (hub.options.home / "token").read_text().strip()
@@ -81,9 +82,11 @@ async def test_what_an_earlier_hub_left_of_a_deleted_session_goes_at_the_start(
     given = options(tmp_path / "home", mine=scripted(ASKED))
     async with running(given) as (hub, client):
         session = await decided_session(client, tmp_path)
-        snapshot = hub.host.get_session(session)
+        snapshot = runner_of(hub).host.get_session(session)
         assert snapshot is not None
-        await hub.host.delete_session(str(snapshot.agent_id), session)  # and nothing after that
+        await runner_of(hub).host.delete_session(
+            str(snapshot.agent_id), session
+        )  # and nothing after that
         await client.get(f"/api/sessions/{session}/prompts/k")
     async with running(given) as (_, client):
         await check_forgotten(client, session)
@@ -113,18 +116,18 @@ async def test_whoever_waits_for_a_prompt_of_a_deleted_session_hears_that_it_is_
         ends: dict[str, Any] = {}
 
         async def wait(key: str) -> None:
-            ends[key] = await hub.prompts.wait_ended(session, key)
+            ends[key] = await hub.runner.wait_prompt(session, key)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait, "runs")
             tasks.start_soon(wait, "waits")
             await anyio.wait_all_tasks_blocked()
-            await hub.delete_session(session)
+            await hub.runner.delete_session(session)
         assert {key: entry.state for key, entry in ends.items()} == {
             "runs": "cancelled",
             "waits": "cancelled",
         }
-        late = await hub.prompts.wait_ended(session, "runs")
+        late = await hub.runner.wait_prompt(session, "runs")
         assert (late.state, late.prompt) == ("cancelled", [])
         for key in ("runs", "waits"):
             await client.get(f"/api/sessions/{session}/prompts/{key}", status=404)
@@ -137,25 +140,25 @@ async def test_a_prompt_that_comes_while_its_session_is_deleted_is_refused_and_n
 ) -> None:
     async with running(options(tmp_path / "home", mine=scripted({"say": "hi"}))) as (hub, client):
         session = await client.session("mine", tmp_path)
-        write = hub.runner_database.write
+        write = runner_of(hub).database.write
 
         async def delete_first(change: Any) -> Any:
-            monkeypatch.setattr(hub.runner_database, "write", write)
-            await hub.delete_session(session)
+            monkeypatch.setattr(runner_of(hub).database, "write", write)
+            await hub.runner.delete_session(session)
             return await write(change)
 
-        monkeypatch.setattr(hub.runner_database, "write", delete_first)
+        monkeypatch.setattr(runner_of(hub).database, "write", delete_first)
         with pytest.raises(RequestRejected, match="deleted just now"):
-            await hub.prompts.add(session, "late", [{"type": "text", "text": SAID}])
+            await hub.runner.add_prompt(session, "late", [{"type": "text", "text": SAID}])
         await client.get(f"/api/sessions/{session}/prompts/late", status=404)
 
 
 async def test_a_deletion_goes_on_when_whoever_asked_for_it_is_gone(tmp_path: Path) -> None:
     async with running(options(tmp_path / "home", mine=scripted(ASKED))) as (hub, client):
         session = await decided_session(client, tmp_path)
-        forgotten = hub.prompts.news.next
+        forgotten = runner_of(hub).prompts.changes.next
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(partial(hub.delete_session, session))
+            tasks.start_soon(partial(hub.runner.delete_session, session))
             await anyio.lowlevel.checkpoint()
             tasks.cancel_scope.cancel()
         await forgotten.wait()
@@ -173,7 +176,7 @@ async def test_a_closed_session_is_deleted_after_a_restart_without_its_agent(
     agents = {"mine": AgentSettings(command=str(tmp_path / "nowhere"))} if is_broken else {}
     async with running(options(home, None, **agents)) as (hub, client):
         told: list[Event] = []
-        hub.host.subscribe(None, 0, told.append)
+        runner_of(hub).host.subscribe(None, 0, told.append)
         await client.call("DELETE", f"/api/sessions/{session}", status=204)
         await client.get(f"/api/sessions/{session}", status=404)
         await check_forgotten(client, session)

@@ -10,6 +10,7 @@ import pytest
 from quarterdeck.agents.catalogue import AgentSettings
 from quarterdeck.hub import Hub, HubOptions
 from tests.hub.api.kit import ASK, Client, running, scripted
+from tests.hub.runners import runner_of
 
 pytestmark = pytest.mark.anyio
 
@@ -22,8 +23,8 @@ def set_up(home: Path, agent: AgentSettings, minutes: float = NO_TIME) -> HubOpt
 
 async def looked(hub: Hub) -> None:
     """Look as often as it takes to find an agent idle that is."""
-    await hub.idling.look()
-    await hub.idling.look()
+    await runner_of(hub).idle_agents.look()
+    await runner_of(hub).idle_agents.look()
 
 
 async def agents(client: Client) -> int:
@@ -36,7 +37,7 @@ async def test_an_idle_agent_is_stopped_and_comes_back_for_a_prompt(tmp_path: Pa
         await client.prompt(session, "k1")
         await client.ended(session, "k1")
         while await agents(client):  # it is busy until the queue has noted its end
-            await hub.idling.look()
+            await runner_of(hub).idle_agents.look()
         view = await client.get(f"/api/sessions/{session}")
         assert view["session"]["status"] == "disconnected"
         await client.prompt(session, "k2")
@@ -51,7 +52,7 @@ async def test_a_prompt_that_comes_while_its_agent_is_being_stopped_is_not_lost(
         session = await client.session("mine", tmp_path)
         (agent,) = (await client.get("/api/agents"))["agents"]
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(hub.keeper.rest, agent["agentId"])
+            tasks.start_soon(runner_of(hub).manager.stop_idle, agent["agentId"])
             await client.prompt(session, "k1")
             await client.post("/api/agents/known/mine")
         assert (await client.ended(session, "k1"))["state"] == "done"

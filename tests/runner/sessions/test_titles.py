@@ -165,7 +165,7 @@ async def test_sessions_are_listed_although_their_events_cannot_be_read(
     storage.fails = True
     await headings.learn([("s", last)])
     assert headings.get("s").title is None
-    assert "a session could not be looked at" in caplog.text
+    assert "a session could not be read" in caplog.text
     storage.fails = False
     await headings.learn([("s", last)])
     assert headings.get("s").title == "Mend it"

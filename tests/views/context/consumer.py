@@ -226,7 +226,7 @@ class Consumer:
         self.seen: dict[str, int] = {}
         self.status = "starting"
         self.transcript: list[tuple[str, str]] = []
-        self.asked: dict[str, str] = {}
+        self.pending: dict[str, str] = {}
         self.questions: dict[str, Json] = {}
         self.files: list[Json] = []
         self.summary: Json | None = None
@@ -279,7 +279,7 @@ class Consumer:
         self.summary = event["summary"]
         self._require(self.status == "completed", "completed, and still something else")
         self._require(self._message is None, "completed in the middle of a message")
-        self._require(not self.asked, "completed with approvals open")
+        self._require(not self.pending, "completed with approvals open")
 
     # ---- messages and thoughts -------------------------------------------------------------
 
@@ -349,11 +349,11 @@ class Consumer:
 
     def _approval_requested(self, event: Json) -> None:
         self._require(event["toolCallId"] in self._needs_approval, "an approval out of the blue")
-        self.asked[event["requestId"]] = event["toolCallId"]
+        self.pending[event["requestId"]] = event["toolCallId"]
 
     def _approval_resolved(self, event: Json) -> None:
-        call = self.asked.pop(event["requestId"], None)
-        self._require(call == event["toolCallId"], "an approval that nobody asked for")
+        call = self.pending.pop(event["requestId"], None)
+        self._require(call == event["toolCallId"], "an approval that was not requested")
 
     # ---- the rest --------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ import anyio
 
 from quarterdeck.protocol import decode_event, to_json
 from quarterdeck.views.context import ContextProjector, encode_context_event
-from tests.views.context.story import everything
+from tests.views.context.example_log import everything
 from tests.views.packets.golden import recorded, written
 
 VECTORS = Path(__file__).parents[2] / "vectors"
@@ -37,7 +37,7 @@ RECORDINGS = (
     "opencode-plan",
     "vibe-outside",
 )
-# Long, and told as they are.
+# Long, and emitted as they are.
 LEFT_OUT = frozenset({"available-commands-update", "config-options-update"})
 Json = dict[str, Any]
 
@@ -46,8 +46,8 @@ def projected(session: str, log: Iterable[Json]) -> list[Json]:
     """Project a log, with the facts that every golden projection has."""
     facts = {"sessionId": session, "cwd": "/workspace/project", "agentDefinitionId": "recorded"}
     projector = ContextProjector(facts)
-    told = [event for each in log for event in projector.feed(decode_event(each))]
-    return [json.loads(encode_context_event(event)) for event in told]
+    emitted = [event for each in log for event in projector.feed(decode_event(each))]
+    return [json.loads(encode_context_event(event)) for event in emitted]
 
 
 def golden(logs: dict[str, list[Json]]) -> list[Json]:

@@ -1,4 +1,4 @@
-"""What the tests of this dialect share: a log written in a line per event, and its projection."""
+"""Shared by the tests of this view: a log with a line per event, and its projection."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class Log:
         return self.say(text, message_id, "agent-thought")
 
     def update(self, variant: str, **fields: Any) -> Log:
-        said = normalize_session_update({"sessionUpdate": variant, **fields})
-        return self.add(said.type, said.payload, said.extensions)
+        update = normalize_session_update({"sessionUpdate": variant, **fields})
+        return self.add(update.type, update.payload, update.extensions)
 
     def ask(self, call: dict[str, Any], request_id: str = "perm-1") -> Log:
         payload = {"requestId": request_id, "toolCall": call, "options": OPTIONS}
@@ -78,12 +78,12 @@ class Log:
     def finished(self, reason: str = "end_turn", **more: Any) -> Log:
         return self.add("prompt-finished", {"stopReason": reason, **more}).status("active")
 
-    def told(self, **options: Any) -> list[ContextEvent]:
+    def emitted(self, **options: Any) -> list[ContextEvent]:
         projector = ContextProjector(SESSION, **options)
-        return [told for event in self.events for told in projector.feed(event)]
+        return [emitted for event in self.events for emitted in projector.feed(event)]
 
     def types(self) -> list[str]:
-        return [event.type for event in self.told()]
+        return [event.type for event in self.emitted()]
 
 
 def only(events: list[ContextEvent], kind: str) -> Any:

@@ -20,8 +20,8 @@ from quarterdeck.views.context import (
 from quarterdeck.views.context.events import EVENT_CLASSES
 from tests.agents.adapters.test_acp import definition
 from tests.views.context.consumer import EVENTS, Consumer
+from tests.views.context.example_log import everything
 from tests.views.context.golden import MADE_UP, RECORDINGS, read
-from tests.views.context.story import everything
 from tests.views.shapes import Misfit
 
 Json = dict[str, Any]
@@ -43,7 +43,7 @@ def test_it_reads_the_golden_projections(name: str) -> None:
 
 def test_it_reads_a_log_with_every_event() -> None:
     consumer = Consumer()
-    for event in everything().told():
+    for event in everything().emitted():
         consumer.take(written(event))
     assert set(consumer.seen) == set(EVENTS) == set(EVENT_CLASSES)
     assert consumer.status == "completed"
@@ -167,4 +167,4 @@ async def test_it_lives_through_a_session_of_a_real_agent(tmp_path: Path) -> Non
     roles = [role for role, _ in consumer.transcript]
     assert roles == ["user", "assistant", "tool", "assistant"]
     assert [change["changeType"] for change in consumer.files] == ["modified"]
-    assert not consumer.asked
+    assert not consumer.pending

@@ -26,7 +26,7 @@ from quarterdeck.views.context import (
 )
 from quarterdeck.views.context.requests import resolution
 from tests.agents.adapters.test_acp import Seen, definition
-from tests.views.context.story import everything
+from tests.views.context.example_log import everything
 from tests.views.context.support import Log, edit_diff
 
 LISTS = {
@@ -45,14 +45,14 @@ def test_a_list_of_values_is_the_described_one(values: str, kind: Any) -> None:
 
 
 def test_every_status_is_reached() -> None:
-    told = [event for event in everything().told() if event.type == "session:status_changed"]
-    reached = {status for event in told for status in (event.from_, event.to)}
+    emitted = [event for event in everything().emitted() if event.type == "session:status_changed"]
+    reached = {status for event in emitted for status in (event.from_, event.to)}
     assert reached == set(get_args(SessionStatus))
 
 
 def test_the_described_handler_finds_what_it_looks_for() -> None:
     found: set[Any] = set()
-    for event in everything().told():
+    for event in everything().emitted():
         match event.type:
             case "message:delta":
                 found.add(event.delta)
@@ -96,7 +96,7 @@ APPROVAL_FLOW = [
         ("no", "timeout", "failed", "tool:error"),
     ],
 )
-def test_the_approval_of_a_tool_goes_the_described_way(
+def test_the_approval_of_a_tool_follows_the_described_sequence(
     option: str, by: Any, status: str, ending: str
 ) -> None:
     log = Log().started().prompted()
@@ -104,12 +104,12 @@ def test_the_approval_of_a_tool_goes_the_described_way(
     growing = [{"type": "content", "content": {"type": "text", "text": '{"path": "/p'}}]
     log.update("tool_call_update", toolCallId="t", content=growing)
     log.ask({"toolCallId": "t", "content": [edit_diff()]}).answer(option, _meta=resolution(by))
-    told = log.update("tool_call_update", toolCallId="t", status=status).told()
-    steps = [event for event in told if event.type.startswith(("tool:", "approval:"))]
+    emitted = log.update("tool_call_update", toolCallId="t", status=status).emitted()
+    steps = [event for event in emitted if event.type.startswith(("tool:", "approval:"))]
     assert [event.type for event in steps] == [*APPROVAL_FLOW, ending]
-    asked: Any = steps[2]
+    executing: Any = steps[2]
     resolved: Any = steps[4]
-    assert asked.requires_approval is True
+    assert executing.requires_approval is True
     assert (resolved.approved, resolved.resolved_by) == (option == "yes", by)
 
 
@@ -147,8 +147,8 @@ async def test_a_session_lives_the_described_life(tmp_path: Path) -> None:
                 seen(event)
             session.on_event(seen)
             await session.execute(SendMessageCommand(message="Test it."))
-            asked = await seen.type("approval:requested")
-            ids = {"request_id": asked.request_id, "tool_call_id": asked.tool_call_id}
+            request = await seen.type("approval:requested")
+            ids = {"request_id": request.request_id, "tool_call_id": request.tool_call_id}
             await session.execute(ApproveToolCallCommand(**ids))
             await seen.type("resource:token_usage")
             await session.detach()
@@ -162,5 +162,5 @@ async def test_a_session_lives_the_described_life(tmp_path: Path) -> None:
 
 def _in_order(types: list[str], events: list[ContextEvent]) -> bool:
     """Say whether these types come one after the other, with others in between."""
-    told = iter(event.type for event in events)
-    return all(any(each == wanted for each in told) for wanted in types)
+    emitted = iter(event.type for event in events)
+    return all(any(each == wanted for each in emitted) for wanted in types)

@@ -204,7 +204,7 @@ def test_a_command_line_is_as_risky_as_its_worst_command(line: str, level: str) 
     assert risk_of_command(line) == level
 
 
-def test_a_kind_tells_the_risk_of_a_tool_that_has_no_known_name() -> None:
+def test_a_kind_gives_the_risk_of_a_tool_without_a_known_name() -> None:
     kinds = {"read": "low", "search": "low", "fetch": "low", "edit": "medium", "delete": "high"}
     assert {kind: risk_of_call("x", {}, kind) for kind in kinds} == kinds
     assert risk_of_call("x", {"command": "rm a"}, "execute") == "high"
@@ -238,7 +238,7 @@ def test_no_simple_command_of_a_line_hides(line: str, commands: list[str]) -> No
 @pytest.mark.parametrize(
     "line", ["'", '"', "$(", "`a", "a >", "a ${x", "(a", "a)", "a \\", "cat <<E\nx", "a" * 70_000]
 )
-def test_a_line_that_cannot_be_read_to_its_end_says_so(line: str) -> None:
+def test_a_line_that_cannot_be_read_to_its_end_is_marked(line: str) -> None:
     assert not read_command(line).is_complete
 
 

@@ -20,7 +20,7 @@ from quarterdeck.views.context import (
     decode_context_event,
     encode_context_event,
 )
-from tests.views.context.story import everything
+from tests.views.context.example_log import everything
 from tests.views.context.support import OPTIONS, SESSION
 
 JSON = st.recursive(
@@ -134,8 +134,8 @@ FIELDS = st.dictionaries(
 
 
 def _update(variant: str, fields: dict[str, Any]) -> tuple[str, Any, Any]:
-    said = normalize_session_update({"sessionUpdate": variant, **fields})
-    return said.type, said.payload, said.extensions
+    update = normalize_session_update({"sessionUpdate": variant, **fields})
+    return update.type, update.payload, update.extensions
 
 
 def _plain(kind: str) -> Any:
@@ -247,7 +247,7 @@ BESIDE: st.SearchStrategy[tuple[str, Any, Any]] = st.builds(
     st.fixed_dictionaries({"quota": st.fixed_dictionaries({"token_count": JSON}) | JSON}) | JSON,
     st.fixed_dictionaries({}, optional={"name": JSON, "title": JSON, "version": JSON}) | JSON,
 )
-SAID = (
+UPDATES = (
     CHUNKS
     | ASKED
     | BESIDE
@@ -259,41 +259,41 @@ SAID = (
 
 @st.composite
 def logs(draw: st.DrawFn) -> list[Event]:
-    said = draw(st.lists(SAID, max_size=25))
+    updates = draw(st.lists(UPDATES, max_size=25))
     return [
         make_session_event(kind, "s", seq=seq, ts=seq * 7, payload=payload, extensions=more)
-        for seq, (kind, payload, more) in enumerate(said, 1)
+        for seq, (kind, payload, more) in enumerate(updates, 1)
     ]
 
 
-def told(projector: ContextProjector, log: list[Event]) -> list[ContextEvent]:
+def emitted(projector: ContextProjector, log: list[Event]) -> list[ContextEvent]:
     return [each for event in log for each in projector.feed(event)]
 
 
 @pytest.mark.slow
 @given(logs(), st.integers(0, 25))
-def test_whatever_an_agent_says_is_told_validly_and_in_two_pieces_as_the_whole(
+def test_any_log_gives_valid_events_and_in_two_pieces_the_same_as_whole(
     log: list[Event], cut: int
 ) -> None:
-    whole = told(ContextProjector(SESSION), log)
+    whole = emitted(ContextProjector(SESSION), log)
     assert [event.seq for event in whole] == list(range(1, len(whole) + 1))
     for event in whole:
         assert decode_context_event(encode_context_event(event)) == event
     first = ContextProjector(SESSION)
-    before = told(first, log[:cut])
-    assert before + told(copy.deepcopy(first), log[cut:]) == whole
+    before = emitted(first, log[:cut])
+    assert before + emitted(copy.deepcopy(first), log[cut:]) == whole
 
 
 def test_after_a_restart_the_numbers_are_the_same() -> None:
     log = everything().events
-    whole = told(ContextProjector(SESSION), log)
+    whole = emitted(ContextProjector(SESSION), log)
     for cut in range(0, len(log), 9):
-        seen = told(ContextProjector(SESSION), log[:cut])
+        seen = emitted(ContextProjector(SESSION), log[:cut])
         assert whole[: len(seen)] == seen
 
 
 def test_feeding_changes_no_event_of_the_log() -> None:
     log = everything().events
     before = copy.deepcopy(log)
-    told(ContextProjector(SESSION), log)
+    emitted(ContextProjector(SESSION), log)
     assert log == before

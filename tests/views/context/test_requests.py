@@ -1,4 +1,4 @@
-"""Questions of agents beside permission: told as questions, answered in words."""
+"""Questions of agents beside permission: emitted as questions, answered in words."""
 
 from __future__ import annotations
 
@@ -27,83 +27,85 @@ def form(*required: str, **properties: Any) -> dict[str, Any]:
     return {"mode": "form", "message": "Which one?", "requestedSchema": schema}
 
 
-def asked(log: Log, request: dict[str, Any], status: str = "pending", **more: Any) -> Log:
+def elicited(log: Log, request: dict[str, Any], status: str = "pending", **more: Any) -> Log:
     return log.form(request, status, **more)
 
 
 def test_a_form_with_one_field_is_one_question_and_the_session_waits_for_input() -> None:
-    log = asked(Log().started().prompted().think("Hm."), form("db", db=DATABASE))
-    told = log.told()
-    question = only(told, "interaction:question")
+    log = elicited(Log().started().prompted().think("Hm."), form("db", db=DATABASE))
+    emitted = log.emitted()
+    question = only(emitted, "interaction:question")
     assert (question.question_id, question.question) == ("elic-1", "Which one?")
     assert question.options == ("PostgreSQL", "MySQL")
     assert question.default_value == "PostgreSQL"
-    assert statuses(told)[-1] == ("thinking", "waiting_for_input")
-    assert told[-1].reason == "the agent asks a question"  # type: ignore[union-attr]
+    assert statuses(emitted)[-1] == ("thinking", "waiting_for_input")
+    assert emitted[-1].reason == "the agent asks a question"  # type: ignore[union-attr]
 
 
-def test_an_answered_question_lets_the_session_run_on_and_every_view_knows() -> None:
+def test_after_an_answer_the_session_runs_again_and_every_view_learns_it() -> None:
     request = form("db", db=DATABASE)
-    log = asked(asked(Log().started().prompted(), request), request, "answered", action="accept")
-    told = log.told()
-    resolved = only(told, "custom")
+    log = elicited(
+        elicited(Log().started().prompted(), request), request, "answered", action="accept"
+    )
+    emitted = log.emitted()
+    resolved = only(emitted, "custom")
     assert (resolved.namespace, resolved.event_name) == ("acp", "elicitation")
     assert resolved.data == {"requestId": "elic-1", "status": "answered", "action": "accept"}
-    assert statuses(told)[-1] == ("waiting_for_input", "running")
+    assert statuses(emitted)[-1] == ("waiting_for_input", "running")
 
 
-def test_a_withdrawn_question_is_taken_back_once() -> None:
+def test_a_withdrawn_elicitation_is_removed_once() -> None:
     request = form("db", db=DATABASE)
-    log = asked(Log().started().prompted(), request).status("disconnected")
-    told = asked(log, request, "superseded").told()
-    (taken_back,) = every(told, "custom")
+    log = elicited(Log().started().prompted(), request).status("disconnected")
+    emitted = elicited(log, request, "superseded").emitted()
+    (taken_back,) = every(emitted, "custom")
     assert taken_back.data["status"] == "superseded"
-    assert statuses(told)[-1] == ("waiting_for_input", "error")
+    assert statuses(emitted)[-1] == ("waiting_for_input", "error")
 
 
-def test_a_question_outside_a_turn_makes_the_session_wait_too() -> None:
-    told = asked(Log().started(), form("db", db=DATABASE)).told()
-    assert statuses(told)[-1] == ("idle", "waiting_for_input")
+def test_an_elicitation_outside_a_turn_makes_the_session_wait_too() -> None:
+    emitted = elicited(Log().started(), form("db", db=DATABASE)).emitted()
+    assert statuses(emitted)[-1] == ("idle", "waiting_for_input")
 
 
-def test_permission_comes_before_questions() -> None:
-    log = asked(Log().started().prompted(), form("db", db=DATABASE))
+def test_waiting_for_permission_takes_precedence_over_elicitations() -> None:
+    log = elicited(Log().started().prompted(), form("db", db=DATABASE))
     log.ask({"toolCallId": "t1", "title": "Edit"}).answer("yes")
-    assert [to for _, to in statuses(log.told())][-3:] == [
+    assert [to for _, to in statuses(log.emitted())][-3:] == [
         "waiting_for_input",
         "waiting_for_approval",
         "waiting_for_input",
     ]
 
 
-def test_a_form_with_several_fields_is_told_whole_and_as_a_question_for_each_required() -> None:
+def test_a_form_with_several_fields_is_emitted_whole_and_as_a_question_for_each_required() -> None:
     request = form("name", "db", name={"type": "string"}, db=DATABASE, age={"type": "integer"})
-    told = asked(Log().started().prompted(), request).told()
-    whole = only(told, "custom")
+    emitted = elicited(Log().started().prompted(), request).emitted()
+    whole = only(emitted, "custom")
     assert whole.data == {"requestId": "elic-1", "status": "pending", "request": request}
-    questions = every(told, "interaction:question")
+    questions = every(emitted, "interaction:question")
     assert [each.question_id for each in questions] == ["elic-1#name", "elic-1#db"]
     assert questions[1].question == "Which one?\nDatabase"
 
 
 def test_a_page_to_visit_is_a_notification_with_its_address_and_a_question() -> None:
-    log = asked(Log().started().prompted(), PAGE)
-    told = asked(log, PAGE, "answered", action="accept", completed=True).told()
-    page, done = every(told, "interaction:notification")
+    log = elicited(Log().started().prompted(), PAGE)
+    emitted = elicited(log, PAGE, "answered", action="accept", completed=True).emitted()
+    page, done = every(emitted, "interaction:notification")
     assert (page.level, page.message, page.action_url) == ("info", "Sign in", PAGE["url"])
     assert (done.level, done.action_url) == ("success", None)
-    assert only(told, "interaction:question").options == ("accept", "decline")
+    assert only(emitted, "interaction:question").options == ("accept", "decline")
 
 
-def test_an_agent_cannot_pretend_that_the_host_asks() -> None:
+def test_an_agent_cannot_forge_an_elicitation_of_the_host() -> None:
     update = {"requestId": "elic-1", "status": "pending", "request": PAGE}
     log = Log().started().update("quarterdeck/elicitation-updated", **update)
-    assert only(log.told(), "custom").event_name == "quarterdeck/elicitation-updated"
+    assert only(log.emitted(), "custom").event_name == "quarterdeck/elicitation-updated"
 
 
-def test_the_questions_that_wait_are_known() -> None:
+def test_pending_questions_are_listed() -> None:
     projector = ContextProjector(SESSION)
-    for event in asked(Log().started(), form("db", db=DATABASE)).events:
+    for event in elicited(Log().started(), form("db", db=DATABASE)).events:
         projector.feed(event)
     (pending,) = projector.questions
     assert (pending.request_id, [each.id for each in pending.questions]) == ("elic-1", ["elic-1"])

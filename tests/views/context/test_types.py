@@ -255,7 +255,7 @@ def test_a_prefix_gives_the_classes_of_its_family() -> None:
 def test_a_prefix_filters_events_and_narrows_their_type() -> None:
     log = Log().started().prompted()
     log.update("tool_call", toolCallId="t", title="Read", status="in_progress")
-    events = log.told()
+    events = log.emitted()
     names = [event.tool_call_id for event in filter(events_by_prefix("tool:"), events)]
     assert names == ["t", "t"]
     family = events_by_prefix("session:")
@@ -315,7 +315,7 @@ def test_create_event_takes_pythons_spelling_and_a_time() -> None:
     }
 
 
-def test_nobody_gives_an_event_another_number_or_session() -> None:
+def test_fields_cannot_set_the_number_or_session_of_an_event() -> None:
     event = create_event("s", {**DELTA, "seq": 99, "sessionId": "other"})
     assert (event.seq, event.session_id) == (1, "s")
 
@@ -327,7 +327,7 @@ def test_what_is_no_event_takes_no_number() -> None:
 
 
 def test_an_event_comes_back_from_json_as_it_was() -> None:
-    events: list[ContextEvent] = Log().started().prompted().say("hi").finished().told()
+    events: list[ContextEvent] = Log().started().prompted().say("hi").finished().emitted()
     for event in events:
         written = encode_context_event(event)
         assert decode_context_event(written) == event

@@ -20,7 +20,7 @@ from tests.views.packets.golden import recorded
 
 
 @pytest.mark.parametrize("name", [*RECORDINGS, MADE_UP])
-def test_the_log_of_a_recording_is_told_as_it_was_reviewed(name: str) -> None:
+def test_the_log_of_a_recording_gives_the_reviewed_events(name: str) -> None:
     for session in read(name):
         assert projected(session["session"], session["log"]) == session["context"]
 
@@ -31,13 +31,13 @@ def test_every_golden_projection_has_its_log() -> None:
 
 
 def test_every_event_type_is_in_a_golden_projection() -> None:
-    told = [
+    emitted = [
         event["type"]
         for name in [*RECORDINGS, MADE_UP]
         for session in read(name)
         for event in session["context"]
     ]
-    assert set(told) == set(EVENT_CLASSES)
+    assert set(emitted) == set(EVENT_CLASSES)
 
 
 def test_the_log_that_is_made_up_is_the_one_that_is_kept() -> None:

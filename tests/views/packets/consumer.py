@@ -14,7 +14,7 @@ from tests.views.shapes import ANY, Misfit, Shape, check
 
 Json = dict[str, Any]
 
-META: Shape = (None, dict)  # described as null; ours may carry what the agent said
+META: Shape = (None, dict)  # described as null; ours may carry the agent's
 KIND = {"search", "read", "execute", "edit", "other"}
 TODO = {"pending", "in_progress", "completed"}
 BEYOND = {
@@ -167,7 +167,7 @@ class Consumer:
     def _tool_call_progress(self, packet: Json) -> None:
         # The history of a loaded session has calls that are over, and their starts no more.
         if self._key(packet) not in self.cards and not Card(packet).is_over:
-            raise Misfit(f"{packet['toolCallId']} goes on and never started")
+            raise Misfit(f"{packet['toolCallId']} continues and never started")
         self.cards[self._key(packet)] = Card(packet)
 
     def _agent_plan_update(self, packet: Json) -> None:

@@ -69,8 +69,10 @@ def projected(session: str, log: Iterable[Json]) -> list[Json]:
 
 
 def kept(session: str, log: Iterable[Json]) -> list[Any]:
-    keeper = PacketRows(session)
-    rows = [row for each in log for row in keeper.feed(decode_event(each))] + keeper.finish()
+    packet_rows = PacketRows(session)
+    rows = [
+        row for each in log for row in packet_rows.feed(decode_event(each))
+    ] + packet_rows.finish()
     return [
         "clear" if isinstance(row, ClearRows) else [type(row).__name__, row.turn, row.packet]
         for row in rows

@@ -70,7 +70,7 @@ def expected(vector: Json) -> Json:
 
 
 @pytest.mark.parametrize("vector", PACKETS, ids=ids)
-def test_a_page_shows_what_the_vector_says(vector: Json) -> None:
+def test_a_page_shows_what_the_vector_has(vector: Json) -> None:
     shown = msgspec.json.decode(msgspec.json.encode(parse_packet(vector["packet"])))
     assert {key: shown.get(key) for key in expected(vector)} == expected(vector)
 
@@ -98,7 +98,7 @@ ROUTES: dict[str, type] = {"normal": NormalRoute, "parentTask": TaskRoute, "chil
 
 
 @pytest.mark.parametrize("vector", [each for each in PACKETS if "routing" in each], ids=ids)
-def test_a_packet_goes_where_the_vector_says(vector: Json) -> None:
+def test_a_packet_is_routed_as_in_the_vector(vector: Json) -> None:
     found = route(parse_packet(vector["packet"]))
     assert isinstance(found, ROUTES[vector["routing"]["kind"]])
     if isinstance(found, TaskRoute):

@@ -38,7 +38,7 @@ def progress(call_id: str = "c", **fields: Any) -> Event:
     return update({"sessionUpdate": "tool_call_update", "toolCallId": call_id, **fields})
 
 
-def said(words: str, **fields: Any) -> Event:
+def message_chunk(words: str, **fields: Any) -> Event:
     return update({"sessionUpdate": "agent_message_chunk", "content": text(words), **fields})
 
 
@@ -59,7 +59,7 @@ def test_a_thought_is_a_chunk_of_its_own_type() -> None:
 
 
 def test_the_id_of_a_message_and_the_meta_of_an_agent_go_along() -> None:
-    (packet,) = project([said("x", messageId="m1", _meta={"a": 1})])
+    (packet,) = project([message_chunk("x", messageId="m1", _meta={"a": 1})])
     assert packet["_meta"] == {"messageId": "m1", "a": 1}
 
 
@@ -110,7 +110,7 @@ def test_an_empty_list_replaces_content_and_locations() -> None:
     assert packets[1]["content"] == []
 
 
-def test_a_call_announced_twice_goes_on() -> None:
+def test_a_call_announced_twice_continues() -> None:
     packets = project([call(rawInput={"a": 1}), call(title="again", status="in_progress")])
     assert types(packets) == ["tool_call", "tool_call_progress"]
     assert (packets[1]["title"], packets[1]["rawInput"]) == ("again", {"a": 1})
@@ -123,11 +123,11 @@ def test_an_update_without_a_call_begins_one() -> None:
     assert statuses(packets) == ["pending", "completed"]
 
 
-def test_what_the_host_repeats_for_an_agent_is_not_said_twice() -> None:
+def test_an_update_that_the_host_repeats_gives_no_second_packet() -> None:
     ours = {"quarterdeck": {"added": "the agent had sent this before"}}
     repeated = event("tool-call-update", {"toolCallId": "c", "kind": "execute"}, extensions=ours)
-    news = event("tool-call-update", {"toolCallId": "c", "kind": "read"}, extensions=ours)
-    packets = project([call(kind="execute"), repeated, news])
+    changed = event("tool-call-update", {"toolCallId": "c", "kind": "read"}, extensions=ours)
+    packets = project([call(kind="execute"), repeated, changed])
     assert types(packets) == ["tool_call", "tool_call_progress"]
 
 
@@ -186,7 +186,10 @@ def test_a_call_that_ends_after_its_turn_gets_its_own_end() -> None:
 
 
 def test_text_after_the_turn_is_forwarded() -> None:
-    assert types(project([finished(), said("late")])) == ["prompt_response", "agent_message_chunk"]
+    assert types(project([finished(), message_chunk("late")])) == [
+        "prompt_response",
+        "agent_message_chunk",
+    ]
 
 
 def test_kinds_that_packets_do_not_have_are_other() -> None:
@@ -196,7 +199,7 @@ def test_kinds_that_packets_do_not_have_are_other() -> None:
 
 
 def test_a_permission_request_is_announced_after_its_call() -> None:
-    asked = event(
+    request = event(
         "permission-request-created",
         {
             "requestId": "r1",
@@ -210,7 +213,7 @@ def test_a_permission_request_is_announced_after_its_call() -> None:
         "approval_id": "r1",
         "session_id": SESSION,
     }
-    start, approval = project([asked])
+    start, approval = project([request])
     assert (packet_type(start), start["title"], start["kind"]) == (
         "tool_call_start",
         "Run ls",
@@ -218,7 +221,7 @@ def test_a_permission_request_is_announced_after_its_call() -> None:
     )
     assert approval == announced
     _, approval, state = project(
-        [call(rawInput={"command": "ls"}), asked, progress(status="completed")]
+        [call(rawInput={"command": "ls"}), request, progress(status="completed")]
     )
     assert approval == announced
     assert (state["title"], state["rawInput"]) == ("Run ls", {"command": "ls"})
@@ -226,18 +229,18 @@ def test_a_permission_request_is_announced_after_its_call() -> None:
 
 def test_an_edit_with_a_permission_gives_the_expected_packets() -> None:
     diff = {"type": "diff", "path": "a.py", "oldText": "1", "newText": "2"}
-    asked = {"requestId": "r", "toolCall": {"toolCallId": "c"}, "options": []}
+    request = {"requestId": "r", "toolCall": {"toolCallId": "c"}, "options": []}
     packets = project(
         [
             status("prompting"),
             event("user-message-chunk", {"content": text("fix it")}),
-            said("I'll "),
-            said("edit."),
+            message_chunk("I'll "),
+            message_chunk("edit."),
             call(title="Edit `a.py`", kind="edit", status="pending", content=[diff]),
-            event("permission-request-created", asked),
+            event("permission-request-created", request),
             event("permission-request-resolved", {"requestId": "r", "status": "answered"}),
             progress(status="completed"),
-            said("Done."),
+            message_chunk("Done."),
             finished(),
             status("active"),
         ]
@@ -285,7 +288,7 @@ def test_a_turn_whose_agent_left_ends_with_an_error(ending: str) -> None:
     ]
 
 
-def test_an_error_that_says_nothing_gets_a_sentence() -> None:
+def test_an_error_without_a_message_gets_one() -> None:
     (packet,) = project([finished(error={"message": None})])
     assert packet == {"type": "error", "message": "the agent failed and did not say why"}
 
@@ -319,7 +322,7 @@ def test_a_terminal_is_the_text_it_wrote_when_its_call_ends() -> None:
     assert contents == [None, None, shown, shown]
 
 
-def test_a_terminal_keeps_its_place_among_other_content() -> None:
+def test_a_terminal_keeps_its_position_among_other_content() -> None:
     before, after = ({"type": "content", "content": text(word)} for word in ("one", "three"))
     silent = {"type": "terminal", "terminalId": "silent"}
     nameless = {"type": "terminal"}
@@ -400,8 +403,8 @@ def test_drafts_of_acp_have_packets_where_there_is_a_word_for_them() -> None:
 
 def test_of_many_compactions_under_way_the_oldest_is_forgotten() -> None:
     def chunk(number: int) -> Event:
-        said = {"compactionId": f"k{number}", "content": text(f"{number}")}
-        return update({"sessionUpdate": "compaction_summary_chunk", **said})
+        chunk = {"compactionId": f"k{number}", "content": text(f"{number}")}
+        return update({"sessionUpdate": "compaction_summary_chunk", **chunk})
 
     def done(number: int) -> Event:
         ended = {"compactionId": f"k{number}", "status": "completed"}
@@ -411,7 +414,7 @@ def test_of_many_compactions_under_way_the_oldest_is_forgotten() -> None:
     assert [packet["summary"] for packet in packets] == ["16", None]
 
 
-def test_what_a_subagent_does_says_whose_it_is() -> None:
+def test_packets_of_a_subagent_name_its_session() -> None:
     whose = {"sessionId": "child", "parentSessionId": SESSION}
     sent = {"sessionUpdate": "tool_call", "toolCallId": "c", "title": "read"}
     packets = project(
@@ -429,13 +432,13 @@ def test_what_a_subagent_does_says_whose_it_is() -> None:
     assert statuses(packets) == ["pending", "pending", "failed", "in_progress"]
 
 
-def test_a_loaded_session_comes_as_history() -> None:
+def test_a_loaded_session_is_sent_as_history() -> None:
     def chunk(name: str, words: str) -> Event:
         return update({"sessionUpdate": name, "content": text(words)})
 
     packets = project(
         [
-            said("before"),
+            message_chunk("before"),
             status("resuming"),
             event("session-reset", {"reason": "load"}),
             chunk("user_message_chunk", "fix "),
@@ -447,7 +450,7 @@ def test_a_loaded_session_comes_as_history() -> None:
             call("left"),
             update({"sessionUpdate": "usage_update", "used": 1, "size": 2}),
             status("active"),
-            said("after"),
+            message_chunk("after"),
         ]
     )
     assert types(packets) == [
@@ -479,7 +482,7 @@ def test_events_without_a_packet_give_none() -> None:
 
 def test_the_style_tagged_has_what_newer_readers_look_for() -> None:
     events = [
-        said("x"),
+        message_chunk("x"),
         call(status="in_progress", title="Bash", _meta={"claudeCode": {"toolName": "Bash"}}),
         call("d", title="Reading a file", kind="read"),
         finished("cancelled"),
@@ -524,7 +527,9 @@ def test_a_projector_takes_a_session_or_its_id() -> None:
     class Snapshot:
         session_id: str = SESSION
 
-    assert PacketProjector(Snapshot()).feed(said("x")) == PacketProjector(SESSION).feed(said("x"))
+    assert PacketProjector(Snapshot()).feed(message_chunk("x")) == PacketProjector(SESSION).feed(
+        message_chunk("x")
+    )
 
 
 def test_a_long_session_does_not_fill_the_memory() -> None:

@@ -36,7 +36,7 @@ from tests.views.packets.support import (
 )
 
 WRITER = vectors("12")
-# A page's own affair, about which no agent says anything.
+# Packets of the page itself: no agent sends anything for them.
 NOT_IN_A_LOG = ("connect_app_request",)
 
 
@@ -45,7 +45,7 @@ def ids(vector: Json) -> str:
 
 
 def as_event(sent: Json) -> Event | None:
-    """Return the event of a log that stands for what a vector's agent did."""
+    """Return the event of a log for a packet of a vector."""
     name = sent.get("own")
     match name:
         case None:
@@ -60,8 +60,8 @@ def as_event(sent: Json) -> Event | None:
             cost = {"cost": {"amount": sent["cost"], "currency": "USD"}} if "cost" in sent else {}
             return event("usage-update", {"used": sent["used_tokens"], "size": 100, **cost})
         case "approval_requested":
-            asked = {"requestId": sent["approval_id"], "toolCall": {}, "options": []}
-            return event("permission-request-created", asked)
+            request = {"requestId": sent["approval_id"], "toolCall": {}, "options": []}
+            return event("permission-request-created", request)
         case "subagent_started":
             child = sent["subagent_session_id"]
             return update({"sessionUpdate": "subagent_spawned", "sessionId": child})
@@ -107,7 +107,7 @@ def _kind_on_the_wire(title: str) -> str:
 
 
 def is_in(frames: list[Json], packet: Json) -> bool:
-    """Tell what a vector has too: we begin calls that nobody announced, and end those left open."""
+    """Return what a vector has too: we start calls without an announcement, and end open ones."""
     kind = packet_type(packet)
     if kind == "tool_call_start":
         facts: Json = {"toolCallId": packet["toolCallId"], "sessionUpdate": "tool_call"}
@@ -136,8 +136,8 @@ def test_the_stream_is_that_of_the_vector(vector: Json) -> None:
 
 @pytest.mark.parametrize("vector", WRITER, ids=ids)
 def test_the_rows_are_those_of_the_vector(vector: Json) -> None:
-    keeper = PacketRows(SESSION)
-    rows = [row for each in events(vector) for row in keeper.feed(each)] + keeper.finish()
+    packet_rows = PacketRows(SESSION)
+    rows = [row for each in events(vector) for row in packet_rows.feed(each)] + packet_rows.finish()
     expected = [(each["turn"], as_documented(each["metadata"])) for each in vector["stored"]]
     kept = [each["metadata"] for each in vector["stored"]]
     assert [(turn, packet) for turn, packet in stored(rows) if is_in(kept, packet)] == expected
@@ -196,7 +196,7 @@ def test_what_is_read_from_a_stream_and_written_again_is_the_same(vector: Json) 
 
 
 def in_order(packets: list[Json]) -> tuple[list[Json], dict[str, Json]]:
-    """Return what is said, in order, and the last word on each call."""
+    """Return the messages in order, and the last state of each call."""
     calls = {
         each["toolCallId"]: each for each in packets if packet_type(each) == "tool_call_progress"
     }
@@ -215,23 +215,30 @@ def test_a_page_can_show_every_frame(vector: Json) -> None:
 
 
 def rows_of(*log: Event) -> list[Json]:
-    keeper = PacketRows(SESSION)
-    rows = [row for each in log for row in keeper.feed(each)] + keeper.finish()
+    packet_rows = PacketRows(SESSION)
+    rows = [row for each in log for row in packet_rows.feed(each)] + packet_rows.finish()
     return [packet for _, packet in stored(rows)]
 
 
-def said(words: str, kind: str = "agent_message_chunk", **fields: Any) -> Event:
+def message_chunk(words: str, kind: str = "agent_message_chunk", **fields: Any) -> Event:
     return update({"sessionUpdate": kind, "content": text(words), **fields})
 
 
 def prompt(words: str) -> Event:
-    return said(words, "user_message_chunk", messageId=words)
+    return message_chunk(words, "user_message_chunk", messageId=words)
 
 
 def test_a_prompt_is_a_row_and_counts_the_turns() -> None:
-    keeper = PacketRows(SESSION)
-    log = [prompt("one"), said("1"), finished(), prompt("two"), said("2"), finished()]
-    rows = [row for each in log for row in keeper.feed(each)]
+    packet_rows = PacketRows(SESSION)
+    log = [
+        prompt("one"),
+        message_chunk("1"),
+        finished(),
+        prompt("two"),
+        message_chunk("2"),
+        finished(),
+    ]
+    rows = [row for each in log for row in packet_rows.feed(each)]
     assert [(row.turn, row.packet["type"]) for row in rows if isinstance(row, InsertRow)] == [
         (0, "user_message"),
         (0, "agent_message"),
@@ -243,13 +250,17 @@ def test_a_prompt_is_a_row_and_counts_the_turns() -> None:
 def test_what_is_attached_to_a_prompt_is_kept() -> None:
     image = {"type": "image", "data": "QUJD", "mimeType": "image/png"}
     picture = update({"sessionUpdate": "user_message_chunk", "content": image})
-    (row,) = rows_of(said("look", "user_message_chunk"), picture)
+    (row,) = rows_of(message_chunk("look", "user_message_chunk"), picture)
     assert row["content"] == text("look")
     assert [each["data"] for each in row["attachments"]] == ["QUJD"]
 
 
 def test_messages_with_different_ids_are_different_rows() -> None:
-    rows = rows_of(said("a", messageId="1"), said("b", messageId="1"), said("c", messageId="2"))
+    rows = rows_of(
+        message_chunk("a", messageId="1"),
+        message_chunk("b", messageId="1"),
+        message_chunk("c", messageId="2"),
+    )
     assert [row["content"]["text"] for row in rows] == ["ab", "c"]
     assert all("_meta" not in row for row in rows)
 
@@ -278,15 +289,17 @@ def test_the_answer_of_a_subagent_is_a_row_of_its_own() -> None:
 
 def test_a_loaded_session_begins_its_rows_again() -> None:
     reset = event("session-reset", {"reason": "load"})
-    rows = rows_of(prompt("old"), said("old"), finished(), reset, prompt("new"), status("active"))
+    rows = rows_of(
+        prompt("old"), message_chunk("old"), finished(), reset, prompt("new"), status("active")
+    )
     assert [row["content"]["text"] for row in rows] == ["new"]
 
 
 @pytest.mark.slow
 @given(LOGS)
 def test_every_row_is_of_its_type_and_no_text_is_lost(log: list[Event]) -> None:
-    keeper = PacketRows(SESSION)
-    rows = [row for each in log for row in keeper.feed(each)] + keeper.finish()
+    packet_rows = PacketRows(SESSION)
+    rows = [row for each in log for row in packet_rows.feed(each)] + packet_rows.finish()
     for row in rows:
         if not isinstance(row, ClearRows):
             msgspec.convert(row.packet, PACKET_TYPES[packet_type(row.packet)], strict=True)

@@ -53,7 +53,7 @@ def test_a_keepalive_is_no_packet() -> None:
     assert (packets, reader.skipped) == ([{"type": "a"}], 0)
 
 
-def test_nobody_in_between_may_keep_or_change_the_stream() -> None:
+def test_proxies_may_neither_cache_nor_change_the_stream() -> None:
     assert HEADERS["Content-Type"] == "text/event-stream"
     assert HEADERS["Cache-Control"] == "no-cache, no-transform"
     assert HEADERS["X-Accel-Buffering"] == "no"
@@ -91,7 +91,7 @@ def test_a_packet_whose_empty_line_was_cut_off_is_not_lost() -> None:
     assert reader.finish() == [{"a": 1}]
 
 
-def test_a_line_without_end_is_let_go_and_the_next_packet_is_read() -> None:
+def test_a_line_without_end_is_dropped_and_the_next_packet_is_read() -> None:
     reader = PacketReader(limit_bytes=1000)
     reader.feed(b'data: {"a":"')
     for _ in range(1000):
@@ -128,8 +128,8 @@ def test_any_cut_of_a_stream_gives_the_same_packets(
     packets: list[Json], newline: str, cuts: list[int]
 ) -> None:
     stream = b"".join(map(encode_packet, packets)).replace(b"\n", newline.encode())
-    places = sorted({0, len(stream), *(cut % (len(stream) + 1) for cut in cuts)})
-    chunks = [stream[a:b] for a, b in pairwise(places)]
+    positions = sorted({0, len(stream), *(cut % (len(stream) + 1) for cut in cuts)})
+    chunks = [stream[a:b] for a, b in pairwise(positions)]
     got, reader = read(*chunks)
     assert (got, reader.skipped) == (packets, 0)
 

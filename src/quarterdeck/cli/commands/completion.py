@@ -2,8 +2,8 @@
 
 The scripts are generated from the parsers of all commands: options, fixed values, paths. Names of
 agents and ids of sessions are looked up when they are completed, by `quarterdeck completion
-agents|sessions`, which reads the data directory. Completion never asks a hub and never starts one:
-the user is waiting for a key to take effect.
+agents|sessions`, which reads the data directory. It never contacts or starts a hub: the user is
+waiting for a key to take effect.
 
 Agents choose the ids of sessions, and shells expand what they complete: only plain words are
 offered.
@@ -207,9 +207,9 @@ def _bash_case(command: str) -> str:
 def _bash_names(words: CompletionWords) -> str:
     if words.names is None:
         return ""
-    place = '"$COMP_CWORD" -eq 2' if words.is_first_only else '"${cur#-}" = "$cur"'
+    condition = '"$COMP_CWORD" -eq 2' if words.is_first_only else '"${cur#-}" = "$cur"'
     more = f'words="$words $(quarterdeck completion {words.names} 2>/dev/null)"'
-    return f"; if [ {place} ]; then {more}; fi "
+    return f"; if [ {condition} ]; then {more}; fi "
 
 
 def _zsh() -> str:
@@ -254,8 +254,8 @@ def _zsh_case(command: str) -> str:
         branches.append(f"{'|'.join(words.paths)}) _files ;;")
     names = ""
     if words.names is not None:
-        place = "(( CURRENT == 3 )) && " if words.is_first_only else ""
-        names = f"; {place}compadd -- $(quarterdeck completion {words.names} 2>/dev/null)"
+        condition = "(( CURRENT == 3 )) && " if words.is_first_only else ""
+        names = f"; {condition}compadd -- $(quarterdeck completion {words.names} 2>/dev/null)"
     everything = shlex.join((*words.positional, *words.options))
     branches.append(f"*) compadd -- {everything}{names} ;;")
     inner = "\n".join(f"                {branch}" for branch in branches)

@@ -20,7 +20,7 @@ from anyio import to_thread
 from quarterdeck.agents import AgentSettings
 from quarterdeck.cli.arguments import DONE, INTERRUPTED
 from quarterdeck.cli.demo import plain
-from quarterdeck.cli.hub_link import HubAddress, HubLink, running_hub
+from quarterdeck.cli.hub_access import HubAddress, HubLink, running_hub
 from quarterdeck.cli.hub_service import PairingOffer, offer_pairing
 from quarterdeck.cli.log_output import hub_logging
 from quarterdeck.cli.terminal.keyboard import has_person
@@ -117,7 +117,7 @@ async def _play(folder: Path, chosen: Namespace, demo: DemoOptions) -> int:
                 status = await turn.run(tasks)
             if turn.was_interrupted or not demo.stays:
                 return status
-            print_note("the hub keeps running; press Ctrl-C to stop it, nothing is kept")
+            print_note("the hub keeps running; press Ctrl-C to stop it; its data is deleted")
             await anext(aiter(signals))
     return INTERRUPTED
 

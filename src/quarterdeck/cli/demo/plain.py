@@ -151,9 +151,7 @@ class DemoResponder:
             return await self._ask_person(options)
         option = first_allowing(options)
         if option is not None:
-            self._printer.note(
-                f"no terminal to ask: answered {request_id} with {option['optionId']}"
-            )
+            self._printer.note(f"answered {request_id} automatically: {option['optionId']}")
         return option
 
     async def _ask_person(self, options: Sequence[Option]) -> Option | None:
@@ -199,7 +197,7 @@ class _DemoSession:
             async with Host(options) as host, background_tasks() as tasks:
                 responder = DemoResponder(host, self._printer, tasks, asks_person=self._asks_person)
                 host.subscribe(None, 0, responder.on_host_event)
-                tasks.start_soon(self._watch_for_interrupts, interrupts, host)
+                tasks.start_soon(self._handle_interrupts, interrupts, host)
                 with self._turn:
                     status = await self._session(host, responder, command)
                 if any(each.status == "pending" for each in host.get_permissions()):
@@ -237,7 +235,7 @@ class _DemoSession:
             return FAILED
         return FAILED if "error" in result else DONE
 
-    async def _watch_for_interrupts(
+    async def _handle_interrupts(
         self, interrupts: AsyncIterator[signal.Signals], host: Host
     ) -> None:
         """Cancel the turn at the first Ctrl-C and give the agent a moment; exit at the second."""

@@ -23,7 +23,7 @@ from quarterdeck.views.text import plain
 ViewName: TypeAlias = Literal["context", "packets", "events"]
 VIEWS: Final[tuple[ViewName, ...]] = ("context", "packets", "events")
 WIDTH: Final = 100
-MOST_BODY_LINES: Final = 20  # of one row; the rest is counted
+MAX_BODY_LINES: Final = 20  # of one row; the rest is counted
 _INDENT: Final = " " * 8
 _TYPE_WIDTH: Final = 27  # of `session:status_changed` and `permission-request-resolved`
 _PIECES: Final = frozenset({"message:delta", "thinking:delta", "tool:args_delta"})
@@ -73,10 +73,10 @@ def row_lines(row: LogRow, width: int = WIDTH) -> Iterator[str]:
     head = f"{number:>6}  {row.time}  {masked(row.type):<{_TYPE_WIDTH}}"
     yield _cut(f"{head}  {_one_line(row.text)}".rstrip(), width)
     lines = [line for text in row.body for line in masked(text).rstrip("\n").split("\n")]
-    for line in lines[:MOST_BODY_LINES]:
+    for line in lines[:MAX_BODY_LINES]:
         yield _cut(f"{_INDENT}{line}".rstrip(), width)
-    if len(lines) > MOST_BODY_LINES:
-        yield _cut(f"{_INDENT}and {len(lines) - MOST_BODY_LINES} more lines", width)
+    if len(lines) > MAX_BODY_LINES:
+        yield _cut(f"{_INDENT}and {len(lines) - MAX_BODY_LINES} more lines", width)
 
 
 def masked(text: object) -> str:
@@ -128,7 +128,7 @@ def packet_rows(packets: Iterable[tuple[Event, Packet]]) -> Iterator[LogRow]:
     held: LogRow | None = None
     for event, packet in packets:
         kind = packet_type(packet) or "unknown"
-        row = LogRow(event.seq, _clock(event.ts), kind, *_packet_words(kind, packet))
+        row = LogRow(event.seq, _clock(event.ts), kind, *_packet_text(kind, packet))
         if held is not None and kind.endswith("_chunk") and kind == held.type:
             held = held._replace(text=held.text + row.text)
             continue
@@ -139,7 +139,7 @@ def packet_rows(packets: Iterable[tuple[Event, Packet]]) -> Iterator[LogRow]:
         yield held
 
 
-def _packet_words(kind: str, packet: Json) -> tuple[str, tuple[str, ...]]:
+def _packet_text(kind: str, packet: Json) -> tuple[str, tuple[str, ...]]:
     content = packet.get("content")
     if kind in ("tool_call_start", "tool_call_progress"):
         words = f"{packet.get('status')} {packet.get('kind')}: {packet.get('title')}"
@@ -172,72 +172,72 @@ def context_rows(events: Iterable[ContextEvent]) -> Iterator[LogRow]:
         if event.type in _PIECES:
             continue
         fields = msgspec.to_builtins(event)
-        words, body = _WORDS.get(event.type, _plainly)(fields)
+        words, body = _TEXTS.get(event.type, _json_text)(fields)
         kind = f"{event.type} (replay)" if event.replay else event.type
         yield LogRow(event.seq, event.timestamp[11:19], kind, words, body)
 
 
-_Words: TypeAlias = tuple[str, tuple[str, ...]]
+_RowText: TypeAlias = tuple[str, tuple[str, ...]]
 
 
-def _plainly(event: Json) -> _Words:
+def _json_text(event: Json) -> _RowText:
     hidden = ("type", "seq", "sessionId", "timestamp", "replay")
     return _compact({key: value for key, value in event.items() if key not in hidden}), ()
 
 
-def _said(event: Json) -> _Words:
+def _message_text(event: Json) -> _RowText:
     blocks = [block.get("text") or f"[{block['type']}]" for block in event["content"]]
     return f"{event['role']}: {''.join(blocks)}", ()
 
 
-def _approval(event: Json) -> _Words:
+def _permission_text(event: Json) -> _RowText:
     words = f"{event['requestId']}: {event['description']}? ({event['riskLevel']})"
     preview = event.get("preview") or {}
     shown = preview.get("diff") or preview.get("command") or preview.get("text")
     return words, (str(shown),) if shown else ()
 
 
-def _resolved(event: Json) -> _Words:
+def _resolution_text(event: Json) -> _RowText:
     verb = "approved" if event["approved"] else "not approved"
     reason = f": {event['reason']}" if "reason" in event else ""
     return f"{event['requestId']} {verb} by {event['resolvedBy']}{reason}", ()
 
 
-def _failed(event: Json) -> _Words:
+def _error_text(event: Json) -> _RowText:
     error = event["error"]
     name = f"{event['name']}: " if "name" in event else ""
     return f"{name}{error['code']}: {error['message']}", ()
 
 
-def _changed(event: Json) -> _Words:
+def _change_text(event: Json) -> _RowText:
     diff = event.get("diff")
     return f"{event['changeType']} {event['path']}", (diff,) if diff else ()
 
 
-def _batch(event: Json) -> _Words:
+def _batch_text(event: Json) -> _RowText:
     lines = tuple(f"{each['changeType']} {each['path']}" for each in event["changes"])
     return f"{len(lines)} files", lines
 
 
-def _asked(event: Json) -> _Words:
+def _elicitation_text(event: Json) -> _RowText:
     options = event.get("options") or ()
     return f"{event['questionId']}: {event['question']}", tuple(f"- {each}" for each in options)
 
 
-def _todos(event: Json) -> _Words:
+def _todo_text(event: Json) -> _RowText:
     lines = tuple(f"{each['status']}: {each['content']}" for each in event["todos"])
     return f"{len(lines)} todos", lines
 
 
-_WORDS: Final[Mapping[str, Callable[[Json], _Words]]] = {
+_TEXTS: Final[Mapping[str, Callable[[Json], _RowText]]] = {
     "session:started": lambda event: (f"{event['agent']} in {event['projectPath']}", ()),
     "session:status_changed": lambda event: (
         f"{event['from']} -> {event['to']}: {event.get('reason', '')}",
         (),
     ),
-    "session:error": _failed,
+    "session:error": _error_text,
     "message:start": lambda event: (event["role"], ()),
-    "message:complete": _said,
+    "message:complete": _message_text,
     "thinking:complete": lambda event: (event["content"], ()),
     "tool:start": lambda event: (event.get("description") or event["name"], ()),
     "tool:executing": lambda event: (
@@ -248,15 +248,15 @@ _WORDS: Final[Mapping[str, Callable[[Json], _Words]]] = {
         f"{event['name']}, {event['duration']:.0f} ms",
         (event["output"],) if event["output"] else (),
     ),
-    "tool:error": _failed,
-    "approval:requested": _approval,
-    "approval:resolved": _resolved,
-    "file:change": _changed,
-    "file:batch": _batch,
-    "interaction:question": _asked,
+    "tool:error": _error_text,
+    "approval:requested": _permission_text,
+    "approval:resolved": _resolution_text,
+    "file:change": _change_text,
+    "file:batch": _batch_text,
+    "interaction:question": _elicitation_text,
     "interaction:notification": lambda event: (
         f"{event['level']}: {event['title']}: {event['message']}",
         (),
     ),
-    "progress:todo_update": _todos,
+    "progress:todo_update": _todo_text,
 }

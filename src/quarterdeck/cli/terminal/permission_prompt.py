@@ -92,9 +92,9 @@ def _lines(call: Mapping[str, Any]) -> Iterator[Line]:
     given = call.get("rawInput")
     kind = call.get("kind")
     yield Line(f"The agent asks to {_VERBS.get(str(kind), 'use a tool')}", "request")
-    for place in _tables(call.get("locations")):
-        where = "" if place.get("line") is None else f", line {place['line']}"
-        yield Line(f"{_INDENT}file: {place.get('path')}{where}")
+    for location in _tables(call.get("locations")):
+        line = "" if location.get("line") is None else f", line {location['line']}"
+        yield Line(f"{_INDENT}file: {location.get('path')}{line}")
     command = _command(given)
     if command is not None:
         yield Line(f"{_INDENT}command: {command}", "strong")

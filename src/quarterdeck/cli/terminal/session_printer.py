@@ -124,7 +124,7 @@ class JsonPrinter:
         """Nothing: every event names its session."""
 
     def form(self, form: Mapping[str, Any]) -> None:
-        self.result({"type": "question", **form})
+        self.result({"type": "elicitation", **form})
 
     def result(self, result: Mapping[str, Any]) -> None:
         self._stream.write(encode_json(dict(result)).decode() + "\n")

@@ -22,8 +22,9 @@ The statuses of a session, and what changes them:
 `Emitter.set_status` publishes every change. `HostSession.operation` says what is under way (create,
 load, resume, close, delete); agents' requests are refused meanwhile.
 
-A session is in one of three tables: `known` (published), `staged` (being opened, not published), or
-only its id in `tombstones` (closed or deleted: it cannot be created or resumed again).
+`known` has all published sessions but deleted ones; `staged` has those that are being opened and
+are not published yet. `tombstones` has the ids of sessions that were closed or deleted, also by an
+earlier host: they cannot be created or resumed again.
 
 Updates are handled in the read loop, in wire order. Almost all are recorded as they are; the rest
 of `on_update` is for updates that arrive before, during or after an operation.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import anyio
 from msgspec import UNSET, Meta, UnsetType, field
 
 from quarterdeck.agents import KnownAgent
@@ -20,8 +19,8 @@ from quarterdeck.hub.api.endpoint import (
     way,
 )
 from quarterdeck.hub.hub import Hub
+from quarterdeck.hub.log_health import LogHealth
 from quarterdeck.protocol import AgentCapabilitiesWire, AgentSnapshotWire
-from quarterdeck.runner.log_health import LogHealth
 
 _Text = Annotated[str, Meta(min_length=1, max_length=4096)]
 
@@ -39,7 +38,7 @@ class AgentView(ApiResponse, frozen=True, kw_only=True):
     capabilities: AgentCapabilitiesWire | UnsetType = UNSET
     auth_methods: tuple[dict[str, Any], ...] | UnsetType = UNSET
     notice: str | UnsetType = UNSET
-    """What whoever started it should know."""
+    """What the client that started it should know."""
 
 
 class AgentList(ApiResponse, frozen=True, kw_only=True):
@@ -71,25 +70,25 @@ class SignIn(Body, frozen=True, kw_only=True):
 
 class _Agents:
     def __init__(self, hub: Hub) -> None:
-        self._hub = hub
+        self._log_health = hub.log_health
+        self._runner = hub.runner
 
-    async def list(self, _asked: ApiRequest) -> AgentList:
-        return AgentList(agents=[self._view(agent) for agent in self._hub.host.get_agents()])
+    async def list(self, _request: ApiRequest) -> AgentList:
+        return AgentList(agents=[self._view(agent) for agent in self._runner.agents()])
 
-    async def known(self, _asked: ApiRequest) -> KnownAgentList:
-        # On a thread: it looks for programs, maybe on a slow disk.
-        agents = await anyio.to_thread.run_sync(self._hub.keeper.known.all)
-        return KnownAgentList(agents=agents)
+    async def known(self, _request: ApiRequest) -> KnownAgentList:
+        return KnownAgentList(agents=await self._runner.known_agents())
 
-    async def get(self, asked: ApiRequest) -> AgentView:
-        return self._view(self._agent(asked))
+    async def get(self, request: ApiRequest) -> AgentView:
+        return self._view(self._agent(request))
 
-    async def start_known(self, asked: ApiRequest) -> AgentView:
-        return self._view(await self._hub.keeper.spawn_known(asked.path["name"]))
+    async def start_known(self, request: ApiRequest) -> AgentView:
+        agent = await self._runner.start_agent(request.path["name"], by=request.by.actor)
+        return self._view(agent)
 
-    async def spawn(self, asked: ApiRequest) -> AgentView:
-        self._hub.recording.check()
-        wanted: DefinitionBody = asked.body.definition
+    async def spawn(self, request: ApiRequest) -> AgentView:
+        self._log_health.check()
+        wanted: DefinitionBody = request.body.definition
         definition: dict[str, Any] = {
             "id": wanted.id,
             "command": wanted.command,
@@ -98,30 +97,32 @@ class _Agents:
         }
         if wanted.env:
             definition["env"] = dict(wanted.env)
-        agent = await self._hub.keeper.spawn(definition)
+        agent = await self._runner.spawn_agent(definition, by=request.by.actor)
         return self._view(agent, notice=_notice(wanted))
 
-    async def dispose(self, asked: ApiRequest) -> None:
-        await self._hub.keeper.dispose(self._agent(asked).agent_id)
+    async def dispose(self, request: ApiRequest) -> None:
+        await self._runner.stop_agent(self._agent(request).agent_id, by=request.by.actor)
 
-    async def authenticate(self, asked: ApiRequest) -> AgentView:
-        agent = self._agent(asked)
-        await self._hub.host.authenticate(agent.agent_id, asked.body.method_id)
+    async def authenticate(self, request: ApiRequest) -> AgentView:
+        agent = self._agent(request)
+        await self._runner.authenticate(agent.agent_id, request.body.method_id, by=request.by.actor)
         return self._view(agent)
 
-    async def log_out(self, asked: ApiRequest) -> AgentView:
-        agent = self._agent(asked)
-        await self._hub.host.logout(agent.agent_id)
+    async def log_out(self, request: ApiRequest) -> AgentView:
+        agent = self._agent(request)
+        await self._runner.logout(agent.agent_id, by=request.by.actor)
         return self._view(agent)
 
-    def _agent(self, asked: ApiRequest) -> AgentSnapshotWire:
-        agent = self._hub.host.get_agent(asked.path["id"])
+    def _agent(self, request: ApiRequest) -> AgentSnapshotWire:
+        agent = self._runner.agent(request.path["id"])
         if agent is None:
-            raise not_found(f"agent {asked.path['id']!r}", "GET /api/agents lists those there are")
+            raise not_found(
+                f"agent {request.path['id']!r}", "GET /api/agents lists those there are"
+            )
         return agent
 
     def _view(self, agent: AgentSnapshotWire, *, notice: str | None = None) -> AgentView:
-        name = self._hub.keeper.name_of(agent.agent_id)
+        name = self._runner.agent_name(agent.agent_id)
         given: Any = agent
         return AgentView(
             agent_id=agent.agent_id,
@@ -147,7 +148,7 @@ def _notice(definition: DefinitionBody) -> str | None:
 
 def agent_endpoints(hub: Hub) -> list[Endpoint]:
     """Return the agents' part of the route table."""
-    api, log = _Agents(hub), hub.recording
+    api, log = _Agents(hub), hub.log_health
     return [
         way("view", "GET /api/agents", api.list, "List agents that were started", answer=AgentList),
         way(

@@ -1,4 +1,4 @@
-"""The gate over HTTP: pairing a device, and looking after those that are paired."""
+"""Devices over HTTP: pairing, listing, changing and revoking them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ from quarterdeck.hub.auth.device import OWNER, SCOPE_KEY, Device, Scope
 from quarterdeck.hub.auth.device_store import DeviceEvent
 from quarterdeck.hub.auth.devices import clean_name, sighting_of
 from quarterdeck.hub.auth.guard import SITE_KEY, Authentication, connection_of
-from quarterdeck.hub.auth.pairing import LIFETIME_SECONDS, LONGEST_SECONDS, TooMany, pairing_link
+from quarterdeck.hub.auth.pairing import (
+    LIFETIME_SECONDS,
+    LONGEST_SECONDS,
+    TooManyAttempts,
+    pairing_link,
+)
 from quarterdeck.hub.auth.pairing_store import Pairing
 from quarterdeck.jsontext import encode_json
 
@@ -48,22 +53,22 @@ class PairAnswer(Struct, frozen=True, kw_only=True, rename="camel", omit_default
 
     device: Device
     token: str | None = None
-    """Told once. A browser gets a cookie instead, which scripts cannot read."""
+    """Shown once. A browser gets a cookie instead, which scripts cannot read."""
 
 
 class PairingRequest(Body, frozen=True, kw_only=True):
-    """Whom to let in."""
+    """The device to pair."""
 
     scope: Scope = "approve"
     name: _Name = ""
     seconds: Annotated[float, Meta(ge=10, le=LONGEST_SECONDS)] = LIFETIME_SECONDS
     """How long the codes work."""
     device_seconds: Annotated[float, Meta(ge=60, le=10 * 365 * 86_400)] | None = None
-    """How long the device may come in; None until it is revoked."""
+    """How long the device stays paired; None: until it is revoked."""
 
 
 class PairingAnswer(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The codes, told once."""
+    """The codes, shown once."""
 
     pairing: Pairing
     code: str
@@ -89,7 +94,7 @@ class RenewAnswer(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     """The old token works until the new one is used."""
 
     token: str | None = None
-    """Told once. A browser gets a cookie instead."""
+    """Shown once. A browser gets a cookie instead."""
 
 
 class DeviceChange(Body, frozen=True, kw_only=True):
@@ -99,9 +104,9 @@ class DeviceChange(Body, frozen=True, kw_only=True):
     scope: Scope | None = None
 
 
-def gate_endpoints(gate: Authentication) -> list[Endpoint]:
-    """Return the gate's part of the route table."""
-    return [*_pairing_endpoints(_PairingApi(gate)), *_device_endpoints(_DeviceApi(gate))]
+def device_endpoints(auth: Authentication) -> list[Endpoint]:
+    """Return the devices' part of the route table."""
+    return [*_pairing_endpoints(_PairingApi(auth)), *_device_endpoints(_DeviceApi(auth))]
 
 
 def _pairing_endpoints(api: _PairingApi) -> list[Endpoint]:
@@ -122,12 +127,12 @@ def _pairing_endpoints(api: _PairingApi) -> list[Endpoint]:
 
 
 def _device_endpoints(api: _DeviceApi) -> list[Endpoint]:
-    me = _endpoint("view", "GET /api/device", api.me, "Tell which device this is")
+    me = _endpoint("view", "GET /api/device", api.me, "Show which device this is")
     listed = _endpoint("view", "GET /api/devices", api.list, "List devices")
     change = _endpoint(
         "admin", "PATCH /api/devices/{id}", api.change, "Rename a device or change what it may do"
     )
-    log = _endpoint("admin", "GET /api/devices/log", api.log, "Tell what happened to devices")
+    log = _endpoint("admin", "GET /api/devices/log", api.log, "Show what happened to devices")
     renew = _endpoint(
         "view", "POST /api/device/token", api.renew, "Get a new token for this device"
     )
@@ -164,13 +169,13 @@ def _endpoint(scope: Scope | None, way: str, handler: _Handler, summary: str) ->
 
 
 class _PairingApi:
-    def __init__(self, gate: Authentication) -> None:
-        self._gate = gate
+    def __init__(self, auth: Authentication) -> None:
+        self._auth = auth
 
     async def pair(self, scope: AsgiScope, body: bytes) -> Response:
         wanted = _read(body, PairRequest)
         seen = sighting_of(scope)
-        paired = await self._gate.pairings.pair(
+        paired = await self._auth.pairings.pair(
             wanted.code,
             name=wanted.name,
             address=seen.address or "",
@@ -179,7 +184,7 @@ class _PairingApi:
         if paired is None:
             message = "this code is wrong, used or expired; ask for a new one"
             return refusal(403, "quarterdeck/forbidden", message)
-        if isinstance(paired, TooMany):
+        if isinstance(paired, TooManyAttempts):
             seconds = math.ceil(paired.seconds)
             message = f"too many wrong codes; try again in {seconds} s"
             refused = refusal(429, "quarterdeck/too-many", message)
@@ -189,7 +194,7 @@ class _PairingApi:
             return _json(PairAnswer(device=paired.device, token=paired.token))
         await self._replace_device(scope)
         response = _json(PairAnswer(device=paired.device))
-        left = self._gate.devices.seconds_left(paired.device)
+        left = self._auth.devices.seconds_left(paired.device)
         _set_cookie(response, scope[SITE_KEY], paired.token, min(left, _COOKIE_SECONDS))
         return response
 
@@ -197,38 +202,38 @@ class _PairingApi:
         """Revoke what a browser was until now: its cookie is about to be overwritten."""
         before: Device | None = scope[SCOPE_KEY]
         if before is not None and before.id != OWNER:
-            await self._gate.devices.revoke(before.id, sparing=connection_of(scope))
+            await self._auth.devices.revoke(before.id, except_for=connection_of(scope))
 
     async def create(self, _scope: AsgiScope, body: bytes) -> Response:
         wanted = _read(body or b"{}", PairingRequest)
-        pairing, codes = await self._gate.pairings.create(
+        pairing, codes = await self._auth.pairings.create(
             scope=wanted.scope,
             name=wanted.name,
             seconds=wanted.seconds,
             device_seconds=wanted.device_seconds,
         )
-        link = pairing_link(self._gate.public_origin, codes.long)
+        link = pairing_link(self._auth.public_origin, codes.long)
         return _json(PairingAnswer(pairing=pairing, code=codes.short, link=link), 201)
 
     async def list(self, _scope: AsgiScope, _body: bytes) -> Response:
-        return _json(PairingList(pairings=await self._gate.pairings.open_ones()))
+        return _json(PairingList(pairings=await self._auth.pairings.usable()))
 
     async def cancel(self, scope: AsgiScope, _body: bytes) -> Response:
-        if await self._gate.pairings.cancel(scope["path_params"]["id"]):
+        if await self._auth.pairings.cancel(scope["path_params"]["id"]):
             return Response(status_code=204)
         return refusal(404, "quarterdeck/not-found", "there is no such pairing, or not any more")
 
 
 class _DeviceApi:
-    def __init__(self, gate: Authentication) -> None:
-        self._devices = gate.devices
+    def __init__(self, auth: Authentication) -> None:
+        self._devices = auth.devices
 
     async def me(self, scope: AsgiScope, _body: bytes) -> Response:
         return _json(device_of(scope))
 
     async def list(self, scope: AsgiScope, _body: bytes) -> Response:
         asking = device_of(scope)
-        await self._devices.look_after()
+        await self._devices.sweep()
         return _json(DeviceList(devices=[each.shown_to(asking) for each in self._devices.all]))
 
     async def log(self, _scope: AsgiScope, _body: bytes) -> Response:
@@ -264,7 +269,7 @@ class _DeviceApi:
             return refusal(403, "quarterdeck/forbidden", message)
         if device_id == OWNER:
             return _owner_stays()
-        if not await self._devices.revoke(device_id, sparing=connection_of(scope)):
+        if not await self._devices.revoke(device_id, except_for=connection_of(scope)):
             return _no_such_device()
         response = Response(status_code=204)
         if device_id == asking.id:
@@ -274,7 +279,7 @@ class _DeviceApi:
     async def log_out(self, scope: AsgiScope, _body: bytes) -> Response:
         asking = device_of(scope)
         if asking.id != OWNER:
-            await self._devices.revoke(asking.id, sparing=connection_of(scope))
+            await self._devices.revoke(asking.id, except_for=connection_of(scope))
         response = Response(status_code=204, headers={"clear-site-data": '"storage"'})
         _set_cookie(response, scope[SITE_KEY], "", 0)
         return response
@@ -320,7 +325,7 @@ def _app(handler: _Handler) -> Asgi:
         except msgspec.DecodeError as error:
             response = refusal(400, "quarterdeck/invalid", f"the body cannot be used: {error}")
         except HubDatabaseFailed:
-            logger.exception("the gate could not be changed")
+            logger.exception("a change of devices could not be stored")
             message = "the hub cannot store this now; its log says why; try again later"
             response = refusal(503, "quarterdeck/unavailable", message, retryable=True)
         await response(scope, receive, send)

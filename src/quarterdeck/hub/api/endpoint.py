@@ -1,14 +1,11 @@
-"""The route table: every way into the hub is an `Endpoint` in it, and nothing else is.
+"""`Endpoint`: the entries of the route table, JSON handlers, and exceptions as HTTP errors.
 
-Whoever asks must have the endpoint's scope: that is checked here, before the handler is called,
-for HTTP and for WebSockets. The API's document is made from the same table.
+Every route of the hub is an `Endpoint`. A device must have its scope: that is checked here, before
+the handler is called, for HTTP and for WebSockets. The OpenAPI document is made from this table.
 
-Endpoints that take and give JSON: what comes in is checked once, here.
-
-Bodies and queries are msgspec structs that forbid what they do not know, so a misspelt name is
-refused and not ignored.
-
-One place turns exceptions into the HTTP answers of the hub.
+Bodies and queries of JSON endpoints are msgspec structs, checked once, here. They reject unknown
+fields, so a misspelt name is an error and is not ignored. Exceptions of handlers become HTTP errors
+in one place, `refusal_of`.
 """
 
 from __future__ import annotations
@@ -36,9 +33,9 @@ from quarterdeck.errors import (
 )
 from quarterdeck.http.headers import id_of_segment
 from quarterdeck.hub.auth.device import SCOPE_KEY, Device, Scope
+from quarterdeck.hub.log_health import LogHealth
 from quarterdeck.jsontext import UNWRITABLE, decode_json, encode_json
 from quarterdeck.protocol import ERROR_CODES
-from quarterdeck.runner.log_health import LogHealth
 
 Asgi: TypeAlias = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 Kind: TypeAlias = Literal["http", "sse", "websocket"]
@@ -53,7 +50,7 @@ class Endpoint:
     path: str
     """With {names}, as Starlette has them."""
     scope: Scope | None
-    """What a device must be allowed; None lets everybody in, also without a token."""
+    """The scope that a device needs; None: no token is needed."""
     app: Asgi
     """A raw ASGI application; `path_params` of its scope are filled."""
     summary: str
@@ -142,7 +139,7 @@ async def _addressed(endpoint: Endpoint, scope: AsgiScope, receive: Receive, sen
     ids = {name: _id(endpoint, name, segment) for name, segment in given.items()}
     wrong = next((given[name] for name, each in ids.items() if each is None), None)
     if wrong is not None:
-        message = f"{wrong!r} is no id: what begins with ~ goes on with the base64url of one"
+        message = f"{wrong!r} is no id: behind a leading ~ comes the base64url of one"
         response = refusal(400, "quarterdeck/invalid", message)
         await send_refusal(response, scope, receive, send)
         return
@@ -219,7 +216,7 @@ def http_status(error: RequestRejected) -> int:
 
 
 def refusal_of(error: Exception) -> Response:
-    """Return the answer to whoever asked for what ended in `error`."""
+    """Return the response to a request that ended in `error`."""
     match error:
         case RequestRejected():
             return error_response(
@@ -247,7 +244,7 @@ def refusal_of(error: Exception) -> Response:
             return error_response(500, "quarterdeck/failed", str(error))
         case _:
             logger.error("a request failed", exc_info=error)
-            message = "the hub failed at this; its log tells more"
+            message = "the hub failed at this; its log has the reason"
             return error_response(500, "quarterdeck/failed", message)
 
 
@@ -307,13 +304,13 @@ def json_app(
 
     async def app(scope: AsgiScope, receive: Receive, send: Send) -> None:
         try:
-            asked = ApiRequest(
+            request = ApiRequest(
                 path=scope.get("path_params", {}),
                 query=_query(scope, query),
                 body=None if body is None else _body(await _read(receive), body),
                 device=scope.get(SCOPE_KEY),
             )
-            response = _response(await handle(asked), status)
+            response = _response(await handle(request), status)
         except Exception as error:  # noqa: BLE001 - the edge: everything becomes an answer
             response = refusal_of(error)
         await response(scope, receive, send)
@@ -322,7 +319,7 @@ def json_app(
 
 
 class Facts(TypedDict, total=False):
-    """What else is to be said of an endpoint; as `Endpoint` has it."""
+    """Further fields of an `Endpoint`."""
 
     query: type
     body: type
@@ -348,14 +345,14 @@ def way(
     )
 
 
-def begun(recording: LogHealth, handle: Handle) -> Handle:
-    """Return a handler of requests that begin something."""
-    return lambda asked: recording.begin(lambda: handle(asked))
+def begun(log: LogHealth, handle: Handle) -> Handle:
+    """Return a handler of requests that start something."""
+    return lambda request: log.begin(lambda: handle(request))
 
 
-def carried_out(recording: LogHealth, handle: Handle) -> Handle:
-    """Return a handler of requests that end something, or answer."""
-    return lambda asked: recording.carry_out(lambda: handle(asked))
+def carried_out(log: LogHealth, handle: Handle) -> Handle:
+    """Return a handler of requests that end or answer something."""
+    return lambda request: log.carry_out(lambda: handle(request))
 
 
 def _response(answer: Any, status: int) -> Response:

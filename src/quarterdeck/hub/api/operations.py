@@ -1,7 +1,4 @@
-"""For whoever looks after a hub: is it well, what does it do, what can be asked of it.
-
-What a monitor wants to know, in the text format of Prometheus.
-"""
+"""For operators: health, facts, and metrics in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -27,21 +24,23 @@ _AGENTS: Final = ("spawning", "initializing", "ready", "exited", "restarting")
 
 async def metrics_text(hub: Hub) -> str:
     """Return all metrics of a hub."""
-    sessions = hub.library.all()
+    runner, sessions = hub.runner, hub.runner.sessions()
     by_status = Counter(session.status for session in sessions)
-    agents: Counter[str] = Counter(agent.status for agent in hub.host.get_agents())
-    questions = sum(each.status == "pending" for each in hub.host.get_elicitations())
+    agents: Counter[str] = Counter(agent.status for agent in runner.agents())
+    permissions = len(runner.pending_permissions())
+    elicitations = len(runner.pending_elicitations())
+    queued, health = await runner.count_queued_prompts(), runner.health()
     families = [
         _gauge("info", "The version that runs", {f'version="{__version__}"': 1}),
         _counter("events_total", "Events in the logs", sum(each.last_seq for each in sessions)),
         _gauge("sessions", "Sessions by status", _labelled("status", _SESSIONS, by_status)),
         _gauge("agents", "Agents by status", _labelled("status", _AGENTS, agents)),
         _gauge("subscribers", "Requests and streams that are open", {"": hub.open_connections}),
-        _gauge("pending_approvals", "Permission requests that wait", {"": hub.pending_approvals}),
-        _gauge("pending_questions", "Questions that wait", {"": questions}),
-        _gauge("queued_prompts", "Prompts that wait", {"": await hub.prompts.length()}),
-        _counter("storage_failures_total", "Times the log failed", hub.storage_failures),
-        _gauge("log_healthy", "Whether the log can be written", {"": int(hub.is_healthy)}),
+        _gauge("pending_approvals", "Pending permission requests", {"": permissions}),
+        _gauge("pending_questions", "Pending elicitations", {"": elicitations}),
+        _gauge("queued_prompts", "Queued prompts", {"": queued}),
+        _counter("storage_failures_total", "Times the log failed", health.storage_failures),
+        _gauge("log_healthy", "Whether the log can be written", {"": int(health.is_healthy)}),
         _gauge("uptime_seconds", "Since the start", {"": int(time.time() - hub.started_at)}),
         _gauge("process_resident_bytes", "Memory of the hub itself", {"": resident_bytes()}),
     ]
@@ -71,7 +70,7 @@ def _family(name: str, kind: str, about: str, samples: Mapping[str, int]) -> str
 
 
 def resident_bytes() -> int:
-    """Return how much memory this process has; 0 where the system does not say."""
+    """Return how much memory this process has; 0 if the system does not report it."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except (OSError, ValueError, IndexError):
@@ -80,7 +79,7 @@ def resident_bytes() -> int:
 
 
 class Health(ApiResponse, frozen=True, kw_only=True):
-    """Without details: everybody may ask."""
+    """Without details: no token is needed."""
 
     status: Literal["ok", "degraded"]
     """Degraded: the log cannot be written, so nothing new is taken."""
@@ -94,31 +93,31 @@ class HubFacts(ApiResponse, frozen=True, kw_only=True):
     pending_approvals: int
     queued_prompts: int
     home: str | UnsetType = UNSET
-    """The data directory; told to admins."""
+    """The data folder; only for admins."""
 
 
 def operation_endpoints(hub: Hub) -> list[Endpoint]:
     """Return the part of the route table for operators."""
 
-    async def health(_asked: ApiRequest) -> Health:
-        return Health(status="ok" if hub.is_healthy else "degraded")
+    async def health(_request: ApiRequest) -> Health:
+        return Health(status="ok" if hub.runner.health().is_healthy else "degraded")
 
-    async def metrics(_asked: ApiRequest) -> Response:
+    async def metrics(_request: ApiRequest) -> Response:
         return Response(await metrics_text(hub), headers={"content-type": CONTENT_TYPE})
 
-    async def facts(asked: ApiRequest) -> HubFacts:
+    async def facts(request: ApiRequest) -> HubFacts:
         return HubFacts(
             version=__version__,
             started_at=iso_seconds(hub.started_at),
-            sessions=len(hub.library.all()),
-            agents=len(hub.host.get_agents()),
-            pending_approvals=hub.pending_approvals,
-            queued_prompts=await hub.prompts.length(),
-            home=str(hub.options.home) if asked.by.may("admin") else UNSET,
+            sessions=len(hub.runner.sessions()),
+            agents=len(hub.runner.agents()),
+            pending_approvals=len(hub.runner.pending_permissions()),
+            queued_prompts=await hub.runner.count_queued_prompts(),
+            home=str(hub.options.home) if request.by.may("admin") else UNSET,
         )
 
     return [
-        way(None, "GET /healthz", health, "Tell whether the hub is well", answer=Health),
+        way(None, "GET /healthz", health, "Show whether the hub is healthy", answer=Health),
         way("view", "GET /metrics", metrics, "Metrics in the text format of Prometheus"),
         way("view", "GET /api/hub", facts, "Facts about the hub", answer=HubFacts),
     ]

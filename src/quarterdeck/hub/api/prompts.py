@@ -1,4 +1,4 @@
-"""The queue of a session's prompts."""
+"""The prompt queue of a session."""
 
 from __future__ import annotations
 
@@ -17,13 +17,7 @@ from quarterdeck.hub.api.endpoint import (
 )
 from quarterdeck.hub.auth.device import Device
 from quarterdeck.hub.hub import Hub
-from quarterdeck.runner.prompts.store import (
-    META_SCOPE,
-    PromptEntry,
-    PromptMode,
-    permitted,
-    tell_left_out,
-)
+from quarterdeck.runner import META_SCOPE, PromptEntry, PromptMode, permitted_blocks
 
 # No pattern here: msgspec 0.22 ends a program by a segmentation fault that has one in a union.
 _Prompt = (
@@ -61,11 +55,11 @@ def blocks_of(prompt: _Prompt) -> list[dict[str, Any]]:
     """Return the content blocks of a prompt.
 
     Raises:
-        RequestRefused: if it says nothing, or a block has no type.
+        RequestRefused: if it is blank, or a block has no type.
     """
     if isinstance(prompt, str):
         if not prompt.strip():
-            raise invalid("the prompt is blank; say what the agent should do")
+            raise invalid("the prompt is blank; write what the agent should do")
         return [{"type": "text", "text": prompt}]
     for number, block in enumerate(prompt, 1):
         if not isinstance(block.get("type"), str):
@@ -75,42 +69,49 @@ def blocks_of(prompt: _Prompt) -> list[dict[str, Any]]:
 
 class _Prompts:
     def __init__(self, hub: Hub) -> None:
-        self._hub = hub
+        self._runner = hub.runner
 
-    async def send(self, asked: ApiRequest) -> PromptEntry:
-        wanted: SendPrompt = asked.body
-        if wanted.key.endswith("\n"):  # which the pattern's $ lets through
+    async def send(self, request: ApiRequest) -> PromptEntry:
+        wanted: SendPrompt = request.body
+        if wanted.key.endswith("\n"):  # which the pattern's $ accepts
             raise invalid("the key ends in a line break; leave it out")
-        blocks, is_less = _permitted(wanted.prompt, asked.by)
-        entry = await self._hub.prompts.add(
-            asked.path["id"], wanted.key, blocks, mode=wanted.mode, by=asked.by.actor
+        blocks, is_less = _permitted(wanted.prompt, request.by)
+        entry = await self._runner.add_prompt(
+            request.path["id"], wanted.key, blocks, mode=wanted.mode, by=request.by.actor
         )
         if is_less:
-            tell_left_out(self._hub.host, asked.path["id"], asked.by.actor, asked.by.scope)
+            self._report_removed_meta(request)
         return entry
 
-    async def list(self, asked: ApiRequest) -> PromptList:
-        session = self._hub.library.get(asked.path["id"])
-        prompts = await self._hub.prompts.entries(session.session_id, asked.query.limit)
+    async def list(self, request: ApiRequest) -> PromptList:
+        session = self._runner.session(request.path["id"])
+        prompts = await self._runner.list_prompts(session.session_id, request.query.limit)
         return PromptList(prompts=prompts)
 
-    async def get(self, asked: ApiRequest) -> PromptEntry:
-        return await self._hub.prompts.get(asked.path["id"], asked.path["key"])
+    async def get(self, request: ApiRequest) -> PromptEntry:
+        return await self._runner.get_prompt(request.path["id"], request.path["key"])
 
-    async def edit(self, asked: ApiRequest) -> PromptEntry:
-        blocks, is_less = _permitted(asked.body.prompt, asked.by)
-        session_id, key, author = asked.path["id"], asked.path["key"], asked.by.actor
-        entry = await self._hub.prompts.edit(session_id, key, blocks, by=author)
+    async def edit(self, request: ApiRequest) -> PromptEntry:
+        blocks, is_less = _permitted(request.body.prompt, request.by)
+        session_id, key, author = request.path["id"], request.path["key"], request.by.actor
+        entry = await self._runner.edit_prompt(session_id, key, blocks, by=author)
         if is_less:
-            tell_left_out(self._hub.host, asked.path["id"], asked.by.actor, asked.by.scope)
+            self._report_removed_meta(request)
         return entry
 
-    async def cancel(self, asked: ApiRequest) -> PromptEntry:
-        return await self._hub.prompts.cancel(asked.path["id"], asked.path["key"])
+    async def cancel(self, request: ApiRequest) -> PromptEntry:
+        return await self._runner.cancel_prompt(
+            request.path["id"], request.path["key"], by=request.by.actor
+        )
+
+    def _report_removed_meta(self, request: ApiRequest) -> None:
+        self._runner.report_removed_meta(
+            request.path["id"], scope=request.by.scope, by=request.by.actor
+        )
 
 
 def _permitted(prompt: Any, by: Device) -> tuple[Any, bool]:
-    return permitted(blocks_of(prompt), may_send_meta=by.may(META_SCOPE))
+    return permitted_blocks(blocks_of(prompt), may_send_meta=by.may(META_SCOPE))
 
 
 def prompt_endpoints(hub: Hub) -> list[Endpoint]:

@@ -69,28 +69,28 @@ class TestSent(ApiResponse, frozen=True, kw_only=True):
 
 class _PushApi:
     def __init__(self, hub: Hub) -> None:
-        self._pushes = hub.pushes
+        self._push = hub.push
 
-    async def get(self, asked: ApiRequest) -> PushView:
-        found = await self._pushes.subscription(asked.by.id)
+    async def get(self, request: ApiRequest) -> PushView:
+        found = await self._push.subscription(request.by.id)
         view = None if found is None else self._view(found)
-        return PushView(public_key=self._pushes.options.key.public, subscription=view)
+        return PushView(public_key=self._push.options.key.public, subscription=view)
 
     def _view(self, found: Subscription) -> SubscriptionView:
-        at = self._pushes.received_at(found.device_id)
+        at = self._push.received_at(found.device_id)
         return SubscriptionView(
             kinds=found.kinds,
             problem=found.problem,
             received_at=None if at is None else iso_seconds(at),
         )
 
-    async def put(self, asked: ApiRequest) -> PushView:
-        wanted: PushSubscribe = asked.body
+    async def put(self, request: ApiRequest) -> PushView:
+        wanted: PushSubscribe = request.body
         given = wanted.subscription
         try:
-            await self._pushes.subscribe(
+            await self._push.subscribe(
                 Subscription(
-                    device_id=asked.by.id,
+                    device_id=request.by.id,
                     endpoint=given.endpoint,
                     p256dh=given.keys.p256dh,
                     auth=given.keys.auth,
@@ -99,31 +99,31 @@ class _PushApi:
             )
         except (AddressRefused, KeyInvalid) as error:
             raise invalid(f"{error}; turn notifications off and on again") from error
-        return await self.get(asked)
+        return await self.get(request)
 
-    async def change(self, asked: ApiRequest) -> PushView:
-        if not await self._pushes.set_kinds(asked.by.id, asked.body.kinds):
+    async def change(self, request: ApiRequest) -> PushView:
+        if not await self._push.set_kinds(request.by.id, request.body.kinds):
             raise _off()
-        return await self.get(asked)
+        return await self.get(request)
 
-    async def delete(self, asked: ApiRequest) -> None:
-        await self._pushes.unsubscribe(asked.by.id)
+    async def delete(self, request: ApiRequest) -> None:
+        await self._push.unsubscribe(request.by.id)
 
-    async def test(self, asked: ApiRequest) -> TestSent:
-        found = await self._pushes.subscription(asked.by.id)
+    async def test(self, request: ApiRequest) -> TestSent:
+        found = await self._push.subscription(request.by.id)
         if found is None:
             raise _off()
-        test_id, delivery = await self._pushes.test(found)
+        test_id, delivery = await self._push.test(found)
         if delivery.is_gone:
             message = "this browser's subscription has ended; turn notifications on again"
             raise RequestRefused(410, "gone", message)
         if not delivery.is_done:
             message = f"the push service of this browser did not take it: {delivery.reason}"
-            raise RequestRefused(424, "unavailable", message, retryable=delivery.may_work_later)
+            raise RequestRefused(424, "unavailable", message, retryable=delivery.is_retryable)
         return TestSent(id=test_id)
 
-    async def receipt(self, asked: ApiRequest) -> None:
-        if not self._pushes.note_receipt(asked.by.id, asked.body.id):
+    async def receipt(self, request: ApiRequest) -> None:
+        if not self._push.confirm_test(request.by.id, request.body.id):
             raise not_found("such test", "send a new one")
 
 
@@ -135,12 +135,14 @@ def push_endpoints(hub: Hub) -> list[Endpoint]:
     """Return the notifications' part of the route table."""
     api = _PushApi(hub)
     return [
-        _endpoint("GET", api.get, "Tell how notifications of this device are set", answer=PushView),
+        _endpoint("GET", api.get, "Show the notification settings of this device", answer=PushView),
         _endpoint("PUT", api.put, "Turn notifications of this device on", PushSubscribe, PushView),
-        _endpoint("PATCH", api.change, "Choose what to be told of", ChangeKinds, PushView),
+        _endpoint("PATCH", api.change, "Choose notifications", ChangeKinds, PushView),
         _endpoint("DELETE", api.delete, "Turn notifications of this device off"),
         _endpoint("POST", api.test, "Send a test", Nothing, TestSent, "/test"),
-        _endpoint("POST", api.receipt, "Say that a test has arrived", Receipt, None, "/receipts"),
+        _endpoint(
+            "POST", api.receipt, "Confirm that a test has arrived", Receipt, None, "/receipts"
+        ),
     ]
 
 

@@ -1,4 +1,4 @@
-"""The inbox: requests that wait, over all sessions; and the audit of decisions."""
+"""The inbox: pending requests of all sessions, answers, and the audit of decisions."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ from quarterdeck.hub.api.endpoint import (
     way,
 )
 from quarterdeck.hub.hub import Hub
+from quarterdeck.hub.log_health import LogHealth
 from quarterdeck.policy import Policy
 from quarterdeck.protocol import HostElicitationSnapshot
-from quarterdeck.runner.log_health import LogHealth
-from quarterdeck.runner.permissions.card import PermissionCard
-from quarterdeck.runner.permissions.decisions import MOST_REASON, RecordedDecision
+from quarterdeck.runner import MOST_REASON, PermissionCard, RecordedDecision
 
 
 class ApprovalList(ApiResponse, frozen=True, kw_only=True):
@@ -46,7 +45,7 @@ class AnswerPermission(Body, frozen=True, kw_only=True):
 
 
 class ElicitationView(ApiResponse, frozen=True, kw_only=True):
-    """A question that waits."""
+    """A pending elicitation."""
 
     request_id: str
     session_id: str | UnsetType = UNSET
@@ -78,97 +77,98 @@ class DecisionList(ApiResponse, frozen=True, kw_only=True):
     decisions: list[RecordedDecision]
 
 
-class _Approvals:
+class _Requests:
     def __init__(self, hub: Hub) -> None:
-        self._hub = hub
-        self._approvals = hub.approvals
+        self._runner = hub.runner
 
-    async def list(self, _asked: ApiRequest) -> ApprovalList:
-        pending = self._approvals.pending
-        return ApprovalList(permissions=[await self._headed(each) for each in pending])
+    async def list(self, _request: ApiRequest) -> ApprovalList:
+        cards = [each.card for each in self._runner.pending_permissions()]
+        titled = [await self._titled(card) for card in cards if card is not None]
+        return ApprovalList(permissions=titled)
 
-    async def get(self, asked: ApiRequest) -> PermissionCard:
-        view = self._approvals.get(asked.path["id"])
-        if view is None:
-            what = f"request {asked.path['id']!r} that waits"
-            raise not_found(what, "GET /api/decisions tells how others ended")
-        return await self._headed(view)
+    async def get(self, request: ApiRequest) -> PermissionCard:
+        pending = self._runner.pending_permission(request.path["id"])
+        if pending is None or pending.card is None:
+            what = f"request {request.path['id']!r} that is pending"
+            raise not_found(what, "GET /api/decisions shows how others ended")
+        return await self._titled(pending.card)
 
-    async def _headed(self, view: PermissionCard) -> PermissionCard:
-        """Return a request with the title that its session is listed by."""
+    async def _titled(self, card: PermissionCard) -> PermissionCard:
+        """Return a card with the title that its session is listed by."""
         try:
-            session = await self._hub.library.shown(view.session_id)
+            session = await self._runner.show_session(card.session_id)
         except RequestRejected:
-            return view  # deleted, and its request with it in a moment
-        return replace(view, title=session.title)
+            return card  # deleted, and its request with it in a moment
+        return replace(card, title=session.title)
 
-    async def answer(self, asked: ApiRequest) -> RecordedDecision:
-        wanted: AnswerPermission = asked.body
+    async def answer(self, request: ApiRequest) -> RecordedDecision:
+        wanted: AnswerPermission = request.body
         if wanted.cancelled == (wanted.option_id is not UNSET):
             raise invalid('say either optionId or "cancelled": true')
         option_id = None if wanted.option_id is UNSET else wanted.option_id
-        return await self._approvals.answer(
-            asked.path["id"],
+        return await self._runner.answer_permission(
+            request.path["id"],
             option_id,
-            by=self._approvals.decider(asked.by.actor, wanted.reason),
             digest=wanted.digest,
             key=wanted.key,
+            reason=wanted.reason,
+            by=request.by.actor,
         )
 
-    async def elicitations(self, _asked: ApiRequest) -> ElicitationList:
-        pending = self._hub.host.pending_elicitations()
+    async def elicitations(self, _request: ApiRequest) -> ElicitationList:
+        pending = self._runner.pending_elicitations()
         return ElicitationList(elicitations=[_elicitation(each) for each in pending])
 
-    async def answer_elicitation(self, asked: ApiRequest) -> RecordedDecision:
-        response: dict[str, Any] = {"action": asked.body.action}
-        if asked.body.content is not UNSET:
-            response["content"] = asked.body.content
-        return await self._approvals.answer_question(
-            asked.path["id"], response, by=self._approvals.decider(asked.by.actor)
+    async def answer_elicitation(self, request: ApiRequest) -> RecordedDecision:
+        response: dict[str, Any] = {"action": request.body.action}
+        if request.body.content is not UNSET:
+            response["content"] = request.body.content
+        return await self._runner.answer_elicitation(
+            request.path["id"], response, by=request.by.actor
         )
 
-    async def decisions(self, asked: ApiRequest) -> DecisionList:
-        query: DecisionQuery = asked.query
-        decisions = await self._approvals.decisions(
+    async def decisions(self, request: ApiRequest) -> DecisionList:
+        query: DecisionQuery = request.query
+        decisions = await self._runner.list_decisions(
             before=None if query.before is UNSET else query.before,
             session_id=None if query.session is UNSET else query.session,
             limit=query.limit,
         )
         return DecisionList(decisions=decisions)
 
-    async def policy(self, _asked: ApiRequest) -> Policy:
-        return self._approvals.policy
+    async def policy(self, _request: ApiRequest) -> Policy:
+        return self._runner.policy()
 
 
-def _elicitation(question: HostElicitationSnapshot) -> ElicitationView:
+def _elicitation(pending: HostElicitationSnapshot) -> ElicitationView:
     return ElicitationView(
-        request_id=question.request_id,
-        session_id=question.session_id,
-        agent_id=question.agent_id,
-        request=dict(question.request),
+        request_id=pending.request_id,
+        session_id=pending.session_id,
+        agent_id=pending.agent_id,
+        request=dict(pending.request),
     )
 
 
-def approval_endpoints(hub: Hub) -> list[Endpoint]:
+def request_endpoints(hub: Hub) -> list[Endpoint]:
     """Return the inbox's part of the route table."""
-    api = _Approvals(hub)
-    return [*_permissions(api, hub.recording), *_questions(api, hub.recording), *_audit(api)]
+    api = _Requests(hub)
+    return [*_permissions(api, hub.log_health), *_elicitations(api, hub.log_health), *_audit(api)]
 
 
-def _permissions(api: _Approvals, log: LogHealth) -> list[Endpoint]:
+def _permissions(api: _Requests, log: LogHealth) -> list[Endpoint]:
     return [
         way(
             "view",
             "GET /api/permissions",
             api.list,
-            "List permission requests that wait, over all sessions",
+            "List pending permission requests of all sessions",
             answer=ApprovalList,
         ),
         way(
             "view",
             "GET /api/permissions/{id}",
             api.get,
-            "Show a permission request that waits",
+            "Show a pending permission request",
             answer=PermissionCard,
             errors=(404,),
         ),
@@ -184,20 +184,20 @@ def _permissions(api: _Approvals, log: LogHealth) -> list[Endpoint]:
     ]
 
 
-def _questions(api: _Approvals, log: LogHealth) -> list[Endpoint]:
+def _elicitations(api: _Requests, log: LogHealth) -> list[Endpoint]:
     return [
         way(
             "view",
             "GET /api/elicitations",
             api.elicitations,
-            "List questions of agents that wait",
+            "List pending elicitations",
             answer=ElicitationList,
         ),
         way(
             "approve",
             "POST /api/elicitations/{id}/answer",
             carried_out(log, api.answer_elicitation),
-            "Answer a question; the first answer counts",
+            "Answer an elicitation; the first answer counts",
             body=AnswerElicitation,
             answer=RecordedDecision,
             errors=(400, 404, 409, 410),
@@ -205,13 +205,13 @@ def _questions(api: _Approvals, log: LogHealth) -> list[Endpoint]:
     ]
 
 
-def _audit(api: _Approvals) -> list[Endpoint]:
+def _audit(api: _Requests) -> list[Endpoint]:
     return [
         way(
             "view",
             "GET /api/decisions",
             api.decisions,
-            "Tell who or what decided what, and when",
+            "List decisions: who or what decided, and when",
             query=DecisionQuery,
             answer=DecisionList,
             errors=(400,),
@@ -220,7 +220,7 @@ def _audit(api: _Approvals) -> list[Endpoint]:
             "view",
             "GET /api/policy",
             api.policy,
-            "Show what is decided without asking",
+            "Show the rules that decide requests",
             answer=Policy,
         ),
     ]

@@ -1,4 +1,4 @@
-"""Sessions: begun, read, steered, ended."""
+"""Sessions: create, read, control, end."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ from quarterdeck.hub.api.endpoint import (
     way,
 )
 from quarterdeck.hub.hub import Hub
+from quarterdeck.hub.log_health import LogHealth
 from quarterdeck.protocol import to_json
-from quarterdeck.runner.log_health import LogHealth
-from quarterdeck.runner.sessions.catalogue import SessionOverview
-from quarterdeck.runner.workspaces.files import relative_folder
+from quarterdeck.runner import SessionOverview, relative_folder
 
 _Text = Annotated[str, Meta(min_length=1, max_length=4096)]
 # Begins with a slash; not as a pattern, for the reason that `prompts` gives.
@@ -110,17 +109,17 @@ class Options(ApiResponse, frozen=True, kw_only=True):
 class _Sessions:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._library = hub.library
+        self._runner = hub.runner
 
     # ---- reading -------------------------------------------------------------------------------
 
-    async def list(self, asked: ApiRequest) -> SessionList:
-        query: SessionListQuery = asked.query
+    async def list(self, request: ApiRequest) -> SessionList:
+        query: SessionListQuery = request.query
         wanted = {"status": query.status, "agent": query.agent, "cwd": query.cwd}
         return SessionList(
             sessions=[
                 session
-                for session in await self._library.listed()
+                for session in await self._runner.list_sessions()
                 if all(
                     value is UNSET or getattr(session, name) == value
                     for name, value in wanted.items()
@@ -128,125 +127,126 @@ class _Sessions:
             ]
         )
 
-    async def get(self, asked: ApiRequest) -> StateResponse:
-        session_id = asked.path["id"]
-        view = self._library.get(session_id)
+    async def get(self, request: ApiRequest) -> StateResponse:
+        session_id = request.path["id"]
+        view = self._runner.session(session_id)
         # Read once before its end is looked at: that settles what a crash left open.
-        await self._library.page(session_id, view.last_seq, 1)
-        view = await self._library.shown(session_id)
-        seq = view.last_seq if asked.query.at is UNSET else asked.query.at
+        await self._runner.read_events(session_id, view.last_seq, 1)
+        view = await self._runner.show_session(session_id)
+        seq = view.last_seq if request.query.at is UNSET else request.query.at
         if seq > view.last_seq:
             raise invalid(f"session {session_id} has {view.last_seq} events, not {seq}")
         state = await self._hub.states.at(session_id, seq)
         return StateResponse(session=view, seq=seq, state=to_json(state))
 
-    async def history(self, asked: ApiRequest) -> History:
-        session_id, query = asked.path["id"], asked.query
-        self._library.get(session_id)
-        page = await self._library.page(session_id, query.from_seq, query.limit)
-        last_seq = self._library.get(session_id).last_seq
+    async def history(self, request: ApiRequest) -> History:
+        session_id, query = request.path["id"], request.query
+        self._runner.session(session_id)
+        page = await self._runner.read_events(session_id, query.from_seq, query.limit)
+        last_seq = self._runner.session(session_id).last_seq
         next_seq = _seq(page[-1], query.from_seq + len(page)) if page else query.from_seq
         events: list[Any] = [msgspec.Raw(event) for event in page]
         return History(events=events, next_seq=next_seq, last_seq=max(last_seq, next_seq))
 
     # ---- beginning and ending ------------------------------------------------------------------
 
-    async def create(self, asked: ApiRequest) -> SessionOverview:
-        wanted: CreateSession = asked.body
-        _check_servers(asked, wanted.mcp_servers)
+    async def create(self, request: ApiRequest) -> SessionOverview:
+        wanted: CreateSession = request.body
+        _check_servers(request, wanted.mcp_servers)
         _check_folders(wanted.cwd, *wanted.additional_directories)
-        agent_id = await self._agent_id(wanted.agent, wanted.agent_id)
-        session = await self._hub.host.create_session(
-            agent_id,
+        agent_id = await self._agent_id(request, wanted.agent, wanted.agent_id)
+        return await self._runner.create_session(
+            agent_id=agent_id,
             cwd=wanted.cwd,
             mcp_servers=wanted.mcp_servers,
             additional_directories=wanted.additional_directories,
+            by=request.by.actor,
         )
-        return self._library.get(session.session_id)
 
-    async def load(self, asked: ApiRequest) -> SessionOverview:
-        session_id = asked.path["id"]
-        agent_id, place = await self._opening(asked)
-        await self._hub.host.load_session(agent_id, session_id, **place)
-        return self._library.get(session_id)
-
-    async def resume(self, asked: ApiRequest) -> SessionOverview:
-        session_id = asked.path["id"]
-        agent_id, place = await self._opening(asked)
-        await self._hub.host.resume_session(agent_id, session_id, **place)
-        return self._library.get(session_id)
-
-    async def close(self, asked: ApiRequest) -> SessionOverview:
-        self._library.get(asked.path["id"])
-        await self._hub.host.close_session(asked.path["id"])
-        return self._library.get(asked.path["id"])
-
-    async def delete(self, asked: ApiRequest) -> None:
-        await self._hub.delete_session(asked.path["id"])
-
-    async def _opening(self, asked: ApiRequest) -> tuple[str, dict[str, Any]]:
-        wanted: OpenSession = asked.body
-        _check_servers(asked, wanted.mcp_servers or ())
-        known = next(
-            (each for each in self._library.all() if each.session_id == asked.path["id"]), None
+    async def load(self, request: ApiRequest) -> SessionOverview:
+        agent_id, folders = await self._opening(request)
+        return await self._runner.load_session(
+            agent_id, request.path["id"], by=request.by.actor, **folders
         )
+
+    async def resume(self, request: ApiRequest) -> SessionOverview:
+        agent_id, folders = await self._opening(request)
+        return await self._runner.resume_session(
+            agent_id, request.path["id"], by=request.by.actor, **folders
+        )
+
+    async def close(self, request: ApiRequest) -> SessionOverview:
+        self._runner.session(request.path["id"])
+        await self._runner.close_session(request.path["id"], by=request.by.actor)
+        return self._runner.session(request.path["id"])
+
+    async def delete(self, request: ApiRequest) -> None:
+        await self._runner.delete_session(request.path["id"], by=request.by.actor)
+
+    async def _opening(self, request: ApiRequest) -> tuple[str, dict[str, Any]]:
+        wanted: OpenSession = request.body
+        _check_servers(request, wanted.mcp_servers or ())
+        known = self._runner.find_session(request.path["id"])
         agent = wanted.agent
         if agent is None and wanted.agent_id is None and known is not None:
             agent = None if known.agent is UNSET else known.agent
         cwd = wanted.cwd or (None if known is None else known.cwd)
         if cwd is None:
-            raise invalid("this session is not known here; say its cwd")
+            raise invalid("this session is not known here; give its cwd")
         servers = wanted.mcp_servers
         if servers is None:
-            servers = [] if known is None else self._hub.keeper.whole_servers(known)
+            servers = []
+            if known is not None:
+                servers = await self._runner.stored_servers(known.session_id)
             if known is not None and cwd != known.cwd:
-                _check_servers(asked, servers)  # elsewhere, their commands may mean other programs
+                # In another folder, their commands may mean other programs.
+                _check_servers(request, servers)
         directories = wanted.additional_directories
         if directories is None:
             directories = [] if known is None else [*known.additional_directories]
         _check_folders(cwd, *directories)
-        place = {"cwd": cwd, "mcp_servers": servers, "additional_directories": directories}
-        return await self._agent_id(agent, wanted.agent_id), place
+        folders = {"cwd": cwd, "mcp_servers": servers, "additional_directories": directories}
+        return await self._agent_id(request, agent, wanted.agent_id), folders
 
-    async def _agent_id(self, agent: str | None, agent_id: str | None) -> str:
+    async def _agent_id(self, request: ApiRequest, agent: str | None, agent_id: str | None) -> str:
         if (agent is None) == (agent_id is None):
-            raise invalid("say either agent, the name of a known one, or agentId, one that runs")
+            raise invalid("give either agent, the name of a known one, or agentId, one that runs")
         if agent_id is not None:
-            if self._hub.host.get_agent(agent_id) is None:
+            if self._runner.agent(agent_id) is None:
                 raise not_found(f"agent {agent_id!r}", "GET /api/agents lists those that run")
             return agent_id
         assert agent is not None
-        return (await self._hub.keeper.spawn_known(agent)).agent_id
+        return (await self._runner.start_agent(agent, by=request.by.actor)).agent_id
 
     # ---- steering ------------------------------------------------------------------------------
 
-    async def cancel(self, asked: ApiRequest) -> SessionOverview:
-        view = self._library.get(asked.path["id"])
+    async def cancel(self, request: ApiRequest) -> SessionOverview:
+        view = self._runner.session(request.path["id"])
         if view.status == "prompting":
-            await self._hub.host.cancel(view.session_id)
-        return self._library.get(view.session_id)
+            await self._runner.cancel_turn(view.session_id, by=request.by.actor)
+        return self._runner.session(view.session_id)
 
-    async def set_mode(self, asked: ApiRequest) -> SessionOverview:
-        session = await self._hub.keeper.active(asked.path["id"])
-        await self._hub.host.set_mode(session.session_id, asked.body.mode_id)
-        return self._library.get(session.session_id)
+    async def set_mode(self, request: ApiRequest) -> SessionOverview:
+        session = await self._runner.ensure_active(request.path["id"])
+        await self._runner.set_mode(session.session_id, request.body.mode_id, by=request.by.actor)
+        return self._runner.session(session.session_id)
 
-    async def set_option(self, asked: ApiRequest) -> Options:
-        session = await self._hub.keeper.active(asked.path["id"])
-        options = await self._hub.host.set_config_option(
-            session.session_id, asked.body.config_id, asked.body.value
+    async def set_option(self, request: ApiRequest) -> Options:
+        session = await self._runner.ensure_active(request.path["id"])
+        options = await self._runner.set_option(
+            session.session_id, request.body.config_id, request.body.value, by=request.by.actor
         )
         return Options(config_options=options)
 
 
-def _check_servers(asked: ApiRequest, servers: Any) -> None:
-    if servers and not asked.by.may("admin"):
-        message = f"this device may {asked.by.scope}; starting MCP servers needs admin"
+def _check_servers(request: ApiRequest, servers: Any) -> None:
+    if servers and not request.by.may("admin"):
+        message = f"this device may {request.by.scope}; starting MCP servers needs admin"
         raise RequestRefused(403, "forbidden", message)
 
 
 def _check_folders(*folders: str) -> None:
-    """Refuse what would be relative to wherever the hub was started."""
+    """Reject a relative folder: it would depend on where the hub was started."""
     sentence = relative_folder(*folders)
     if sentence is not None:
         raise invalid(sentence)
@@ -269,7 +269,7 @@ _OPENING = (400, 403, 404, 409, 422, 424)
 def session_endpoints(hub: Hub) -> list[Endpoint]:
     """Return the sessions' part of the route table."""
     api = _Sessions(hub)
-    log = hub.recording
+    log = hub.log_health
     return [*_reading(api), *_opening(api, log), *_ending(api, log), *_steering(api, log)]
 
 
@@ -310,7 +310,7 @@ def _opening(api: _Sessions, log: LogHealth) -> list[Endpoint]:
             "prompt",
             "POST /api/sessions",
             begun(log, api.create),
-            "Begin a session",
+            "Create a session",
             body=CreateSession,
             answer=SessionOverview,
             status=201,
@@ -320,7 +320,7 @@ def _opening(api: _Sessions, log: LogHealth) -> list[Endpoint]:
             "prompt",
             "POST /api/sessions/{id}/load",
             begun(log, api.load),
-            "Open a session again; its agent tells its history anew",
+            "Open a session again; its agent sends its history again",
             body=OpenSession,
             answer=SessionOverview,
             errors=_OPENING,
@@ -329,7 +329,7 @@ def _opening(api: _Sessions, log: LogHealth) -> list[Endpoint]:
             "prompt",
             "POST /api/sessions/{id}/resume",
             begun(log, api.resume),
-            "Go on with a session where it was left",
+            "Open a session again where it stopped",
             body=OpenSession,
             answer=SessionOverview,
             errors=_OPENING,
@@ -352,7 +352,7 @@ def _ending(api: _Sessions, log: LogHealth) -> list[Endpoint]:
             "admin",
             "DELETE /api/sessions/{id}",
             carried_out(log, api.delete),
-            "Delete a session for ever",
+            "Delete a session and its log",
             status=204,
             errors=(404, 409, 424),
         ),
@@ -365,13 +365,13 @@ def _steering(api: _Sessions, log: LogHealth) -> list[Endpoint]:
             "prompt",
             "POST /api/sessions/{id}/cancel",
             carried_out(log, api.cancel),
-            "Cancel the turn that runs; prompts that wait stay",
+            "Cancel the running turn; queued prompts stay",
             body=Nothing,
             answer=SessionOverview,
             errors=(404, 409),
         ),
         way(
-            "approve",  # a mode can let the agent do everything unasked
+            "approve",  # a mode can allow every call
             "PUT /api/sessions/{id}/mode",
             begun(log, api.set_mode),
             "Change the mode of a session",

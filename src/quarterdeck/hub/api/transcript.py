@@ -20,7 +20,7 @@ from quarterdeck.hub.hub import Hub
 from quarterdeck.hub.view_cache import Transcripts
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import SessionState, initial_state, to_json
-from quarterdeck.runner.sessions.catalogue import SessionOverview
+from quarterdeck.runner import SessionOverview
 from quarterdeck.views.transcript import (
     Entry,
     MessageEntry,
@@ -61,27 +61,28 @@ class WholeEntry(ApiResponse, frozen=True, kw_only=True):
 
 class _TranscriptApi:
     def __init__(self, hub: Hub) -> None:
-        self._hub = hub
-        self._transcripts = Transcripts(hub.library)
+        self._runner = hub.runner
+        self._transcripts = Transcripts(hub.runner)
 
-    async def page(self, asked: ApiRequest) -> TranscriptPage:
-        session_id, query = asked.path["id"], asked.query
-        await self._hub.library.shown(session_id)  # before the transcript: that must not grow below
+    async def page(self, request: ApiRequest) -> TranscriptPage:
+        session_id, query = request.path["id"], request.query
+        # Before the transcript is read: it must not grow between that and its session.
+        await self._runner.show_session(session_id)
         transcript = await self._transcripts.get(session_id)
         before = None if query.before is UNSET else query.before
         newest_first = transcript.older(before)
         entries: list[Any] = list(_some(newest_first, query.limit))
         return TranscriptPage(
-            session=self._hub.library.get(session_id),
+            session=self._runner.session(session_id),
             seq=transcript.seq,
             entries=entries[::-1],
             has_older=next(newest_first, None) is not None,
             state=_rest(transcript.state) if before is None else UNSET,
         )
 
-    async def entry(self, asked: ApiRequest) -> WholeEntry:
-        transcript = await self._transcripts.get(asked.path["id"])
-        seq = asked.path["seq"]
+    async def entry(self, request: ApiRequest) -> WholeEntry:
+        transcript = await self._transcripts.get(request.path["id"])
+        seq = request.path["seq"]
         is_number = seq.isascii() and seq.isdecimal() and len(seq) <= _MOST_DIGITS
         entry = transcript.entry(int(seq)) if is_number else None
         if entry is None:
@@ -105,7 +106,7 @@ def _some(newest_first: Iterator[Entry], limit: int) -> Iterator[Any]:
 
 
 def _rest(state: SessionState) -> dict[str, Any]:
-    """Return a state without what the entries say."""
+    """Return a state without what is in the entries."""
     empty = initial_state(state.session_id)
     rest = msgspec.structs.replace(
         state, messages=empty.messages, tool_calls=empty.tool_calls, terminals=empty.terminals
@@ -123,7 +124,7 @@ def transcript_endpoints(hub: Hub) -> list[Endpoint]:
             path="/api/sessions/{id}/transcript",
             scope="view",
             app=json_app(api.page, query=TranscriptQuery),
-            summary="Read what was said and done in a session, the newest part first",
+            summary="Read the transcript of a session, the newest part first",
             tag="sessions",
             query=TranscriptQuery,
             answer=TranscriptPage,

@@ -1,17 +1,18 @@
-"""Who may come in and as what, decided from the head of a request alone. Pure.
+"""`admit`: accept or reject a request by its head alone. Pure.
 
-A server on this computer is within reach of every web page its user visits, and of every other
-program. What a request must be, in the order it is checked:
+A server on loopback can be reached by every web page that its user visits, and by every program on
+the computer. The checks, in this order:
 
-    small               431   few and short headers
-    unambiguous         400   one Host, one Origin, one of each; a plain path; one length
-    meant for us        421   Host is a name of ours, port included: no DNS rebinding
-    not of a stranger   403   Origin, if any, is the very site asked; Sec-Fetch-Site agrees
-    JSON                415   a body of another type could come from a form of any page
-    authorised          401   the token, from Authorization, a subprotocol or our cookie
-    meant by its page   403   a cookie is enough to read; to do anything Origin must be there too
+    size           431   few and short headers
+    unambiguous    400   one Host, one Origin, one length; a normalized path
+    Host           421   a name of this hub, with its port: no DNS rebinding
+    Origin         403   if present, the origin of this hub; Sec-Fetch-Site must agree
+    body           415   only JSON: a form on any page could send other types without a preflight
+    cookie         403   enough to read; to change anything, Origin must be present too
 
-HTTP and WebSockets go through the same function. A token in the query string is never looked at.
+The result names the token, from Authorization, a subprotocol or our cookie; `guard` checks it. HTTP
+requests and WebSockets go through the same function. A token in the query string is ignored: URLs
+end up in logs and histories.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 MAX_HEADERS: Final = 100
 MAX_HEADER_BYTES: Final = 32 << 10
-"""Of all together: cookies of everything else on this host come with ours."""
+"""In total. Browsers send the cookies of every server on this host along with ours."""
 
 SUBPROTOCOL: Final = "quarterdeck"
-TOKEN_SUBPROTOCOL: Final = "quarterdeck.token."  # noqa: S105 - what comes before it
+TOKEN_SUBPROTOCOL: Final = "quarterdeck.token."  # noqa: S105 - a prefix, no token
 
 _ONCE: Final = frozenset(
     {
@@ -56,17 +57,17 @@ _PAGE_FILES: Final = frozenset(
 )
 _PAGE_FOLDERS: Final = ("/assets/", "/icons/")
 _PUBLIC_CALLS: Final = frozenset({("GET", "/healthz"), ("HEAD", "/healthz"), ("POST", "/api/pair")})
-# These ask a stranger for a token by a message of their own, and serve nobody before.
+# These ask for the token in a message of their own, and serve nothing before it is valid.
 _PUBLIC_SOCKETS: Final = frozenset({"/api/context", "/ws"})
 # Empty and dot segments, a backslash, control characters, and what decodes to one of them.
-_CROOKED_PATH: Final = re.compile(r"//|/\.{1,2}(/|$)|[\\\x00-\x1f\x7f]")
-_CROOKED_RAW: Final = re.compile(rb"%(2f|5c|2e|00)", re.IGNORECASE)
+_ODD_PATH: Final = re.compile(r"//|/\.{1,2}(/|$)|[\\\x00-\x1f\x7f]")
+_ODD_RAW_PATH: Final = re.compile(rb"%(2f|5c|2e|00)", re.IGNORECASE)
 _LENGTH: Final = re.compile(r"[0-9]{1,15}")
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a request says before its body."""
+    """A request without its body."""
 
     kind: Literal["http", "websocket"]
     method: str
@@ -80,52 +81,54 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """What a request gets instead of an answer."""
+    """The error response for a request."""
 
     status: int
     code: str
     message: str
     retry_seconds: int | None = None
-    """After which it may be tried again."""
+    """Seconds until a retry may succeed; None: do not retry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A request that may go on to be authenticated."""
+    """A request whose head is valid; its token is not checked yet."""
 
     site: Site
     token: str | None
     is_public: bool
-    """Also for those without a token."""
+    """Served without a token."""
     is_page: bool
-    """One of the static files of the user interface: nothing in them is secret."""
+    """A static file of the page; nothing in it is secret."""
     has_body: bool
     length: int | None
-    """The length of the body, if it is said."""
+    """The declared length of the body."""
 
 
 def admit(sites: Mapping[str, Site], head: Head) -> Accepted | Rejected:
-    """Decide about one request."""
+    """Accept or reject one request."""
     if _is_too_large(head.headers):
-        return Rejected(431, "quarterdeck/too-large", "the headers are too many or too long")
+        return Rejected(
+            431, "quarterdeck/too-large", "too many headers, or headers too long; send fewer"
+        )
     if head.version not in _VERSIONS:
-        return _invalid("this is not HTTP as we speak it; use HTTP/1.1")
+        return _invalid("unsupported HTTP version; use HTTP/1.1")
     found: dict[bytes, str] = {}
     for name, value in head.headers:
         if name in found and name in _ONCE:
-            return _invalid(f"the header {name.decode()} is there twice; send it once")
+            return _invalid(f"duplicate header {name.decode()}; send it once")
         found.setdefault(name, value.decode("latin-1"))
     if b"host" not in found:
-        return _invalid("there is no Host header; say whom you want to reach")
+        return _invalid("missing Host header; send the address of this hub")
     site = sites.get(found[b"host"].lower())
     if site is None:
         return _misdirected(found[b"host"])
     return (
-        _crooked(head)
-        or _foreign(head, found, site)
-        or _unreadable(head, found)
-        or _unmeant(head, found, site)
-        or _admitted(head, found, site)
+        _check_path(head)
+        or _check_origin(head, found, site)
+        or _check_body(head, found)
+        or _check_cookie(head, found, site)
+        or _accepted(head, found, site)
     )
 
 
@@ -138,26 +141,26 @@ def _is_too_large(headers: Headers) -> bool:
     return len(headers) > MAX_HEADERS or size > MAX_HEADER_BYTES
 
 
-def _crooked(head: Head) -> Rejected | None:
-    is_straight = (
+def _check_path(head: Head) -> Rejected | None:
+    is_normalized = (
         head.path.startswith("/")
-        and _CROOKED_PATH.search(head.path) is None
-        and _CROOKED_RAW.search(head.raw_path) is None
+        and _ODD_PATH.search(head.path) is None
+        and _ODD_RAW_PATH.search(head.raw_path) is None
     )
     message = (
-        "the path is not plain; send it without detours, and an id with a slash, dots alone or a"
-        " control character as ~ and its base64url"
+        "the path is not normalized; remove empty and dot segments, and send an id that has a"
+        " slash, a control character or only dots as ~ followed by its base64url"
     )
-    return None if is_straight else _invalid(message)
+    return None if is_normalized else _invalid(message)
 
 
-def _foreign(head: Head, found: Mapping[bytes, str], site: Site) -> Rejected | None:
+def _check_origin(head: Head, found: Mapping[bytes, str], site: Site) -> Rejected | None:
     origin = found.get(b"origin")
     if origin is not None and origin != site.origin:
-        return _forbidden(f"pages of {_shown(origin)} may not use this hub")
+        return _forbidden(f"pages from {_shown(origin)} cannot use this hub")
     if found.get(b"sec-fetch-site", "none") in OWN_FETCHES:
         return None
-    # Following a link from another site is fine: it shows our page, which then asks for itself.
+    # A link on another site may lead here: it opens our page, which then sends its own requests.
     is_followed_link = (
         head.kind == "http"
         and head.method == "GET"
@@ -165,35 +168,36 @@ def _foreign(head: Head, found: Mapping[bytes, str], site: Site) -> Rejected | N
         and found.get(b"sec-fetch-mode") == "navigate"
         and found.get(b"sec-fetch-dest") == "document"
     )
-    return None if is_followed_link else _forbidden("pages of other sites may not use this hub")
+    return None if is_followed_link else _forbidden("pages from other sites cannot use this hub")
 
 
-def _unreadable(head: Head, found: Mapping[bytes, str]) -> Rejected | None:
-    """Check what is said about the body."""
+def _check_body(head: Head, found: Mapping[bytes, str]) -> Rejected | None:
     length = found.get(b"content-length")
     if length is not None and b"transfer-encoding" in found:
-        return _invalid("the length is said in two ways; send Content-Length alone")
+        return _invalid("both Content-Length and Transfer-Encoding; send only Content-Length")
     if length is not None and not _LENGTH.fullmatch(length):
-        return _invalid("the Content-Length is not a number")
+        return _invalid("Content-Length is not a number")
     has_body = _has_body(found)
     if has_body and (head.method in _SAFE or head.kind == "websocket"):
-        return _invalid(f"a {head.method} request has no body here")
+        return _invalid(f"a {head.method} request cannot have a body")
     content_type = found.get(b"content-type")
     if head.method not in _SAFE and (has_body or content_type) and not _is_json(content_type):
-        message = "bodies are JSON here: send Content-Type: application/json"
+        message = "the body must be JSON; send Content-Type: application/json"
         return Rejected(415, "quarterdeck/invalid", message)
     return None
 
 
-def _unmeant(head: Head, found: Mapping[bytes, str], site: Site) -> Rejected | None:
-    is_doing = head.method not in _SAFE or head.kind == "websocket"
-    is_by_cookie = _explicit_token(head, found) is None and _cookie(found, site) is not None
-    if is_doing and is_by_cookie and b"origin" not in found:
-        return _forbidden("a cookie alone does not allow this; send Origin, or a token as a header")
+def _check_cookie(head: Head, found: Mapping[bytes, str], site: Site) -> Rejected | None:
+    is_change = head.method not in _SAFE or head.kind == "websocket"
+    uses_cookie = _explicit_token(head, found) is None and _cookie(found, site) is not None
+    if is_change and uses_cookie and b"origin" not in found:
+        return _forbidden(
+            "a cookie alone is not enough here; send Origin, or the token in Authorization"
+        )
     return None
 
 
-def _admitted(head: Head, found: Mapping[bytes, str], site: Site) -> Accepted:
+def _accepted(head: Head, found: Mapping[bytes, str], site: Site) -> Accepted:
     is_http = head.kind == "http"
     is_page = is_http and head.method in ("GET", "HEAD") and is_page_file(head.path)
     is_call = is_http and (head.method, head.path) in _PUBLIC_CALLS
@@ -211,7 +215,7 @@ def _admitted(head: Head, found: Mapping[bytes, str], site: Site) -> Accepted:
 
 
 def _explicit_token(head: Head, found: Mapping[bytes, str]) -> str | None:
-    """Return a token that no browser adds by itself."""
+    """Return the token that the client sent on purpose: a browser adds only cookies by itself."""
     authorization = found.get(b"authorization")
     if authorization is not None:
         return bearer_token(authorization)
@@ -232,7 +236,7 @@ _PROTOCOL_HEADER: Final = b"sec-websocket-protocol"
 
 
 def without_secrets(headers: Headers) -> list[tuple[bytes, bytes]]:
-    """Return headers for handlers, which need to know the device and not its token."""
+    """Return the headers for handlers, which know the device and need no token."""
     kept = [each for each in headers if each[0] not in (b"authorization", b"cookie")]
     offered = [
         each for each in subprotocols(headers) if not each.startswith(TOKEN_SUBPROTOCOL) and each
@@ -244,7 +248,7 @@ def without_secrets(headers: Headers) -> list[tuple[bytes, bytes]]:
 
 
 def _cookie(found: Mapping[bytes, str], site: Site) -> str | None:
-    """Return our cookie; two of them are none: somebody else planted one."""
+    """Return our cookie; None if there are two: another site may have planted one of them."""
     values = [
         value.strip()
         for name, equals, value in (
@@ -266,7 +270,9 @@ def _is_json(content_type: str | None) -> bool:
 
 
 def _misdirected(host: str) -> Rejected:
-    message = f"this hub is not called {_shown(host)}; start it with --allow-host to allow a name"
+    message = (
+        f"{_shown(host)} is not a name of this hub; allow it: quarterdeck up --allow-host NAME"
+    )
     return Rejected(421, "quarterdeck/forbidden", message)
 
 
@@ -279,5 +285,5 @@ def _forbidden(message: str) -> Rejected:
 
 
 def _shown(text: str) -> str:
-    """Return something of the other side, fit for a sentence."""
+    """Return text of the client, escaped and shortened for an error message."""
     return ascii(text[:100])

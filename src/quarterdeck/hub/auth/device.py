@@ -1,4 +1,4 @@
-"""Who asks: a device, and what it may do."""
+"""A device: a client with a token of its own, and its scope."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
 
-from quarterdeck.runner.api import Actor
+from quarterdeck.runner import Actor
 
 Scope: TypeAlias = Literal["view", "prompt", "approve", "admin"]
-"""What a device may do; each includes those before it.
+"""What a device may do; each scope includes those before it.
 
-    view      see agents, sessions and what waits for an answer
-    prompt    steer: prompt, cancel, start sessions with agents that are set up
-    approve   answer permission requests and questions, choose modes and options
+    view      see agents, sessions and pending requests
+    prompt    prompt, cancel, start sessions with configured agents
+    approve   answer permission requests and elicitations, set modes and options
     admin     start any command as an agent, pair and revoke devices
 """
 
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 OWNER: Final = "owner"
-"""The id of whoever can read the token file: the user of this computer."""
+"""The id of the device that uses the token file: the user of this computer."""
 
 UNUSED_SECONDS: Final = 90 * 86_400.0
-"""A device that was not heard of for so long has to be paired again; 0: never."""
+"""A device that was not seen for so long expires and must be paired again; 0: never."""
 
 SCOPE_KEY: Final = "quarterdeck.device"
-"""Where the guard leaves the device in an ASGI scope."""
+"""The key of the device in an ASGI scope; set by the guard."""
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Something that came in with a token of its own."""
+    """A paired device."""
 
     id: str
     name: str
@@ -37,11 +37,11 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     created_at: str
     last_seen_at: str | None = None
     expires_at: str | None = None
-    """None: until it is revoked, or was not seen for long."""
+    """None: when it was not seen for `UNUSED_SECONDS`."""
     last_address: str | None = None
-    """From where it was heard last; for itself and `admin` alone."""
+    """The address of its last request; shown to itself and to `admin` only."""
     user_agent: str | None = None
-    """What it said it is, then; for the same."""
+    """Its User-Agent then; shown to the same."""
 
     @property
     def actor(self) -> Actor:
@@ -51,8 +51,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def may(self, scope: Scope) -> bool:
         return SCOPES.index(scope) <= SCOPES.index(self.scope)
 
-    def shown_to(self, asking: Device) -> Device:
-        """Return what another device may know of it: where it is and what runs there is its own."""
-        if asking.id == self.id or asking.may("admin"):
+    def shown_to(self, reader: Device) -> Device:
+        """Return this device without what `reader` may not see: its address and software."""
+        if reader.id == self.id or reader.may("admin"):
             return self
         return msgspec.structs.replace(self, last_address=None, user_agent=None)

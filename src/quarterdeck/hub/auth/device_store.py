@@ -1,6 +1,8 @@
-"""The devices in hub.db: `DeviceStore`, one method per transaction.
+"""The devices in hub.db and their history: `DeviceStore`, one method per transaction.
 
-The history of devices in hub.db: paired, seen at a new address, changed, revoked, expired.
+A device is never deleted, only marked as revoked; its token is stored as a hash. The history says
+when and where a device was paired, seen at a new address, changed, renewed, revoked or expired, in
+the same transaction as the change itself.
 """
 
 from __future__ import annotations
@@ -14,10 +16,13 @@ import msgspec
 from quarterdeck.hub.auth.device import OWNER, Device, Scope
 from quarterdeck.storage.database import HubDatabase, Tables
 
+# ---- history -----------------------------------------------------------------------------------
+
 KEPT: Final = 2_000
-"""Entries; the oldest go."""
+"""Events in the history; older ones are deleted."""
 SHOWN: Final = 200
-Happening: TypeAlias = Literal[
+"""Events that the API returns."""
+DeviceEventKind: TypeAlias = Literal[
     "paired", "new-address", "changed", "token-renewed", "revoked", "expired"
 ]
 
@@ -34,30 +39,29 @@ DEVICE_LOG_TABLES: Final = Tables("device_log", (_create_history,))
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """From where a device was heard, and what it said it is."""
+    """The address and the User-Agent of a request."""
 
     address: str | None = None
     user_agent: str | None = None
 
 
-NOWHERE: Final = Sighting()
+UNKNOWN: Final = Sighting()
 
 
 class DeviceEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Something that happened to a device."""
+    """One event in the history of a device."""
 
     device_id: str
-    what: Happening
+    what: DeviceEventKind
     name: str
-    """What the device was called then."""
+    """The name of the device at that time."""
     address: str | None
     user_agent: str | None
-    """What it says itself."""
     at: str
 
 
-def event_of(what: Happening, device: Device, at: str) -> DeviceEvent:
-    """Return the entry for something that happens to a device."""
+def event_of(what: DeviceEventKind, device: Device, at: str) -> DeviceEvent:
+    """Return the event for a change of a device."""
     return DeviceEvent(
         device_id=device.id,
         what=what,
@@ -69,7 +73,7 @@ def event_of(what: Happening, device: Device, at: str) -> DeviceEvent:
 
 
 def store_event(connection: sqlite3.Connection, event: DeviceEvent) -> None:
-    """Add an entry, inside the caller's transaction."""
+    """Add an event to the history, inside the caller's transaction."""
     connection.execute(
         "INSERT INTO device_log (device_id, what, name, address, user_agent, at)"
         " VALUES (?, ?, ?, ?, ?, ?)",
@@ -81,7 +85,7 @@ def store_event(connection: sqlite3.Connection, event: DeviceEvent) -> None:
 
 
 def recent_events(connection: sqlite3.Connection) -> list[DeviceEvent]:
-    """Return the newest entries, the newest first."""
+    """Return the newest events of the history, newest first."""
     rows = connection.execute(
         "SELECT device_id, what, name, address, user_agent, at FROM device_log"
         " ORDER BY id DESC LIMIT ?",
@@ -92,7 +96,7 @@ def recent_events(connection: sqlite3.Connection) -> list[DeviceEvent]:
 
 
 def known_addresses(connection: sqlite3.Connection) -> dict[str, set[str]]:
-    """Return from where each device was heard."""
+    """Return the addresses at which each device was seen."""
     known: dict[str, set[str]] = {}
     rows = connection.execute(
         "SELECT DISTINCT device_id, address FROM device_log WHERE address IS NOT NULL"
@@ -101,6 +105,8 @@ def known_addresses(connection: sqlite3.Connection) -> dict[str, set[str]]:
         known.setdefault(device_id, set()).add(address)
     return known
 
+
+# ---- devices -----------------------------------------------------------------------------------
 
 _COLUMNS: Final = "id, name, scope, created_at, last_seen_at, expires_at, last_address, user_agent"
 
@@ -157,7 +163,7 @@ class DeviceStore:
         return await self._database.write(change)
 
     async def events(self) -> list[DeviceEvent]:
-        """Return the newest entries of the history, the newest first."""
+        """Return the newest events of the history, newest first."""
         return await self._database.read(recent_events)
 
     async def set_next_token(self, device_id: str, token_hash: bytes) -> None:
@@ -185,7 +191,7 @@ class DeviceStore:
     async def change(
         self, device_id: str, *, name: str | None, scope: Scope | None, at: str
     ) -> Device | None:
-        """Change the name or the scope of a device; None if there is none."""
+        """Change the name or the scope of a device; return None if there is none."""
 
         def change(connection: sqlite3.Connection) -> Device | None:
             connection.execute(
@@ -237,9 +243,9 @@ class DeviceStore:
 
 def add_device(connection: sqlite3.Connection, device: Device, token_hash: bytes) -> None:
     """Store a device that was just paired, inside the transaction that used its code."""
-    places = ", ".join("?" for _ in Device.__struct_fields__)
+    marks = ", ".join("?" for _ in Device.__struct_fields__)
     connection.execute(
-        f"INSERT INTO devices (token_hash, {_COLUMNS}) VALUES (?, {places})",  # noqa: S608
+        f"INSERT INTO devices (token_hash, {_COLUMNS}) VALUES (?, {marks})",  # noqa: S608
         (token_hash, *msgspec.structs.astuple(device)),
     )
     store_event(connection, event_of("paired", device, device.created_at))

@@ -1,7 +1,13 @@
-"""Who may come in: devices, the hashes of their tokens, and what they have open right now.
+"""`Devices`: all paired devices, the hashes of their tokens, and their open connections.
 
-The table is small and only this process writes it, so all of it is kept in memory: a wrong token
-costs a hash and no query. What changes is stored first and then takes effect.
+The table is small and only this process writes it, so all of it is in memory: a wrong token costs a
+hash and no query. Every change is stored first and then takes effect.
+
+A device ends in one of two ways: it is revoked, or it expires (at its own time, or because it was
+not seen for long). Both cancel its open connections. A new token replaces the old one when it is
+used for the first time, not when it is made: the response that carries it may be lost.
+
+Subscribers (`subscribe`) receive "paired" and "new-address"; the other changes are only stored.
 """
 
 from __future__ import annotations
@@ -20,10 +26,10 @@ from starlette.types import Scope as AsgiScope
 from quarterdeck.errors import HubDatabaseFailed
 from quarterdeck.hub.auth.device import OWNER, UNUSED_SECONDS, Device, Scope
 from quarterdeck.hub.auth.device_store import (
-    NOWHERE,
+    UNKNOWN,
     DeviceEvent,
+    DeviceEventKind,
     DeviceStore,
-    Happening,
     Sighting,
     event_of,
 )
@@ -33,23 +39,23 @@ from quarterdeck.protocol.timestamps import Now, iso_seconds, seconds_of
 logger = logging.getLogger(__name__)
 
 SEEN_SECONDS: Final = 60.0
-"""`last_seen_at` is stored when it is older than this: not a write for every request."""
+"""`last_seen_at` is stored when it is older than this, to avoid a write per request."""
 NAME_LENGTH: Final = 80
 
 USER_AGENT_LENGTH: Final = 200
 
-OnNews: TypeAlias = Callable[[Happening, Device], None]
+DeviceSubscriber: TypeAlias = Callable[[DeviceEventKind, Device], None]
 
 
 class DeviceConnection:
-    """One request or WebSocket of a device, as long as it lasts."""
+    """One open request or WebSocket of a device."""
 
     def __init__(self, seconds_left: float) -> None:
         self.scope = anyio.CancelScope(deadline=anyio.current_time() + seconds_left)
 
 
 class Devices:
-    """All devices that may come in."""
+    """All devices that are neither revoked nor expired."""
 
     def __init__(
         self,
@@ -58,8 +64,6 @@ class Devices:
         now: Now = time.time,
         unused_seconds: float = UNUSED_SECONDS,
     ) -> None:
-        self.on_news: OnNews | None = None
-        """Hears what happens to devices."""
         self._store = store
         self._now = now
         self._unused_seconds = unused_seconds or float("inf")
@@ -70,26 +74,31 @@ class Devices:
         self._live: dict[str, set[DeviceConnection]] = {}
         self._stored_seen: dict[str, float] = {}
         self._addresses: dict[str, set[str]] = {}
+        self._subscribers: list[DeviceSubscriber] = []
+
+    def subscribe(self, subscriber: DeviceSubscriber) -> None:
+        """Call `subscriber` for every device that is paired or seen at a new address."""
+        self._subscribers.append(subscriber)
 
     async def load(self, token: str) -> None:
-        """Read the tables; `token` is the owner's."""
+        """Load the stored devices; `token` is the owner's."""
         stored = await self._store.load(digest(token), iso_seconds(self._now()))
         self._addresses = stored.addresses
         for token_hash, next_hash, device in stored.devices:
-            self._remember(device, token_hash)
+            self._add(device, token_hash)
             if next_hash is not None:
-                self._remember_next(device.id, next_hash)
+                self._add_next(device.id, next_hash)
 
-    async def authenticate(self, token: str, sighting: Sighting = NOWHERE) -> Device | None:
-        """Return whose token it is; None if it is nobody's, or not any more."""
+    async def authenticate(self, token: str, sighting: Sighting = UNKNOWN) -> Device | None:
+        """Return the device of a token; None if there is none, or it has ended."""
         token_hash = digest(token)
         device = self._devices.get(self._ids.get(token_hash, ""))
         if device is None:
             return None
-        if self._is_over(device):
+        if self._has_expired(device):
             await self._expire(device)
             return None
-        await self._note_seen(device, sighting)
+        await self._record_sighting(device, sighting)
         if self._next.get(device.id) == token_hash:
             await self._use_next(device.id)
         # It may have changed while that was stored.
@@ -100,26 +109,26 @@ class Devices:
             return float("inf")
         return seconds_of(device.expires_at) - self._now()
 
-    def _is_over(self, device: Device) -> bool:
-        """Whether its time is over, or nobody has used it for long."""
+    def _has_expired(self, device: Device) -> bool:
+        """Whether it has reached its end, or was not seen for long."""
         if self.seconds_left(device) <= 0:
             return True
         if device.id == OWNER or self.live_count(device.id):
             return False
-        heard = seconds_of(device.last_seen_at or device.created_at)
-        return self._now() - heard > self._unused_seconds
+        seen = seconds_of(device.last_seen_at or device.created_at)
+        return self._now() - seen > self._unused_seconds
 
     @property
     def all(self) -> list[Device]:
-        """Those that may come in, the oldest first."""
-        devices = (device for device in self._devices.values() if not self._is_over(device))
+        """The devices that can connect, oldest first."""
+        devices = (device for device in self._devices.values() if not self._has_expired(device))
         return sorted(devices, key=lambda device: (device.created_at, device.id))
 
     def get(self, device_id: str) -> Device | None:
         return self._devices.get(device_id)
 
     async def events(self) -> list[DeviceEvent]:
-        """Return what happened to devices lately, the newest first."""
+        """Return the newest events of the history, newest first."""
         return await self._store.events()
 
     async def renew_token(self, device_id: str) -> str:
@@ -127,11 +136,11 @@ class Devices:
         token = make_token()
         next_hash = digest(token)
         await self._store.set_next_token(device_id, next_hash)
-        self._remember_next(device_id, next_hash)
+        self._add_next(device_id, next_hash)
         return token
 
     async def _use_next(self, device_id: str) -> None:
-        """Forget the token before the new one: whoever has that is shut out."""
+        """Replace the old token by the new one, and close what was opened with the old one."""
         device, next_hash = self._devices[device_id], self._next[device_id]
         event = self._event("token-renewed", device)
         await self._store.use_next_token(device_id, next_hash, event)
@@ -140,13 +149,13 @@ class Devices:
             for old in self._hashes[device_id] - {next_hash}:
                 del self._ids[old]
             self._hashes[device_id] = {next_hash}
-            self._cut(device_id)  # all of it came with the old one
+            self._close_connections(device_id)
             logger.info("token renewed", extra={"device": device_id})
 
     async def change(
         self, device_id: str, *, name: str | None = None, scope: Scope | None = None
     ) -> Device | None:
-        """Rename a device or change what it may do; with less, what it has open is cut."""
+        """Change the name or the scope of a device; a smaller scope closes its connections."""
         stored = await self._store.change(
             device_id, name=name, scope=scope, at=iso_seconds(self._now())
         )
@@ -156,37 +165,41 @@ class Devices:
         changed = replace(before, name=stored.name, scope=stored.scope)
         self._devices[device_id] = changed
         if not changed.may(before.scope):
-            self._cut(device_id)
+            self._close_connections(device_id)
         return changed
 
-    async def revoke(self, device_id: str, *, sparing: DeviceConnection | None = None) -> bool:
-        """Shut a device out and cut all it has open but `sparing`; return whether there was one."""
-        return await self._end(device_id, "revoked", sparing)
+    async def revoke(self, device_id: str, *, except_for: DeviceConnection | None = None) -> bool:
+        """Revoke a device and close its connections but one; return whether there was a device."""
+        return await self._end(device_id, "revoked", except_for)
 
-    async def look_after(self) -> None:
-        """Note that devices with something open are there, and shut out those that are over."""
+    async def sweep(self) -> None:
+        """Store when devices were last seen, and end those that have expired."""
         for device_id in tuple(self._devices):
             if self.live_count(device_id):
-                self._note_here(device_id)
-            device = self._devices.get(device_id)  # others go on while something is stored
+                self._touch(device_id)
+            device = self._devices.get(
+                device_id
+            )  # it may have changed while another one was stored
             if device is None:
                 continue
-            if self._is_over(device):
+            if self._has_expired(device):
                 await self._expire(device)
                 continue
-            heard = seconds_of(device.last_seen_at or device.created_at)
-            if heard - self._stored_seen.get(device_id, heard) >= SEEN_SECONDS:
+            seen = seconds_of(device.last_seen_at or device.created_at)
+            if seen - self._stored_seen.get(device_id, seen) >= SEEN_SECONDS:
                 await self._store_seen(device)
 
     async def _expire(self, device: Device) -> None:
-        """Shut a device out whose time is over: with more time, it would not come back."""
+        """End a device for good: a longer `unused_seconds` does not bring it back."""
         try:
             await self._end(device.id, "expired")
-        except HubDatabaseFailed as error:  # it is out all the same, and noted the next time
-            logger.warning("a device was not shut out", extra={"reason": str(error)})
+        except (
+            HubDatabaseFailed
+        ) as error:  # it is rejected all the same; the next sweep tries again
+            logger.warning("an expired device was not stored", extra={"reason": str(error)})
 
     async def _end(
-        self, device_id: str, what: Happening, sparing: DeviceConnection | None = None
+        self, device_id: str, what: DeviceEventKind, except_for: DeviceConnection | None = None
     ) -> bool:
         device = self._devices.get(device_id)
         event = None if device is None else self._event(what, device)
@@ -195,71 +208,74 @@ class Devices:
             del self._ids[token_hash]
         self._devices.pop(device_id, None)
         self._next.pop(device_id, None)
-        self._cut(device_id, sparing)
+        self._close_connections(device_id, except_for)
         if was_stored:
             logger.info("device %s", what, extra={"device": device_id})
         return was_stored
 
     @contextmanager
     def connection(self, device: Device) -> Iterator[DeviceConnection]:
-        """Register something that ends when the device is revoked or expires."""
+        """Register a connection, which is cancelled when the device is revoked or expires."""
         connection = DeviceConnection(self.seconds_left(device))
         live = self._live.setdefault(device.id, set())
         live.add(connection)
         try:
-            if device.id not in self._devices:  # revoked since it was let in
+            if device.id not in self._devices:  # revoked since it was authenticated
                 connection.scope.cancel()
             yield connection
         finally:
             live.discard(connection)
-            self._note_here(device.id)
+            self._touch(device.id)
             if not live and self._live.get(device.id) is live:
                 del self._live[device.id]
 
-    def _note_here(self, device_id: str) -> None:
-        """A device is there until now, however long ago it was let in; the next look stores it."""
+    def _touch(self, device_id: str) -> None:
+        """Set the time a connected device was last seen to now; the next sweep stores it."""
         device = self._devices.get(device_id)
         if device is not None:
             self._devices[device_id] = replace(device, last_seen_at=iso_seconds(self._now()))
 
     def live_count(self, device_id: str) -> int:
-        """How many requests and WebSockets of a device are open."""
+        """Return how many requests and WebSockets of a device are open."""
         return len(self._live.get(device_id, ()))
 
-    def remember(self, device: Device, token: str) -> None:
-        self._remember(device, digest(token))
+    def add(self, device: Device, token: str) -> None:
+        """Add a device that was just paired and stored."""
+        self._add(device, digest(token))
         facts = {"device": device.id, "scope": device.scope, "address": device.last_address}
         logger.info("device paired", extra=facts)
         if device.last_address is not None:
             self._addresses.setdefault(device.id, set()).add(device.last_address)
-        self._tell("paired", device)
+        self._publish("paired", device)
 
-    def _remember(self, device: Device, token_hash: bytes) -> None:
+    def _add(self, device: Device, token_hash: bytes) -> None:
         self._devices[device.id] = device
         self._ids[token_hash] = device.id
         self._hashes[device.id] = {token_hash}
 
-    def _remember_next(self, device_id: str, next_hash: bytes) -> None:
+    def _add_next(self, device_id: str, next_hash: bytes) -> None:
         before = self._next.get(device_id)
-        if before is not None:  # it was never used
+        if before is not None:  # never used
             self._hashes[device_id].discard(before)
             del self._ids[before]
         self._next[device_id] = next_hash
         self._ids[next_hash] = device_id
         self._hashes[device_id].add(next_hash)
 
-    def _event(self, what: Happening, device: Device) -> DeviceEvent:
+    def _event(self, what: DeviceEventKind, device: Device) -> DeviceEvent:
         return event_of(what, device, iso_seconds(self._now()))
 
-    def _tell(self, what: Happening, device: Device) -> None:
-        if self.on_news is not None:
-            self.on_news(what, device)
+    def _publish(self, what: DeviceEventKind, device: Device) -> None:
+        for subscriber in self._subscribers:
+            subscriber(what, device)
 
-    def _cut(self, device_id: str, sparing: DeviceConnection | None = None) -> None:
-        for connection in self._live.get(device_id, set()) - {sparing}:
+    def _close_connections(
+        self, device_id: str, except_for: DeviceConnection | None = None
+    ) -> None:
+        for connection in self._live.get(device_id, set()) - {except_for}:
             connection.scope.cancel()
 
-    async def _note_seen(self, device: Device, sighting: Sighting) -> None:
+    async def _record_sighting(self, device: Device, sighting: Sighting) -> None:
         now = self._now()
         seen = replace(
             device,
@@ -274,14 +290,14 @@ class Devices:
         await self._store_seen(seen, self._event("new-address", seen) if is_new else None)
         if is_new:
             facts = {"device": device.id, "address": sighting.address}
-            logger.info("device came from a new address", extra=facts)
-            self._tell("new-address", seen)
+            logger.info("device seen at a new address", extra=facts)
+            self._publish("new-address", seen)
 
     async def _store_seen(self, device: Device, event: DeviceEvent | None = None) -> None:
         self._stored_seen[device.id] = self._now()
         try:
             await self._store.note_seen(device, event)
-        except HubDatabaseFailed as error:  # a full disk must not shut everybody out
+        except HubDatabaseFailed as error:  # a full disk must not lock out every device
             logger.warning("last seen was not stored", extra={"reason": str(error)})
 
     def _is_new_address(self, device_id: str, address: str | None) -> bool:
@@ -297,14 +313,14 @@ def new_device_id() -> str:
 
 
 def clean_name(name: str, length: int = NAME_LENGTH) -> str:
-    """Return a name for a device that is fit to be shown on one line."""
+    """Return a device's name on one line, without control characters."""
     plain = "".join(each if each.isprintable() else " " for each in name)
     return " ".join(plain.split())[:length].strip()
 
 
 def sighting_of(scope: AsgiScope) -> Sighting:
-    """Return from where a request came, and what it says of its sender."""
+    """Return the address and the User-Agent of a request."""
     client = scope.get("client")
     agents = [value for name, value in scope["headers"] if name.lower() == b"user-agent"]
-    said = clean_name(agents[0].decode("latin-1"), USER_AGENT_LENGTH) if agents else ""
-    return Sighting(address=client[0] if client else None, user_agent=said or None)
+    user_agent = clean_name(agents[0].decode("latin-1"), USER_AGENT_LENGTH) if agents else ""
+    return Sighting(address=client[0] if client else None, user_agent=user_agent or None)

@@ -1,10 +1,29 @@
-"""The outermost application: nothing reaches the hub but through here.
+"""`HttpGuard`, the outermost ASGI application, and `Authentication`, which owns the devices.
 
-What may come in is decided in `rules`; this does it. Handlers find the device in their scope and
-never see a token. Every answer leaves with our security headers, also those to requests that were
-refused or failed. Whatever a device has open ends when it is revoked or expires.
+A request passes these steps in this order; each rejects it with the status on the right:
 
-The gate of a hub: who may come in, and how others are let in.
+    1  the head: size, form, Host, Origin, body type (`admission`)   400 403 415 421 431
+    2  the token; without a valid one only public routes are served  401
+    3  the number of requests that its device has open               429
+    4  the body: size and time                                       408 413
+    5  the scope of the device, checked by the router                403
+
+The head is checked first because that needs no I/O: a request from a foreign page costs neither a
+query nor memory. The token is checked before the body, so a client without one cannot make the hub
+buffer 16 MiB. The body is read here and not in handlers, so its limits hold for every route.
+
+*Anonymous* requests have no valid token; those that fail at step 1 count as such. All clients
+together may have a fixed number of them open (503), each for a limited time (408): without that, a
+slow client that needs no token could hold the hub's connections. WebSockets that request the token
+in a message are limited by their own endpoint.
+
+Handlers find the device and the `Site` in their ASGI scope and never see a token. Every response
+carries the security headers, also an error. A `DeviceConnection` is open for as long as a request
+or a WebSocket lasts, and is cancelled when its device is revoked or expires.
+
+A rejected client may still be sending its body. Closing the connection then resets it, and the
+client never reads the response. So a short body is read and discarded before the response; for a
+long one the response is sent first and ends when the client has sent everything.
 """
 
 from __future__ import annotations
@@ -52,93 +71,95 @@ logger = logging.getLogger(__name__)
 CONNECTION_KEY: Final = "quarterdeck.connection"
 """Where a handler finds its own `DeviceConnection`."""
 SITE_KEY: Final = "quarterdeck.site"
-"""Where a handler finds the `Site` it was asked at."""
+"""Where a handler finds the `Site` that the request was sent to."""
 REVOKED: Final = 4401
-"""The code a WebSocket is closed with when its device may not come in any more."""
+"""Close code of a WebSocket whose device was revoked or has expired."""
 
-_CUT_SECONDS: Final = 0.5  # a client that reads nothing does not get to hear why
+_CLOSE_SECONDS: Final = 0.5  # a client that reads nothing is disconnected without a reason
 _NO_TOKEN: Final = Rejected(
-    401, "quarterdeck/unauthorized", "this needs a token: send Authorization: Bearer TOKEN"
+    401, "quarterdeck/unauthorized", "a token is required; send Authorization: Bearer TOKEN"
 )
 _WRONG_TOKEN: Final = Rejected(
-    401, "quarterdeck/unauthorized", "this token is not known here, or not any more; pair again"
+    401,
+    "quarterdeck/unauthorized",
+    "unknown token, or its device was revoked; pair again: quarterdeck devices pair",
 )
-_FAILED: Final = Rejected(
-    500, "quarterdeck/unavailable", "the hub failed to answer this; its log says why"
-)
+_FAILED: Final = Rejected(500, "quarterdeck/unavailable", "internal error; see the log of the hub")
 _REVOKED: Final = Rejected(
     401, "quarterdeck/unauthorized", "this device was revoked or has expired; pair it again"
 )
 _RETRY_SECONDS: Final = 5
-_CROWDED: Final = Rejected(
+_BUSY: Final = Rejected(
     503,
     "quarterdeck/too-many",
-    "too many ask at once without a token; try again in a few seconds, or send a token",
+    "too many requests without a token; try again in a few seconds, or send a token",
     _RETRY_SECONDS,
 )
-TOO_SLOW: Final = Rejected(408, "quarterdeck/invalid", "the body took too long; send it again")
+TOO_SLOW: Final = Rejected(
+    408, "quarterdeck/invalid", "the request body took too long; send it again"
+)
 
 _BEFORE_RESPONSE: Final = DrainLimits(size=1 << 20, seconds=2.0)
-"""Then the connection can be used again."""
+"""Up to here the connection can be kept for the next request."""
 _AFTER_RESPONSE: Final = DrainLimits(size=256 << 20, seconds=60.0)
 """Many clients send everything before they read anything."""
-_DRAINED_OF_STRANGERS: Final = DrainLimits(size=64 << 20, seconds=5.0)
-# Waiting for the rest of a body is over.
-_AT_ONCE: Final = (TOO_SLOW, _REVOKED, _FAILED, _CROWDED)
-_OFTEN: Final = frozenset({"http.response.body", "websocket.send"})  # passed on as they are
-_OF_STRANGERS: Final = BodyLimits(size=8 << 10, seconds=10.0)
-_OF_DEVICES: Final = BodyLimits(size=16 << 20, seconds=300.0)
+_AFTER_ANONYMOUS_RESPONSE: Final = DrainLimits(size=64 << 20, seconds=5.0)
+# Sent at once: there is no time, or no reason, to read the rest of a body.
+_WITHOUT_DRAIN: Final = (TOO_SLOW, _REVOKED, _FAILED, _BUSY)
+_UNCHANGED: Final = frozenset({"http.response.body", "websocket.send"})  # no headers to add
+_ANONYMOUS_BODY: Final = BodyLimits(size=8 << 10, seconds=10.0)
+_DEVICE_BODY: Final = BodyLimits(size=16 << 20, seconds=300.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class GateLimits:
-    """What one request or device may take."""
+class GuardLimits:
+    """Limits per request and per device; *anonymous* is a request without a valid token."""
 
-    strangers: BodyLimits = _OF_STRANGERS
-    devices: BodyLimits = _OF_DEVICES
+    anonymous: BodyLimits = _ANONYMOUS_BODY
+    devices: BodyLimits = _DEVICE_BODY
     connections: int = 2_048
-    """Requests and WebSockets that one device may have open."""
-    stranger_requests: int = 256
-    """Requests without a token that are answered at once, all together."""
-    stranger_seconds: float = 60.0
-    """For one of them from its head to the last byte of its answer."""
+    """Open requests and WebSockets per device."""
+    anonymous_requests: int = 256
+    """Concurrent anonymous requests, of all clients together."""
+    anonymous_seconds: float = 60.0
+    """For one of them, from its head to the last byte of the response."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuthenticationOptions:
-    """How a hub can be reached, and how much of it can be used."""
+    """Where the hub listens, and its limits."""
 
     listening: Listening = field(default_factory=Listening)
-    limits: GateLimits = field(default_factory=GateLimits)
+    limits: GuardLimits = field(default_factory=GuardLimits)
     unused_seconds: float = UNUSED_SECONDS
-    """After which a device that was not heard of has to be paired again; 0: never."""
+    """A device that was not seen for so long expires; 0: never."""
 
 
 class HttpGuard:
-    """An ASGI application around another one."""
+    """An ASGI application that authenticates requests for another one."""
 
     def __init__(self, app: Asgi, devices: Devices, options: AuthenticationOptions) -> None:
         self._app = app
         self._devices = devices
         self._limits = options.limits
         self._sites = sites(options.listening)
-        self._strangers = 0
+        self._anonymous_count = 0
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)  # "lifespan": from the server, not from outside
             return
-        answer = _Answer(scope, receive, send)
+        response = _Response(scope, receive, send)
         try:
-            await self._serve(scope, answer)
+            await self._serve(scope, response)
         except Exception:  # the edge of the program
-            if answer.is_lost:
-                return  # nobody is there any more; that is what it failed of
+            if response.is_disconnected:
+                return  # the client has left, which is why it failed
             logger.exception("request failed", extra={"path": redacted(scope["path"])})
-            await answer.fail()
-        await answer.see_off()
+            await response.fail()
+        await response.wait_for_close()
 
-    async def _serve(self, scope: AsgiScope, answer: _Answer) -> None:
+    async def _serve(self, scope: AsgiScope, response: _Response) -> None:
         head = Head(
             kind=scope["type"],
             method=scope.get("method", "GET"),
@@ -150,189 +171,191 @@ class HttpGuard:
         verdict = admit(self._sites, head)
         device = None if isinstance(verdict, Rejected) else await self._device(verdict, scope)
         if isinstance(verdict, Rejected) or device is None:
-            await self._serve_stranger(scope, head, verdict, answer)
+            await self._serve_anonymous(scope, head, verdict, response)
             return
-        answer.is_known = True
+        response.is_known = True
         if self._devices.live_count(device.id) >= self._limits.connections:
-            await answer.refuse(self._too_many)
+            await response.reject(self._too_many)
             return
         inner = _inner_scope(scope, head, verdict.site, device)
         with self._devices.connection(device) as connection:
             inner[CONNECTION_KEY] = connection
             with connection.scope:
-                await self._hand_over(inner, answer, verdict, self._limits.devices)
+                await self._forward(inner, response, verdict, self._limits.devices)
         if connection.scope.cancelled_caught:
-            with anyio.move_on_after(_CUT_SECONDS, shield=True):
-                await answer.cut()
+            with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+                await response.end_revoked()
 
-    async def _serve_stranger(
-        self, scope: AsgiScope, head: Head, verdict: Accepted | Rejected, answer: _Answer
+    async def _serve_anonymous(
+        self, scope: AsgiScope, head: Head, verdict: Accepted | Rejected, response: _Response
     ) -> None:
-        """Serve whoever has no token, within a time; a socket asks for one, and waits not long."""
+        """Serve a request without a valid token; public WebSockets have a timeout of their own."""
         if head.kind == "websocket":
-            await self._face(scope, head, verdict, answer)
+            await self._serve_public(scope, head, verdict, response)
             return
-        if self._strangers >= self._limits.stranger_requests:
-            await answer.refuse(_CROWDED)
+        if self._anonymous_count >= self._limits.anonymous_requests:
+            await response.reject(_BUSY)
             return
-        self._strangers += 1
+        self._anonymous_count += 1
         try:
-            with anyio.move_on_after(self._limits.stranger_seconds) as patience:
-                await self._face(scope, head, verdict, answer)
+            with anyio.move_on_after(self._limits.anonymous_seconds) as timeout:
+                await self._serve_public(scope, head, verdict, response)
         finally:
-            self._strangers -= 1
-        if patience.cancelled_caught:
-            with anyio.move_on_after(_CUT_SECONDS):
-                await answer.give_up()
+            self._anonymous_count -= 1
+        if timeout.cancelled_caught:
+            with anyio.move_on_after(_CLOSE_SECONDS):
+                await response.end_timed_out()
 
-    async def _face(
-        self, scope: AsgiScope, head: Head, verdict: Accepted | Rejected, answer: _Answer
+    async def _serve_public(
+        self, scope: AsgiScope, head: Head, verdict: Accepted | Rejected, response: _Response
     ) -> None:
+        """Forward a request to a public route; reject every other one."""
         if isinstance(verdict, Rejected):
-            await answer.refuse(verdict)
+            await response.reject(verdict)
         elif not verdict.is_public:
-            await answer.refuse(_NO_TOKEN if verdict.token is None else _WRONG_TOKEN)
+            await response.reject(_NO_TOKEN if verdict.token is None else _WRONG_TOKEN)
         else:
             inner = _inner_scope(scope, head, verdict.site, None)
-            await self._hand_over(inner, answer, verdict, self._limits.strangers)
+            await self._forward(inner, response, verdict, self._limits.anonymous)
 
     @property
     def _too_many(self) -> Rejected:
-        message = f"this device has {self._limits.connections} requests open; close some"
+        message = f"this device has {self._limits.connections} open requests; close some"
         return Rejected(429, "quarterdeck/too-many", message, _RETRY_SECONDS)
 
-    async def _device(self, admitted: Accepted, scope: AsgiScope) -> Device | None:
-        if admitted.token is None:
+    async def _device(self, accepted: Accepted, scope: AsgiScope) -> Device | None:
+        if accepted.token is None:
             return None
-        return await self._devices.authenticate(admitted.token, sighting_of(scope))
+        return await self._devices.authenticate(accepted.token, sighting_of(scope))
 
-    async def _hand_over(
-        self, scope: AsgiScope, answer: _Answer, admitted: Accepted, limits: BodyLimits
+    async def _forward(
+        self, scope: AsgiScope, response: _Response, accepted: Accepted, limits: BodyLimits
     ) -> None:
-        if not admitted.has_body:
-            await self._app(scope, answer.receive, answer.send)
+        if not accepted.has_body:
+            await self._app(scope, response.receive, response.send)
             return
         try:
-            body = await read_body(answer.receive, limits, admitted.length)
+            body = await read_body(response.receive, limits, accepted.length)
         except BodyCutOff:
             return  # the client has left
         except BodyRejected as error:
-            await answer.refuse(_refused_body(error))
+            await response.reject(_rejected_body(error))
             return
-        await self._app(scope, replayed(body, answer.receive), answer.send)
+        await self._app(scope, replayed(body, response.receive), response.send)
 
 
-class _Answer:
-    """What was said to a client so far, and how to end it from outside."""
+class _Response:
+    """What was sent to a client so far, and how to end it from outside the handler."""
 
     def __init__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         self._scope = scope
         self._receive = receive
         self._send = send
-        self._has_heard_all = False
-        self._farewells = 0
+        self._has_read_all = False
+        self._disconnects = 0
         self._has_started = False
         self._has_ended = False
         self._has_length = False
-        self._is_refused = False
+        self._is_rejected = False
         self.is_known = False
-        self.is_lost = False
+        self.is_disconnected = False
 
     async def receive(self) -> Message:
         message = await self._receive()
         if message["type"] != "http.request" or not message.get("more_body", False):
-            self._has_heard_all = True
+            self._has_read_all = True
         if message["type"] == "websocket.disconnect":
-            self._farewells += 1
+            self._disconnects += 1
         return message
 
     async def send(self, message: Message) -> None:
         kind = message["type"]
-        if kind not in _OFTEN:
-            message = self._dressed(message)
+        if kind not in _UNCHANGED:
+            message = self._with_our_headers(message)
         try:
             await self._send(message)
         except OSError:
-            self.is_lost = True
+            self.is_disconnected = True
             raise
         if kind == "websocket.send":
             return
         self._has_started = True
         if kind.endswith("response.body"):
             self._has_ended = not message.get("more_body", False)
-            self._is_refused = True
+            self._is_rejected = True
         elif kind == "websocket.close":
             self._has_ended = True
 
-    async def refuse(self, refused: Rejected) -> None:
-        """Answer instead of a handler."""
-        retry = refused.retry_seconds
+    async def reject(self, rejected: Rejected) -> None:
+        """Send an error in place of the handler's response."""
+        retry = rejected.retry_seconds
         is_retryable = retry is not None
-        response = refusal(refused.status, refused.code, refused.message, retryable=is_retryable)
+        response = refusal(rejected.status, rejected.code, rejected.message, retryable=is_retryable)
         if is_retryable:
             response.headers["retry-after"] = str(retry)
-        if refused.status == 401:
+        if rejected.status == 401:
             response.headers["www-authenticate"] = "Bearer"
         send = self.send
-        if self._is_sending(refused) and not await drain(self.receive, _BEFORE_RESPONSE):
+        if self._is_sending(rejected) and not await drain(self.receive, _BEFORE_RESPONSE):
             send = self._send_and_linger
-        if self._scope["type"] == "http" and not self._has_heard_all:
+        if self._scope["type"] == "http" and not self._has_read_all:
             response.headers["connection"] = "close"
         await send_refusal(response, self._scope, self._receive, send)
 
     async def _send_and_linger(self, message: Message) -> None:
-        """Send all of an answer, but end it when the client has sent all of its request."""
+        """Send a whole response, but end it only when the client has sent its whole request."""
         if message["type"] != "http.response.body":
             await self.send(message)
             return
         await self.send({**message, "more_body": True})
-        await drain(self.receive, _AFTER_RESPONSE if self.is_known else _DRAINED_OF_STRANGERS)
+        await drain(self.receive, _AFTER_RESPONSE if self.is_known else _AFTER_ANONYMOUS_RESPONSE)
         await self.send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def fail(self) -> None:
-        """End what a handler left behind when it failed."""
-        # A second failure means that the connection is of no use: the server closes it.
+        """End the response of a handler that raised."""
+        # If this fails too, the connection is unusable, and the server closes it.
         with suppress(Exception):
-            await self._end(_FAILED, code=1011, reason="the hub failed; connect again")
+            await self._end(_FAILED, code=1011, reason="internal error; connect again")
 
-    async def cut(self) -> None:
-        """End it because the device may not come in any more."""
-        with suppress(OSError):  # it has gone by itself
+    async def end_revoked(self) -> None:
+        """End it because its device was revoked or has expired."""
+        with suppress(OSError):  # the client has left
             await self._end(_REVOKED, code=REVOKED, reason=_REVOKED.message)
 
-    async def give_up(self) -> None:
-        """End it because it takes too long."""
-        with suppress(OSError):  # it has gone by itself
+    async def end_timed_out(self) -> None:
+        """End it because it took too long."""
+        with suppress(OSError):  # the client has left
             await self._end(TOO_SLOW, code=1011, reason=TOO_SLOW.message)
 
-    async def see_off(self) -> None:
-        """Wait until the connection of a refused WebSocket is closed.
+    async def wait_for_close(self) -> None:
+        """Wait until the connection of a rejected WebSocket is closed.
 
-        uvicorn says goodbye twice, and complains in its log if we have left before the second.
+        uvicorn sends `websocket.disconnect` twice, and logs an error if the application has
+        returned before the second.
         """
-        if self._scope["type"] == "websocket" and self._is_refused:
-            with anyio.move_on_after(_CUT_SECONDS):
-                while self._farewells < 2:
+        if self._scope["type"] == "websocket" and self._is_rejected:
+            with anyio.move_on_after(_CLOSE_SECONDS):
+                while self._disconnects < 2:
                     await self.receive()
 
-    async def _end(self, refused: Rejected, *, code: int, reason: str) -> None:
-        if self._has_ended or self.is_lost:
+    async def _end(self, rejected: Rejected, *, code: int, reason: str) -> None:
+        if self._has_ended or self.is_disconnected:
             return
         if not self._has_started:
-            await self.refuse(refused)
+            await self.reject(rejected)
         elif self._scope["type"] == "websocket":
             await self.send({"type": "websocket.close", "code": code, "reason": reason})
-        elif not self._has_length:  # of a stream, the end can still be said properly
+        elif not self._has_length:  # a stream can still be ended properly
             await self.send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    def _is_sending(self, refused: Rejected) -> bool:
-        """Whether a refused client may be sending a body that it is worth to wait for."""
-        if self._has_heard_all or refused in _AT_ONCE or self._scope["type"] != "http":
+    def _is_sending(self, rejected: Rejected) -> bool:
+        """Whether a rejected client may be sending a body that should be read first."""
+        if self._has_read_all or rejected in _WITHOUT_DRAIN or self._scope["type"] != "http":
             return False
         return not any(name.lower() == b"expect" for name, _ in self._scope["headers"])
 
-    def _dressed(self, message: Message) -> Message:
-        """Return the beginning of an answer with what every answer of ours has."""
+    def _with_our_headers(self, message: Message) -> Message:
+        """Return the start of a response with the headers that every response has."""
         if message["type"].endswith("response.start"):
             headers = message.get("headers", ())
             self._has_length = any(name.lower() == b"content-length" for name, _ in headers)
@@ -341,7 +364,7 @@ class _Answer:
         return self._with_subprotocol(message) if message["type"] == "websocket.accept" else message
 
     def _with_subprotocol(self, message: Message) -> Message:
-        """Choose our subprotocol if it was offered; a browser insists on one of those."""
+        """Select our subprotocol if it was offered: a browser requires one of those it sent."""
         if message.get("subprotocol") is None and SUBPROTOCOL in self._scope.get(
             "subprotocols", ()
         ):
@@ -349,7 +372,7 @@ class _Answer:
         return message
 
 
-def _refused_body(error: BodyRejected) -> Rejected:
+def _rejected_body(error: BodyRejected) -> Rejected:
     if error.status == TOO_SLOW.status:
         return TOO_SLOW
     return Rejected(error.status, "quarterdeck/too-large", f"{error.reason}; send less at once")
@@ -367,40 +390,44 @@ def _inner_scope(scope: AsgiScope, head: Head, site: Site, device: Device | None
 
 
 def connection_of(scope: AsgiScope) -> DeviceConnection | None:
-    """Return what ends the request that `scope` belongs to when its device is revoked."""
+    """Return the connection of the request that `scope` belongs to; None if it is anonymous."""
     connection: DeviceConnection | None = scope.get(CONNECTION_KEY)
     return connection
 
 
-LOOK_SECONDS: Final = 600.0
-"""Nothing, compared with the days that a device may be silent."""
+SWEEP_SECONDS: Final = 600.0
+"""Short, compared with the days after which an unused device expires."""
 
 
 class Authentication:
-    """Devices and pairings, and the guard that stands in front of an application."""
+    """Devices and pairings, and the guard in front of an application."""
 
     def __init__(
         self, store: HubStore, options: AuthenticationOptions, *, now: Now = time.time
     ) -> None:
-        """Raises HubRefused if the hub may not listen where it is told to."""
+        """Check where the hub listens.
+
+        Raises:
+            HubRefused: if that address can be reached from the network without TLS.
+        """
         check_listening(options.listening)
         self.options = options
         self.devices = Devices(store.devices, now=now, unused_seconds=options.unused_seconds)
         self.pairings = Pairings(store.pairings, self.devices, now=now)
 
     async def load(self, token: str) -> None:
-        """Begin with the devices of earlier hubs; `token` is the owner's."""
+        """Load the stored devices; `token` is the owner's."""
         await self.devices.load(token)
-        await self.devices.look_after()
+        await self.devices.sweep()
 
-    async def keep_watch(self) -> None:
-        """Look after devices now and again, until it is cancelled."""
+    async def sweep_devices(self) -> None:
+        """Call `Devices.sweep` periodically, until cancelled."""
         while True:
-            await anyio.sleep(LOOK_SECONDS)
-            await self.devices.look_after()
+            await anyio.sleep(SWEEP_SECONDS)
+            await self.devices.sweep()
 
-    def listens_at(self, port: int) -> None:
-        """Tell which port it became, before `guard` is called, if the system has chosen one."""
+    def set_port(self, port: int) -> None:
+        """Set the port that the system chose; call it before `guard`."""
         listening = replace(self.options.listening, port=port)
         self.options = replace(self.options, listening=listening)
 
@@ -410,5 +437,5 @@ class Authentication:
         return public_origin(self.options.listening)
 
     def guard(self, app: Asgi) -> HttpGuard:
-        """Return the application that lets only the right ones through to `app`."""
+        """Return `app` behind a guard."""
         return HttpGuard(app, self.devices, self.options)

@@ -1,16 +1,19 @@
-"""Pairing: a new device joins with a code that works once, for a short time.
+"""Pairing: a new device gets a token with a code that works once, for a short time.
 
-A pairing has two codes. The short one is read from a screen and typed; the long one travels in a
-link or a QR code and cannot be guessed. The store has only their hashes.
+    pairing   created by a device with scope admin, or by `quarterdeck up`
+    codes     a short one to type (XXXX-XXXX), a long one for a link or a QR code
+    use       POST /api/pair with either code: the pairing is used up, the device has its token
 
-Wrong, used, cancelled and expired codes get the same answer.
+Only hashes of the codes are stored. Wrong, used, cancelled and expired codes get the same error, so
+a response does not reveal whether a code was ever valid.
 
-How a pairing is shown: a link, and the link as a QR code for a terminal.
-
-How often codes may be tried: a budget for each address, and one for all of them together.
-
-Pure: the caller tells the time. An address that is not known has a full budget, so forgetting one
-when there are too many gives it new tries; the budget of all together still holds then.
+The long code has 256 random bits and cannot be guessed. The short one has 30^8 values, so attempts
+are limited by token buckets: one per address (an IPv6 /64 counts as one address) and one for all
+addresses together, which a botnet cannot multiply. An attempt is paid for before the code is
+checked, and refunded if it was right; fifty concurrent requests therefore cannot exceed the budget.
+Long codes are not charged to the shared bucket: guessing short codes cannot keep others from
+pairing by link. Buckets are kept for the last few thousand addresses; an address that was dropped
+starts with a full bucket, and the shared one still holds.
 """
 
 from __future__ import annotations
@@ -32,16 +35,30 @@ from quarterdeck.hub.auth.pairing_store import Pairing, PairingSecrets, PairingS
 from quarterdeck.hub.auth.tokens import digest, make_token
 from quarterdeck.protocol.timestamps import Now, iso_seconds
 
+LIFETIME_SECONDS: Final = 600.0
+LONGEST_SECONDS: Final = 86_400.0
+SHORT_LENGTH: Final = 8
+ALPHABET: Final = "23456789ABCDEFGHJKMNPQRSTVWXYZ"
+"""Without 0, 1, I, L, O and U; eight of the 30 characters make 6.5 * 10^11 codes."""
+_LONG_LENGTH: Final = 43
+
+# ---- attempts ----------------------------------------------------------------------------------
+
 _KNOWN_ADDRESSES: Final = 4_096
-_IPV6_NETWORK: Final = 64  # what one customer of a provider has to choose addresses from
+_IPV6_PREFIX: Final = 64  # what a provider assigns to one customer
 
 
 @dataclass(frozen=True)
 class Budget:
-    """So many tries at once, and a new one after some seconds."""
+    """A token bucket: its size, and the seconds until one attempt is refilled."""
 
-    tries: int
+    attempts: int
     seconds: float
+
+
+_PER_ADDRESS: Final = Budget(attempts=10, seconds=30)
+_SHARED: Final = Budget(attempts=50, seconds=10)
+"""At most 110 guesses in the ten minutes of a code: a chance of 1 in 6 * 10^9."""
 
 
 class _Bucket:
@@ -51,52 +68,48 @@ class _Bucket:
         self._at = 0.0
 
     def wait(self, now: float) -> float:
-        """Return the seconds until there is a try to spend."""
+        """Return the seconds until an attempt is available."""
         refilled = max(0.0, now - self._at) / self._budget.seconds
         self._spent, self._at = max(0.0, self._spent - refilled), now
-        return max(0.0, self._spent - self._budget.tries + 1) * self._budget.seconds
+        return max(0.0, self._spent - self._budget.attempts + 1) * self._budget.seconds
 
     def spend(self) -> None:
         self._spent += 1
 
-    def give_back(self) -> None:
+    def refund(self) -> None:
         self._spent = max(0.0, self._spent - 1)
 
 
 class Attempts:
-    """Tries that are paid for before the code is looked at, and given back if it was right."""
+    """The budgets of attempts to guess a code. Pure: the caller passes the time in."""
 
-    def __init__(self, each: Budget, together: Budget) -> None:
-        self._each = each
+    def __init__(self, per_address: Budget, shared: Budget) -> None:
+        self._per_address = per_address
         self._addresses: OrderedDict[str, _Bucket] = OrderedDict()
-        self._together = _Bucket(together)
+        self._shared = _Bucket(shared)
 
     def take(self, address: str, now: float, *, is_guessable: bool) -> float:
-        """Pay for a try; return 0, or the seconds to wait, with nothing paid.
-
-        What cannot be guessed does not count for all together: nobody can keep others from
-        pairing with the long code by trying short ones.
-        """
+        """Pay for an attempt and return 0; or pay nothing and return the seconds to wait."""
         bucket = self._bucket(address)
         wait = bucket.wait(now)
         if is_guessable:
-            wait = max(wait, self._together.wait(now))
+            wait = max(wait, self._shared.wait(now))
         if wait > 0:
             return wait
         bucket.spend()
         if is_guessable:
-            self._together.spend()
+            self._shared.spend()
         return 0.0
 
-    def give_back(self, address: str, *, is_guessable: bool) -> None:
-        """The code was right."""
-        self._bucket(address).give_back()
+    def refund(self, address: str, *, is_guessable: bool) -> None:
+        """Refund an attempt whose code was right."""
+        self._bucket(address).refund()
         if is_guessable:
-            self._together.give_back()
+            self._shared.refund()
 
     def _bucket(self, address: str) -> _Bucket:
         key = _network(address)
-        bucket = self._addresses.setdefault(key, _Bucket(self._each))
+        bucket = self._addresses.setdefault(key, _Bucket(self._per_address))
         self._addresses.move_to_end(key)
         if len(self._addresses) > _KNOWN_ADDRESSES:
             self._addresses.popitem(last=False)
@@ -111,41 +124,33 @@ def _network(address: str) -> str:
     if isinstance(ip, ipaddress.IPv6Address):
         if ip.ipv4_mapped is not None:
             return str(ip.ipv4_mapped)
-        return str(ipaddress.ip_network((ip, _IPV6_NETWORK), strict=False))
+        return str(ipaddress.ip_network((ip, _IPV6_PREFIX), strict=False))
     return str(ip)
 
 
-LIFETIME_SECONDS: Final = 600.0
-LONGEST_SECONDS: Final = 86_400.0
-SHORT_LENGTH: Final = 8
-ALPHABET: Final = "23456789ABCDEFGHJKMNPQRSTVWXYZ"
-"""Without 0, 1, I, L, O and U: 30 characters, so eight of them are one of 6.5 * 10^11 codes."""
-_LONG_LENGTH: Final = 43
-_EACH: Final = Budget(tries=10, seconds=30)
-_TOGETHER: Final = Budget(tries=50, seconds=10)
-"""At most 110 guesses in the ten minutes of a code: the odds are 1 in 6 * 10^9."""
+# ---- pairings ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Codes:
-    """What opens it: told once, to whoever made the pairing."""
+    """The codes of a pairing, returned once, to the device that created it."""
 
     short: str
-    """As it is shown: XXXX-XXXX."""
+    """In the form XXXX-XXXX."""
     long: str
 
 
 @dataclass(frozen=True)
 class Paired:
-    """A device that has just come in, and its token: told once."""
+    """A device that was just paired, and its token, which is returned only once."""
 
     device: Device
     token: str
 
 
 @dataclass(frozen=True)
-class TooMany:
-    """Too many wrong codes; nothing was looked at."""
+class TooManyAttempts:
+    """Too many wrong codes; this one was not checked."""
 
     seconds: float
 
@@ -157,7 +162,7 @@ class Pairings:
         self._store = store
         self._devices = devices
         self._now = now
-        self._attempts = Attempts(_EACH, _TOGETHER)
+        self._attempts = Attempts(_PER_ADDRESS, _SHARED)
 
     async def create(
         self,
@@ -167,7 +172,7 @@ class Pairings:
         seconds: float = LIFETIME_SECONDS,
         device_seconds: float | None = None,
     ) -> tuple[Pairing, Codes]:
-        """Make a pairing for one device, which expires after `device_seconds` if they are given."""
+        """Create a pairing for one device, which expires after `device_seconds` if given."""
         now = self._now()
         pairing = Pairing(
             id=f"pair_{secrets.token_hex(8)}",
@@ -187,8 +192,8 @@ class Pairings:
         await self._store.add(pairing, stored, now)
         return pairing, Codes(f"{short[:4]}-{short[4:]}", long)
 
-    async def open_ones(self) -> list[Pairing]:
-        """Return those that can still be used."""
+    async def usable(self) -> list[Pairing]:
+        """Return the pairings that can still be used."""
         return await self._store.usable(self._now())
 
     async def cancel(self, pairing_id: str) -> bool:
@@ -197,18 +202,18 @@ class Pairings:
 
     async def pair(
         self, code: str, *, name: str, address: str, user_agent: str | None = None
-    ) -> Paired | TooMany | None:
-        """Use a code up; None if it is not one, or not any more."""
-        wanted = canonical(code)
-        is_guessable = len(wanted) != _LONG_LENGTH
+    ) -> Paired | TooManyAttempts | None:
+        """Use a code; return None if it is not valid, for whatever reason."""
+        code = canonical(code)
+        is_guessable = len(code) != _LONG_LENGTH
         wait = self._attempts.take(address, self._now(), is_guessable=is_guessable)
         if wait > 0:
-            return TooMany(wait)
+            return TooManyAttempts(wait)
         sighting = Sighting(address or None, user_agent)
-        paired = await self._use(digest(wanted), clean_name(name), sighting)
+        paired = await self._use(digest(code), clean_name(name), sighting)
         if paired is not None:
-            self._devices.remember(paired.device, paired.token)
-            self._attempts.give_back(address, is_guessable=is_guessable)
+            self._devices.add(paired.device, paired.token)
+            self._attempts.refund(address, is_guessable=is_guessable)
         return paired
 
     async def _use(self, code_hash: bytes, name: str, sighting: Sighting) -> Paired | None:
@@ -225,30 +230,38 @@ class Pairings:
 
 
 def canonical(code: str) -> str:
-    """Return a code as it was made: people type lower case, blanks and dashes."""
+    """Return a code as it was created: people type lower case, spaces and dashes."""
     plain = code.strip()
     if len(plain) == _LONG_LENGTH:
         return plain
     return "".join(plain.replace("-", "").split()).upper()
 
 
-_QUIET: Final = 2  # modules around the code; four by the book, two are read by every phone
+# ---- link and QR code --------------------------------------------------------------------------
+
+_QUIET: Final = 2  # modules around the code; the standard has four, phones read two
+_HALVES: Final = {
+    (True, True): "█",
+    (True, False): "▀",
+    (False, True): "▄",
+    (False, False): " ",
+}
 
 
 def pairing_link(origin: str, long_code: str) -> str:
-    """Return the link that lets a browser in.
+    """Return the link that pairs a browser.
 
-    The code is behind "#": browsers keep that part to themselves, so it is in no request, no log
-    and no Referer; the page sends it as a body and takes it out of the address.
+    The code is in the fragment, which browsers do not send: it is in no request, log or Referer.
+    The page sends it in a body and removes it from the address.
     """
     return f"{origin}/#pair={long_code}"
 
 
 def qr_text(link: str) -> str:
-    """Return the link as a QR code made of half blocks, two rows of it to a line.
+    """Return the link as a QR code of half blocks, two rows per line.
 
-    Light modules are drawn and dark ones left out: that is right on a dark terminal, and phones
-    read the inverse that a light one shows.
+    Light modules are drawn, dark ones are left blank: correct on a dark terminal, inverted on a
+    light one, which phones read too.
     """
     rows = [bytes(row) for row in segno.make_qr(link, error="l").matrix_iter(border=_QUIET)]
     if len(rows) % 2:
@@ -258,11 +271,3 @@ def qr_text(link: str) -> str:
         line = (_HALVES[not top, not bottom] for top, bottom in zip(upper, lower, strict=True))
         text.write("".join(line) + "\n")
     return text.getvalue()
-
-
-_HALVES: Final = {
-    (True, True): "█",
-    (True, False): "▀",
-    (False, True): "▄",
-    (False, False): " ",
-}

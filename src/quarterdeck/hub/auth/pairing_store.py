@@ -1,7 +1,7 @@
 """The pairings in hub.db: `PairingStore`, one method per transaction.
 
 Only the hashes of codes are stored. `use` marks a code as used and stores the new device in one
-transaction, so a code that fifty requests send at once makes one device.
+transaction, so a code that fifty concurrent requests send creates one device.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.storage.database import HubDatabase, Tables
 
 KEPT_SECONDS: Final = 7 * 86_400.0
-"""That a pairing stays in the table after it has expired."""
+"""How long a pairing stays in the table after it has expired."""
 
 
 class Pairing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A permission for one new device to join."""
+    """A pending pairing of one new device."""
 
     id: str
     name: str
-    """What the device will be called if it does not say."""
+    """The name of the device if it does not send one."""
     scope: Scope
     created_at: str
     expires_at: str
@@ -80,9 +80,9 @@ class PairingStore:
         await self._database.write(change)
 
     async def usable(self, now: float) -> list[Pairing]:
-        """Return those that can still be used, the oldest first."""
+        """Return the pairings that can still be used, oldest first."""
 
-        def look(connection: sqlite3.Connection) -> list[Pairing]:
+        def query(connection: sqlite3.Connection) -> list[Pairing]:
             rows = connection.execute(
                 "SELECT id, name, scope, created_at, expires FROM pairings"
                 " WHERE used_at IS NULL AND expires > ? ORDER BY created_at, id",
@@ -93,7 +93,7 @@ class PairingStore:
                 for i, n, s, c, e in rows
             ]
 
-        return await self._database.read(look)
+        return await self._database.read(query)
 
     async def cancel(self, pairing_id: str, now: float) -> bool:
         """Remove a pairing; return whether it could still be used."""
@@ -117,7 +117,7 @@ class PairingStore:
         sighting: Sighting,
         token_hash: bytes,
     ) -> Device | None:
-        """Use a code and store the new device; None if the code cannot be used."""
+        """Use a code and store the new device; return None if the code is not valid."""
 
         def change(connection: sqlite3.Connection) -> Device | None:
             row = connection.execute(

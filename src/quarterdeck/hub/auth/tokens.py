@@ -1,6 +1,7 @@
-"""The owner's token, digests of secrets, and texts without them.
+"""Tokens: created, hashed, removed from logs; and the owner's token file.
 
-The owner's token is made once, in a file that only its user can read.
+The owner's token is created at the first start, in a file that only its user can read. A process
+that can read the file has full access, so a file that other users could read or replace is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from quarterdeck.machine.private_files import (
     unwritable_file,
 )
 
-TOKEN_PREFIX: Final = "qd_"  # noqa: S105 - says what it is, to people and to scanners of leaks
+TOKEN_PREFIX: Final = "qd_"  # noqa: S105 - recognised by people and by secret scanners
 TOKEN: Final = re.compile(r"qd_[A-Za-z0-9_-]{43}")
 """A token: 256 random bits."""
 
@@ -32,30 +33,30 @@ def make_token() -> str:
 
 
 def digest(secret: str) -> bytes:
-    """Return what is stored of a secret; tokens are random enough to need neither salt nor time."""
+    """Return the hash of a secret. Tokens have 256 random bits, so it needs no salt."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
 
 
 def redacted(text: str) -> str:
-    """Return `text` without tokens and the codes of pairing links, for logs."""
+    """Return `text` without tokens and pairing codes, for logs."""
     return _CODE_IN_LINK.sub("[code]", TOKEN.sub("[token]", text))
 
 
 def owner_token(path: Path) -> str:
-    """Return the token in the file at `path`; make it if there is no file.
+    """Return the token in the file at `path`; create the file if there is none.
 
     Raises:
-        HubRefused: if the file is not a plain file of ours that nobody else can read.
+        HubRefused: if it is not a regular file that only its owner, this user, can read.
     """
     try:
-        return _made_token(path)
+        return _create_token(path)
     except FileExistsError:
         return _read_token(path)
     except OSError as error:
         raise unwritable_file(path, error) from error
 
 
-def _made_token(path: Path) -> str:
+def _create_token(path: Path) -> str:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     file = os.open(path, flags, PRIVATE_FILE)
     token = make_token()
@@ -65,7 +66,7 @@ def _made_token(path: Path) -> str:
             stream.flush()
             os.fsync(stream.fileno())
     except OSError:
-        path.unlink(missing_ok=True)  # half a token would stop every later start
+        path.unlink(missing_ok=True)  # with half a token no later start would succeed
         raise
     return token
 
@@ -83,5 +84,5 @@ def _read_token(path: Path) -> str:
         os.close(file)
     if not TOKEN.fullmatch(token):
         reason = f"{path} does not hold a token"
-        raise HubRefused(reason, "remove it; a new token is made at the next start")
+        raise HubRefused(reason, f"remove it, a new one is created at the next start: rm {path}")
     return token

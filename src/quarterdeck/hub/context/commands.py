@@ -1,9 +1,8 @@
-"""What a client of the context protocol commands, done through the adapters of the hub's agents.
+"""Commands of the context protocol: scopes checked, then carried out by the runner.
 
-An adapter belongs to the hub, not to a connection: a turn or a policy goes on when the client that
-wanted it is gone.
-
-What sessions are listed by in the context protocol: names, and times that are times.
+Decisions, answers, cancellation and termination are commands of the runner itself. The others
+(messages, pause, resume, a permission policy) belong to the adapter of the session's agent, which
+the runner owns: a turn or a policy continues when the client that sent it disconnects.
 """
 
 from __future__ import annotations
@@ -11,22 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import anyio
-from msgspec import UNSET
-
-from quarterdeck.agents.adapters import AcpAdapter
 from quarterdeck.errors import AcpError
-from quarterdeck.host import Host
 from quarterdeck.hub.auth.device import Device, Scope
 from quarterdeck.hub.context.frames import KnownSession, StartSession
-from quarterdeck.hub.streams.answers import Answers
-from quarterdeck.hub.streams.needs import StreamSources
-from quarterdeck.hub.streams.tasks import start_in_background
+from quarterdeck.hub.streams.sources import StreamSources
 from quarterdeck.protocol import ERROR_CODES, HostPermissionSnapshot, SessionSnapshotWire
-from quarterdeck.protocol.snapshots import AgentDefinition
 from quarterdeck.protocol.timestamps import iso_seconds
-from quarterdeck.runner.sessions.catalogue import SessionCatalogue, SessionTitle
-from quarterdeck.runner.workspaces.files import check_absolute
+from quarterdeck.runner import RunnerApi, SessionOverview, check_absolute
 from quarterdeck.views.context import (
     ACPCommand,
     AnswerQuestionCommand,
@@ -50,32 +40,28 @@ COMMAND_SCOPES: Final[Mapping[str, Scope]] = {
     "answer_question": "approve",
     "set_permission_policy": "admin",
 }
-"""A policy answers whatever will be asked: that is for who may do everything."""
-_STARTING_SECONDS: Final = 30.0
+"""A policy answers every later request, so it needs the scope for everything."""
 
 
 class Commander:
     """Carries out commands for all connections of a hub."""
 
-    def __init__(self, sources: StreamSources, answers: Answers) -> None:
-        self._create = sources.create_session
-        self._host: Host = sources.host
-        self._answers = answers
-        self._manager = sources.manager
-        self._adapters: dict[str, AcpAdapter] = {}
+    def __init__(self, sources: StreamSources) -> None:
+        self._runner = sources.runner
+        self._sources = sources
         self._given: dict[str, dict[str, str]] = {}
-        """Answers to questions of forms that are not complete yet, by the form."""
+        """Answers to fields of forms that are not complete yet, by the form."""
 
-    async def start(self, asked: StartSession) -> SessionSnapshotWire:
-        """Begin a session.
+    async def start(self, wanted: StartSession, device: Device) -> SessionOverview:
+        """Create a session.
 
         Raises:
-            QuarterdeckError: if there is no such agent, or it refuses.
+            QuarterdeckError: if there is no such agent, or it rejects the session.
         """
-        check_absolute(asked.project_path)
-        if self._create is not None:
-            return await self._create(asked.agent, cwd=asked.project_path)
-        return await self._host.create_session(self._running(asked.agent), cwd=asked.project_path)
+        check_absolute(wanted.project_path)
+        return await self._runner.create_session(
+            wanted.agent, cwd=wanted.project_path, by=device.actor
+        )
 
     async def execute(self, session_id: str, command: ACPCommand, device: Device) -> None:
         """Carry out a command.
@@ -92,24 +78,13 @@ class Commander:
             case AnswerQuestionCommand():
                 await self._answer(session_id, command, device)
             case CancelCommand():
-                await self._host.cancel(session_id)
+                await self._runner.cancel_turn(session_id, by=device.actor)
             case TerminateCommand():
-                await self._terminate(session)
+                await self._terminate(session, device)
             case _:
-                if self._manager is not None and isinstance(
-                    command, SendMessageCommand | ResumeCommand
-                ):
-                    await self._manager.active(session_id)
-                await self._by_adapter(session, command)
-
-    async def _by_adapter(self, session: SessionSnapshotWire, command: ACPCommand) -> None:
-        adapter = await self._adapter(self._session(session.session_id))
-        attached = await adapter.attach_to_session(session.session_id)
-        try:
-            await attached.execute(command)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await attached.detach()
+                if isinstance(command, SendMessageCommand | ResumeCommand):
+                    await self._runner.ensure_active(session_id)
+                await self._runner.execute_context_command(session_id, command, by=device.actor)
 
     async def _decide(
         self,
@@ -117,36 +92,36 @@ class Commander:
         command: ApproveToolCallCommand | DenyToolCallCommand,
         device: Device,
     ) -> None:
-        asked = self._pending(command.request_id)
-        if (asked.session_id, _call_id(asked)) != (session_id, command.tool_call_id):
+        request = self._pending(command.request_id)
+        if (request.session_id, _call_id(request)) != (session_id, command.tool_call_id):
             about = f"call {command.tool_call_id} of session {session_id}"
             message = f"request {command.request_id} is not about {about}; look at it again"
             raise AcpError(ERROR_CODES["config_invalid"], message)
         if isinstance(command, DenyToolCallCommand):
-            outcome = _selected(asked, "reject_once") or {"outcome": "cancelled"}
+            outcome = _selected(request, "reject_once") or {"outcome": "cancelled"}
             outcome["_meta"] = resolution("user", command.reason)
         else:
-            allowed = _selected(asked, "allow_once") or _selected(asked, "allow_always")
+            allowed = _selected(request, "allow_once") or _selected(request, "allow_always")
             if allowed is None:
                 message = "the agent offers no option that allows this call"
                 raise AcpError(ERROR_CODES["capability_unsupported"], message)
             outcome = allowed
-        await self._answers.give(asked.request_id, outcome, device)
+        await self._sources.answer(request.request_id, outcome, device)
 
     async def _answer(
         self, session_id: str, command: AnswerQuestionCommand, device: Device
     ) -> None:
-        """Answer a question: one of a form, or a permission request with answers as options."""
-        asked_id = command.question_id.partition("#")[0]
-        form = self._host.get_elicitation(asked_id)
+        """Answer a field of a form, or a permission request with answers as options."""
+        request_id = command.question_id.partition("#")[0]
+        form = self._runner.elicitation(request_id)
         if form is not None and form.session_id == session_id:
             await self._fill_in(command, device)
             return
-        for pending in self._host.pending_permissions():
-            asked = pending.snapshot()
-            if asked.session_id == session_id and _call_id(asked) == asked_id:
-                outcome = {"outcome": "selected", "optionId": _option(asked, command.answer)}
-                await self._answers.give(asked.request_id, outcome, device)
+        for pending in self._runner.pending_permissions():
+            request = pending.request
+            if request.session_id == session_id and _call_id(request) == request_id:
+                outcome = {"outcome": "selected", "optionId": _option(request, command.answer)}
+                await self._sources.answer(request.request_id, outcome, device)
                 return
         message = (
             f"question {command.question_id} takes no answer here; "
@@ -155,12 +130,12 @@ class Commander:
         raise AcpError(ERROR_CODES["capability_unsupported"], message)
 
     async def _fill_in(self, command: AnswerQuestionCommand, device: Device) -> None:
-        """Take the answer to one question; the agent gets its form when the last one is there."""
+        """Keep the answer to one field; the agent gets its form when the last one is there."""
         waiting = {
             each.request_id: PendingForm(
                 each.request_id, questions_of(each.request_id, each.request)
             )
-            for each in self._host.pending_elicitations()
+            for each in self._runner.pending_elicitations()
         }
         self._given = {form: given for form, given in self._given.items() if form in waiting}
         form = waiting.get(command.question_id.partition("#")[0])
@@ -171,71 +146,32 @@ class Commander:
         response = response_to(form, given)
         self._given[form.request_id] = given
         if response is not None:
-            await self._answers.give(form.request_id, response, device)
+            await self._sources.answer(form.request_id, response, device)
 
-    async def _terminate(self, session: SessionSnapshotWire) -> None:
+    async def _terminate(self, session: SessionSnapshotWire, device: Device) -> None:
         if session.status == "prompting":
-            await self._host.cancel(session.session_id)
+            await self._runner.cancel_turn(session.session_id, by=device.actor)
         if session.status not in ("closed", "deleted"):
-            await self._host.close_session(session.session_id)
+            await self._runner.close_session(session.session_id, by=device.actor)
 
     # ---- inside ----------------------------------------------------------------------------
 
     def _session(self, session_id: str) -> SessionSnapshotWire:
-        session = self._host.get_session(session_id)
+        session = self._runner.session_snapshot(session_id)
         if session is None:
             raise AcpError(ERROR_CODES["session_closed"], f"there is no session {session_id}")
         return session
 
     def _pending(self, request_id: str) -> HostPermissionSnapshot:
-        pending = self._host.pending_permission(request_id)
+        pending = self._runner.pending_permission(request_id)
         if pending is not None:
-            return pending.snapshot()
+            return pending.request
         message = f"request {request_id} is not pending; it was answered or withdrawn"
         raise AcpError(ERROR_CODES["already_answered"], message)
 
-    def _running(self, name: str) -> str:
-        for session in self._host.get_sessions():
-            if session.agent_definition_id == name and session.agent_id is not UNSET:
-                return session.agent_id
-        ready = [each.agent_id for each in self._host.get_agents() if each.agent_id == name]
-        if not ready:
-            raise AcpError(ERROR_CODES["agent_exited"], f"there is no agent {name!r}")
-        return ready[0]
-
-    async def _adapter(self, session: SessionSnapshotWire) -> AcpAdapter:
-        if session.agent_id is UNSET or session.agent_definition_id is UNSET:
-            message = f"session {session.session_id} has no agent; resume or load it"
-            raise AcpError(ERROR_CODES["session_closed"], message)
-        agent_id, name = session.agent_id, session.agent_definition_id
-        adapter = self._adapters.get(agent_id)
-        if adapter is None:
-            # Never to be started by it: the agent runs, and who keeps agents starts them.
-            definition = AgentDefinition(name, "-")
-            adapter = AcpAdapter(self._host, definition, agent_id=agent_id)
-            await self._keep(agent_id, adapter)
-        return adapter
-
-    async def _keep(self, agent_id: str, adapter: AcpAdapter) -> None:
-        """Enter an adapter in a task of the host, which ends with it."""
-        entered = anyio.Event()
-
-        async def keep() -> None:
-            async with adapter:
-                self._adapters[agent_id] = adapter
-                entered.set()
-                try:
-                    await anyio.sleep_forever()
-                finally:
-                    del self._adapters[agent_id]
-
-        start_in_background(self._host, keep)
-        with anyio.fail_after(_STARTING_SECONDS):
-            await entered.wait()
-
 
 def check_scope(device: Device, needed: Scope, what: str) -> None:
-    """Refuse what a device may not do.
+    """Reject what a device may not do.
 
     Raises:
         AcpError: `quarterdeck/forbidden`.
@@ -245,30 +181,30 @@ def check_scope(device: Device, needed: Scope, what: str) -> None:
         raise AcpError("quarterdeck/forbidden", message)
 
 
-def _selected(asked: HostPermissionSnapshot, kind: str) -> dict[str, Any] | None:
-    for option in _options(asked):
+def _selected(request: HostPermissionSnapshot, kind: str) -> dict[str, Any] | None:
+    for option in _options(request):
         if option.get("kind") == kind:
             return {"outcome": "selected", "optionId": str(option.get("optionId"))}
     return None
 
 
-def _option(asked: HostPermissionSnapshot, answer: str) -> str:
+def _option(request: HostPermissionSnapshot, answer: str) -> str:
     wanted = answer.strip().casefold()
-    for option in _options(asked):
+    for option in _options(request):
         names = (option.get("optionId"), option.get("name"))
         if any(isinstance(name, str) and name.casefold() == wanted for name in names):
             return str(option.get("optionId"))
-    choices = ", ".join(str(option.get("name")) for option in _options(asked))
+    choices = ", ".join(str(option.get("name")) for option in _options(request))
     raise AcpError(ERROR_CODES["config_invalid"], f"{answer!r} is not one of: {choices}")
 
 
-def _call_id(asked: HostPermissionSnapshot) -> Any:
-    call: Any = asked.tool_call  # an agent's words
+def _call_id(request: HostPermissionSnapshot) -> Any:
+    call: Any = request.tool_call  # an agent's words
     return call.get("toolCallId") if isinstance(call, Mapping) else None
 
 
-def _options(asked: HostPermissionSnapshot) -> list[Mapping[str, Any]]:
-    options: Any = asked.options
+def _options(request: HostPermissionSnapshot) -> list[Mapping[str, Any]]:
+    options: Any = request.options
     return [each for each in options or () if isinstance(each, Mapping)]
 
 
@@ -276,22 +212,20 @@ _UNKNOWN: Final = iso_seconds(0)  # its clients read a time there, whatever is k
 
 
 class Catalogue:
-    """Knows what a hub's library knows; of a bare host it is what agents say."""
+    """What sessions are listed by in the context protocol: names and times."""
 
-    def __init__(self, library: SessionCatalogue | None) -> None:
-        self._library = library
+    def __init__(self, runner: RunnerApi) -> None:
+        self._runner = runner
 
     async def learn(self) -> None:
-        """Look at what has happened since the last time."""
-        if self._library is not None:
-            await self._library.learn()
+        """Read what has happened since the last time."""
+        await self._runner.update_titles()
 
     def known(self, session: SessionSnapshotWire) -> KnownSession:
-        library = self._library
-        heading = SessionTitle() if library is None else library.heading(session.session_id)
-        last_at = heading.last_at or _text(session.updated_at) or _UNKNOWN
-        title = _text(session.title) or heading.title
-        return KnownSession(title, heading.first_at or last_at, last_at)
+        learned = self._runner.session_title(session.session_id)
+        last_at = learned.last_at or _text(session.updated_at) or _UNKNOWN
+        title = _text(session.title) or learned.title
+        return KnownSession(title, learned.first_at or last_at, last_at)
 
 
 def _text(given: Any) -> str | None:

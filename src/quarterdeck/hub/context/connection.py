@@ -7,11 +7,10 @@
             sessions_list {sessions} · acp_event {event} · history_complete {sessionId, lastSeq}
             session_started {sessionId} · error {message, code} · pong
 
-A client that came with a token in its head need not say `auth`. One that subscribed to nothing gets
-the events of every session from now on; else those of its sessions, each from `fromSeq` on, and of
-the others what waits for an approval and how it was resolved.
-
-Who comes in: by a token in the head of the request, or by an `auth` frame soon after it.
+A client authenticates by a token in the head of its request, or by an `auth` frame soon after it. A
+client without subscriptions gets the events of every session from now on. One with subscriptions
+gets the events of those sessions, each from `fromSeq` on, and of all others the permission requests
+and how they were resolved.
 """
 
 from __future__ import annotations
@@ -22,10 +21,8 @@ from functools import partial
 from typing import Any, ClassVar, Final, assert_never
 
 import anyio
-from msgspec import UNSET
 from starlette.types import Receive, Scope as AsgiScope, Send
 
-from quarterdeck.agents.adapters import AcpAdapter
 from quarterdeck.errors import AcpError, QuarterdeckError, StorageFailed
 from quarterdeck.http.websocket import WebSocketConnection, accept_websocket
 from quarterdeck.hub.api.endpoint import Asgi
@@ -47,46 +44,54 @@ from quarterdeck.hub.context.frames import (
     write_message,
 )
 from quarterdeck.hub.context.subscription import ContextSubscription
-from quarterdeck.hub.streams.needs import StreamSources
 from quarterdeck.hub.streams.service import Streams
-from quarterdeck.hub.streams.tasks import start_in_background
-from quarterdeck.protocol import ELICITATION_UPDATED, Event
-from quarterdeck.protocol.snapshots import AgentDefinition
-from quarterdeck.views.context import ACPCapabilities, SendMessageCommand, TerminateCommand
+from quarterdeck.hub.streams.sources import StreamSources
+from quarterdeck.runner import (
+    AgentRemoved,
+    AgentUpdated,
+    Diagnostic,
+    HealthChanged,
+    News,
+    QueueChanged,
+    RequestUpdated,
+    SessionDeleted,
+    SessionUpdated,
+)
+from quarterdeck.views.context import SendMessageCommand, TerminateCommand
 
 AUTH_SECONDS: Final = 10.0
-MOST_STRANGERS: Final = 16  # connections that have not said who they are
+MOST_UNAUTHENTICATED: Final = 16  # connections
 _UNKNOWN: Final = "this token is not known here, or not any more; pair again"
 _REVOKED: Final = 4401
 _REVOKED_REASON: Final = "this device was revoked or has expired; pair it again"
 
 
 class Greeter:
-    """Asks strangers for a token, and tells who was let in where they are."""
+    """Authenticates clients that sent no token in their head, and greets all."""
 
     REFUSED: ClassVar[int] = 4002
 
     def __init__(self, sources: StreamSources) -> None:
-        self._host = sources.host
+        self._runner = sources.runner
         self._devices = sources.devices
-        self._strangers = 0
+        self._waiting_count = 0
 
     async def device_of(self, token: str) -> Device | None:
         return None if self._devices is None else await self._devices.authenticate(token)
 
-    async def serve_stranger(
+    async def serve_unauthenticated(
         self, receive: Receive, send: Send, serve: Callable[[Device], Awaitable[None]]
     ) -> None:
-        """Serve whoever shows a token within ten seconds, until its device is revoked."""
-        if self._strangers >= MOST_STRANGERS:
+        """Serve a client that sends a token within ten seconds, until its device is revoked."""
+        if self._waiting_count >= MOST_UNAUTHENTICATED:
             await self._refuse(send, "too many connections wait for their auth; try later")
             return
-        self._strangers += 1
+        self._waiting_count += 1
         try:
             with anyio.move_on_after(AUTH_SECONDS) as waiting:
                 device = await self._admitted(receive, send)
         finally:
-            self._strangers -= 1
+            self._waiting_count -= 1
         if waiting.cancelled_caught:
             await self._refuse(send, f"say auth within {AUTH_SECONDS:.0f} seconds")
         elif device is not None and self._devices is not None:
@@ -124,25 +129,13 @@ class Greeter:
         await _close(send, self.REFUSED, reason)
 
     def success(self) -> str:
-        """Return the frame that lets a client in."""
+        """Return the frame for a client that has authenticated."""
         return write_message(
             "auth_success",
             machineName=socket.gethostname(),
             machineId=MACHINE_ID,
-            capabilities=self._capabilities(),
+            capabilities=self._runner.context_capabilities(),
         )
-
-    def _capabilities(self) -> list[ACPCapabilities]:
-        """Return what the agents of the sessions can do."""
-        agents: dict[str, str | None] = {}
-        for session in self._host.get_sessions():
-            if session.agent_definition_id is not UNSET:
-                agent_id = None if session.agent_id is UNSET else session.agent_id
-                agents[session.agent_definition_id] = agent_id
-        return [
-            AcpAdapter(self._host, AgentDefinition(name, "-"), agent_id=agent_id).get_capabilities()
-            for name, agent_id in agents.items()
-        ]
 
 
 async def _say(send: Send, text: str) -> None:
@@ -162,7 +155,7 @@ _FOLLOWED: Final = ("creating", "active", "prompting", "resuming")
 
 
 def context_app(streams: Streams) -> Asgi:
-    """Return the WebSocket's application; it lets nobody in who has shown no token."""
+    """Return the WebSocket's application; every client authenticates first."""
     greeter = Greeter(streams.sources)
 
     async def app(scope: AsgiScope, receive: Receive, send: Send) -> None:
@@ -175,7 +168,7 @@ def context_app(streams: Streams) -> Asgi:
 
         device: Device | None = scope.get(SCOPE_KEY)
         if device is None:
-            await greeter.serve_stranger(receive, send, serve)
+            await greeter.serve_unauthenticated(receive, send, serve)
         else:
             check_scope(device, "view", "this")
             await serve(device)
@@ -190,26 +183,24 @@ class ContextConnection:
         self, streams: Streams, socket: WebSocketConnection, device: Device, greeter: Greeter
     ) -> None:
         self._streams = streams
-        self._host = streams.sources.host
+        self._runner = streams.runner
         self._socket = socket
         self._device = device
         self._greeter = greeter
-        self._lanes: dict[str, ContextSubscription] = {}
+        self._subscriptions: dict[str, ContextSubscription] = {}
         self._subscribed: set[str] = set()
         self._listed: dict[str, tuple[Any, ...]] | None = None
         self._old: set[str] = set()
         """Sessions that this client came too late for, or has begun with already."""
         self._commands = 0
-        self._is_live = False
-        self._news = anyio.Event()
-        self._asked: set[str] = set()
+        self._changed = anyio.Event()
+        self._requesting: set[str] = set()
 
     async def run(self) -> None:
-        """Serve the client until it goes."""
+        """Serve the client until it disconnects."""
         await self._streams.catalogue.learn()
-        unsubscribe = self._host.subscribe(None, 0, self._on_host_event)
-        self._is_live = True
-        self._old = {each.session_id for each in self._host.get_sessions()}
+        unsubscribe = self._runner.subscribe_news(self._on_news)
+        self._old = {each.session_id for each in self._runner.session_snapshots()}
         try:
             async with anyio.create_task_group() as tasks:
                 self._greet()
@@ -218,7 +209,7 @@ class ContextConnection:
                 tasks.cancel_scope.cancel()
         finally:
             unsubscribe()
-            for session_id in tuple(self._lanes):
+            for session_id in tuple(self._subscriptions):
                 self._leave(session_id)
 
     def _greet(self) -> None:
@@ -258,7 +249,7 @@ class ContextConnection:
                 assert_never(message)
 
     async def _again(self, token: str) -> None:
-        """A client that was let in already says who it is; it must be the same."""
+        """Greet an authenticated client again; its token must be of the same device."""
         device = await self._greeter.device_of(token)
         if device is None or device.id != self._device.id:
             self._socket.push(write_message("auth_error", message="this token is not known here"))
@@ -267,19 +258,23 @@ class ContextConnection:
             self._greet()
 
     async def _subscribe(self, session_id: str, from_seq: int) -> None:
-        lane = self._lanes.get(session_id)
-        if session_id in self._subscribed and lane is not None and lane.is_replaying:
-            return  # it is being told already
+        subscription = self._subscriptions.get(session_id)
+        if (
+            session_id in self._subscribed
+            and subscription is not None
+            and subscription.is_replaying
+        ):
+            return  # the client is getting it already
         try:
-            lane = await self._open(session_id, from_seq=from_seq, is_replay=True)
+            subscription = await self._open(session_id, from_seq=from_seq, is_replay=True)
         except (AcpError, StorageFailed) as error:
             self._socket.push(error_frame(error, sessionId=session_id))
             self._socket.push(write_message("history_complete", sessionId=session_id, lastSeq=0))
             return
-        self._socket.due(lane)
+        self._socket.due(subscription)
         if not self._subscribed:
-            for other in self._lanes.values():
-                if other is not lane:
+            for other in self._subscriptions.values():
+                if other is not subscription:
                     other.tell_only_approvals()
         self._subscribed.add(session_id)
 
@@ -288,67 +283,79 @@ class ContextConnection:
         for session_id in session_ids:
             if session_id in self._subscribed:
                 self._subscribed.discard(session_id)
-                self._lanes[session_id].tell_only_approvals()
+                self._subscriptions[session_id].tell_only_approvals()
         if was_subscribed and not self._subscribed:
-            for session_id in tuple(self._lanes):
+            for session_id in tuple(self._subscriptions):
                 self._leave(session_id)
-            self._asked = self._waiting()
-            self._news.set()
+            self._requesting = self._waiting()
+            self._changed.set()
 
     def _waiting(self) -> set[str]:
-        return {each.in_session.id for each in self._host.pending_permissions()}
+        return {each.request.session_id for each in self._runner.pending_permissions()}
 
     def _start(self, work: Any) -> None:
         if self._commands >= MOST_COMMANDS:
             message = f"{MOST_COMMANDS} commands are being carried out; wait for one"
             raise AcpError("quarterdeck/too-many", message)
-        start_in_background(self._host, work)
+        self._streams.sources.start_in_background(work)
         self._commands += 1
 
-    async def _execute(self, asked: Command) -> None:
+    async def _execute(self, requested: Command) -> None:
         try:
-            await self._streams.commander.execute(asked.session_id, asked.command, self._device)
+            await self._streams.commander.execute(
+                requested.session_id, requested.command, self._device
+            )
         except (QuarterdeckError, TimeoutError) as error:
-            about = {"sessionId": asked.session_id, "command": asked.command.command}
+            about = {"sessionId": requested.session_id, "command": requested.command.command}
             self._socket.push(error_frame(error, **about))
         finally:
             self._commands -= 1
 
-    async def _begin(self, asked: StartSession) -> None:
+    async def _begin(self, wanted: StartSession) -> None:
         try:
-            session = await self._streams.commander.start(asked)
+            session = await self._streams.commander.start(wanted, self._device)
             self._socket.push(write_message("session_started", sessionId=session.session_id))
-            if asked.prompt:
-                command = SendMessageCommand(message=asked.prompt)
+            if wanted.prompt:
+                command = SendMessageCommand(message=wanted.prompt)
                 await self._streams.commander.execute(session.session_id, command, self._device)
         except (QuarterdeckError, TimeoutError) as error:
-            self._socket.push(error_frame(error, agent=asked.agent))
+            self._socket.push(error_frame(error, agent=wanted.agent))
         finally:
             self._commands -= 1
 
     # ---- what the client gets --------------------------------------------------------------
 
-    def _on_host_event(self, event: Event) -> None:
-        if not self._is_live:
-            return  # what was before is no news
-        if event.type == "permission-updated":
-            session_id = str(event.payload.get("sessionId"))
-            lane = self._lanes.get(session_id)
-            if lane is not None:
-                self._socket.due(lane)
-            elif event.payload.get("status") == "pending":
-                self._asked.add(session_id)
-        elif event.type not in ("session-updated", ELICITATION_UPDATED):
-            return
-        self._news.set()
+    def _on_news(self, news: News) -> None:
+        match news:
+            case RequestUpdated(kind="permission"):
+                self._on_permission(news)
+                self._changed.set()
+            case SessionUpdated() | RequestUpdated():
+                self._changed.set()
+            case AgentUpdated() | AgentRemoved() | SessionDeleted() | QueueChanged():
+                pass  # none of these is in the list of sessions
+            case Diagnostic() | HealthChanged():
+                pass
+            case _:
+                assert_never(news)
+
+    def _on_permission(self, news: RequestUpdated) -> None:
+        session_id = str(news.session_id)
+        subscription = self._subscriptions.get(session_id)
+        if subscription is not None:
+            self._socket.due(subscription)
+        elif news.status == "pending":
+            self._requesting.add(session_id)
 
     def _list(self) -> None:
         """Send the list of sessions if it is another one than before."""
-        asked = self._host.pending_elicitations()
-        waiting = {str(each.session_id): "waiting_for_input" for each in asked}
+        elicitations = self._runner.pending_elicitations()
+        waiting = {str(each.session_id): "waiting_for_input" for each in elicitations}
         waiting |= dict.fromkeys(self._waiting(), "waiting_for_approval")
         known = self._streams.catalogue.known
-        entries = [session_entry(each, waiting, known(each)) for each in self._host.get_sessions()]
+        entries = [
+            session_entry(each, waiting, known(each)) for each in self._runner.session_snapshots()
+        ]
         shown = {each["id"]: (each["status"], each["sessionName"]) for each in entries}
         if shown != self._listed:
             self._listed = shown
@@ -356,31 +363,33 @@ class ContextConnection:
 
     async def _follow_all(self) -> None:
         """Follow every session that lives: for all its events, or for its approvals."""
-        self._asked = self._waiting()
+        self._requesting = self._waiting()
         while True:
-            self._news = anyio.Event()
+            self._changed = anyio.Event()
             await self._streams.catalogue.learn()
-            asked, self._asked = self._asked, set()
-            for session in self._host.get_sessions():
+            requesting, self._requesting = self._requesting, set()
+            for session in self._runner.session_snapshots():
                 is_wanted = not self._subscribed and session.status in _FOLLOWED
-                if session.session_id in asked or is_wanted:
-                    await self._follow(session.session_id, is_asked=session.session_id in asked)
+                if session.session_id in requesting or is_wanted:
+                    await self._follow(
+                        session.session_id, has_request=session.session_id in requesting
+                    )
                 else:
                     self._old.add(session.session_id)
             self._list()
-            await self._news.wait()
+            await self._changed.wait()
 
-    async def _follow(self, session_id: str, *, is_asked: bool) -> None:
+    async def _follow(self, session_id: str, *, has_request: bool) -> None:
         """Begin with what happens now; a session that is new has nothing before that."""
-        if session_id in self._lanes:
+        if session_id in self._subscriptions:
             return
         is_old = session_id in self._old
         try:
-            lane = await self._open(session_id, is_quiet=is_old)
+            subscription = await self._open(session_id, is_quiet=is_old)
         except (AcpError, StorageFailed):
             return  # it went while we looked
-        if is_asked or not is_old:
-            self._socket.due(lane)
+        if has_request or not is_old:
+            self._socket.due(subscription)
 
     async def _open(
         self,
@@ -391,30 +400,32 @@ class ContextConnection:
         is_quiet: bool = False,
     ) -> ContextSubscription:
         log = await self._streams.logs.open(session_id)
-        lane = self._lanes.get(session_id)
-        if lane is not None and not is_replay:
+        subscription = self._subscriptions.get(session_id)
+        if subscription is not None and not is_replay:
             self._streams.logs.release(log)
-            return lane  # the client has subscribed to it meanwhile
-        session = self._host.get_session(session_id)
+            return subscription  # the client has subscribed to it meanwhile
+        session = self._runner.session_snapshot(session_id)
         if session is None:
             self._streams.logs.release(log)
             raise AcpError("acpjs/session-closed", f"there is no session {session_id}")
         self._leave(session_id)
         only_approvals = bool(self._subscribed) and not is_replay
-        lane = ContextSubscription(log, session, from_seq=from_seq, only_approvals=only_approvals)
+        subscription = ContextSubscription(
+            log, session, from_seq=from_seq, only_approvals=only_approvals
+        )
         if is_replay:
-            lane.replay()
+            subscription.replay()
         if is_quiet:
-            lane.begin_after(log.head)
-        self._lanes[session_id] = lane
+            subscription.begin_after(log.head)
+        self._subscriptions[session_id] = subscription
         self._old.add(session_id)
         if not only_approvals:
-            lane.leave = log.join(partial(self._socket.due, lane))
-        return lane
+            subscription.leave = log.join(partial(self._socket.due, subscription))
+        return subscription
 
     def _leave(self, session_id: str) -> None:
-        lane = self._lanes.pop(session_id, None)
-        if lane is not None:
-            self._socket.drop(lane)
-            lane.leave()
-            self._streams.logs.release(lane.log)
+        subscription = self._subscriptions.pop(session_id, None)
+        if subscription is not None:
+            self._socket.drop(subscription)
+            subscription.leave()
+            self._streams.logs.release(subscription.log)

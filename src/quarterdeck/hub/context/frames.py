@@ -31,7 +31,7 @@ class KnownSession(NamedTuple):
 
 
 class _Message(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="type"):
-    """A frame of a client; `type` tells which."""
+    """A frame of a client; by its `type`."""
 
     scope: ClassVar[Scope] = "view"
 
@@ -108,9 +108,9 @@ def error_frame(error: Exception, **about: Any) -> str:
             code = error.code.rpartition("/")[2].replace("-", "_").upper()
             return write_message("error", message=error.message, code=code, **about)
         case QuarterdeckError():
-            told = context_error(error)
-            code = "INVALID_MESSAGE" if told.code == "CONFIG_INVALID" else told.code
-            return write_message("error", message=told.message, code=code, **about)
+            shown = context_error(error)
+            code = "INVALID_MESSAGE" if shown.code == "CONFIG_INVALID" else shown.code
+            return write_message("error", message=shown.message, code=code, **about)
         case _:
             return write_message("error", message=str(error), code="INTERNAL", **about)
 

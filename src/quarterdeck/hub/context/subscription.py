@@ -1,8 +1,8 @@
 """One session on its way to one client of the context protocol.
 
 Numbers of context events follow from the log, so the log is projected from its beginning; what the
-client has seen is projected and not sent. A lane of approvals sends nothing else: it is there so
-that every client hears of every request, whatever it is subscribed to.
+client has seen is projected and not sent. A subscription to approvals sends nothing else:
+every client gets every request, whatever it is subscribed to.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ContextSubscription:
         self._waiting: dict[str, ContextEvent] = {}
 
     def replay(self) -> None:
-        """Tell the client when it has got all that there is now."""
+        """Report to the client when it has all that there is now."""
         self._replay_until = self.log.head
 
     @property
@@ -60,7 +60,7 @@ class ContextSubscription:
         return self._replay_until is not None
 
     def tell_only_approvals(self) -> None:
-        """From now on, send nothing but approvals, when somebody says that there are some."""
+        """From now on, send nothing but approvals, when the connection says that there are some."""
         self._only_approvals = True
         self._frames.clear()
         self._replay_until = None
@@ -97,10 +97,10 @@ class ContextSubscription:
         run = self.log.recent(self._cursor) or await self.log.older(self._cursor)
         for number, data in zip(run.numbers, run.events, strict=True):
             try:
-                told = self._projector.feed(decode_event(data))
+                events = self._projector.feed(decode_event(data))
             except EventInvalid:
                 continue
-            for each in told:
+            for each in events:
                 self._take(each, is_old=number <= self._silent_until)
         self._cursor = run.last
         if self._cursor >= self._silent_until:
@@ -108,7 +108,7 @@ class ContextSubscription:
                 self._say(waiting)
             self._waiting.clear()
         if len(run.numbers) > NEAR_EVENTS // 16:
-            await asyncio.sleep(0)  # projecting takes a while, and others want to go on
+            await asyncio.sleep(0)  # projecting takes a while; other tasks run in between
 
     def _take(self, event: ContextEvent, *, is_old: bool) -> None:
         if is_old:

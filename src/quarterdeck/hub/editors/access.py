@@ -1,10 +1,8 @@
-"""How an editor comes to a session of the hub: a new one, or one there is.
+"""How an editor opens a session: a new one, or an existing one; and the list of sessions.
 
-A session that lives is joined as it is: it keeps its folder and its MCP servers, whatever the
-editor says. One whose agent has ended is brought back where the editor says. One that the hub has
-never seen is the agent's own, and is loaded from it.
-
-The sessions of an agent that the hub has, as `session/list` answers. Pure.
+A live session is joined as it is: it keeps its folder and its MCP servers, and those of the editor
+are ignored. One whose agent has ended is opened again with the editor's folders and servers. One
+that the runner does not know is the agent's own, and is loaded from it.
 """
 
 from __future__ import annotations
@@ -21,11 +19,9 @@ from quarterdeck.protocol import (
     ERROR_CODES,
     AgentSnapshotWire,
     Event,
-    SessionSnapshotWire,
     decode_event,
 )
-from quarterdeck.runner.sessions.catalogue import SessionOverview
-from quarterdeck.runner.sessions.manager import can_load, can_resume
+from quarterdeck.runner import SessionOverview, can_load, can_resume
 
 _LIVE: Final = ("active", "prompting")
 _RESET: Final = b'"session-reset"'
@@ -54,76 +50,82 @@ class EditorAccess:
     def __init__(self, editor: Editor, agent: str) -> None:
         self._editor = editor
         self._hub = editor.hub
+        self._runner = editor.hub.runner
         self._agent = agent
 
     async def running_agent(self) -> AgentSnapshotWire:
-        return await self._hub.keeper.spawn_known(self._agent)
+        return await self._runner.start_agent(self._agent, by=self._editor.as_device.actor)
 
-    async def create(self, place: OpenParams) -> SessionSnapshotWire:
-        self._check_servers(place)
-        return await self._hub.recording.begin(
-            lambda: self._hub.create_session(self._agent, **place.as_keywords)
+    async def create(self, params: OpenParams) -> SessionOverview:
+        self._check_servers(params)
+        actor = self._editor.as_device.actor
+        return await self._hub.log_health.begin(
+            lambda: self._runner.create_session(self._agent, by=actor, **params.as_keywords)
         )
 
-    async def reopen(self, session_id: str, place: OpenParams) -> None:
-        """Have a session ready for prompts.
+    async def reopen(self, session_id: str, params: OpenParams) -> None:
+        """Make a session ready for prompts.
 
         Raises:
             RequestRefused: if it is another agent's.
-            AcpError: if the agent cannot bring it back.
+            AcpError: if the agent cannot open it again.
             RpcError: if the agent does not have it.
         """
         view = self.known(session_id)
         if view is not None and view.status in _LIVE:
             return
-        self._check_servers(place)
+        self._check_servers(params)
         if view is not None and view.status in ("creating", "resuming"):
-            await self._hub.keeper.active(session_id)
+            await self._runner.ensure_active(session_id)
             return
         agent = await self.running_agent()
         if view is None or view.status == "closed":
-            await self._load(agent, session_id, place)
+            await self._load(agent, session_id, params)
         else:
-            await self._bring_back(agent, session_id, place)
+            await self._open_again(agent, session_id, params)
 
     def known(self, session_id: str) -> SessionOverview | None:
-        """Return what the hub knows of a session.
+        """Return a session that the runner knows; None if it does not.
 
         Raises:
             RequestRefused: if it is another agent's.
         """
-        view = next(
-            (each for each in self._hub.library.all() if each.session_id == session_id), None
-        )
+        view = self._runner.find_session(session_id)
         if view is not None and view.agent != self._agent:
             message = f"session {session_id} is one of {view.agent}, and this is {self._agent}"
             raise RequestRefused(409, "invalid", f"{message}; open it with its own agent")
         return view
 
-    async def _bring_back(
-        self, agent: AgentSnapshotWire, session_id: str, place: OpenParams
+    async def _open_again(
+        self, agent: AgentSnapshotWire, session_id: str, params: OpenParams
     ) -> None:
         if can_resume(agent):
             try:
-                await self._hub.host.resume_session(agent.agent_id, session_id, **place.as_keywords)
+                await self._runner.resume_session(
+                    agent.agent_id,
+                    session_id,
+                    by=self._editor.as_device.actor,
+                    **params.as_keywords,
+                )
             except RpcError:
                 if not can_load(agent):
                     raise
             else:
                 return
-        await self._load(agent, session_id, place)
+        await self._load(agent, session_id, params)
 
-    async def _load(self, agent: AgentSnapshotWire, session_id: str, place: OpenParams) -> None:
+    async def _load(self, agent: AgentSnapshotWire, session_id: str, params: OpenParams) -> None:
         if not can_load(agent):
             message = (
-                f"{self._agent} cannot load sessions, so one that has ended cannot go on; "
-                "quarterdeck show tells what was said in it"
+                f"{self._agent} cannot load sessions, so an ended one cannot be opened again; "
+                "quarterdeck show prints what is in it"
             )
             raise AcpError(ERROR_CODES["capability_unsupported"], message)
-        await self._hub.host.load_session(agent.agent_id, session_id, **place.as_keywords)
+        actor = self._editor.as_device.actor
+        await self._runner.load_session(agent.agent_id, session_id, by=actor, **params.as_keywords)
 
-    def _check_servers(self, place: OpenParams) -> None:
-        if place.mcp_servers:
+    def _check_servers(self, params: OpenParams) -> None:
+        if params.mcp_servers:
             self._editor.need("admin", "starting MCP servers")
 
     async def history_begins(self, session_id: str, until: int) -> int:
@@ -131,7 +133,7 @@ class EditorAccess:
         begins = after = 0
         limit = FIRST_LIMIT
         while after < until:
-            page = await self._hub.library.page(session_id, after, limit)
+            page = await self._runner.read_events(session_id, after, limit)
             if not page:
                 break
             limit = next_limit(page)
@@ -148,7 +150,7 @@ def _reset_seq(stored: bytes) -> int:
 
 
 PAGE: Final = 50
-"""Sessions that one answer names at most."""
+"""Sessions in one response, at most."""
 
 
 def listed(
@@ -166,10 +168,10 @@ def listed(
     ]
     begin = 0
     if cursor is not None:
-        places = [place for place, each in enumerate(wanted, 1) if each.session_id == cursor]
-        if not places:
+        positions = [index for index, each in enumerate(wanted, 1) if each.session_id == cursor]
+        if not positions:
             raise invalid("cursor is none that session/list gave, or its session is gone")
-        begin = places[0]
+        begin = positions[0]
     page = wanted[begin : begin + PAGE]
     answer: dict[str, Any] = {"sessions": [_info(each) for each in page]}
     if len(wanted) > begin + PAGE:
@@ -181,5 +183,5 @@ def _info(session: SessionOverview) -> dict[str, Any]:
     info: dict[str, Any] = {"sessionId": session.session_id, "cwd": session.cwd}
     if session.additional_directories:
         info["additionalDirectories"] = list(session.additional_directories)
-    told = {"title": session.title, "updatedAt": session.updated_at}
-    return info | {name: value for name, value in told.items() if isinstance(value, str)}
+    given = {"title": session.title, "updatedAt": session.updated_at}
+    return info | {name: value for name, value in given.items() if isinstance(value, str)}

@@ -1,8 +1,8 @@
-"""One editor's conversation with an agent of the hub: every method of ACP that an agent can offer.
+"""`EditorConnection`: one editor and an agent, with every method of ACP that an agent can offer.
 
-Towards the editor it is the agent; what it does is done with the hub's sessions, so everything is
-in the log, and phones and browsers see and steer the same session. When the editor goes, its
-sessions go on.
+Towards the editor it is the agent. It works on the sessions of the runner, so everything is in the
+log, and phones and browsers see and control the same session. Sessions continue when the editor
+disconnects.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from quarterdeck.agent.checks import Json
 from quarterdeck.agent.client import ClientFacts
 from quarterdeck.errors import RequestRefused, RequestRejected, RpcError
 from quarterdeck.hub.editors.access import EditorAccess, OpenParams, listed
-from quarterdeck.hub.editors.editor import RESOURCE_NOT_FOUND, Editor, told
+from quarterdeck.hub.editors.editor import RESOURCE_NOT_FOUND, Editor, as_rpc_errors
 from quarterdeck.hub.editors.subscription import EditorSubscription, EditorTurn
 from quarterdeck.protocol import AgentSnapshotWire, SessionState, to_json
-from quarterdeck.runner.prompts.store import META_SCOPE, permitted, tell_left_out
+from quarterdeck.runner import META_SCOPE, RunnerApi, permitted_blocks
 from quarterdeck.views.acp import mode_option, session_settings
 from quarterdeck.wire import INVALID_REQUEST, Response, method_not_found, rpc_error
 
@@ -66,7 +66,7 @@ class EditorConnection:
         self._openings = EditorAccess(editor, self._agent)
 
     def leave(self) -> None:
-        """The editor goes; nothing of its sessions ends with it."""
+        """The editor disconnects; its sessions continue."""
         self._is_over = True
         for attached in self._sessions.values():
             attached.leave()
@@ -86,12 +86,16 @@ class EditorConnection:
             raise method_not_found(method)
         if not self._is_initialized and method != "initialize":
             raise rpc_error(INVALID_REQUEST, f"call initialize before {method}")
-        return told(handler(params))
+        return as_rpc_errors(handler(params))
 
     @property
     def _at(self) -> Editor:
         assert self._editor is not None, "attached before the first message is read"
         return self._editor
+
+    @property
+    def _runner(self) -> RunnerApi:
+        return self._at.hub.runner
 
     @property
     def _open(self) -> EditorAccess:
@@ -142,64 +146,64 @@ class EditorConnection:
         method_id = checks.required_string(params, "methodId")
         self._at.need("admin", "signing an agent in")
         agent = await self._open.running_agent()
-        await self._at.hub.host.authenticate(agent.agent_id, method_id)
+        await self._runner.authenticate(agent.agent_id, method_id, by=self._at.as_device.actor)
         return {}
 
     async def _logout(self, _params: Json) -> Any:
         self._at.need("admin", "signing an agent out")
         agent = await self._open.running_agent()
-        await self._at.hub.host.logout(agent.agent_id)
+        await self._runner.logout(agent.agent_id, by=self._at.as_device.actor)
         return {}
 
     # ---- sessions ------------------------------------------------------------------------------
 
     async def _new(self, params: Json) -> Any:
-        place = _place(params, needs_servers=True)
+        opening = _open_params(params, needs_servers=True)
         self._check_room()
-        session = await self._open.create(place)
+        session = await self._open.create(opening)
         state, seq = await self._state(session.session_id)
         attached = self._attach(session.session_id)
 
         def follow() -> None:
-            attached.follow(0, told_until=seq)
+            attached.follow(0, history_until=seq)
 
         return Response({"sessionId": session.session_id, **session_settings(state)}, follow)
 
     async def _load(self, params: Json) -> Any:
         session_id = checks.required_string(params, "sessionId")
-        place = _place(params, needs_servers=True)
+        opening = _open_params(params, needs_servers=True)
         self._detach(session_id)
         self._check_room()
-        await self._open.reopen(session_id, place)
+        await self._open.reopen(session_id, opening)
         state, seq = await self._state(session_id)
         attached = self._attach(session_id)
         begins = await self._open.history_begins(session_id, seq)
-        attached.follow(begins, told_until=seq)
+        attached.follow(begins, history_until=seq)
         await attached.reached(seq)
         return session_settings(state)
 
     async def _resume(self, params: Json) -> Any:
         session_id = checks.required_string(params, "sessionId")
-        place = _place(params, needs_servers=False)
+        opening = _open_params(params, needs_servers=False)
         self._detach(session_id)
         self._check_room()
-        await self._open.reopen(session_id, place)
+        await self._open.reopen(session_id, opening)
         state, seq = await self._state(session_id)
         attached = self._attach(session_id)
         attached.learn(state)
-        return Response(session_settings(state), lambda: attached.follow(seq, told_until=seq))
+        return Response(session_settings(state), lambda: attached.follow(seq, history_until=seq))
 
     async def _list(self, params: Json) -> Any:
         cwd = checks.optional_string(params, "cwd")
         cursor = checks.optional_string(params, "cursor")
-        sessions = await self._at.hub.library.listed()
+        sessions = await self._runner.list_sessions()
         return listed(sessions, agent=self._agent, cwd=cwd, cursor=cursor)
 
     async def _close(self, params: Json) -> Any:
         session_id = checks.required_string(params, "sessionId")
         self._known(session_id)
         self._detach(session_id)
-        await self._at.hub.host.close_session(session_id)
+        await self._runner.close_session(session_id, by=self._at.as_device.actor)
         return {}
 
     async def _delete(self, params: Json) -> Any:
@@ -207,7 +211,7 @@ class EditorConnection:
         self._at.need("admin", "deleting sessions")
         self._known(session_id)
         self._detach(session_id)
-        await self._at.hub.delete_session(session_id)
+        await self._runner.delete_session(session_id, by=self._at.as_device.actor)
         return {}
 
     def _known(self, session_id: str) -> None:
@@ -230,9 +234,8 @@ class EditorConnection:
 
     async def _state(self, session_id: str) -> tuple[SessionState, int]:
         """Return how a session stands, and the number of the event it is as of."""
-        hub = self._at.hub
-        seq = hub.library.get(session_id).last_seq
-        return await hub.states.at(session_id, seq), seq
+        seq = self._runner.session(session_id).last_seq
+        return await self._at.hub.states.at(session_id, seq), seq
 
     def _session(self, params: Json) -> EditorSubscription:
         session_id = checks.required_string(params, "sessionId")
@@ -246,21 +249,23 @@ class EditorConnection:
 
     def _prompt(self, params: Json) -> Awaitable[Any]:
         attached = self._session(params)
-        blocks, is_less = permitted(_blocks(params), may_send_meta=self._at.device.may(META_SCOPE))
+        may_send_meta = self._at.device.may(META_SCOPE)
+        blocks, is_less = permitted_blocks(_blocks(params), may_send_meta=may_send_meta)
         if attached.turn is not None:
             raise rpc_error(INVALID_REQUEST, "prompt already running")
         if is_less:
-            device, host = self._at.as_device, self._at.hub.host
-            tell_left_out(host, attached.session_id, device.actor, device.scope)
+            device = self._at.as_device
+            self._runner.report_removed_meta(
+                attached.session_id, scope=device.scope, by=device.actor
+            )
         turn = attached.turn = EditorTurn(f"acp-{secrets.token_hex(16)}")
         attached.expect(turn)
         return self._run(attached, turn, blocks)
 
     async def _run(self, attached: EditorSubscription, turn: EditorTurn, blocks: list[Any]) -> Any:
-        prompts = self._at.hub.prompts
-        author = self._at.as_device
+        author = self._at.as_device.actor
         try:
-            await prompts.add(attached.session_id, turn.key, blocks, by=author.actor)
+            await self._runner.add_prompt(attached.session_id, turn.key, blocks, by=author)
             if turn.is_cancelled:
                 await self._cancel(attached)
             self._at.start_soon("waiting for a prompt", lambda: self._heed_queue(attached, turn))
@@ -278,40 +283,41 @@ class EditorConnection:
 
     async def _heed_queue(self, attached: EditorSubscription, turn: EditorTurn) -> None:
         """End a turn that the log says nothing of: cancelled before it ran, or not finished."""
-        hub, session_id = self._at.hub, attached.session_id
-        entry = await hub.prompts.wait_ended(session_id, turn.key)
-        await attached.reached(hub.host.last_seq(session_id))
+        session_id = attached.session_id
+        entry = await self._runner.wait_prompt(session_id, turn.key)
+        await attached.reached(self._runner.last_seq(session_id))
         attached.forget(turn)
         if not turn.has_ended:
             turn.give_up(entry)
 
     async def _cancel(self, attached: EditorSubscription, turn: EditorTurn | None = None) -> None:
         """Cancel what the editor waits for: its own prompt, or else the turn it sees running."""
-        # Whoever is cut off by the hub has not cancelled anything: then this goes no further.
+        # A client that the hub disconnects has not cancelled anything: then this ends here.
         await anyio.lowlevel.checkpoint()
         turn = turn or attached.turn
         if turn is None or turn.has_begun:
             await attached.cancel_turn()
             return
         try:
-            await self._at.hub.prompts.cancel(attached.session_id, turn.key)
+            actor = self._at.as_device.actor
+            await self._runner.cancel_prompt(attached.session_id, turn.key, by=actor)
         except RequestRejected:
-            return  # it begins just now: whoever sees that in the log cancels it
+            return  # it starts just now: the follower of the log cancels it
 
     # ---- settings ------------------------------------------------------------------------------
 
     async def _set_mode(self, params: Json) -> Any:
         session_id = self._session(params).session_id
         mode_id = checks.required_string(params, "modeId")
-        hub = self._at.hub
+        runner, actor = self._runner, self._at.as_device.actor
         self._at.need("approve", "choosing a mode")
-        await hub.keeper.active(session_id)
+        await runner.ensure_active(session_id)
         state, _ = await self._state(session_id)
         option = mode_option(to_json(state)["configOptions"]) if state.modes is None else None
         if option is None:
-            await hub.host.set_mode(session_id, mode_id)
+            await runner.set_mode(session_id, mode_id, by=actor)
         else:
-            await hub.host.set_config_option(session_id, str(option["id"]), mode_id)
+            await runner.set_option(session_id, str(option["id"]), mode_id, by=actor)
         return {}
 
     async def _set_config_option(self, params: Json) -> Any:
@@ -321,13 +327,14 @@ class EditorConnection:
         if "value" not in params:
             raise checks.invalid("value is required")
         value = {name: params[name] for name in ("type", "value") if name in params}
-        hub = self._at.hub
-        await hub.keeper.active(session_id)
-        options = await hub.host.set_config_option(session_id, config_id, value)
+        await self._runner.ensure_active(session_id)
+        options = await self._runner.set_option(
+            session_id, config_id, value, by=self._at.as_device.actor
+        )
         return {"configOptions": options}
 
 
-def _place(params: Json, *, needs_servers: bool) -> OpenParams:
+def _open_params(params: Json, *, needs_servers: bool) -> OpenParams:
     cwd = checks.required_string(params, "cwd")
     servers = params.get("mcpServers")
     if servers is None and needs_servers:

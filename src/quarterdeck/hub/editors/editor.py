@@ -1,6 +1,6 @@
 """One ACP client of the hub, as everything that serves it sees it.
 
-One place turns what went wrong in the hub into the errors of ACP.
+`rpc_error_of` maps errors of the hub to those of ACP.
 """
 
 from __future__ import annotations
@@ -53,13 +53,15 @@ class Editor:
     @property
     def as_device(self) -> Device:
         """The device, under a name that says which program on it."""
-        said = self.facts.info.get("title") or self.facts.info.get("name")
-        name = "".join(each for each in said if each.isprintable()) if isinstance(said, str) else ""
+        given = self.facts.info.get("title") or self.facts.info.get("name")
+        name = (
+            "".join(each for each in given if each.isprintable()) if isinstance(given, str) else ""
+        )
         program = name.strip()[:64] or "an ACP client"
         return replace(self.device, name=f"{self.device.name} via {program}")
 
     def need(self, scope: Scope, what: str) -> None:
-        """Refuse what the device may not do.
+        """Reject what the device may not do.
 
         Raises:
             RequestRefused: with a sentence.
@@ -115,8 +117,8 @@ def rpc_error_of(error: QuarterdeckError) -> RpcError:
             return RpcError(INTERNAL_ERROR, str(error))
 
 
-async def told(work: Awaitable[Any]) -> Any:
-    """Await the work of a handler, and say what went wrong as ACP does."""
+async def as_rpc_errors(work: Awaitable[Any]) -> Any:
+    """Await the work of a handler; raise its errors as those of ACP."""
     try:
         return await work
     except QuarterdeckError as error:

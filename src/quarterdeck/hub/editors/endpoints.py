@@ -1,9 +1,7 @@
 """ACP at the hub: `/acp` is a WebSocket, `/acp/rpc` and `/acp/sse` are requests and a stream.
 
-The hub's guard stands before all of them. A client on HTTP is one of its device: the same
-`client_id` of another device is another client.
-
-The hub as a server of ACP: a conversation for each client.
+The hub's guard authenticates all of them. A client on HTTP belongs to its device: the same
+`client_id` of another device is another client. Each client has an `EditorConnection`.
 """
 
 from __future__ import annotations
@@ -66,22 +64,22 @@ class EditorServer:
         *,
         max_sessions: int | None = None,
     ) -> AsyncIterator[Connection]:
-        """Serve one client until the body ends; its sessions go on in the hub."""
-        conversation = EditorConnection(self._agent, max_sessions)
+        """Serve one client until the body ends; its sessions continue."""
+        connected = EditorConnection(self._agent, max_sessions)
         async with (
             background_tasks() as tasks,
             open_connection(
                 transport,
-                on_notification=conversation.on_notification,
-                on_request=conversation.on_request,
+                on_notification=connected.on_notification,
+                on_request=connected.on_request,
                 options=options,
             ) as connection,
         ):
-            conversation.attach(Editor(self._hub, self._device, connection, tasks))
+            connected.attach(Editor(self._hub, self._device, connection, tasks))
             try:
                 yield connection
             finally:
-                conversation.leave()
+                connected.leave()
 
 
 MOST_CLIENTS: Final = 16
@@ -229,13 +227,13 @@ class _Remote:
             options = HttpOptions(max_clients=MOST_CLIENTS)
             made = HttpApp(server, None, options, reject=_refuse), anyio.Event()
             self._apps[key] = made
-            self._hub.host.start_soon(lambda: _keep(*made))
+            self._hub.start_in_background(lambda: _keep(*made))
         app, is_running = self._apps[key]
         await is_running.wait()
         return app
 
     def _agent(self, scope: AsgiScope) -> str:
-        """Return the name of the agent that is asked for.
+        """Return the name of the requested agent.
 
         Raises:
             RequestRejected: if there is none.
@@ -245,7 +243,7 @@ class _Remote:
         if len(named) > 1:
             raise invalid("'agent' is in the URL twice; give it once")
         if named:
-            if not self._hub.keeper.knows(named[0]):
+            if not self._hub.runner.knows_agent(named[0]):
                 raise not_found(
                     f"agent named {named[0]!r}", "GET /api/agents/known lists those there are"
                 )

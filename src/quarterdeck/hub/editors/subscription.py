@@ -1,20 +1,16 @@
-"""A session as one editor follows it: the log from some number on, in ACP's words.
+"""A session as one editor follows it: updates, its turn, and pending requests.
 
 One task reads the log with a cursor and waits whenever the editor is behind, so an editor that does
-not read costs nothing but its place. What it is told, in the order of the log:
+not read costs nothing but its cursor. The editor gets, in the order of the log:
 
-    updates                what they say; the editor's own prompts it knows already
-    a reset                nothing, and nothing of the history that an agent tells again behind it
-    the end of its turn    the answer to its `session/prompt`, and only then what follows
-    a permission request   asked, if nobody has answered it yet
+    updates                as ACP updates, without the editor's own prompts
+    a reset                nothing, nor the history that the agent sends again after it
+    the end of its turn    the response to its `session/prompt`, and only then what follows
+    a permission request   the request, if it is still pending
 
-A prompt that an editor waits for.
-
-What an agent asks, put before an editor: the first answer counts, wherever it comes from.
-
-A question is asked of every editor that follows its session, and waits in the hub's inbox at the
-same time. When somebody else has answered, the editor is told by `$/cancel_request` to put it away;
-an answer that it had on its way is not heard.
+A request is sent to every editor that follows its session, and is in the inbox at the same time:
+the first answer counts. When another client has answered, the editor gets `$/cancel_request`; an
+answer that it had on its way is ignored.
 """
 
 from __future__ import annotations
@@ -35,8 +31,8 @@ from quarterdeck.errors import (
 )
 from quarterdeck.hub.editors.editor import Editor
 from quarterdeck.jsontext import decode_json
-from quarterdeck.protocol import ELICITATION_UPDATED, Event, SessionState
-from quarterdeck.runner.prompts.store import PromptEntry
+from quarterdeck.protocol import ELICITATION_UPDATED, Event, HostPermissionSnapshot, SessionState
+from quarterdeck.runner import PermissionView, PromptEntry, RunnerApi
 from quarterdeck.views.acp import AcpTerminals, commands_update, prompt_key, session_updates
 from quarterdeck.wire import INTERNAL_ERROR, Response
 
@@ -46,7 +42,7 @@ _CANCELLED: Final = ("cancelled", "interrupted")
 class EditorTurn:
     """From `session/prompt` until its answer is on the wire.
 
-    The follower of the log finds its beginning and its end, and goes on behind the end only when
+    The follower of the log finds its beginning and its end, and continues behind the end only when
     the answer was written: what comes after the turn comes after its answer.
     """
 
@@ -104,63 +100,64 @@ class EditorTurn:
 
 
 PERMISSION: Final = "session/request_permission"
-QUESTION: Final = "elicitation/create"
+ELICITATION: Final = "elicitation/create"
 
 Shown = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class EditorRequests:
-    """The questions of one session that one editor has before it."""
+    """The pending requests of one session that one editor shows."""
 
     def __init__(
         self, editor: Editor, session_id: str, shown: Shown, *, is_its_turn: Callable[[], bool]
     ) -> None:
         """`shown` makes of a tool call what the editor can show.
 
-        `is_its_turn` tells whether the turn that runs is of a prompt of this editor.
+        `is_its_turn` returns whether the turn that runs is of a prompt of this editor.
         """
         self._editor = editor
+        self._runner: RunnerApi = editor.hub.runner
         self._is_its_turn = is_its_turn
         self._shown = shown
         self._session_id = session_id
-        self._asked: dict[str, anyio.CancelScope] = {}
+        self._sent: dict[str, anyio.CancelScope] = {}
 
     def ask_pending(self) -> None:
-        """Ask what waits already."""
-        for permission in self._editor.hub.host.pending_permissions():
-            if permission.in_session.id == self._session_id:
-                self.on_permission(permission.id)
-        for question in self._editor.hub.host.pending_elicitations():
-            if question.session_id == self._session_id:
-                self.on_question(question.request_id)
+        """Send the requests that are pending already."""
+        for pending in self._runner.pending_permissions():
+            if pending.request.session_id == self._session_id:
+                self.on_permission(pending.request.request_id)
+        for elicitation in self._runner.pending_elicitations():
+            if elicitation.session_id == self._session_id:
+                self.on_elicitation(elicitation.request_id)
 
     def leave(self) -> None:
-        for scope in self._asked.values():
+        for scope in self._sent.values():
             scope.cancel()
 
     def on_permission(self, request_id: str) -> None:
         """Show a permission request that is pending; withdraw it when it is resolved."""
-        permission = self._editor.hub.host.pending_permission(request_id)
-        if permission is None:
+        pending = self._runner.pending_permission(request_id)
+        if pending is None:
             self._withdraw(request_id)
         elif self._may_ask(request_id):
             params = {
                 "sessionId": self._session_id,
-                "toolCall": self._shown(dict(permission.tool_call or {})),
-                "options": permission.snapshot().options,
+                "toolCall": self._shown(_tool_call(pending.request)),
+                "options": pending.request.options,
             }
-            self._ask(request_id, partial(self._permission, request_id, params))
+            self._ask(request_id, partial(self._permission, pending, params))
 
-    def on_question(self, request_id: str) -> None:
+    def on_elicitation(self, request_id: str) -> None:
         """Show an elicitation that is pending; withdraw it when it is resolved."""
-        question = self._editor.hub.host.get_elicitation(request_id)
-        if question is None or question.status != "pending":
+        elicitation = self._runner.elicitation(request_id)
+        if elicitation is None or elicitation.status != "pending":
             self._withdraw(request_id)
-        elif self._may_ask(request_id) and self._can_show(question.request):
-            self._ask(request_id, partial(self._question, request_id, question.request))
+        elif self._may_ask(request_id) and self._can_show(elicitation.request):
+            self._ask(request_id, partial(self._elicitation, request_id, elicitation.request))
 
     def _may_ask(self, request_id: str) -> bool:
-        return request_id not in self._asked and self._editor.device.may("approve")
+        return request_id not in self._sent and self._editor.device.may("approve")
 
     def _can_show(self, request: Any) -> bool:
         facts = self._editor.facts
@@ -168,25 +165,23 @@ class EditorRequests:
         return facts.can_elicit if mode == "form" else mode == "url" and facts.can_elicit_by_url
 
     def _ask(self, request_id: str, ask: Any) -> None:
-        scope = self._asked[request_id] = anyio.CancelScope()
+        scope = self._sent[request_id] = anyio.CancelScope()
 
-        async def asking() -> None:
+        async def send() -> None:
             try:
                 with scope:
                     await ask()
             finally:
-                self._asked.pop(request_id, None)
+                self._sent.pop(request_id, None)
 
-        self._editor.start_soon("asking an editor", asking)
+        self._editor.start_soon("sending a request to an editor", send)
 
     def _withdraw(self, request_id: str) -> None:
-        scope = self._asked.get(request_id)
+        scope = self._sent.get(request_id)
         if scope is not None:
             scope.cancel()
 
-    async def _permission(self, request_id: str, params: dict[str, Any]) -> None:
-        approvals = self._editor.hub.approvals
-        shown = approvals.get(request_id)
+    async def _permission(self, pending: PermissionView, params: dict[str, Any]) -> None:
         answer = await self._call(PERMISSION, params)
         outcome = answer.get("outcome") if isinstance(answer, dict) else None
         if not isinstance(outcome, dict):
@@ -194,25 +189,27 @@ class EditorRequests:
         chosen = outcome.get("optionId") if outcome.get("outcome") == "selected" else None
         if chosen is None and not (outcome.get("outcome") == "cancelled" and self._is_its_turn()):
             return  # who cancels a prompt that waits says this of everything, and means only that
-        by = approvals.decider(self._editor.as_device.actor)
-        digest = None if shown is None else shown.digest
         with anyio.CancelScope(shield=True):
             try:
-                await approvals.answer(request_id, chosen, by=by, digest=digest)
+                await self._runner.answer_permission(
+                    pending.request.request_id,
+                    chosen,
+                    digest=None if pending.card is None else pending.card.digest,
+                    by=self._editor.as_device.actor,
+                )
             except RequestRejected:
-                return  # somebody was faster, or there is no such option
+                return  # another client was faster, or there is no such option
 
-    async def _question(self, request_id: str, request: Any) -> None:
-        answer = await self._call(QUESTION, {**request, "sessionId": self._session_id})
+    async def _elicitation(self, request_id: str, request: Any) -> None:
+        answer = await self._call(ELICITATION, {**request, "sessionId": self._session_id})
         if not isinstance(answer, dict):
             return
-        approvals = self._editor.hub.approvals
-        by = approvals.decider(self._editor.as_device.actor)
+        actor = self._editor.as_device.actor
         with anyio.CancelScope(shield=True):
             try:
-                await approvals.answer_question(request_id, answer, by=by)
+                await self._runner.answer_elicitation(request_id, answer, by=actor)
             except (RequestRejected, AcpError):
-                return  # somebody was faster, or that is no answer
+                return  # another client was faster, or that is not a response
 
     async def _call(self, method: str, params: dict[str, Any]) -> Any:
         """Return the answer; None if the editor has none, as one that is about to go."""
@@ -220,6 +217,11 @@ class EditorRequests:
             return await self._editor.connection.call(method, params, read=decode_json)
         except (RpcError, ConnectionFailed):
             return None
+
+
+def _tool_call(request: HostPermissionSnapshot) -> dict[str, Any]:
+    call: Any = request.tool_call  # verbatim of the agent
+    return dict(call or {})
 
 
 SESSION_UPDATE: Final = "session/update"
@@ -237,7 +239,7 @@ class EditorSubscription:
         self._editor = editor
         self._connection = editor.connection
         self._terminals = AcpTerminals()
-        self._asking = EditorRequests(
+        self._requests = EditorRequests(
             editor,
             session_id,
             self._terminals.shown,
@@ -246,32 +248,32 @@ class EditorSubscription:
         self._commands: Sequence[Any] = ()
         self._scope = anyio.CancelScope()
         self._position = 0
-        self._told_until = 0
-        self._is_retelling = False
+        self._history_until = 0
+        self._is_replaying = False
         self._has_ended = False
         self._moved = anyio.Event()
 
     def learn(self, state: SessionState) -> None:
-        """Know what came before the first event that will be told."""
+        """Apply the state before the first event that will be sent."""
         self._terminals.learn(state)
         self._commands = state.available_commands
 
-    def follow(self, from_seq: int, *, told_until: int) -> None:
-        """Begin to tell what comes after an event.
+    def follow(self, from_seq: int, *, history_until: int) -> None:
+        """Start to send what comes after an event.
 
-        Up to `told_until` it is history: prompts of this editor are told as well, and settings are
-        not, which the answer to its request has.
+        Up to `history_until` it is history: prompts of this editor are sent as well, and settings
+        are not, which the response to its request has.
         """
-        self._position, self._told_until = from_seq, told_until
+        self._position, self._history_until = from_seq, history_until
         self._editor.start_soon("following a session", self._follow)
 
     def leave(self) -> None:
-        """Tell nothing more; what was asked is withdrawn."""
+        """Send nothing more; withdraw its requests."""
         self._scope.cancel()
-        self._asking.leave()
+        self._requests.leave()
 
     async def reached(self, seq: int) -> None:
-        """Wait until everything up to an event has been told."""
+        """Wait until everything up to an event has been sent."""
         while self._position < seq and not self._has_ended:
             await self._moved.wait()
 
@@ -280,14 +282,14 @@ class EditorSubscription:
             with self._scope:
                 if self._commands:
                     await self._send(commands_update(self._commands))
-                self._asking.ask_pending()
-                events = self._editor.hub.host.events(self.session_id, self._position)
+                self._requests.ask_pending()
+                events = self._editor.hub.runner.events(self.session_id, self._position)
                 async for event in events:
                     await self._take(event)
                     self._position = event.seq
                     self._move()
         except ConnectionClosed:
-            return  # nobody is left to be told
+            return  # the editor has disconnected
         finally:
             self._has_ended = True
             self._move()
@@ -299,28 +301,28 @@ class EditorSubscription:
     async def _take(self, event: Event) -> None:
         match event.type:
             case "session-reset":
-                self._is_retelling = True
+                self._is_replaying = True
             case "session-status-change":
                 if event.payload.get("resumed"):
-                    self._is_retelling = False
+                    self._is_replaying = False
             case "permission-request-created" | "permission-request-resolved":
-                self._asking.on_permission(event.payload["requestId"])
+                self._requests.on_permission(event.payload["requestId"])
             case "prompt-finished":
                 await self._finish(event)
             case "terminal-output":
                 for update in self._terminals.on_output(event.payload):
                     await self._send(update)
             case _:
-                await self._tell(event)
+                await self._send_updates(event)
 
-    async def _tell(self, event: Event) -> None:
-        is_history = event.seq <= self._told_until
-        if self._is_retelling or (event.type == "session-config-init" and is_history):
+    async def _send_updates(self, event: Event) -> None:
+        is_history = event.seq <= self._history_until
+        if self._is_replaying or (event.type == "session-config-init" and is_history):
             return
         if not is_history and self._is_own(event):
             return
         if event.type == "unrecognized-update":
-            self._note_question(event.payload)
+            self._note_elicitation(event.payload)
         for update in session_updates(event):
             await self._send(self._terminals.shown(update))
 
@@ -328,9 +330,9 @@ class EditorSubscription:
         await self._connection.room()
         self._connection.post(SESSION_UPDATE, {"sessionId": self.session_id, "update": update})
 
-    def _note_question(self, payload: Any) -> None:
+    def _note_elicitation(self, payload: Any) -> None:
         if payload.get("sessionUpdate") == ELICITATION_UPDATED:
-            self._asking.on_question(payload["requestId"])
+            self._requests.on_elicitation(payload["requestId"])
 
     def expect(self, turn: EditorTurn) -> None:
         """Know a prompt of this editor when it comes by."""
@@ -352,11 +354,11 @@ class EditorSubscription:
         return True
 
     async def cancel_turn(self) -> None:
-        """Cancel the turn that runs, whoever began it."""
-        host = self._editor.hub.host
-        session = host.get_session(self.session_id)
+        """Cancel the running turn, of any client."""
+        runner = self._editor.hub.runner
+        session = runner.session_snapshot(self.session_id)
         if session is not None and session.status == "prompting":
-            await host.cancel(self.session_id)
+            await runner.cancel_turn(self.session_id, by=self._editor.as_device.actor)
 
     async def _finish(self, event: Event) -> None:
         turn, self._running = self._running, None

@@ -1,8 +1,9 @@
-"""The files of the page: built from `web/`, in this package, read once and kept.
+"""The files of the page: built from `web/` into this package, read once and held in memory.
 
-Nothing in them is secret, so everybody may have them; the guard still checks whom they were asked
-of (`rules`). Files under `/assets/` carry a digest in their names and never change. Places within
-the page are in the fragment of its address, which a browser keeps to itself.
+They contain no secrets and are served without a token; the guard still checks Host and Origin.
+Files under `/assets/` have a digest in their names and are cached for ever; all others are
+revalidated by ETag. Routes within the page are in the fragment of its URL, which a browser does not
+send.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ _TYPES: Final = {
     ".webmanifest": "application/manifest+json",
     ".woff2": "font/woff2",
 }
-_FOR_EVER: Final = "public, max-age=31536000, immutable"
-_ASK_AGAIN: Final = "no-cache"
-_SMALL: Final = 1024  # bytes; less is not worth compressing
+_IMMUTABLE: Final = "public, max-age=31536000, immutable"
+_REVALIDATE: Final = "no-cache"
+_MIN_COMPRESSED: Final = 1024  # bytes; less is not worth compressing
 _MISSING: Final = (
-    "the page is not part of this installation; install a wheel, or run python3 dev.py setup"
+    "the page is not built; install Quarterdeck from a wheel, or run: python3 dev.py setup"
 )
 
 
 @dataclass(frozen=True)
 class File:
-    """One file, ready to be sent."""
+    """One file with its headers, also compressed where that pays."""
 
     content: bytes
     compressed: bytes | None
@@ -51,7 +52,7 @@ class File:
 
 @cache
 def page_files(folder: Path = PAGE) -> Mapping[str, File]:
-    """Read all files of the page, by their paths; empty if it was not built."""
+    """Return all files of the page by path; empty if the page was not built."""
     if not folder.is_dir():
         return {}
     paths = (path for path in folder.rglob("*") if path.is_file())
@@ -64,12 +65,14 @@ def _file(path: Path, folder: Path) -> File:
     is_hashed = path.parent == folder / "assets"
     headers = {
         "content-type": kind or "application/octet-stream",
-        "cache-control": _FOR_EVER if is_hashed else _ASK_AGAIN,
+        "cache-control": _IMMUTABLE if is_hashed else _REVALIDATE,
         "etag": f'"{hashlib.sha256(content).hexdigest()[:32]}"',
         "vary": "accept-encoding",
     }
     is_text = headers["content-type"].startswith(("text/", "image/svg", "application/manifest"))
-    compressed = gzip.compress(content, 9, mtime=0) if is_text and len(content) > _SMALL else None
+    compressed = (
+        gzip.compress(content, 9, mtime=0) if is_text and len(content) > _MIN_COMPRESSED else None
+    )
     return File(content, compressed, headers)
 
 
@@ -85,11 +88,11 @@ def page_endpoints(folder: Path = PAGE) -> list[Endpoint]:
 
 _PATHS: Final = {
     "/": "The page",
-    "/manifest.webmanifest": "What an installed page is called",
+    "/manifest.webmanifest": "The web app manifest",
     "/sw.js": "The page's service worker",
     "/favicon.ico": "An icon",
     "/favicon.svg": "An icon",
-    "/assets/{name}": "A file of the page; its name changes with it",
+    "/assets/{name}": "A file of the page; its name contains a digest",
     "/icons/{name}": "An icon",
 }
 
@@ -100,23 +103,26 @@ def _app(folder: Path) -> Asgi:
         path = scope["path"]
         file = files.get(INDEX if path == "/" else path)
         if file is None:
-            message = _MISSING if not files else f"there is no file {path!r} in the page"
+            message = _MISSING if not files else f"the page has no file {path!r}"
             response = refusal(404, "quarterdeck/not-found", message)
         else:
-            response = _answer(scope, file)
+            response = _response(scope, file)
         await response(scope, receive, send)
 
     return app
 
 
-def _answer(scope: AsgiScope, file: File) -> Response:
-    asked = {name: value.decode("latin-1") for name, value in scope["headers"]}
-    tags = [each.strip().removeprefix("W/") for each in asked.get(b"if-none-match", "").split(",")]
+def _response(scope: AsgiScope, file: File) -> Response:
+    headers_sent = {name: value.decode("latin-1") for name, value in scope["headers"]}
+    tags = [
+        each.strip().removeprefix("W/")
+        for each in headers_sent.get(b"if-none-match", "").split(",")
+    ]
     headers = dict(file.headers)
     if headers["etag"] in tags:
         del headers["content-type"]
         return Response(status_code=304, headers=headers)
-    if file.compressed is not None and _takes_gzip(asked.get(b"accept-encoding", "")):
+    if file.compressed is not None and _accepts_gzip(headers_sent.get(b"accept-encoding", "")):
         headers["content-encoding"] = "gzip"
         return _body(scope, file.compressed, headers)
     return _body(scope, file.content, headers)
@@ -127,7 +133,7 @@ def _body(scope: AsgiScope, content: bytes, headers: dict[str, str]) -> Response
     return Response(b"" if scope["method"] == "HEAD" else content, headers=headers)
 
 
-def _takes_gzip(accepted: str) -> bool:
+def _accepts_gzip(accepted: str) -> bool:
     for each in accepted.lower().split(","):
         name, _, weight = each.partition(";")
         if name.strip() == "gzip":

@@ -1,13 +1,13 @@
-"""Sends messages to push services, and checks which addresses may be one.
+"""Delivery of one push message: the address check, the encryption, the request.
 
-A browser supplies the address, so it could be anything that this computer can reach: only public
-addresses are used (`http.public_addresses`), except for the origins that the hub was configured
-with. An address written as one is rejected when the browser subscribes, a name when it is resolved.
+**Address.** The browser supplies the URL of its push service, so it could be anything that this
+computer can reach. Only public addresses are used (`http.public_addresses`), except for the origins
+that the hub is configured with. An address literal is rejected when the browser subscribes, a host
+name when it is resolved, and the request goes to the address that was checked.
 
-What web push needs of cryptography: messages only the browser can read (RFC 8291), and the
-signature by which its push service knows this hub (RFC 8292).
-
-`pywebpush` does the same, with an HTTP client and nine packages more (docs/adr/0019).
+**Encryption.** Only the browser can read a message (RFC 8291: ECDH with its key, HKDF, one
+aes128gcm record), and a signed token identifies this hub to the push service (RFC 8292, VAPID).
+`pywebpush` does the same, with an HTTP client and nine more packages (docs/adr/0019).
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ from quarterdeck.http.public_addresses import (
 )
 from quarterdeck.machine.private_files import PRIVATE_FILE, open_private
 
-SECONDS: Final = 15.0
-_MOST_BYTES: Final = 2000  # of a push service's explanation
+DELIVERY_SECONDS: Final = 15.0
+_MAX_RESPONSE_BYTES: Final = 2000
 _GONE: Final = frozenset({404, 410})
-_LATER: Final = frozenset({408, 425, 429})
+_RETRYABLE: Final = frozenset({408, 425, 429})
 
 
 class AddressRefused(Exception):
-    """An address that is not asked; `str()` is a sentence."""
+    """An address that cannot be a push service; `str()` is the reason."""
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """How it went."""
+    """The result of a delivery."""
 
     status: int
-    """0 if the push service was not reached."""
+    """The HTTP status; 0 if the push service was not reached."""
     reason: str
     retry_after: float | None = None
 
@@ -67,29 +67,29 @@ class Delivery:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the subscription has ended, and is not to be used again."""
+        """Whether the subscription has ended; it must be removed."""
         return self.status in _GONE
 
     @property
-    def may_work_later(self) -> bool:
-        return self.status == 0 or self.status >= 500 or self.status in _LATER
+    def is_retryable(self) -> bool:
+        return self.status == 0 or self.status >= 500 or self.status in _RETRYABLE
 
 
 def origin_of(endpoint: str, trusted: frozenset[str]) -> str:
     """Return the origin of a push service.
 
     Raises:
-        AddressRefused: if it cannot be one.
+        AddressRefused: if it is not https, or not public.
     """
     parts = _split(endpoint)
     origin = f"{parts.scheme}://{parts.netloc}"
     if origin in trusted:
         return origin
     if parts.scheme != "https":
-        raise AddressRefused("the address of the subscription is not https")
+        raise AddressRefused("the endpoint of the subscription is not https")
     host = parts.hostname or ""
     if literal_address(host) is not None and not is_public(host):
-        raise AddressRefused("the address of the subscription is not public")
+        raise AddressRefused("the endpoint of the subscription is not a public address")
     return origin
 
 
@@ -98,23 +98,23 @@ def _split(endpoint: str) -> SplitResult:
         parts = urlsplit(endpoint)
         _ = parts.port
     except ValueError as error:
-        raise AddressRefused("the address of the subscription cannot be read") from error
+        raise AddressRefused("the endpoint of the subscription is not a valid URL") from error
     is_plain = endpoint.isascii() and endpoint.isprintable() and " " not in endpoint
     if not (is_plain and parts.hostname) or parts.username is not None or parts.fragment:
-        raise AddressRefused("the address of the subscription cannot be read")
+        raise AddressRefused("the endpoint of the subscription is not a valid URL")
     return parts
 
 
 async def deliver(
     endpoint: str, headers: Mapping[str, str], body: bytes, trusted: frozenset[str]
 ) -> Delivery:
-    """Send a message; takes up to `SECONDS`, raises nothing."""
+    """Send an encrypted message; takes up to `DELIVERY_SECONDS` and does not raise."""
     request = OutgoingRequest(method="POST", url=endpoint, headers=headers, body=body)
     try:
-        with anyio.fail_after(SECONDS):
+        with anyio.fail_after(DELIVERY_SECONDS):
             addresses = await _addresses(endpoint, trusted)
             response = await send_request(
-                request, addresses, max_bytes=_MOST_BYTES, seconds=SECONDS
+                request, addresses, max_bytes=_MAX_RESPONSE_BYTES, seconds=DELIVERY_SECONDS
             )
     except AddressRefused as error:
         return Delivery(400, str(error))
@@ -126,7 +126,7 @@ async def deliver(
 
 
 async def _addresses(endpoint: str, trusted: frozenset[str]) -> list[str]:
-    """Resolve a push service; the addresses are those that were checked."""
+    """Resolve a push service, and check the addresses."""
     origin = origin_of(endpoint, trusted)
     parts = urlsplit(endpoint)
     port = parts.port or DEFAULT_PORTS[parts.scheme]
@@ -143,22 +143,24 @@ def _seconds(text: str | None) -> float | None:
     return float(text) if text is not None and text.isascii() and text.isdecimal() else None
 
 
+# ---- encryption --------------------------------------------------------------------------------
+
 RECORD_SIZE: Final = 4096
-LONGEST: Final = 3000
-"""Bytes of a message; push services take 4096, and the rest is overhead."""
+MAX_MESSAGE_BYTES: Final = 3000
+"""Before encryption; push services accept 4096 bytes in all."""
 TOKEN_SECONDS: Final = 12 * 3600
-"""RFC 8292 allows a day."""
+"""The lifetime of a VAPID token; RFC 8292 allows up to a day."""
 
 _CURVE: Final = ec.SECP256R1()
 
 
 class KeyInvalid(Exception):
-    """A browser's key that is none."""
+    """The keys of a subscription are not valid; `str()` is the reason."""
 
 
 @dataclass(frozen=True)
 class Recipient:
-    """What a browser gave us for encrypting to it."""
+    """The keys of a browser's subscription."""
 
     public: bytes
     secret: bytes
@@ -168,13 +170,13 @@ class Recipient:
         """Read the two keys of a subscription.
 
         Raises:
-            KeyInvalid: if they are none.
+            KeyInvalid: if they are not valid.
         """
         try:
             public, secret = from_base64url(p256dh), from_base64url(auth)
             ec.EllipticCurvePublicKey.from_encoded_point(_CURVE, public)
         except (ValueError, binascii.Error) as error:
-            raise KeyInvalid("the keys of the subscription are no keys") from error
+            raise KeyInvalid("the keys of the subscription are not valid") from error
         if len(secret) != 16:
             raise KeyInvalid("the secret of the subscription must have 16 bytes")
         return cls(public, secret)
@@ -187,8 +189,8 @@ def encrypted(
     private: ec.EllipticCurvePrivateKey | None = None,
     salt: bytes | None = None,
 ) -> bytes:
-    """Return the body of a push; the key and the salt are made anew unless a test gives them."""
-    assert len(message) <= LONGEST
+    """Return the encrypted body; key and salt are random unless a test passes them."""
+    assert len(message) <= MAX_MESSAGE_BYTES
     private = private or ec.generate_private_key(_CURVE)
     salt = salt or secrets.token_bytes(16)
     theirs = ec.EllipticCurvePublicKey.from_encoded_point(_CURVE, recipient.public)
@@ -207,41 +209,46 @@ def _derived(material: bytes, salt: bytes, info: bytes, length: int) -> bytes:
     return HKDF(algorithm=SHA256(), length=length, salt=salt, info=info).derive(material)
 
 
+# ---- the key of this hub -----------------------------------------------------------------------
+
+
 class PushKey:
-    """The key by which push services know this hub; a subscription is good for it alone."""
+    """The VAPID key of this hub; a browser's subscription is bound to it."""
 
     def __init__(self, private: ec.EllipticCurvePrivateKey) -> None:
         self._private = private
         self.public: Final = to_base64url(_point(private.public_key()))
 
     def authorization(self, origin: str, subject: str, now: float) -> str:
-        """Return the header that says to the push service at `origin` who we are."""
+        """Return the Authorization header for the push service at `origin`."""
         claims = {"aud": origin, "exp": int(now) + TOKEN_SECONDS, "sub": subject}
         parts = ({"typ": "JWT", "alg": "ES256"}, claims)
         text = ".".join(to_base64url(json.dumps(each).encode()) for each in parts)
         signed = self._private.sign(text.encode(), ec.ECDSA(SHA256()))
-        one, other = decode_dss_signature(signed)
-        signature = to_base64url(one.to_bytes(32, "big") + other.to_bytes(32, "big"))
+        r, s = decode_dss_signature(signed)
+        signature = to_base64url(r.to_bytes(32, "big") + s.to_bytes(32, "big"))
         return f"vapid t={text}.{signature}, k={self.public}"
 
 
 def push_key(path: Path) -> PushKey:
-    """Return the key in a file; make it if there is none.
+    """Return the key in a file; create the file if there is none.
 
     Raises:
-        HubRefused: if the file is not ours alone, or holds something else.
+        HubRefused: if other users could read the file, or it does not hold a key.
     """
     try:
-        private = _made(path)
+        private = _create_key(path)
     except FileExistsError:
         open_private(path)
-        private = _read(path)
+        private = _read_key(path)
     except OSError as error:
-        raise HubRefused(f"cannot write {path}: {error.strerror}", "make room there") from error
+        raise HubRefused(
+            f"cannot write {path}: {error.strerror}", "check its permissions and the free space"
+        ) from error
     return PushKey(private)
 
 
-def _made(path: Path) -> ec.EllipticCurvePrivateKey:
+def _create_key(path: Path) -> ec.EllipticCurvePrivateKey:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     file = os.open(path, flags, PRIVATE_FILE)
     private = ec.generate_private_key(_CURVE)
@@ -252,17 +259,17 @@ def _made(path: Path) -> ec.EllipticCurvePrivateKey:
             stream.flush()
             os.fsync(stream.fileno())
     except OSError:
-        path.unlink(missing_ok=True)  # half a key would stop every later start
+        path.unlink(missing_ok=True)  # with half a key no later start would succeed
         raise
     return private
 
 
-def _read(path: Path) -> ec.EllipticCurvePrivateKey:
+def _read_key(path: Path) -> ec.EllipticCurvePrivateKey:
     try:
         number = int.from_bytes(from_base64url(path.read_text(encoding="ascii").strip()), "big")
         return ec.derive_private_key(number, _CURVE)
     except ValueError as error:
-        remedy = "remove it; devices have to turn notifications on again then"
+        remedy = f"remove it, then turn notifications on again on each device: rm {path}"
         raise HubRefused(f"{path} does not hold a key", remedy) from error
 
 

@@ -1,14 +1,15 @@
-"""Web push: tells devices that are not looking what waits for them, and what has ended.
+"""Web push: notify devices about pending requests, ended turns and new devices.
 
-    the host's stream → what is worth a word → each device that wants it → its push service
+    events of the host → message → each subscribed device → its push service
 
-Requests that a rule decides are never pending, so nothing is sent for them. A request that is
-answered within a moment, on a device at hand, needs no message either. A push service that cannot
-be reached is tried again; a subscription that has ended is forgotten.
+A message is sent one second after its event, if it still applies: a request that was answered in
+that time, on a device at hand, needs none. Requests that a rule decides are never pending, so
+nothing is sent for them. Delivery is retried while the push service is unreachable or overloaded;
+a subscription that has ended is removed. Messages about one thing carry one tag, so a newer one
+replaces an older one, in the push service (`Topic`) and on the screen.
 
-What a notification says: who wants what, and where in the page it is; no more. Pure.
-
-It may be read on a locked screen: no command, no path but a folder's name, no words of an agent.
+A message may be read on a locked screen. It names the agent, the folder and the kind of action, and
+links to the page; it has no command, no path and no text of an agent.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import PurePosixPath
-from typing import Any, Final, Literal, TypeAlias, assert_never
+from typing import Any, Final, assert_never
 from urllib.parse import quote
 
 import anyio
@@ -29,10 +31,10 @@ from msgspec import UNSET
 from quarterdeck.errors import HubDatabaseFailed, QuarterdeckError
 from quarterdeck.hub.api.endpoint import ApiResponse
 from quarterdeck.hub.auth.device import Device
-from quarterdeck.hub.auth.device_store import Happening
+from quarterdeck.hub.auth.device_store import DeviceEventKind
 from quarterdeck.hub.auth.devices import Devices
 from quarterdeck.hub.push.delivery import (
-    LONGEST,
+    MAX_MESSAGE_BYTES,
     AddressRefused,
     Delivery,
     KeyInvalid,
@@ -43,30 +45,29 @@ from quarterdeck.hub.push.delivery import (
     origin_of,
     to_base64url,
 )
-from quarterdeck.hub.push.store import PushKinds, PushStore, Subscription
+from quarterdeck.hub.push.store import PushKind, PushKinds, PushStore, Subscription
 from quarterdeck.jsontext import decode_json, encode_json
-from quarterdeck.protocol import (
-    ELICITATION_UPDATED,
-    AgentRemovedEvent,
-    AgentUpdatedEvent,
-    DiagnosticEvent,
-    Event,
-    InstallProgressEvent,
-    PermissionUpdatedEvent,
-    SessionEvent,
-    SessionUpdatedEvent,
-    UnknownEvent,
-    any_event,
-    is_session_status,
+from quarterdeck.protocol import is_session_status
+from quarterdeck.runner import (
+    IndependentTasks,
+    PermissionCard,
+    RequestUpdated,
+    RunnerApi,
+    SessionOverview,
 )
-from quarterdeck.runner.permissions.card import PermissionCard
-from quarterdeck.runner.permissions.inbox import PermissionInbox
-from quarterdeck.runner.sessions.catalogue import SessionCatalogue, SessionOverview
-from quarterdeck.runner.tasks import IndependentTasks
 
-PushKind: TypeAlias = Literal["approvals", "questions", "finished", "failed"]
+logger = logging.getLogger(__name__)
 
-_WISHES: Final = {
+DELAY_SECONDS: Final = 1.0
+RETRY_SECONDS: Final = (2.0, 10.0, 60.0)
+MAX_RETRY_SECONDS: Final = 300.0
+"""However long a push service asks us to wait."""
+_TTL_SECONDS: Final = {"approvals": 12 * 3600, "questions": 12 * 3600}
+_DEFAULT_TTL_SECONDS: Final = 3600
+_MAX_DELIVERIES: Final = 8  # at the same time
+_LAST_EVENTS: Final = 8  # the end of a turn is among them
+
+_ACTIONS: Final = {
     "read": "read something",
     "edit": "change a file",
     "delete": "delete something",
@@ -78,66 +79,68 @@ _WISHES: Final = {
 }
 
 
-class PushMessage(ApiResponse, frozen=True, kw_only=True):
-    """What is sent to a service worker."""
+# ---- messages: pure ----------------------------------------------------------------------------
 
-    kind: PushKind | Literal["test", "device"]
+
+class PushMessage(ApiResponse, frozen=True, kw_only=True):
+    """The message that the page's service worker shows."""
+
+    kind: PushKind
     title: str
     body: str
     url: str
-    """Where the page shows it."""
+    """The page's URL for it."""
     tag: str
-    """A later one with the same tag takes its place."""
+    """A newer message with the same tag replaces an older one."""
     id: str = ""
 
 
-def approval_note(view: PermissionCard) -> PushMessage:
-    wish = _WISHES.get(view.call.kind or "", "do something")
-    agent = view.agent if isinstance(view.agent, str) else "An agent"
+def permission_message(card: PermissionCard) -> PushMessage:
+    action = _ACTIONS.get(card.call.kind or "", "do something")
+    agent = card.agent if isinstance(card.agent, str) else "An agent"
     return PushMessage(
         kind="approvals",
         title="Your approval is needed",
-        body=f"{agent} in {_folder(view.cwd)} wants to {wish}.",
-        url=f"/#/inbox/{quote(view.request_id, safe='')}",
-        tag=f"permission:{view.request_id}",
+        body=f"{agent} in {_folder(card.cwd)} wants to {action}.",
+        url=f"/#/inbox/{quote(card.request_id, safe='')}",
+        tag=f"permission:{card.request_id}",
     )
 
 
-def question_note(payload: dict[str, Any], session: SessionOverview | None) -> PushMessage:
-    request_id = str(payload.get("requestId"))
+def elicitation_message(request_id: str, session: SessionOverview | None) -> PushMessage:
     return PushMessage(
         kind="questions",
-        title="A question for you",
-        body=f"{_who(session)} asks you something.",
+        title="Your answer is needed",
+        body=f"{_agent_in_folder(session)} asks for your input.",
         url=f"/#/inbox/{quote(request_id, safe='')}",
         tag=f"question:{request_id}",
     )
 
 
-def turn_note(session: SessionOverview, ended: dict[str, Any] | None) -> PushMessage | None:
-    """Tell how a turn ended; `ended` is what its last event says, None if there was none."""
+def turn_message(session: SessionOverview, ended: dict[str, Any] | None) -> PushMessage | None:
+    """Return the message for a turn; `ended` is the payload of its `prompt-finished`."""
     reason = None if ended is None else ended.get("stopReason")
     if reason == "cancelled":
-        return None  # somebody knows: they did it
+        return None  # by a user, who knows
     url, tag = f"/#/s/{_segment(session.session_id)}", f"turn:{session.session_id}"
     if ended is None or ended.get("error") is not None or reason == "refusal":
-        body = f"{_who(session)} could not finish."
-        return PushMessage(kind="failed", title="A turn has failed", body=body, url=url, tag=tag)
-    body = f"{_who(session)} has finished."
+        body = f"{_agent_in_folder(session)} could not finish."
+        return PushMessage(kind="failed", title="Turn failed", body=body, url=url, tag=tag)
+    body = f"{_agent_in_folder(session)} has finished."
     return PushMessage(kind="finished", title="Done", body=body, url=url, tag=tag)
 
 
-def device_note(device: Device) -> PushMessage:
+def device_message(device: Device) -> PushMessage:
     return PushMessage(
         kind="device",
-        title="A new device has come in",
-        body=f"{device.name} may {device.scope}. If that was not you, revoke it.",
+        title="New device paired",
+        body=f"{device.name} (scope: {device.scope}). If this was not you, revoke it.",
         url="/#/devices",
         tag=f"device:{device.id}",
     )
 
 
-def test_note(test_id: str) -> PushMessage:
+def test_message(test_id: str) -> PushMessage:
     return PushMessage(
         kind="test",
         title="Notifications work",
@@ -148,7 +151,7 @@ def test_note(test_id: str) -> PushMessage:
     )
 
 
-def _who(session: SessionOverview | None) -> str:
+def _agent_in_folder(session: SessionOverview | None) -> str:
     if session is None:
         return "An agent"
     agent = "An agent" if session.agent is UNSET else session.agent
@@ -156,7 +159,7 @@ def _who(session: SessionOverview | None) -> str:
 
 
 def _segment(session_id: str) -> str:
-    # An agent may have put half a surrogate pair into it.
+    # An agent's session id may contain half a surrogate pair.
     return quote(session_id, safe="", errors="replace")
 
 
@@ -164,15 +167,7 @@ def _folder(cwd: str) -> str:
     return (PurePosixPath(cwd).name or cwd)[:60]
 
 
-logger = logging.getLogger(__name__)
-
-MOMENT_SECONDS: Final = 1.0
-RETRY_SECONDS: Final = (2.0, 10.0, 60.0)
-LONGEST_WAIT: Final = 300.0
-_KEPT_SECONDS: Final = {"approvals": 12 * 3600, "questions": 12 * 3600}
-_OTHERS_KEPT: Final = 3600
-_AT_ONCE: Final = 8  # deliveries, each on a thread
-_LAST_EVENTS: Final = 8  # among which the end of a turn is
+# ---- the service -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,77 +176,70 @@ class PushOptions:
 
     key: PushKey
     subject: str
-    """Whom a push service may write to about us: an https or mailto address."""
+    """The contact of this hub for push services: an https or mailto address."""
     trusted: frozenset[str] = frozenset()
-    """Origins of push services that need not be public."""
-    moment_seconds: float = MOMENT_SECONDS
+    """Origins of push services that may be at private addresses."""
+    delay_seconds: float = DELAY_SECONDS
     retry_seconds: tuple[float, ...] = RETRY_SECONDS
 
 
 @dataclass
 class _Receipts:
-    """Tests that arrived, by device."""
+    """Test messages by device: the id of the last one, and when it arrived."""
 
     sent: dict[str, str] = field(default_factory=dict)
     received: dict[str, float] = field(default_factory=dict)
 
 
 class PushService:
-    """Sends messages to the devices of a hub."""
+    """Sends push messages to the devices of a hub."""
 
     def __init__(
         self,
         store: PushStore,
         devices: Devices,
-        approvals: PermissionInbox,
-        library: SessionCatalogue,
+        runner: RunnerApi,
         options: PushOptions,
     ) -> None:
         self.options = options
         self._store = store
         self._devices = devices
-        self._approvals = approvals
-        self._library = library
+        self._runner = runner
         self._tasks: IndependentTasks | None = None
-        self._limiter = anyio.CapacityLimiter(_AT_ONCE)
+        self._limiter = anyio.CapacityLimiter(_MAX_DELIVERIES)
         self._statuses: dict[str, str] = {}
         self._receipts = _Receipts()
 
     def start(self, tasks: IndependentTasks) -> None:
+        """Start with the present state of the runner: running turns and pending requests."""
         self._tasks = tasks
+        self._statuses = {each.session_id: each.status for each in self._runner.session_snapshots()}
+        for permission in self._runner.pending_permissions():
+            self._send_soon(partial(self._send_permission, permission.request.request_id))
+        for elicitation in self._runner.pending_elicitations():
+            session_id = elicitation.session_id
+            known = session_id if isinstance(session_id, str) else None
+            self._send_soon(partial(self._send_elicitation, elicitation.request_id, known))
+        self._devices.subscribe(self._on_device)
 
-    # ---- what is worth a word ------------------------------------------------------------------
+    # ---- events --------------------------------------------------------------------------------
 
-    def on_event(self, event: Event) -> None:
-        """Follow the host's stream."""
-        payload: Any = event.payload
-        known = any_event(event)
-        match known:
-            case PermissionUpdatedEvent():
-                if payload.get("status") == "pending":
-                    self._soon(lambda: self._approval(payload["requestId"]))
-            case UnknownEvent():
-                if known.type == ELICITATION_UPDATED and payload.get("status") == "pending":
-                    self._soon(lambda: self._question(payload))
-            case SessionUpdatedEvent():
-                self._on_session(payload["sessionId"], payload["status"])
-            case (
-                AgentUpdatedEvent()
-                | AgentRemovedEvent()
-                | InstallProgressEvent()
-                | DiagnosticEvent()
-                | SessionEvent()
-            ):
-                pass  # no notification
-            case _:
-                assert_never(known)
+    def on_request(self, update: RequestUpdated) -> None:
+        """Send a message for a request that is pending."""
+        if update.status != "pending":
+            return
+        if update.kind == "permission":
+            self._send_soon(lambda: self._send_permission(update.request_id))
+        else:
+            self._send_soon(lambda: self._send_elicitation(update.request_id, update.session_id))
 
-    def on_device(self, what: Happening, device: Device) -> None:
-        """Tell all others that a device was paired, whatever else they want to hear of."""
+    def _on_device(self, what: DeviceEventKind, device: Device) -> None:
+        """Notify all other devices of a new one; this cannot be turned off."""
         if what == "paired":
-            self._soon(lambda: self._tell(device_note(device), but=device.id))
+            self._send_soon(lambda: self._send_to_all(device_message(device), except_for=device.id))
 
-    def _on_session(self, session_id: str, status: str) -> None:
+    def on_session(self, session_id: str, status: str) -> None:
+        """Send a message when a turn has ended."""
         before = self._statuses.get(session_id)
         self._statuses[session_id] = status
         if not is_session_status(status):
@@ -259,7 +247,7 @@ class PushService:
         match status:
             case "active" | "disconnected":
                 if before == "prompting":
-                    self._soon(lambda: self._turn(session_id))
+                    self._send_soon(lambda: self._send_turn(session_id))
             case "closed" | "deleted":
                 del self._statuses[session_id]
             case "creating" | "prompting" | "resuming":
@@ -267,63 +255,64 @@ class PushService:
             case _:
                 assert_never(status)
 
-    def _soon(self, tell: Callable[[], Any]) -> None:
+    def _send_soon(self, send: Callable[[], Any]) -> None:
         async def later() -> None:
-            await anyio.sleep(self.options.moment_seconds)
+            await anyio.sleep(self.options.delay_seconds)
             try:
-                await tell()
-            except QuarterdeckError as error:  # the log or the database; the work itself goes on
+                await send()
+            except QuarterdeckError as error:  # the log or the database; sessions are not affected
                 logger.warning("a notification was not sent", extra={"reason": str(error)})
-            except Exception:  # made of what agents say; it must not end the hub
+            except Exception:  # it handles input of agents, and must not stop the hub
                 logger.exception("a notification was not sent")
 
         assert self._tasks is not None
         self._tasks.start_soon(later)
 
-    async def _approval(self, request_id: str) -> None:
-        view = self._approvals.get(request_id)
-        if view is not None:
-            await self._tell(approval_note(view))
+    async def _send_permission(self, request_id: str) -> None:
+        pending = self._runner.pending_permission(request_id)
+        if pending is not None and pending.card is not None:
+            await self._send_to_all(permission_message(pending.card))
 
-    async def _question(self, payload: dict[str, Any]) -> None:
-        session_id = payload.get("sessionId")
-        session = None if session_id is None else self._library.get(session_id)
-        await self._tell(question_note(payload, session))
+    async def _send_elicitation(self, request_id: str, session_id: str | None) -> None:
+        session = None if session_id is None else self._runner.session(session_id)
+        await self._send_to_all(elicitation_message(request_id, session))
 
-    async def _turn(self, session_id: str) -> None:
+    async def _send_turn(self, session_id: str) -> None:
         if self._statuses.get(session_id) == "prompting":
-            return  # the next turn runs already
-        session = self._library.get(session_id)
+            return  # the next turn is running already
+        session = self._runner.session(session_id)
         after = max(session.last_seq - _LAST_EVENTS, 0)
-        page = [decode_json(each) for each in await self._library.page(session_id, after, 100)]
+        page = [
+            decode_json(each) for each in await self._runner.read_events(session_id, after, 100)
+        ]
         ends = [each["payload"] for each in page if each.get("type") == "prompt-finished"]
-        note = turn_note(session, ends[-1] if ends else None)
-        if note is not None:
-            await self._tell(note)
+        message = turn_message(session, ends[-1] if ends else None)
+        if message is not None:
+            await self._send_to_all(message)
 
-    async def _tell(self, note: PushMessage, *, but: str | None = None) -> None:
+    async def _send_to_all(self, message: PushMessage, *, except_for: str | None = None) -> None:
         assert self._tasks is not None
         known = {device.id for device in self._devices.all}
         for each in await self._store.all():
             if each.device_id not in known:
-                await self._forget(each)
-            elif each.device_id != but and getattr(each.kinds, note.kind, note.kind == "device"):
-                self._tasks.start_soon(self._send_until_done, each, note)
+                await self._remove(each)
+            elif each.device_id != except_for and each.kinds.wants(message.kind):
+                self._tasks.start_soon(self._send_until_done, each, message)
 
     # ---- sending -------------------------------------------------------------------------------
 
-    async def _send_until_done(self, to: Subscription, note: PushMessage) -> None:
+    async def _send_until_done(self, to: Subscription, message: PushMessage) -> None:
         for pause in (*self.options.retry_seconds, None):
-            delivery = await self._send(to, note)
-            if not delivery.may_work_later or pause is None:
+            delivery = await self._send(to, message)
+            if not delivery.is_retryable or pause is None:
                 return
-            await anyio.sleep(min(max(pause, delivery.retry_after or 0), LONGEST_WAIT))
+            await anyio.sleep(min(max(pause, delivery.retry_after or 0), MAX_RETRY_SECONDS))
 
-    async def _send(self, to: Subscription, note: PushMessage) -> Delivery:
+    async def _send(self, to: Subscription, message: PushMessage) -> Delivery:
         async with self._limiter:
-            delivery = await self._deliver(to, note)
+            delivery = await self._deliver(to, message)
         if delivery.is_gone:
-            await self._forget(to)
+            await self._remove(to)
             return delivery
         problem = None
         if not delivery.is_done:
@@ -331,59 +320,59 @@ class PushService:
         try:
             await self._store.set_problem(to.device_id, problem)
         except HubDatabaseFailed as error:
-            logger.warning("a problem could not be noted", extra={"reason": str(error)})
+            logger.warning("a delivery problem was not stored", extra={"reason": str(error)})
         return delivery
 
-    async def _deliver(self, to: Subscription, note: PushMessage) -> Delivery:
-        prepared = await anyio.to_thread.run_sync(self._prepare, to, note)
+    async def _deliver(self, to: Subscription, message: PushMessage) -> Delivery:
+        prepared = await anyio.to_thread.run_sync(self._prepare, to, message)
         if isinstance(prepared, Delivery):
             return prepared
         headers, body = prepared
         return await deliver(to.endpoint, headers, body, self.options.trusted)
 
     def _prepare(
-        self, to: Subscription, note: PushMessage
+        self, to: Subscription, message: PushMessage
     ) -> tuple[dict[str, str], bytes] | Delivery:
-        """Return the headers and the encrypted body of a message, or why there is none."""
+        """Return the headers and the encrypted body of a message, or why it cannot be sent."""
         try:
             origin = origin_of(to.endpoint, self.options.trusted)
-            message = encode_json(note)
-            if len(message) > LONGEST:
+            content = encode_json(message)
+            if len(content) > MAX_MESSAGE_BYTES:
                 return Delivery(413, "the message is too long for a push service")
-            body = encrypted(message, Recipient.read(to.p256dh, to.auth))
+            body = encrypted(content, Recipient.read(to.p256dh, to.auth))
         except (AddressRefused, KeyInvalid) as error:
             return Delivery(400, str(error))
-        topic = to_base64url(hashlib.sha256(note.tag.encode("utf-8", "replace")).digest())[:32]
+        topic = to_base64url(hashlib.sha256(message.tag.encode("utf-8", "replace")).digest())[:32]
         headers = {
             "authorization": self.options.key.authorization(
                 origin, self.options.subject, time.time()
             ),
             "content-encoding": "aes128gcm",
             "content-type": "application/octet-stream",
-            "ttl": str(_KEPT_SECONDS.get(note.kind, _OTHERS_KEPT)),
+            "ttl": str(_TTL_SECONDS.get(message.kind, _DEFAULT_TTL_SECONDS)),
             "topic": topic,
-            "urgency": "high" if note.kind in ("approvals", "questions", "test") else "normal",
+            "urgency": "high" if message.kind in ("approvals", "questions", "test") else "normal",
         }
         return headers, body
 
-    async def _forget(self, gone: Subscription) -> None:
+    async def _remove(self, gone: Subscription) -> None:
         await self._store.remove(gone.device_id, gone.endpoint)
 
-    # ---- for devices ---------------------------------------------------------------------------
+    # ---- subscriptions ---------------------------------------------------------------------------
 
     async def subscription(self, device_id: str) -> Subscription | None:
         return await self._store.get(device_id)
 
-    async def subscribe(self, wanted: Subscription) -> None:
-        """Send messages there from now on.
+    async def subscribe(self, subscription: Subscription) -> None:
+        """Store a subscription, in place of the device's earlier one.
 
         Raises:
-            AddressRefused: if nothing can be sent there.
-            KeyInvalid: if nothing can be encrypted for it.
+            AddressRefused: if it is not the address of a push service.
+            KeyInvalid: if its keys are not valid.
         """
-        origin_of(wanted.endpoint, self.options.trusted)
-        Recipient.read(wanted.p256dh, wanted.auth)
-        await self._store.put(wanted)
+        origin_of(subscription.endpoint, self.options.trusted)
+        Recipient.read(subscription.p256dh, subscription.auth)
+        await self._store.put(subscription)
 
     async def set_kinds(self, device_id: str, kinds: PushKinds) -> bool:
         return await self._store.set_kinds(device_id, kinds)
@@ -392,13 +381,13 @@ class PushService:
         await self._store.remove(device_id)
 
     async def test(self, to: Subscription) -> tuple[str, Delivery]:
-        """Send a test now; return its id and how it went."""
+        """Send a test message now; return its id and the result of the delivery."""
         test_id = secrets.token_hex(8)
         self._receipts.sent[to.device_id] = test_id
-        return test_id, await self._send(to, test_note(test_id))
+        return test_id, await self._send(to, test_message(test_id))
 
-    def note_receipt(self, device_id: str, test_id: str) -> bool:
-        """A device says that its test has arrived."""
+    def confirm_test(self, device_id: str, test_id: str) -> bool:
+        """Record that a test message arrived; return whether it was the last one sent."""
         if self._receipts.sent.get(device_id) != test_id:
             return False
         self._receipts.received[device_id] = time.time()

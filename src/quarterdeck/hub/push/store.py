@@ -3,26 +3,45 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import Final
+import time
+from typing import Final, Literal, TypeAlias, assert_never
 
 import msgspec
 
 from quarterdeck.hub.api.endpoint import ApiResponse
-from quarterdeck.runner.schema import now
+from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.storage.database import HubDatabase, Tables
+
+PushKind: TypeAlias = Literal["approvals", "questions", "finished", "failed", "device", "test"]
 
 
 class PushKinds(ApiResponse, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a device wants to hear of."""
+    """The kinds of messages that a device wants."""
 
     approvals: bool = True
     questions: bool = True
     finished: bool = True
     failed: bool = True
 
+    def wants(self, kind: PushKind) -> bool:
+        """Return whether messages of a kind are sent; new devices cannot be turned off."""
+        match kind:
+            case "approvals":
+                return self.approvals
+            case "questions":
+                return self.questions
+            case "finished":
+                return self.finished
+            case "failed":
+                return self.failed
+            case "device" | "test":
+                return True
+            case _:
+                assert_never(kind)
+
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the messages of a device go."""
+    """The push subscription of a device."""
 
     device_id: str
     endpoint: str
@@ -30,6 +49,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     auth: str
     kinds: PushKinds
     problem: str | None = None
+    """Why the last delivery failed; None: it succeeded."""
 
 
 def _create(connection: sqlite3.Connection) -> None:
@@ -50,15 +70,22 @@ class PushStore:
     def __init__(self, database: HubDatabase) -> None:
         self._database = database
 
-    async def put(self, wanted: Subscription) -> None:
+    async def put(self, subscription: Subscription) -> None:
         """Store the subscription of a device in place of its earlier one."""
-        kinds = msgspec.json.encode(wanted.kinds).decode()
-        row = (wanted.device_id, wanted.endpoint, wanted.p256dh, wanted.auth, kinds, now())
+        kinds = msgspec.json.encode(subscription.kinds).decode()
+        row = (
+            subscription.device_id,
+            subscription.endpoint,
+            subscription.p256dh,
+            subscription.auth,
+            kinds,
+            iso_seconds(time.time()),
+        )
 
         def change(connection: sqlite3.Connection) -> None:
             # A browser has one subscription: it belongs to the device that sent it last.
             connection.execute(
-                "DELETE FROM push_subscriptions WHERE endpoint = ?", (wanted.endpoint,)
+                "DELETE FROM push_subscriptions WHERE endpoint = ?", (subscription.endpoint,)
             )
             connection.execute(
                 "INSERT OR REPLACE INTO push_subscriptions"
@@ -71,22 +98,22 @@ class PushStore:
     async def get(self, device_id: str) -> Subscription | None:
         query = f"SELECT {_COLUMNS} FROM push_subscriptions WHERE device_id = ?"  # noqa: S608
 
-        def look(connection: sqlite3.Connection) -> Subscription | None:
+        def read(connection: sqlite3.Connection) -> Subscription | None:
             row = connection.execute(query, (device_id,)).fetchone()
             return None if row is None else _read(row)
 
-        return await self._database.read(look)
+        return await self._database.read(read)
 
     async def all(self) -> list[Subscription]:
         query = f"SELECT {_COLUMNS} FROM push_subscriptions ORDER BY device_id"  # noqa: S608
 
-        def look(connection: sqlite3.Connection) -> list[Subscription]:
+        def read(connection: sqlite3.Connection) -> list[Subscription]:
             return [_read(row) for row in connection.execute(query)]
 
-        return await self._database.read(look)
+        return await self._database.read(read)
 
     async def set_kinds(self, device_id: str, kinds: PushKinds) -> bool:
-        """Store what a device wants to hear of; return whether it has a subscription."""
+        """Store which messages a device wants; return whether it has a subscription."""
         text = msgspec.json.encode(kinds).decode()
 
         def change(connection: sqlite3.Connection) -> bool:
@@ -96,7 +123,7 @@ class PushStore:
         return await self._database.write(change)
 
     async def set_problem(self, device_id: str, problem: str | None) -> None:
-        """Store why the last message could not be delivered; None: it was."""
+        """Store why the last delivery failed; None: it succeeded."""
 
         def change(connection: sqlite3.Connection) -> None:
             query = "UPDATE push_subscriptions SET problem = ? WHERE device_id = ?"
@@ -105,7 +132,7 @@ class PushStore:
         await self._database.write(change)
 
     async def remove(self, device_id: str, endpoint: str | None = None) -> None:
-        """Remove a device's subscription; with an endpoint, only if it is still that one."""
+        """Remove a device's subscription; with `endpoint`, only if it still has that one."""
 
         def change(connection: sqlite3.Connection) -> None:
             connection.execute(

@@ -1,7 +1,7 @@
-"""Where a reader wants to go on: read from the query or from `Last-Event-ID`, and written as ids.
+"""Where a client resumes: read from the query or from `Last-Event-ID`, and written as ids.
 
     a session       id: SEQ
-    the host        id: EPOCH-SEQ            its numbers begin anew with each process
+    the host        id: EPOCH-SEQ            its numbers start at 1 in each process
     packets         id: SEQ or SEQ-COUNT     so many packets of that event were seen, not all
     several logs    id: SEQ@INDEX/NAMES/CURSORS   the log at INDEX has SEQ, the others are listed
 
@@ -21,7 +21,7 @@ _LAST_NUMBER: Final = 2**53 - 1  # what JavaScript can count to
 
 
 class CursorInvalid(Exception):
-    """A cursor that nobody gave out; `str()` is a sentence for the client."""
+    """A cursor that no id had; `str()` is a sentence for the client."""
 
 
 def query_of(scope: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -68,18 +68,18 @@ def only(query: Sequence[tuple[str, str]], name: str) -> str | None:
 
 def session_cursor(scope: Mapping[str, Any]) -> int:
     """Return after which event of a session to begin."""
-    asked = only(query_of(scope), "from_seq")
+    given = only(query_of(scope), "from_seq")
     last = last_event_id(scope)
-    start = 0 if asked is None else number(asked, "from_seq")
+    start = 0 if given is None else number(given, "from_seq")
     return number(last, "Last-Event-ID") if last else start
 
 
 def packet_cursor(scope: Mapping[str, Any]) -> tuple[int, int]:
     """Return after which event to begin, and how many packets of the next one to leave out."""
-    asked = only(query_of(scope), "from_seq")
+    given = only(query_of(scope), "from_seq")
     seq, dash, count = last_event_id(scope).partition("-")
     if not seq and not dash:
-        return (0 if asked is None else number(asked, "from_seq")), 0
+        return (0 if given is None else number(given, "from_seq")), 0
     if not dash:
         return number(seq, "Last-Event-ID"), 0
     return max(number(seq, "Last-Event-ID") - 1, 0), number(count, "Last-Event-ID")
@@ -87,7 +87,7 @@ def packet_cursor(scope: Mapping[str, Any]) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class HostCursor:
-    """A place in the host's own stream; without an epoch, that of this process is meant."""
+    """A position in the host's own stream; without an epoch, that of this process is meant."""
 
     epoch: str | None
     seq: int
@@ -105,16 +105,16 @@ def read_host_cursor(text: str, name: str) -> HostCursor:
 
 
 def host_cursor(scope: Mapping[str, Any]) -> HostCursor | None:
-    """Return where to go on in the host's stream; None to begin with what is there now."""
-    asked = only(query_of(scope), "from_seq")
+    """Return where to resume the host's stream; None to start with the current state."""
+    given = only(query_of(scope), "from_seq")
     last = last_event_id(scope)
-    start = None if asked is None else read_host_cursor(asked, "from_seq")
+    start = None if given is None else read_host_cursor(given, "from_seq")
     return read_host_cursor(last, "Last-Event-ID") if last else start
 
 
 @dataclass(frozen=True)
 class ManyCursors:
-    """Places in several logs."""
+    """Positions in several logs."""
 
     sessions: tuple[tuple[str, int], ...]
     host: HostCursor | None
@@ -128,7 +128,7 @@ class ManyCursors:
 
 
 def many_cursors(scope: Mapping[str, Any]) -> ManyCursors:
-    """Return where to go on in each log that the query names."""
+    """Return where to resume each log that the query names."""
     query = query_of(scope)
     sessions = tuple(_session(value) for name, value in query if name == "session")
     host = only(query, "host")
@@ -139,11 +139,11 @@ def many_cursors(scope: Mapping[str, Any]) -> ManyCursors:
         raise CursorInvalid(f"one connection carries {MOST_SESSIONS} sessions; open another")
     if len(set(names)) < len(names):
         raise CursorInvalid("a session is named twice; name each once")
-    asked = ManyCursors(
+    start = ManyCursors(
         sessions, read_host_cursor(host, "host") if host else None, host is not None
     )
     last = last_event_id(scope)
-    return _resumed(asked, last) if last else asked
+    return _resumed(start, last) if last else start
 
 
 def _session(value: str) -> tuple[str, int]:
@@ -153,7 +153,7 @@ def _session(value: str) -> tuple[str, int]:
     return session_id, number(seq, "the SEQ of session")
 
 
-def _resumed(asked: ManyCursors, last: str) -> ManyCursors:
+def _resumed(start: ManyCursors, last: str) -> ManyCursors:
     try:
         seq, rest = last.split("@", 1)
         index, names, listed = rest.split("/", 2)
@@ -161,15 +161,15 @@ def _resumed(asked: ManyCursors, last: str) -> ManyCursors:
         cursors[number(index, "Last-Event-ID")] = seq
     except (ValueError, IndexError, CursorInvalid):
         raise CursorInvalid("Last-Event-ID is not one of this stream; leave it out") from None
-    if names != asked.names or len(cursors) != len(asked.sessions) + asked.has_host:
+    if names != start.names or len(cursors) != len(start.sessions) + start.has_host:
         raise CursorInvalid(
             "Last-Event-ID is of a stream of other sessions; leave it out, and give each SEQ"
         )
     sessions = tuple(
         (session_id, number(cursor, "Last-Event-ID"))
-        for (session_id, _), cursor in zip(asked.sessions, cursors, strict=False)
+        for (session_id, _), cursor in zip(start.sessions, cursors, strict=False)
     )
-    host = cursors[-1] if asked.has_host else ""
+    host = cursors[-1] if start.has_host else ""
     return ManyCursors(
-        sessions, read_host_cursor(host, "Last-Event-ID") if host else None, asked.has_host
+        sessions, read_host_cursor(host, "Last-Event-ID") if host else None, start.has_host
     )

@@ -1,4 +1,4 @@
-"""The part of the route table that streams."""
+"""The streams and WebSockets of the route table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from quarterdeck.http.keepalive import TICK_SECONDS
 from quarterdeck.hub.api.endpoint import Endpoint
 from quarterdeck.hub.context.connection import context_app
 from quarterdeck.hub.streams.envelope import envelope_app
-from quarterdeck.hub.streams.needs import StreamSources
 from quarterdeck.hub.streams.service import (
     Handler,
     Streams,
@@ -19,6 +18,7 @@ from quarterdeck.hub.streams.service import (
     packets,
     session_events,
 )
+from quarterdeck.hub.streams.sources import StreamSources
 
 
 class SessionFrom(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,8 +36,8 @@ class HostFrom(msgspec.Struct, frozen=True, kw_only=True):
     from_seq: Annotated[
         str,
         msgspec.Meta(
-            description="EPOCH-SEQ, as an id gave it, or SEQ; without it a `reset` tells how "
-            "things stand. Last-Event-ID wins over it."
+            description="EPOCH-SEQ, as an id gave it, or SEQ; without it a `reset` has the "
+            "current state. Last-Event-ID wins over it."
         ),
     ] = ""
 
@@ -76,7 +76,7 @@ def _sockets(streams: Streams) -> list[Endpoint]:
             Endpoint(
                 method="GET",
                 path=path,
-                # Whoever has shown no token is asked for one by a frame, and let in by that alone.
+                # A client without a token in its head authenticates by a frame.
                 scope=None,
                 app=context,
                 summary="Sessions and commands in the Agent Context Protocol, over a WebSocket",

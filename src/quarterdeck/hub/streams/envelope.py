@@ -1,4 +1,4 @@
-"""The host's envelopes over a WebSocket: what a client does in process, it does from elsewhere.
+"""The host's envelopes over a WebSocket (seeds 001 and 003), with a scope for each method.
 
 Frames are JSON texts, objects with one of these keys:
 
@@ -15,9 +15,7 @@ Frames are JSON texts, objects with one of these keys:
             inboundResult      {"ref", "ok", "error"?}
             error              about a frame that is none of these
 
-A call goes on if its connection breaks: what came of it is in the log.
-
-What a device must be allowed for each method of the envelopes.
+A call is carried out even if its connection breaks: its outcome is in the log.
 """
 
 from __future__ import annotations
@@ -37,7 +35,6 @@ from quarterdeck.hub.api.endpoint import Asgi, device_of
 from quarterdeck.hub.auth.device import Device, Scope
 from quarterdeck.hub.streams.service import Streams
 from quarterdeck.hub.streams.shared_log import NEAR_EVENTS, SharedLog
-from quarterdeck.hub.streams.tasks import start_in_background
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import (
     ERROR_CODES,
@@ -49,8 +46,7 @@ from quarterdeck.protocol import (
     RpcResponse,
     to_json,
 )
-from quarterdeck.runner.prompts.store import META_SCOPE, permitted, tell_left_out
-from quarterdeck.runner.workspaces.files import relative_folder
+from quarterdeck.runner import META_SCOPE, permitted_blocks, relative_folder
 
 METHOD_SCOPES: Final[Mapping[str, Scope]] = {
     AcpRpcMethod.LIST_AGENTS: "view",
@@ -63,7 +59,7 @@ METHOD_SCOPES: Final[Mapping[str, Scope]] = {
     AcpRpcMethod.PROMPT: "prompt",
     AcpRpcMethod.CANCEL: "prompt",
     AcpRpcMethod.CLOSE_SESSION: "prompt",
-    AcpRpcMethod.SET_MODE: "approve",  # it can let the agent do everything unasked
+    AcpRpcMethod.SET_MODE: "approve",  # a mode can allow every call
     AcpRpcMethod.SET_CONFIG_OPTION: "approve",
     AcpRpcMethod.DELETE_SESSION: "admin",
     AcpRpcMethod.SPAWN_AGENT: "admin",
@@ -78,7 +74,7 @@ ANSWER_SCOPE: Final[Scope] = "approve"
 
 
 def needed_scope(request: RpcRequest) -> Scope:
-    """Return what a device must be allowed to make a call: MCP servers are commands."""
+    """Return the scope that a call needs: MCP servers are commands."""
     if request.params.get("mcpServers"):
         return "admin"
     return METHOD_SCOPES.get(request.method, "admin")
@@ -101,7 +97,7 @@ class UnsubscribeFrame(msgspec.Struct, frozen=True):
 
 
 class Frame(msgspec.Struct, frozen=True, rename="camel"):
-    """What a client may send; one of these."""
+    """A frame of a client: one of these."""
 
     request: RpcRequest | UnsetType = UNSET
     subscribe: SubscribeFrame | UnsetType = UNSET
@@ -129,7 +125,7 @@ def envelope_app(streams: Streams) -> Asgi:
 
 
 class _Subscription:
-    """A lane of events to one client."""
+    """The events of one log for one client."""
 
     def __init__(self, log: SharedLog, cursor: int, key: str, on_failed: OnFailed) -> None:
         self.log = log
@@ -158,7 +154,7 @@ class _Subscription:
         except StorageFailed as error:
             self._on_failed(self._key, error)
             return None
-        if self.is_last:  # what was published meanwhile tells of what others have not sent yet
+        if self.is_last:  # it must not run ahead of the sessions that its events are about
             run = run.up_to(goal)
         self._cursor = run.last
         return run.frame(self._head)
@@ -177,14 +173,14 @@ class _Connection:
     async def run(self) -> None:
         device = {"id": self._device.id, "name": self._device.name, "scope": self._device.scope}
         self._push("hello", {"epoch": self._streams.logs.epoch, "device": device})
-        stop = self._streams.endpoint.on_inbound_request(self._on_inbound)
+        stop = self._streams.runner.endpoint.on_inbound_request(self._on_inbound)
         try:
             await self._socket.run(self._on_frame)
         finally:
             stop()
 
     def end(self) -> None:
-        """Let go of all logs."""
+        """Release all logs."""
         for key in tuple(self._subscriptions):
             self._unsubscribe(key)
 
@@ -224,7 +220,7 @@ class _Connection:
 
     def _start(self, work: Any) -> None:
         try:
-            start_in_background(self._streams.sources.host, work)
+            self._streams.sources.start_in_background(work)
         except AcpError as error:
             self._push("error", to_json(_error(error.code, error.message)))
         else:
@@ -232,30 +228,34 @@ class _Connection:
 
     async def _perform(self, request: RpcRequest) -> None:
         try:
-            response = await self._streams.endpoint.request(self._permitted(request))
+            response = await self._streams.runner.endpoint.request(self._permitted(request))
         finally:
             self._calls -= 1
         self._push("response", to_json(response))
 
     def _permitted(self, request: RpcRequest) -> RpcRequest:
-        """Return a call as this device may make it."""
+        """Return a call without what this device may not send."""
         params = request.params
         if request.method != AcpRpcMethod.PROMPT:
             return request
-        blocks, is_less = permitted(
+        blocks, is_less = permitted_blocks(
             params.get("prompt"), may_send_meta=self._device.may(META_SCOPE)
         )
         if not is_less:
             return request
-        device, host = self._device, self._streams.sources.host
-        tell_left_out(host, params.get("sessionId"), device.actor, device.scope)
+        session_id, device = params.get("sessionId"), self._device
+        self._streams.runner.report_removed_meta(
+            session_id if isinstance(session_id, str) else None,
+            scope=device.scope,
+            by=device.actor,
+        )
         return replace(request, params={**params, "prompt": blocks})
 
     async def _answer(self, response: InboundResponse, ref: str) -> None:
         result: dict[str, Any] = {"ref": ref, "ok": True}
         try:
             self._check_may_answer()
-            await self._streams.answers.give(response.id, response.result, self._device)
+            await self._streams.sources.answer(response.id, response.result, self._device)
         except AcpError as error:
             failed = _error(error.code, error.message, data=error.data)
             result = {"ref": ref, "ok": False, "error": to_json(failed)}
@@ -266,9 +266,9 @@ class _Connection:
             self._calls -= 1
         self._push("inboundResult", result)
 
-    async def _subscribe(self, asked: SubscribeFrame) -> None:
-        key = asked.subscription
-        session_id = None if asked.session_id is UNSET else asked.session_id
+    async def _subscribe(self, frame: SubscribeFrame) -> None:
+        key = frame.subscription
+        session_id = None if frame.session_id is UNSET else frame.session_id
         try:
             self._check_may_subscribe(key)
             log = await self._streams.logs.open(session_id)
@@ -276,12 +276,12 @@ class _Connection:
             code = error.code if isinstance(error, AcpError) else ERROR_CODES["agent_error"]
             self._fail(key, _error(code, str(error)))
             return
-        lane = _Subscription(log, max(asked.from_seq, 0), key, self._on_failed)
-        self._subscriptions[key] = lane
-        lane.leave = log.join(partial(self._socket.due, lane))
-        self._socket.due(lane)
-        if asked.from_seq > log.head:
-            self._push("subscriptionAhead", _ahead(asked, log.head))
+        subscription = _Subscription(log, max(frame.from_seq, 0), key, self._on_failed)
+        self._subscriptions[key] = subscription
+        subscription.leave = log.join(partial(self._socket.due, subscription))
+        self._socket.due(subscription)
+        if frame.from_seq > log.head:
+            self._push("subscriptionAhead", _ahead(frame, log.head))
 
     def _check_may_answer(self) -> None:
         if not self._device.may(ANSWER_SCOPE):
@@ -296,11 +296,11 @@ class _Connection:
             raise AcpError("quarterdeck/too-many", message)
 
     def _unsubscribe(self, key: str) -> None:
-        lane = self._subscriptions.pop(key, None)
-        if lane is not None:
-            self._socket.drop(lane)
-            lane.leave()
-            self._streams.logs.release(lane.log)
+        subscription = self._subscriptions.pop(key, None)
+        if subscription is not None:
+            self._socket.drop(subscription)
+            subscription.leave()
+            self._streams.logs.release(subscription.log)
 
     # ---- what the client gets --------------------------------------------------------------
 
@@ -329,13 +329,13 @@ def _read(text: str | bytes) -> Frame:
         return msgspec.convert(decode_json(text), Frame)
 
 
-def _ahead(asked: SubscribeFrame, head: int) -> dict[str, Any]:
-    """Tell a client that waits for numbers to come; if it had them, they were of another log."""
+def _ahead(frame: SubscribeFrame, head: int) -> dict[str, Any]:
+    """Return the frame for a client whose number is ahead of the log: it may be of another."""
     message = (
         f"the newest event is {head}, so nothing comes until there are more than "
-        f"{asked.from_seq}; if you had those, forget them and subscribe from 0"
+        f"{frame.from_seq}; if you had those, forget them and subscribe from 0"
     )
-    facts = {"subscription": asked.subscription, "fromSeq": asked.from_seq, "head": head}
+    facts = {"subscription": frame.subscription, "fromSeq": frame.from_seq, "head": head}
     return {**facts, "message": message}
 
 

@@ -1,6 +1,7 @@
-"""The event streams of the hub, as endpoints.
+"""The event streams of the hub: sessions, the host, several at once, and packets.
 
-A session as packets: the log projected for one reader, from its beginning, as it must be.
+All streams of a hub share its open logs and one keep-alive timer. A stream of packets (seed 002) is
+projected for one client from the beginning of the log: the state of the projection depends on it.
 """
 
 from __future__ import annotations
@@ -13,12 +14,10 @@ from typing import Final
 from starlette.types import Receive, Scope, Send
 
 from quarterdeck.errors import AcpError, EventInvalid, StorageFailed
-from quarterdeck.host import HostEndpoint
 from quarterdeck.http.keepalive import TICK_SECONDS, KeepAlive
 from quarterdeck.http.sse import EventStream, StreamBody, named_event, send_head, serve_events
 from quarterdeck.hub.api.endpoint import Asgi, refusal
 from quarterdeck.hub.context.commands import Catalogue, Commander
-from quarterdeck.hub.streams.answers import Answers
 from quarterdeck.hub.streams.cursors import (
     CursorInvalid,
     host_cursor,
@@ -26,25 +25,25 @@ from quarterdeck.hub.streams.cursors import (
     packet_cursor,
     session_cursor,
 )
-from quarterdeck.hub.streams.needs import StreamSources
 from quarterdeck.hub.streams.shared_log import EncodedRun, Logs, SharedLog
+from quarterdeck.hub.streams.sources import StreamSources
 from quarterdeck.hub.streams.subscription import (
     HostLogSubscription,
     LogSubscription,
     MultiLogStream,
+    QueueNotices,
     QueueSubscription,
-    Says,
+    Sendable,
     follow,
     why_ended,
 )
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import decode_event
-from quarterdeck.runner.prompts.changes import QueueChanges
 from quarterdeck.views.packets import PacketProjector
 
 
 class PacketSubscription:
-    """Says packets to one reader; what it has seen is projected and not said."""
+    """Sends packets to one client; what it has seen is projected and not sent."""
 
     def __init__(self, logs: Logs, log: SharedLog, cursor: tuple[int, int]) -> None:
         self._logs = logs
@@ -54,7 +53,7 @@ class PacketSubscription:
         self._projector = PacketProjector(str(log.session_id))
 
     async def follow(self, stream: EventStream) -> None:
-        """Say all packets after the cursor until the log ends.
+        """Send all packets after the cursor until the log ends.
 
         Raises:
             StorageFailed: if older events cannot be read.
@@ -67,7 +66,7 @@ class PacketSubscription:
                 await stream.send(named_event("reset", {"reason": "ahead", "seq": 0}, b"0"))
             while not (self._log.has_ended and self._projected >= self._log.head):
                 if self._projected < self._log.head:
-                    await self._say_next(stream)
+                    await self._send_next(stream)
                 elif is_behind:
                     is_behind = False
                     await stream.send(named_event("caught-up", {"seq": self._projected}))
@@ -79,16 +78,16 @@ class PacketSubscription:
         finally:
             leave()
 
-    async def _say_next(self, stream: EventStream) -> None:
+    async def _send_next(self, stream: EventStream) -> None:
         run = self._log.recent(self._projected) or await self._log.older(self._projected)
         text = b"".join(self._packets(run))
         self._projected = run.last
         if text:
             await stream.send(text)
-        await asyncio.sleep(0)  # projecting takes a while, and others want to go on
+        await asyncio.sleep(0)  # projecting takes a while; other tasks run in between
 
     def _packets(self, run: EncodedRun) -> list[bytes]:
-        said: list[bytes] = []
+        written: list[bytes] = []
         for number, data in zip(run.numbers, run.events, strict=True):
             try:
                 packets = self._projector.feed(decode_event(data))
@@ -99,8 +98,10 @@ class PacketSubscription:
             seen, self._skipped = self._skipped, 0
             for count, packet in enumerate(packets[seen:], seen + 1):
                 name = b"%d" % number if count == len(packets) else b"%d-%d" % (number, count)
-                said.append(b"id: %b\nevent: message\ndata: %b\n\n" % (name, encode_json(packet)))
-        return said
+                written.append(
+                    b"id: %b\nevent: message\ndata: %b\n\n" % (name, encode_json(packet))
+                )
+        return written
 
 
 MOST_STREAMS: Final = 4096  # at once, of all kinds: each holds a connection
@@ -124,9 +125,9 @@ class _Request:
         return str(self.scope["path_params"]["session_id"])
 
     @property
-    def queue_news(self) -> QueueChanges | None:
-        """Changes of the hub's prompt queues, if it has some."""
-        return self._streams.sources.queue_news
+    def queue_notices(self) -> QueueNotices:
+        """Changes of the prompt queues."""
+        return self._streams.queue_notices
 
     async def open(self, session_id: str | None) -> SharedLog:
         log = await self.logs.open(session_id)
@@ -149,31 +150,25 @@ class Streams:
 
     def __init__(self, sources: StreamSources, tick_seconds: float = TICK_SECONDS) -> None:
         self.sources = sources
-        self.logs = Logs(sources.host, sources.library)
-        self.catalogue = Catalogue(sources.library)
+        self.runner = sources.runner
+        self.logs = Logs(sources.runner)
+        self.catalogue = Catalogue(sources.runner)
+        self.queue_notices = QueueNotices(sources.runner)
         self.keep_alive = KeepAlive(tick_seconds)
         if sources.before_end is not None:
             sources.before_end(self.keep_alive.end)
-
-    @cached_property
-    def endpoint(self) -> HostEndpoint:
-        """The host as envelopes: one for all connections."""
-        return HostEndpoint(self.sources.host, self.sources.owner)
-
-    @cached_property
-    def answers(self) -> Answers:
-        return Answers(self.sources.approvals, self.endpoint)
+            sources.before_end(self.queue_notices.close)
 
     @cached_property
     def commander(self) -> Commander:
-        return Commander(self.sources, self.answers)
+        return Commander(self.sources)
 
     @property
     def is_full(self) -> bool:
         return len(self.keep_alive) >= MOST_STREAMS
 
     def events(self, handler: Handler) -> Asgi:
-        """Return a raw application: every refusal becomes an answer, every log is let go of."""
+        """Return a raw application: errors become responses, and every log is released."""
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             request = _Request(self, scope, receive, send)
@@ -202,8 +197,8 @@ def _refused(error: Exception) -> tuple[int, str, str]:
             return 400, "quarterdeck/invalid", str(error)
         case AcpError(message=message):
             return 404, "quarterdeck/not-found", f"{message}; GET /api/sessions lists what there is"
-        case StorageFailed(told=told):
-            return 503, "quarterdeck/unavailable", told
+        case StorageFailed(told=reason):
+            return 503, "quarterdeck/unavailable", reason
         case _:
             message = f"there are {MOST_STREAMS} streams; close one, or follow several sessions"
             return 429, "quarterdeck/too-many", f"{message} on one with /api/stream"
@@ -212,46 +207,46 @@ def _refused(error: Exception) -> tuple[int, str, str]:
 async def session_events(request: _Request) -> None:
     """Serve one session's log."""
     cursor = session_cursor(request.scope)
-    track = LogSubscription(request.logs, await request.open(request.session_id), cursor)
-    await request.serve(lambda stream: follow(stream, [track]))
+    subscription = LogSubscription(request.logs, await request.open(request.session_id), cursor)
+    await request.serve(lambda stream: follow(stream, [subscription]))
 
 
 async def host_events(request: _Request) -> None:
     """Serve the host's own log."""
     cursor = host_cursor(request.scope)
-    track = HostLogSubscription(request.logs, await request.open(None), cursor)
-    await request.serve(lambda stream: follow(stream, [track]))
+    subscription = HostLogSubscription(request.logs, await request.open(None), cursor)
+    await request.serve(lambda stream: follow(stream, [subscription]))
 
 
 async def many_events(request: _Request) -> None:
     """Serve several logs; a session that is not there does not stop the others."""
-    asked, news = many_cursors(request.scope), request.queue_news
-    braid = MultiLogStream(asked)
+    cursors = many_cursors(request.scope)
+    combined = MultiLogStream(cursors)
     missing: list[str] = []
-    for index, (session_id, cursor) in enumerate(asked.sessions):
+    for index, (session_id, cursor) in enumerate(cursors.sessions):
         try:
             log = await request.open(session_id)
         except AcpError:
             missing.append(session_id)
         else:
-            braid.add(index, LogSubscription(request.logs, log, cursor))
-    if asked.has_host:
-        track = HostLogSubscription(request.logs, await request.open(None), asked.host)
-        braid.add(len(asked.sessions), track)
+            combined.add(index, LogSubscription(request.logs, log, cursor))
+    if cursors.has_host:
+        subscription = HostLogSubscription(request.logs, await request.open(None), cursors.host)
+        combined.add(len(cursors.sessions), subscription)
 
-    async def say(stream: EventStream) -> None:
+    async def send(stream: EventStream) -> None:
         for session_id in missing:
             await stream.send(named_event("ended", {"sessionId": session_id, "reason": "unknown"}))
-        tracks: list[Says] = [*braid.tracks]
-        if news is not None and tracks:
-            tracks.append(QueueSubscription(news, braid.tracks))
-        await follow(stream, tracks)
+        subscriptions: list[Sendable] = [*combined.subscriptions]
+        if subscriptions:
+            subscriptions.append(QueueSubscription(request.queue_notices, combined.subscriptions))
+        await follow(stream, subscriptions)
 
-    await request.serve(say)
+    await request.serve(send)
 
 
 async def packets(request: _Request) -> None:
     """Serve one session as packets."""
     cursor = packet_cursor(request.scope)
-    track = PacketSubscription(request.logs, await request.open(request.session_id), cursor)
-    await request.serve(track.follow)
+    subscription = PacketSubscription(request.logs, await request.open(request.session_id), cursor)
+    await request.serve(subscription.follow)

@@ -1,14 +1,12 @@
-"""One log, encoded once for all who follow it.
+"""`SharedLog`: one log, encoded once for all its subscribers.
 
-A follower is a cursor, not a queue. What it has not seen is in the ring (the newest events, in
+A subscriber is a cursor, not a queue. What it has not seen is in the ring (the newest events, in
 memory) or in a block: older events, read from storage in aligned runs, so that all who are behind
-read the same blocks and share them. Nobody's slowness costs more than the bytes on their way to
-them (INV-8), and the ring is filled in the step that publishes, so nothing falls between what was
-read and what is live (INV-2).
+read the same blocks and share them. A slow subscriber costs no more than the bytes on their way to
+it (INV-8). The ring is filled in the step that publishes, so nothing falls between what was read
+and what is live (INV-2).
 
-The log of a session that was closed before this hub began: it is read, and nothing is added.
-
-Events that follow each other, as bytes, with each way to write them made once for everybody.
+`EncodedRun` is a run of events as bytes, with each way to write it made once.
 """
 
 from __future__ import annotations
@@ -19,69 +17,16 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Self
 
 import anyio
 import msgspec
 from typing_extensions import override
 
-from quarterdeck.errors import AcpError, JsonInvalid, RequestRejected
-from quarterdeck.host import EncodedLog, Host, PermissionRequest, RunSubscriber
+from quarterdeck.errors import JsonInvalid
 from quarterdeck.jsontext import decode_json, encode_json
-from quarterdeck.protocol import Event, to_json
-from quarterdeck.runner.sessions.catalogue import SessionCatalogue
-
-
-class ClosedLog:
-    """What an `EncodedLog` is; it ends when the session is opened again, under a log that grows."""
-
-    first = 1
-    has_ended = False
-
-    def __init__(self, host: Host, library: SessionCatalogue, session_id: str, head: int) -> None:
-        self.head = head
-        self._host = host
-        self._library = library
-        self._session_id = session_id
-
-    async def read(self, after: int, limit: int) -> list[bytes]:
-        return list(await self._library.page(self._session_id, after, limit))
-
-    def subscribe_runs(self, subscriber: RunSubscriber) -> Callable[[], None]:
-        is_live = False
-
-        def on_event(event: Event) -> None:
-            is_it = event.type == "session-updated" and is_live
-            if is_it and event.payload.get("sessionId") == self._session_id:
-                subscriber.on_ended()
-
-        unsubscribe = self._host.subscribe(None, 0, on_event)
-        is_live = True  # what was before is no news
-        return unsubscribe
-
-
-async def open_source(
-    host: Host, library: SessionCatalogue | None, session_id: str | None
-) -> EncodedLog | ClosedLog:
-    """Return the log of a session, of the host, or of one that was closed long ago.
-
-    Raises:
-        AcpError: `acpjs/session-closed` if there is no such session.
-        StorageFailed: if it cannot be read.
-    """
-    try:
-        return await host.open_log(session_id)
-    except AcpError:
-        if library is None or session_id is None:
-            raise
-        try:
-            view = library.get(session_id)
-        except RequestRejected:
-            view = None
-        if view is None:
-            raise
-        return ClosedLog(host, library, session_id, view.last_seq)
-
+from quarterdeck.protocol import to_json
+from quarterdeck.runner import LogSource, PermissionView, RunnerApi
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +54,7 @@ class EncodedText(str):
 
 
 class EncodedRun:
-    """A run of one log; `last` is the cursor of whoever has it."""
+    """A run of one log; `last` is the cursor of a subscriber that has it."""
 
     def __init__(
         self, numbers: Sequence[int], events: Sequence[bytes], last: int, prefix: bytes = b""
@@ -197,15 +142,14 @@ BLOCK: Final = 128  # events; about 40 KB of an ordinary session, and as much is
 RING_EVENTS: Final = 8192  # that are kept, or two runs if they are longer: a commit can be large
 NEAR_EVENTS: Final = 1024  # behind the head, that are soon caught up with
 RING_BYTES: Final = 4 << 20
-BLOCKS_BYTES: Final = 2 << 20  # of one log, while somebody reads it
-Source: TypeAlias = EncodedLog | ClosedLog
+BLOCKS_BYTES: Final = 2 << 20  # of one log, while it has subscribers
 _CUTS: Final = 32  # runs of the ring that are kept until the next event
 
 
 class SharedLog:
-    """The log of a session, or of the host, while somebody follows it."""
+    """The log of a session, or of the host, while it has subscribers."""
 
-    def __init__(self, source: Source, session_id: str | None, prefix: bytes = b"") -> None:
+    def __init__(self, source: LogSource, session_id: str | None, prefix: bytes = b"") -> None:
         self.session_id = session_id
         self.head = source.head
         self.has_ended = source.has_ended
@@ -220,23 +164,23 @@ class SharedLog:
         self._blocks_bytes = 0
         self._reading = anyio.Lock()
         self._wakers: dict[object, Callable[[], None]] = {}
-        self._unwatch = source.subscribe_runs(self)
+        self._unsubscribe = source.subscribe(self)
 
-    # ---- followers -------------------------------------------------------------------------
+    # ---- subscribers -----------------------------------------------------------------------
 
     def join(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake` whenever there is news; return what ends that."""
+        """Call `wake` whenever there are new events; return what ends that."""
         key = object()
         self._wakers[key] = wake
         return lambda: self._wakers.pop(key, None) and None
 
     def close(self) -> None:
-        self._unwatch()
+        self._unsubscribe()
 
     @property
     def was_closed(self) -> bool:
-        """Whether it is of a session that was closed before this hub began."""
-        return isinstance(self._source, ClosedLog)
+        """Whether its session was closed before the runner started."""
+        return self._source.was_closed
 
     @property
     def first(self) -> int:
@@ -269,7 +213,7 @@ class SharedLog:
             self._blocks.move_to_end(number)
         return block.after(cursor)
 
-    # ---- of the host -----------------------------------------------------------------------
+    # ---- of the runner ---------------------------------------------------------------------
 
     def on_published(self, last_seq: int, encoded: list[bytes]) -> None:
         self._ring += encoded
@@ -324,11 +268,10 @@ class SharedLog:
 
 
 class Logs:
-    """The logs that are being followed."""
+    """The logs that have subscribers."""
 
-    def __init__(self, host: Host, library: SessionCatalogue | None = None) -> None:
-        self.host = host
-        self._library = library
+    def __init__(self, runner: RunnerApi) -> None:
+        self.runner = runner
         self.epoch = secrets.token_hex(4)
         """Of the host's own numbers, which begin anew with each process."""
         self._logs: dict[str | None, SharedLog] = {}
@@ -341,7 +284,7 @@ class Logs:
             AcpError: `acpjs/session-closed` if there is no such session.
             StorageFailed: if it cannot be read.
         """
-        source = await open_source(self.host, self._library, session_id)
+        source = await self.runner.open_log(session_id)
         log = self._logs.get(session_id)
         if log is None or log.has_ended:
             prefix = b"" if session_id is not None else b"%b-" % self.epoch.encode()
@@ -350,7 +293,7 @@ class Logs:
         return log
 
     def release(self, log: SharedLog) -> None:
-        """Let go of a log; nobody's is forgotten."""
+        """Release a log; one without subscribers is closed."""
         log.holders -= 1
         if not log.holders:
             log.close()
@@ -360,24 +303,24 @@ class Logs:
     def standing(self, head: int) -> bytes:
         """Write how things stand after the host's newest event, as members of a JSON object."""
         if self._standing[0] != head:
-            self._standing = (head, _standing(self.host))
+            self._standing = (head, _standing(self.runner))
         return self._standing[1]
 
 
-def _standing(host: Host) -> bytes:
+def _standing(runner: RunnerApi) -> bytes:
     state: dict[str, Sequence[Any]] = {
-        "agents": host.get_agents(),
-        "sessions": host.get_sessions(),
-        "elicitations": host.pending_elicitations(),
+        "agents": runner.agents(),
+        "sessions": runner.session_snapshots(),
+        "elicitations": runner.pending_elicitations(),
     }
     facts = {name: [to_json(each) for each in listed] for name, listed in state.items()}
-    facts["permissions"] = [_permission(each) for each in host.pending_permissions()]
+    facts["permissions"] = [_permission(each) for each in runner.pending_permissions()]
     return encode_json(facts)[1:-1]
 
 
-def _permission(request: PermissionRequest) -> dict[str, Any]:
+def _permission(pending: PermissionView) -> dict[str, Any]:
     """Return a pending request with the extensions of its event: the whole card."""
-    shown: dict[str, Any] = to_json(request.snapshot())
-    if request.derived is not None:
-        shown["extensions"] = {"quarterdeck": {"request": request.derived}}
+    shown: dict[str, Any] = to_json(pending.request)
+    if pending.derived is not None:
+        shown["extensions"] = {"quarterdeck": {"request": pending.derived}}
     return shown

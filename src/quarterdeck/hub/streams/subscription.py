@@ -1,14 +1,16 @@
-"""A log on its way to one reader: its cursor, and what it is to be told when it cannot go on.
+"""Logs on their way to one client: cursors, resets, and several logs on one connection.
 
-Several logs on one connection: browsers allow six to a server, a phone wants one.
+`LogSubscription` is one client's cursor in one log. A client that is ahead of the log, or behind
+what the host still has, gets a `reset`.
 
-Each id says how far every log has come (`cursors`), so that a reader that is cut off anywhere goes
-on exactly there. The events themselves are those that everybody gets: only their ids are completed.
+`MultiLogStream` puts several logs on one connection: browsers allow six to a server, and a phone
+wants one. Each id has the positions of all of them (`cursors`), so a client that is cut off
+anywhere resumes exactly there. The events are the bytes that every client gets; only their ids are
+completed.
 
-The queues of the sessions on one connection: that they have changed, not what is in them.
-
-A notice is no event of a log: it has no id, and is not repeated to a reader that comes again,
-which asks for the queue anyway.
+`QueueSubscription` adds notices that the prompt queue of a session has changed, without its
+content. A notice is not an event of a log: it has no id and is not repeated to a client that
+reconnects, which reads the queue anyway.
 """
 
 from __future__ import annotations
@@ -24,16 +26,16 @@ from quarterdeck.http.sse import EventStream, named_event
 from quarterdeck.hub.streams.cursors import HostCursor, ManyCursors
 from quarterdeck.hub.streams.shared_log import EncodedRun, Logs, SharedLog
 from quarterdeck.jsontext import encode_json
-from quarterdeck.runner.prompts.changes import QueueChanges
+from quarterdeck.runner import News, QueueChanged, RunnerApi
 
-_MUCH: Final = 256 << 10  # bytes, after which others get their turn if nobody had to wait
+_MUCH: Final = 256 << 10  # bytes, after which other tasks run if no send had to wait
 
 
 class LogSubscription:
     """One session's log."""
 
     _mark: ClassVar = b""
-    """What tells its events from others on the same connection; a session's have its id."""
+    """Marks its events among others on the same connection; a session's have its id."""
 
     def __init__(self, logs: Logs, log: SharedLog, cursor: int) -> None:
         self.log = log
@@ -51,7 +53,7 @@ class LogSubscription:
         return str(self.cursor)
 
     async def next(self) -> bytes:
-        """Return what to say next; nothing, if there is nothing new.
+        """Return what to send next; nothing, if there is nothing new.
 
         Raises:
             StorageFailed: if older events cannot be read.
@@ -64,7 +66,7 @@ class LogSubscription:
             if run is None:
                 return self._reset()
             self.cursor = run.last
-            return self._said(run)
+            return self._written(run)
         if self._is_behind:
             self._is_behind = False
             return named_event("caught-up", {**self._facts(), "seq": self.cursor})
@@ -77,7 +79,7 @@ class LogSubscription:
         self._is_behind = True
         return await self.log.older(self.cursor)
 
-    def _said(self, run: EncodedRun) -> bytes:
+    def _written(self, run: EncodedRun) -> bytes:
         if self.complete is None:
             return run.sse
         # JSON has no line breaks: this is found where an id ends and nowhere else.
@@ -87,7 +89,7 @@ class LogSubscription:
         return self.position.encode() + (b"" if self.complete is None else self.complete())
 
     def _reset(self) -> bytes:
-        """Send a reader that is ahead of the log back to its beginning."""
+        """Send a client that is ahead of the log back to its beginning."""
         self.cursor, self._must_reset = 0, False
         facts = {**self._facts(), "reason": "ahead", "seq": 0, "head": self.log.head}
         return named_event("reset", facts, self._id())
@@ -107,14 +109,14 @@ class HostLogSubscription(LogSubscription):
         super().__init__(logs, log, cursor.seq if cursor is not None and is_ours else 0)
         self._must_reset = not is_ours or self.cursor > log.head or self._is_forgotten()
         self._epoch = epoch
-        self._asked = "" if cursor is None else cursor.text
+        self._requested = "" if cursor is None else cursor.text
         self._reason = "start" if cursor is None else "epoch" if not is_ours else "forgotten"
 
     @property
     @override
     def position(self) -> str:
-        # Until it was told to begin anew, a reader that is cut off has to be told again.
-        return self._asked if self._must_reset else f"{self._epoch}-{self.cursor}"
+        # A client that is cut off before it got its reset must get it again.
+        return self._requested if self._must_reset else f"{self._epoch}-{self.cursor}"
 
     def _is_forgotten(self) -> bool:
         return self.cursor + 1 < self.log.first
@@ -125,7 +127,7 @@ class HostLogSubscription(LogSubscription):
 
     @override
     def _reset(self) -> bytes:
-        """Show how things stand now, instead of how they came to."""
+        """Send the current state instead of the events that led to it."""
         self.cursor, self._must_reset = self.log.head, False
         reason, self._reason = self._reason, "forgotten"
         facts = b'{"epoch":%b,"reason":%b,"seq":%d,%b}' % (
@@ -142,21 +144,21 @@ class HostLogSubscription(LogSubscription):
 
 
 def why_ended(logs: Logs, log: SharedLog) -> str:
-    """Say why nothing more will come of a log."""
+    """Return why a log has ended."""
     if log.was_closed:
         return "reopened"
-    is_there = log.session_id is None or logs.host.get_session(log.session_id) is not None
+    is_there = log.session_id is None or logs.runner.session_snapshot(log.session_id) is not None
     return "shutdown" if is_there else "deleted"
 
 
 class Joins(Protocol):
-    """What tells of news."""
+    """Wakes a stream when there is something to send."""
 
     def join(self, wake: Callable[[], None]) -> Callable[[], None]: ...
 
 
-class Says(Protocol):
-    """What has something to say on a connection."""
+class Sendable(Protocol):
+    """Something that is sent on a connection, part by part."""
 
     @property
     def log(self) -> Joins: ...
@@ -167,20 +169,20 @@ class Says(Protocol):
     async def next(self) -> bytes: ...
 
 
-async def follow(stream: EventStream, tracks: Sequence[Says]) -> None:
-    """Say what is in some logs, a run of each in turn, until all have ended.
+async def follow(stream: EventStream, subscriptions: Sequence[Sendable]) -> None:
+    """Send some logs, a run of each in turn, until all have ended.
 
     Raises:
         StorageFailed: if older events cannot be read.
     """
-    leaves = [track.log.join(stream.wake) for track in tracks]
+    leaves = [subscription.log.join(stream.wake) for subscription in subscriptions]
     sent = 0
     try:
-        while tracks:
-            if len(tracks) == 1:
-                text = await tracks[0].next()
+        while subscriptions:
+            if len(subscriptions) == 1:
+                text = await subscriptions[0].next()
             else:
-                text = b"".join([await track.next() for track in tracks])
+                text = b"".join([await subscription.next() for subscription in subscriptions])
             if not text:
                 sent = 0
                 await stream.wait()
@@ -190,8 +192,10 @@ async def follow(stream: EventStream, tracks: Sequence[Says]) -> None:
             if sent > _MUCH:
                 sent = 0
                 await asyncio.sleep(0)
-            if any(track.is_over for track in tracks):
-                tracks = [track for track in tracks if not track.is_over]
+            if any(subscription.is_over for subscription in subscriptions):
+                subscriptions = [
+                    subscription for subscription in subscriptions if not subscription.is_over
+                ]
     finally:
         for leave in leaves:
             leave()
@@ -200,51 +204,75 @@ async def follow(stream: EventStream, tracks: Sequence[Says]) -> None:
 class MultiLogStream:
     """The logs of one connection, by their places in its query."""
 
-    def __init__(self, asked: ManyCursors) -> None:
-        self._names = asked.names
-        self._tracks: dict[int, LogSubscription] = {}
-        self._asked = [str(seq) for _, seq in asked.sessions]
-        if asked.has_host:
-            self._asked.append("" if asked.host is None else asked.host.text)
+    def __init__(self, cursors: ManyCursors) -> None:
+        self._names = cursors.names
+        self._subscriptions: dict[int, LogSubscription] = {}
+        self._requested = [str(seq) for _, seq in cursors.sessions]
+        if cursors.has_host:
+            self._requested.append("" if cursors.host is None else cursors.host.text)
 
     @property
-    def tracks(self) -> list[LogSubscription]:
-        return list(self._tracks.values())
+    def subscriptions(self) -> list[LogSubscription]:
+        return list(self._subscriptions.values())
 
-    def add(self, index: int, track: LogSubscription) -> None:
-        self._tracks[index] = track
-        track.complete = partial(self._complete, index)
+    def add(self, index: int, subscription: LogSubscription) -> None:
+        self._subscriptions[index] = subscription
+        subscription.complete = partial(self._complete, index)
 
     def _complete(self, index: int) -> bytes:
         """Write the rest of an id: which log it is of, and where the others are."""
         positions = [
-            "" if each == index else self._position(each) for each in range(len(self._asked))
+            "" if each == index else self._position(each) for each in range(len(self._requested))
         ]
         return f"@{index}/{self._names}/{','.join(positions)}".encode()
 
     def _position(self, index: int) -> str:
-        track = self._tracks.get(index)
-        return self._asked[index] if track is None else track.position
+        subscription = self._subscriptions.get(index)
+        return self._requested[index] if subscription is None else subscription.position
+
+
+class QueueNotices:
+    """The numbers of the last changes of prompt queues, from the runner's news."""
+
+    def __init__(self, runner: RunnerApi) -> None:
+        self._changes: dict[str, int] = {}
+        self._wakers: dict[object, Callable[[], None]] = {}
+        self.close = runner.subscribe_news(self._on_news)
+
+    def changes(self, session_id: str) -> int:
+        return self._changes.get(session_id, 0)
+
+    def join(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call `wake` at each change of any queue; return what ends that."""
+        key = object()
+        self._wakers[key] = wake
+        return lambda: self._wakers.pop(key, None) and None
+
+    def _on_news(self, news: News) -> None:
+        if isinstance(news, QueueChanged):
+            self._changes[news.session_id] = news.number
+            for wake in tuple(self._wakers.values()):
+                wake()
 
 
 class QueueSubscription:
-    """Goes along with the logs of a connection, and ends with them."""
+    """Sends the notices for the logs of a connection, and ends with them."""
 
-    def __init__(self, news: QueueChanges, tracks: Sequence[LogSubscription]) -> None:
-        self.log = news
-        self._tracks = tracks
-        sessions = [track.log.session_id for track in tracks]
-        self._seen = {each: news.changes(each) for each in sessions if each is not None}
+    def __init__(self, notices: QueueNotices, subscriptions: Sequence[LogSubscription]) -> None:
+        self.log = notices
+        self._subscriptions = subscriptions
+        sessions = [subscription.log.session_id for subscription in subscriptions]
+        self._seen = {each: notices.changes(each) for each in sessions if each is not None}
 
     @property
     def is_over(self) -> bool:
-        return all(track.is_over for track in self._tracks)
+        return all(subscription.is_over for subscription in self._subscriptions)
 
     async def next(self) -> bytes:
-        """Return what to say next; nothing, if there is nothing new."""
+        """Return what to send next; nothing, if there is nothing new."""
         changes = {session_id: self.log.changes(session_id) for session_id in self._seen}
         if changes == self._seen:
             return b""
-        news = [each for each in changes if changes[each] != self._seen[each]]
+        changed = [each for each in changes if changes[each] != self._seen[each]]
         self._seen = changes
-        return b"".join(named_event("queue", {"sessionId": session_id}) for session_id in news)
+        return b"".join(named_event("queue", {"sessionId": session_id}) for session_id in changed)

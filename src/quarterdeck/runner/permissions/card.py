@@ -1,9 +1,8 @@
-"""A permission request as people see it, and the digest of what they saw. Pure.
+"""A permission request as people see it, what a decision about it needs, how answers are worded.
 
-Buttons are named by what they do, never by the agent: an option that the agent calls "Deny" may be
-of the kind that allows forever.
-
-A pending permission request with all that a decision needs, and how answers are worded. Pure.
+`PermissionCard` is shown; its digest proves what was shown. Buttons are named by what they do,
+never by the agent: an option that the agent calls "Deny" may be of the kind that allows forever.
+`PendingPermission` adds the call that the rules examine. Everything here is pure.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""Decisions as a log has them: requests and how they ended, read from events.
+"""Keeps the decision index equal to the log: requests and how they ended, read from events.
 
-`requested` and `resolved` are pure; the inbox uses them for what happens now, `read_decisions` for
-what an index has missed. Both therefore make the same row of the same events.
-
-Records decisions: follows the host's stream and keeps the decision index equal to the log.
+`requested` and `resolved` are pure and make the rows. `DecisionRecorder` uses them for what the
+host publishes, and at the start for what the index has missed, so both make the same row of the
+same events.
 
 A published event is stored, so what is recorded here is in the log. Rows wait in memory until the
-database has them; readers get what waits as well, so a decision can be found as soon as it is made.
+database has them; readers get those as well, so a decision can be found as soon as it is made.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def ours(event: Event) -> Mapping[str, Any]:
 def requested(
     event: Event, session_id: str | None, row_id: int, agent: str | None = None
 ) -> RecordedDecision:
-    """Return the row of a request that is pending; `event` tells of it."""
+    """Return the row of a request that is pending; `event` reports it."""
     payload: Any = event.payload
     derived = ours(event).get("request") or {}
     request_id = str(payload.get("requestId"))
@@ -153,7 +152,7 @@ class SessionDecisions:
 
 
 async def request_events(storage: Storage, session_id: str, after: int) -> AsyncIterator[Event]:
-    """Iterate over the events of a log that tell of requests, after a number."""
+    """Iterate over the events of a log that are about requests, after a number."""
     while page := await storage.read(session_id, after, PAGE):
         after += len(page)
         for number, data in enumerate(page):

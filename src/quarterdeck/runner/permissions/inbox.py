@@ -46,7 +46,7 @@ from quarterdeck.host import Ask, Decided, Host, PermissionRequest, Verdict
 from quarterdeck.policy import Policy, decide
 from quarterdeck.protocol import ERROR_CODES, Event, ToolCallFacts
 from quarterdeck.protocol.timestamps import iso_seconds
-from quarterdeck.runner.api import Actor, not_found
+from quarterdeck.runner.actor import Actor, not_found
 from quarterdeck.runner.permissions.card import (
     PendingPermission,
     PermissionCard,
@@ -194,7 +194,7 @@ class PermissionInbox:
         if pending is None:  # the hook failed, so there is nothing to check against
             pending = make_pending(request, _facts_of(request), asked_at=now(), expires_at=None)
         if digest is not None and digest != pending.card.digest:
-            message = "this is not what is asked; look at the request again"
+            message = "this is not the pending request; look at it again"
             raise RequestRejected("stale", message, data={"digest": pending.card.digest})
         outcome = sent_outcome(pending.outcome(option_id), by)
         facts = _facts(by, pending.card.digest, key)
@@ -237,7 +237,7 @@ class PermissionInbox:
         """
         try:
             if request_id.startswith("elic-"):
-                await self.answer_question(request_id, outcome, by=self.decider(actor))
+                await self.answer_elicitation(request_id, outcome, by=self.decider(actor))
             else:
                 by = self.decider(actor, said_reason(outcome))
                 await self.answer(request_id, _chosen(outcome), by=by)
@@ -246,7 +246,7 @@ class PermissionInbox:
             code = ERROR_CODES["config_invalid" if is_invalid else "already_answered"]
             raise AcpError(code, error.message, data=error.data) from error
 
-    async def answer_question(
+    async def answer_elicitation(
         self, request_id: str, response: Mapping[str, Any], *, by: DecidedBy
     ) -> RecordedDecision:
         """Answer an elicitation; the agent alone gets its content, the audit the action.
@@ -257,11 +257,11 @@ class PermissionInbox:
         """
         elicitation = self._running.get_elicitation(request_id)
         if elicitation is None:
-            raise not_found(f"question {request_id!r}", "GET /api/elicitations lists what waits")
+            raise not_found(f"elicitation {request_id!r}", "GET /api/elicitations lists what waits")
         if elicitation.status == "superseded":
             raise gone(request_id)
         if elicitation.status == "answered":
-            message = f"question {request_id} is answered already"
+            message = f"elicitation {request_id} is answered already"
             raise RequestRejected("already-answered", message)
         stored = self._running.respond_elicitation(request_id, response, by=_facts(by))
         with anyio.CancelScope(shield=True):

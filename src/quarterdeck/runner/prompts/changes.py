@@ -1,4 +1,8 @@
-"""Tells whoever follows sessions that the queue of one has changed; what is in it is asked for."""
+"""`QueueChanges`: notifies subscribers that the prompt queue of a session has changed.
+
+A notification does not carry the queue: subscribers read it. Each change has a number, so that a
+subscriber notices what it missed.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +10,23 @@ from collections.abc import Callable
 
 import anyio
 
+OnChange = Callable[[str, int], None]
+
 
 class QueueChanges:
     """Counts the changes of each queue."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_change: OnChange | None = None) -> None:
+        """`on_change` is called with the session and the number of each change."""
         self._changes: dict[str, int] = {}
-        self._wakers: dict[object, Callable[[], None]] = {}
+        self._on_change = on_change
         self.next = anyio.Event()
-        """Set at the next change; then there is another one."""
-
-    def changes(self, session_id: str) -> int:
-        return self._changes.get(session_id, 0)
+        """Set at the next change, then replaced by another."""
 
     def changed(self, session_id: str) -> None:
-        """Say that a prompt of this session was added, changed, begun or ended."""
-        self._changes[session_id] = self.changes(session_id) + 1
+        """Note that a prompt of this session was added, changed, started or ended."""
+        number = self._changes[session_id] = self._changes.get(session_id, 0) + 1
         self.next.set()
         self.next = anyio.Event()
-        for wake in tuple(self._wakers.values()):
-            wake()
-
-    def join(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake` whenever there is news; return what ends that."""
-        key = object()
-        self._wakers[key] = wake
-        return lambda: self._wakers.pop(key, None) and None
+        if self._on_change is not None:
+            self._on_change(session_id, number)

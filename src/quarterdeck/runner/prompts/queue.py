@@ -1,11 +1,13 @@
-"""Prompts wait in line, durably, and each is run once.
+"""The prompt queue: prompts wait in order, durably, and each runs once.
 
-A client makes a key for each prompt; the same key again is the same prompt, also after a crash. A
-prompt is "running" in the database before the agent hears of it. So what an earlier hub left
-running may have been heard or not: the log tells how far it came, and it is never run again by
-itself. What only waited is run after a restart (docs/adr/0014).
+A client makes a key for each prompt. Sending is idempotent: the same key again is the same prompt,
+also after a crash. A prompt is "running" in the database before the agent receives it, so a prompt
+that an earlier process left running may have reached the agent or not. The log shows how far it
+came, and it is never run again automatically. Prompts that only waited run after a restart
+(docs/adr/0014).
 
-What an earlier hub left running: its log tells how far each prompt came.
+One worker runs for each session that has queued prompts. It makes the session ready (which may
+start an agent), marks the prompt as running, and waits for the end of its turn.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import anyio
 
@@ -27,7 +29,7 @@ from quarterdeck.errors import (
 )
 from quarterdeck.host import Host
 from quarterdeck.protocol import ERROR_CODES, Event, decode_event
-from quarterdeck.runner.api import Actor, not_found
+from quarterdeck.runner.actor import Actor, not_found
 from quarterdeck.runner.prompts.changes import QueueChanges
 from quarterdeck.runner.prompts.store import (
     PromptEntry,
@@ -43,80 +45,12 @@ from quarterdeck.runner.tasks import IndependentTasks
 from quarterdeck.storage import Storage
 from quarterdeck.wire import background_tasks
 
-PAGE = 1000
-
-_HEARD = PromptError(
-    code="quarterdeck/interrupted",
-    message="the hub ended while this ran; see how far it came before you send it again",
-)
-_UNHEARD = PromptError(
-    code="quarterdeck/interrupted",
-    message="the hub ended when this began; the log does not have it, so send it again",
-)
-
-
-async def settle_left_prompts(storage: Storage, store: PromptStore) -> None:
-    """Store how each prompt that was running ended; none is run again."""
-    for row, after in await store.left_running():
-        await _settle(storage, store, row, after)
-
-
-async def _settle(storage: Storage, store: PromptStore, row: PromptRow, after: int) -> None:
-    seq: int | None = None
-    ended: Mapping[str, Any] | None = None
-    async for event in _stored(storage, row.entry.session_id, after):
-        if seq is None and begins(event, row.entry.key):
-            seq = event.seq
-        elif seq is not None and event.type == "prompt-finished":
-            ended = event.payload
-            break
-    state: PromptState = "interrupted"
-    stop_reason: str | None = None
-    error: PromptError | None = _UNHEARD if seq is None else _HEARD
-    if ended is not None:
-        state, stop_reason, error = outcome_of(ended)
-    await store.end(row.id, state, seq=seq, stop_reason=stop_reason, error=error)
-
-
-def begins(event: Event, key: str) -> bool:
-    """Tell whether an event is the beginning of the prompt with this key."""
-    if event.type != "user-message-chunk" or event.extensions is None:
-        return False
-    ours = event.extensions.get("quarterdeck")
-    return isinstance(ours, dict) and ours.get("promptKey") == key
-
-
-def outcome_of(
-    finished: Mapping[str, Any],
-) -> tuple[PromptState, str | None, PromptError | None]:
-    """Return how a prompt ended, from the payload of its `prompt-finished`."""
-    stop_reason = finished.get("stopReason")
-    reason = stop_reason if isinstance(stop_reason, str) else None
-    failure = finished.get("error")
-    if isinstance(failure, Mapping):
-        facts = PromptError(code="acpjs/agent-error", message=str(failure.get("message")))
-        return "failed", reason, facts
-    return "cancelled" if reason == "cancelled" else "done", reason, None
-
-
-async def _stored(storage: Storage, session_id: str, after: int) -> AsyncIterator[Event]:
-    while page := await storage.read(session_id, after, PAGE):
-        after += len(page)
-        for data in page:
-            try:
-                event = decode_event(data)
-            except EventInvalid:
-                continue  # told of when the session is read
-            after = max(after, event.seq)
-            yield event
-
-
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 1.0
 """Until a database that failed is tried again."""
 BUSY_SECONDS: Final = 0.05
-"""Until a session is tried again that is busy with something that no status tells of."""
+"""Until a session is tried again that is busy with something that no status shows."""
 PARKING_SECONDS: Final = 2.0
 """That turns have to end when the hub does."""
 _ENDED: Final = ("closed", "deleted")
@@ -124,41 +58,55 @@ _BUSY: Final = (ERROR_CODES["prompt_in_flight"], ERROR_CODES["config_invalid"])
 _STOPPED: Final = PromptError(
     code="quarterdeck/interrupted", message="the hub was stopped; send the prompt again if need be"
 )
-_T = TypeVar("_T")
+PAGE: Final = 1000
+
+_HEARD: Final = PromptError(
+    code="quarterdeck/interrupted",
+    message="the hub ended while this ran; see how far it came before you send it again",
+)
+_UNHEARD: Final = PromptError(
+    code="quarterdeck/interrupted",
+    message="the hub ended when this began; the log does not have it, so send it again",
+)
 
 
 class PromptQueue:
     """The prompts of all sessions; one worker for each session that has some."""
 
     def __init__(
-        self, host: Host, store: PromptStore, keeper: SessionManager, watch: HostCondition
+        self,
+        host: Host,
+        store: PromptStore,
+        manager: SessionManager,
+        condition: HostCondition,
+        changes: QueueChanges,
     ) -> None:
         self._host = host
         self._store = store
-        self._keeper = keeper
-        self._watch = watch
-        self.news = QueueChanges()
+        self._manager = manager
+        self._condition = condition
+        self.changes = changes
         self._tasks: IndependentTasks | None = None
         self._awake: dict[str, bool] = {}  # whether a worker has to look again, by session
         self._running: dict[str, int] = {}  # the row that runs, by session
         self._is_ending = False
 
     async def start(self, tasks: IndependentTasks) -> None:
-        """Settle what an earlier hub left behind and go on with what waits."""
+        """Settle what an earlier process left running and start on what is queued."""
         self._tasks = tasks
         await settle_left_prompts(self._host.options.storage, self._store)
         for session_id in await self._store.waiting_sessions():
             self._wake(session_id)
 
     async def park(self) -> None:
-        """Cancel the turns that run and wait for their end, a while; the queue stays."""
+        """Cancel running turns and wait for their end, a while; the queue stays."""
         self._is_ending = True
         # All of it within that time: while the disk is full, no cancellation is ever stored.
         with anyio.move_on_after(PARKING_SECONDS):
             async with anyio.create_task_group() as tasks:
                 for session_id in tuple(self._running):
                     tasks.start_soon(self._cancel, session_id)
-            await self._watch.until(lambda: not self._running)
+            await self._condition.wait_for(lambda: not self._running)
 
     # ---- what clients do -----------------------------------------------------------------------
 
@@ -180,7 +128,7 @@ class PromptQueue:
         known = await self._store.find_repeated(session_id, key, blocks, mode)
         if known is not None:
             return known.entry
-        session = self._keeper.session(session_id)
+        session = self._manager.session(session_id)
         if session.status in _ENDED:
             message = f"session {session_id} is {session.status}; load it to open it again"
             raise AcpError(ERROR_CODES["session_closed"], message)
@@ -189,7 +137,7 @@ class PromptQueue:
             await self._store.remove_all(session_id)
             raise not_found(f"session {session_id!r}", "it was deleted just now")
         if is_new:
-            self.news.changed(session_id)
+            self.changes.changed(session_id)
             self._wake(session_id)
             if mode == "interrupt":
                 await self._cancel(session_id)
@@ -204,24 +152,24 @@ class PromptQueue:
     async def edit(
         self, session_id: str, key: str, blocks: Sequence[Any], *, by: Actor | None = None
     ) -> PromptEntry:
-        """Change a prompt that waits: it is then that of whoever changed it."""
+        """Change a queued prompt: its author is then who changed it."""
         row = await self._store.edit(session_id, key, blocks, by)
-        self.news.changed(session_id)
+        self.changes.changed(session_id)
         return row.entry
 
     async def cancel(self, session_id: str, key: str) -> PromptEntry:
         row = await self._store.cancel(session_id, key)
-        self.news.changed(session_id)
+        self.changes.changed(session_id)
         return row.entry
 
     def is_busy(self, session_id: str) -> bool:
-        """Tell whether a prompt of this session runs, or is about to."""
+        """Return whether a prompt of this session runs, or is about to."""
         return session_id in self._awake or session_id in self._running
 
     async def wait_ended(self, session_id: str, key: str) -> PromptEntry:
-        """Wait until a prompt neither waits nor runs any more; a deleted one is cancelled."""
+        """Wait until a prompt is neither queued nor running; a deleted one is cancelled."""
         while True:
-            changed = self.news.next
+            changed = self.changes.next
             row = await self._store.find(session_id, key)
             if row is None:
                 return deleted_prompt(session_id, key)
@@ -269,25 +217,25 @@ class PromptQueue:
         after = self._host.last_seq(session_id)
         row = await self._store.begin(waiting.id, after)
         if row is not None:
-            self.news.changed(session_id)
+            self.changes.changed(session_id)
             self._running[session_id] = row.id
             try:
                 await self._turn(row, after)
             finally:
                 del self._running[session_id]
-                self._watch.look()
+                self._condition.notify()
 
     async def _ready(self, session_id: str) -> None:
         """Wait until a session takes a prompt."""
-        while (await self._keeper.active(session_id)).status != "active":
-            await self._watch.until(lambda: not self._is_prompting(session_id))
+        while (await self._manager.ensure_active(session_id)).status != "active":
+            await self._condition.wait_for(lambda: not self._is_prompting(session_id))
 
     def _is_prompting(self, session_id: str) -> bool:
         session = self._host.get_session(session_id)
         return session is not None and session.status == "prompting" and not self._is_ending
 
     async def _refused(self, row: PromptRow, error: Exception) -> None:
-        """Say that a prompt could not be run; a session that has ended runs none any more."""
+        """Store that a prompt could not be run; a session that has ended runs no others."""
         session = self._host.get_session(row.entry.session_id)
         facts = _facts(error)
         if session is None or session.status in _ENDED:
@@ -324,7 +272,7 @@ class PromptQueue:
         await self._end(row, "failed", seqs, error=_facts(error))
 
     async def _note_seq(self, row: PromptRow, after: int, seqs: list[int]) -> None:
-        """Note where in the log a prompt begins, as soon as it is there; its end notes it again."""
+        """Store where in the log a prompt begins, as soon as it is there; its end stores it too."""
         begun = anyio.Event()
 
         def look(event: Event) -> None:
@@ -339,7 +287,7 @@ class PromptQueue:
             finally:
                 unsubscribe()
             await self._store.note_seq(row.id, seqs[0])
-        except QuarterdeckError as error:  # the turn goes on all the same
+        except QuarterdeckError as error:  # the turn continues
             logger.warning("the prompt queue failed", extra={"reason": str(error)})
 
     async def _end(
@@ -369,7 +317,7 @@ class PromptQueue:
         while True:
             try:
                 await change()
-                self.news.changed(row.entry.session_id)
+                self.changes.changed(row.entry.session_id)
                 return
             except HubDatabaseFailed as error:
                 logger.warning("the prompt queue failed", extra={"reason": str(error)})
@@ -396,3 +344,62 @@ def _facts(error: Exception) -> PromptError:
             return PromptError(code=str(ERROR_CODES["agent_error"]), message=message)
         case _:
             return PromptError(code="quarterdeck/failed", message=str(error))
+
+
+# ---- at the start: prompts that an earlier process left running ----------------------------------
+
+
+async def settle_left_prompts(storage: Storage, store: PromptStore) -> None:
+    """Store how each prompt that was running ended; none is run again."""
+    for row, after in await store.left_running():
+        await _settle(storage, store, row, after)
+
+
+async def _settle(storage: Storage, store: PromptStore, row: PromptRow, after: int) -> None:
+    seq: int | None = None
+    ended: Mapping[str, Any] | None = None
+    async for event in _stored(storage, row.entry.session_id, after):
+        if seq is None and begins(event, row.entry.key):
+            seq = event.seq
+        elif seq is not None and event.type == "prompt-finished":
+            ended = event.payload
+            break
+    state: PromptState = "interrupted"
+    stop_reason: str | None = None
+    error: PromptError | None = _UNHEARD if seq is None else _HEARD
+    if ended is not None:
+        state, stop_reason, error = outcome_of(ended)
+    await store.end(row.id, state, seq=seq, stop_reason=stop_reason, error=error)
+
+
+def begins(event: Event, key: str) -> bool:
+    """Return whether an event is the beginning of the prompt with this key."""
+    if event.type != "user-message-chunk" or event.extensions is None:
+        return False
+    ours = event.extensions.get("quarterdeck")
+    return isinstance(ours, dict) and ours.get("promptKey") == key
+
+
+def outcome_of(
+    finished: Mapping[str, Any],
+) -> tuple[PromptState, str | None, PromptError | None]:
+    """Return how a prompt ended, from the payload of its `prompt-finished`."""
+    stop_reason = finished.get("stopReason")
+    reason = stop_reason if isinstance(stop_reason, str) else None
+    failure = finished.get("error")
+    if isinstance(failure, Mapping):
+        facts = PromptError(code="acpjs/agent-error", message=str(failure.get("message")))
+        return "failed", reason, facts
+    return "cancelled" if reason == "cancelled" else "done", reason, None
+
+
+async def _stored(storage: Storage, session_id: str, after: int) -> AsyncIterator[Event]:
+    while page := await storage.read(session_id, after, PAGE):
+        after += len(page)
+        for data in page:
+            try:
+                event = decode_event(data)
+            except EventInvalid:
+                continue  # reported when the session is read
+            after = max(after, event.seq)
+            yield event

@@ -1,4 +1,4 @@
-"""The prompts in runner.db: `PromptStore`, one method per transaction.
+"""The prompts in runner.db: `PromptStore`, one method per transaction; and the `_meta` of a prompt.
 
     queued → running → done | failed | cancelled | interrupted
     queued → cancelled
@@ -6,10 +6,9 @@
 Only `begin` makes a prompt run, and only from "queued": a prompt runs at most once, whatever
 happens between two transactions.
 
-The `_meta` of a prompt: agents may read commands from it, such as one to ask no more.
-
-A device that may choose modes may send it. From the prompts of others it is removed, and a
-diagnostic reports that.
+Agents may read commands from the `_meta` of a prompt, such as one to allow all calls. A device that
+may choose modes may send it. It is removed from the prompts of others, and a diagnostic reports
+that.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from quarterdeck.errors import RequestRejected
 from quarterdeck.host import Host
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import ERROR_CODES
-from quarterdeck.runner.api import Actor, not_found
+from quarterdeck.runner.actor import Actor, not_found
 from quarterdeck.runner.schema import column_of, id_of_column, now
 from quarterdeck.storage.database import HubDatabase
 
@@ -389,14 +388,14 @@ META_SCOPE: Final = "approve"
 _KEY: Final = "_meta"
 
 
-def permitted(blocks: Any, *, may_send_meta: bool) -> tuple[Any, bool]:
+def permitted_blocks(blocks: Any, *, may_send_meta: bool) -> tuple[Any, bool]:
     """Return the blocks of a prompt that may be sent, and whether `_meta` was removed."""
     if may_send_meta or not _has_meta(blocks):
         return blocks, False
     return _without_meta(blocks), True
 
 
-def tell_left_out(host: Host, session_id: Any, by: Actor, scope: str) -> None:
+def report_removed_meta(host: Host, session_id: Any, by: Actor, scope: str) -> None:
     """Report on the host's stream that `_meta` was removed from a prompt."""
     known = isinstance(session_id, str) and host.get_session(session_id) is not None
     host.diagnose(
@@ -410,7 +409,7 @@ def tell_left_out(host: Host, session_id: Any, by: Actor, scope: str) -> None:
 
 
 def _has_meta(value: Any) -> bool:
-    # Without recursion, here and below: what somebody sends may nest as deeply as JSON is read.
+    # Without recursion, here and below: what a client sends may nest as deeply as JSON is read.
     found = [value]
     while found:
         each = found.pop()

@@ -1,9 +1,11 @@
-"""The sessions that can be read: those of the host, and those that were closed before it began.
+"""`SessionCatalogue`: the sessions that can be read, live or closed, with titles and times.
 
-What a session is listed by: the words of its first prompt, and when it began and last went on.
+Live sessions are the host's. Closed ones were closed before this process started: their log can be
+read, and they can be loaded again.
 
-Both are in its log, at its two ends: a few events are read when somebody asks and there are new
-ones, and nothing when the hub starts.
+A session is listed by the words of its first prompt (unless its agent gives a title) and by the
+times of its first and last event. Both are at the ends of its log: a few events are read when a
+list is requested and there are new events, and nothing is read at the start.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from quarterdeck.errors import EventInvalid, QuarterdeckError
 from quarterdeck.host import Host
 from quarterdeck.protocol import Event, SessionSnapshotWire, decode_event
 from quarterdeck.protocol.timestamps import iso_seconds
-from quarterdeck.runner.api import not_found
+from quarterdeck.runner.actor import not_found
 from quarterdeck.storage import SessionMeta, Storage
 
 logger = logging.getLogger(__name__)
@@ -33,7 +35,7 @@ _JOINERS: Final = "\u200c\u200d"  # not printable, but parts of words and of pic
 
 @dataclass(frozen=True, kw_only=True)
 class SessionTitle:
-    """What is known of a session as of the event `seq`."""
+    """Title and times of a session as of the event `seq`."""
 
     seq: int = 0
     title: str | None = None
@@ -47,7 +49,7 @@ _UNKNOWN: Final = SessionTitle()
 
 
 class SessionTitles:
-    """Those of all sessions, as they were when they were last looked at."""
+    """Titles and times of all sessions, as of the last time each was read."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -61,18 +63,18 @@ class SessionTitles:
         self._known.pop(session_id, None)
 
     async def learn(self, heads: Iterable[tuple[str, int]]) -> None:
-        """Look at sessions, each given with its last seq; those without news cost nothing."""
-        news = [(name, seq) for name, seq in heads if self.get(name).seq != seq]
-        if not news:
+        """Read sessions, each given with its last seq; those without new events cost nothing."""
+        changed = [(name, seq) for name, seq in heads if self.get(name).seq != seq]
+        if not changed:
             return
         async with self._lock:
-            for session_id, seq in news:
+            for session_id, seq in changed:
                 if self.get(session_id).seq == seq:
                     continue
                 try:
                     self._known[session_id] = await self._look(session_id, seq)
                 except QuarterdeckError as error:  # a list without it is better than none
-                    logger.warning("a session could not be looked at", extra={"reason": str(error)})
+                    logger.warning("a session could not be read", extra={"reason": str(error)})
 
     async def _look(self, session_id: str, seq: int) -> SessionTitle:
         known = self.get(session_id)
@@ -118,7 +120,7 @@ def _decoded(page: list[bytes]) -> list[Event]:
         try:
             events.append(decode_event(data))
         except EventInvalid:
-            continue  # damaged; told of when the session is read
+            continue  # damaged; reported when the session is read
     return events
 
 
@@ -136,7 +138,7 @@ def _time_of(event: Event) -> str | None:
 
 
 class SessionOverview(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A session as the hub knows it."""
+    """A session, live or closed, as it is listed."""
 
     session_id: str
     status: str
@@ -150,7 +152,7 @@ class SessionOverview(Struct, frozen=True, kw_only=True, rename="camel"):
     title: str | UnsetType | None = UNSET
     """The agent's; the beginning of the first prompt if it gives none."""
     updated_at: str | UnsetType | None = UNSET
-    """What the agent says."""
+    """As the agent reports it."""
     last_at: str | UnsetType = UNSET
     """When its last event was."""
     last_seq: int
@@ -164,21 +166,21 @@ class SessionCatalogue:
         self._host = host
         self._on_deleted = on_deleted
         self._closed: dict[str, SessionMeta] = {}
-        self._headings = SessionTitles(host.options.storage)
+        self._titles = SessionTitles(host.options.storage)
 
     async def start(self) -> None:
-        """Learn which sessions were closed before."""
+        """Read which sessions were closed before."""
         metas = await self._host.options.storage.sessions()
         self._closed = {meta.session_id: meta for meta in metas if meta.lifecycle == "closed"}
 
     async def listed(self) -> list[SessionOverview]:
         """Return all sessions as `all` does, with titles and times that are up to date."""
-        await self._headings.learn((each.session_id, each.last_seq) for each in self.all())
+        await self._titles.learn((each.session_id, each.last_seq) for each in self.all())
         return self.all()
 
     async def shown(self, session_id: str) -> SessionOverview:
         """Return a session as `get` does, with a title and a time that are up to date."""
-        await self._headings.learn([(session_id, self.get(session_id).last_seq)])
+        await self._titles.learn([(session_id, self.get(session_id).last_seq)])
         return self.get(session_id)
 
     def all(self) -> list[SessionOverview]:
@@ -194,37 +196,41 @@ class SessionCatalogue:
         Raises:
             RequestRejected: if there is none.
         """
+        found = self.find(session_id)
+        if found is None:
+            raise not_found(f"session {session_id!r}", "GET /api/sessions lists those there are")
+        return found
+
+    def find(self, session_id: str) -> SessionOverview | None:
         session = self._host.get_session(session_id)
         if session is not None:
             return self._view(session)
         meta = self._closed.get(session_id)
-        if meta is None:
-            raise not_found(f"session {session_id!r}", "GET /api/sessions lists those there are")
-        return self._closed_view(meta)
+        return None if meta is None else self._closed_view(meta)
 
     async def learn(self) -> None:
-        """Look at what has happened in the sessions of the host since the last time."""
+        """Bring the titles and times of live sessions up to date."""
         live = [each.session_id for each in self._host.get_sessions()]
-        await self._headings.learn((name, self._host.last_seq(name)) for name in live)
+        await self._titles.learn((name, self._host.last_seq(name)) for name in live)
 
-    def heading(self, session_id: str) -> SessionTitle:
-        """Return what was learned of a session."""
-        return self._headings.get(session_id)
+    def title(self, session_id: str) -> SessionTitle:
+        """Return the title and times of a session as of the last `learn`, `listed` or `shown`."""
+        return self._titles.get(session_id)
 
     def forget(self, session_id: str) -> None:
-        """A session was deleted."""
+        """Remove a deleted session."""
         self._closed.pop(session_id, None)
-        self._headings.forget(session_id)
+        self._titles.forget(session_id)
         self._on_deleted(session_id)
 
-    async def page(self, session_id: str, after: int, limit: int) -> list[bytes]:
+    async def read_events(self, session_id: str, after: int, limit: int) -> list[bytes]:
         """Return stored events after a number, verbatim."""
         if self._host.get_session(session_id) is None and session_id in self._closed:
             return await self._host.options.storage.read(session_id, after, limit)
         return await self._host.read_events(session_id, after, limit)
 
     def _view(self, session: SessionSnapshotWire) -> SessionOverview:
-        heading = self._headings.get(session.session_id)
+        title = self._titles.get(session.session_id)
         return SessionOverview(
             session_id=session.session_id,
             status=session.status,
@@ -233,14 +239,14 @@ class SessionCatalogue:
             cwd=session.cwd,
             additional_directories=tuple(session.additional_directories),
             mcp_servers=session.mcp_servers,
-            title=_title(session.title, heading),
+            title=_title(session.title, title),
             updated_at=session.updated_at,
-            last_at=heading.last_at or UNSET,
+            last_at=title.last_at or UNSET,
             last_seq=self._host.last_seq(session.session_id),
         )
 
     def _closed_view(self, meta: SessionMeta) -> SessionOverview:
-        servers, heading = meta.mcp_servers, self._headings.get(meta.session_id)
+        servers, title = meta.mcp_servers, self._titles.get(meta.session_id)
         return SessionOverview(
             session_id=meta.session_id,
             status="closed",
@@ -248,14 +254,14 @@ class SessionCatalogue:
             cwd=meta.cwd,
             additional_directories=tuple(meta.additional_directories),
             mcp_servers=UNSET if servers is None else tuple(dict(each) for each in servers),
-            title=_title(meta.title, heading),
+            title=_title(meta.title, title),
             updated_at=meta.updated_at,
-            last_at=heading.last_at or UNSET,
+            last_at=title.last_at or UNSET,
             last_seq=meta.last_seq,
         )
 
 
-def _title(given: str | UnsetType | None, heading: SessionTitle) -> str | UnsetType | None:
+def _title(given: str | UnsetType | None, learned: SessionTitle) -> str | UnsetType | None:
     if isinstance(given, str) and given.strip():
         return given
-    return given if heading.title is None else heading.title
+    return given if learned.title is None else learned.title

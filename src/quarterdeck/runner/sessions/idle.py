@@ -1,9 +1,9 @@
-"""Agents that nobody needs are stopped; their sessions come back when somebody does.
+"""`IdleAgents`: stops agents that are not used; their sessions are opened again on demand.
 
-An agent is idle while nothing of it works or waits: no turn, no prompt in the queue, no question,
-and no event in any of its sessions. Only an agent is stopped whose sessions can come back as they
-were: it can resume or load, the hub knows how to start it, and no session has secrets that are
-stored nowhere.
+An agent is idle while nothing of it runs or waits: no turn, no queued prompt, no pending request,
+and no event in any of its sessions. An agent is stopped only if its sessions can be opened again as
+they were: it can resume or load, the runner knows how to start it, and no session has secrets that
+are not stored.
 """
 
 from __future__ import annotations
@@ -39,23 +39,27 @@ class IdleAgents:
     """Stops agents that have been idle for too long."""
 
     def __init__(
-        self, host: Host, keeper: SessionManager, prompts: PromptQueue, minutes: Callable[[], float]
+        self,
+        host: Host,
+        manager: SessionManager,
+        prompts: PromptQueue,
+        minutes: Callable[[], float],
     ) -> None:
-        """`minutes` is asked at each look, since it can be set anew; 0 stops nothing."""
+        """`minutes` is called at each check, since the time can be changed; 0 stops nothing."""
         self._host = host
-        self._keeper = keeper
+        self._manager = manager
         self._prompts = prompts
         self._minutes = minutes
         self._rests: dict[str, _Rest] = {}
 
     async def run(self, look_seconds: float = LOOK_SECONDS) -> None:
-        """Look again and again, until it is cancelled."""
+        """Check at intervals until it is cancelled."""
         while True:
             await anyio.sleep(look_seconds)
             await self.look()
 
     async def look(self) -> None:
-        """Stop what is idle for longer than it may be."""
+        """Stop the agents that were idle for too long."""
         limit, now = self._minutes() * 60, anyio.current_time()
         agents = {each.agent_id: each for each in self._host.get_agents()}
         self._rests = {each: rest for each, rest in self._rests.items() if each in agents}
@@ -68,8 +72,8 @@ class IdleAgents:
                 del self._rests[agent_id]
                 logger.info("an idle agent is stopped", extra={"agent": agent_id})
                 try:
-                    await self._keeper.rest(agent_id)
-                except QuarterdeckError as error:  # the log; the hub goes on all the same
+                    await self._manager.stop_idle(agent_id)
+                except QuarterdeckError as error:  # the log; it is tried again
                     logger.warning("an idle agent stays", extra={"reason": str(error)})
 
     def _mark(self, agent: AgentSnapshotWire) -> object | None:
@@ -86,10 +90,10 @@ class IdleAgents:
         if is_working:
             return None
         seqs = tuple((each.session_id, self._host.last_seq(each.session_id)) for each in sessions)
-        return seqs, self._keeper.uses(agent.agent_id)
+        return seqs, self._manager.uses(agent.agent_id)
 
     def _can_come_back(self, agent: AgentSnapshotWire) -> bool:
-        return self._keeper.can_come_back(agent, self._sessions(agent))
+        return self._manager.can_come_back(agent, self._sessions(agent))
 
     def _sessions(self, agent: AgentSnapshotWire) -> list[SessionSnapshotWire]:
         return [each for each in self._host.get_sessions() if each.agent_id == agent.agent_id]

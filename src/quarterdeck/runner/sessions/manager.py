@@ -1,11 +1,21 @@
-"""Agents and sessions on demand: whoever needs a session gets it, running.
+"""`SessionManager`: starts agents and opens sessions on demand, and deletes sessions.
 
-An agent that is set up under a name runs once, for all its sessions; it is started when somebody
-needs it.
+An agent that is configured under a name runs once, for all its sessions. It is started when a
+command needs it, and so is a session whose agent has ended: it is resumed, or loaded, with the
+folders and servers it had.
 
-What a client of the host's envelopes does, done so that the hub remembers it, or forgets it.
+| a session that is    | is made ready by                                             |
+| -------------------- | ------------------------------------------------------------ |
+| active or prompting  | nothing                                                      |
+| creating or resuming | waiting, at most `SETTLING_SECONDS`                          |
+| disconnected         | starting its agent, then resume; load if that is not offered |
+| closed or deleted    | nothing: the command is rejected                             |
 
-Waiting for something to become true of the host: it is looked at again after each event.
+Callers that need the same agent or session at the same time share one operation (`once`), which
+runs in a task of the runner: it completes even if every caller is cancelled.
+
+`HostCondition` waits for something to become true of the host. It is checked again after each event
+that can make a difference.
 """
 
 from __future__ import annotations
@@ -27,32 +37,34 @@ from quarterdeck.protocol import (
     Event,
     SessionSnapshotWire,
 )
-from quarterdeck.runner.agent_definitions import Definitions, DefinitionStore
+from quarterdeck.runner.agent_definitions import Definitions
 from quarterdeck.runner.prompts.changes import QueueChanges
 from quarterdeck.runner.sessions.catalogue import SessionCatalogue, SessionOverview
 from quarterdeck.runner.store import RunnerStore
 from quarterdeck.runner.tasks import IndependentTasks
 
-LOOKS: Final = frozenset({"agent-updated", "agent-removed", "session-updated"})
+logger = logging.getLogger(__name__)
+
+CONDITION_EVENTS: Final = frozenset({"agent-updated", "agent-removed", "session-updated"})
 
 
 class HostCondition:
-    """Wakes whoever waits when an agent or a session has changed."""
+    """Wakes waiting tasks when an agent or a session has changed."""
 
     def __init__(self) -> None:
-        self._changed: anyio.Event | None = None  # exists while somebody waits
+        self._changed: anyio.Event | None = None  # exists while a task waits
 
     def on_event(self, event: Event) -> None:
-        if event.type in LOOKS:
-            self.look()
+        if event.type in CONDITION_EVENTS:
+            self.notify()
 
-    def look(self) -> None:
-        """Have everybody look again."""
+    def notify(self) -> None:
+        """Have all waiting tasks check their conditions again."""
         if self._changed is not None:
             self._changed.set()
             self._changed = None
 
-    async def until(self, is_true: Callable[[], bool]) -> None:
+    async def wait_for(self, is_true: Callable[[], bool]) -> None:
         while not is_true():
             if self._changed is None:
                 self._changed = anyio.Event()
@@ -60,16 +72,16 @@ class HostCondition:
 
 
 SETTLING_SECONDS: Final = 60.0
-"""That somebody waits for an agent that is starting, or a session that is being opened."""
+"""The longest wait for an agent that is starting, or a session that is being opened."""
 GONE_SECONDS: Final = 5.0
-"""Until an agent that is gone is said to be."""
+"""The longest time between the end of a session's agent and the status that reports it."""
 _STARTING: Final = ("spawning", "initializing", "restarting")
 _NEVER_RAN: Final = ("spawn-failed", "initialize-failed")
 _WORKING: Final = ("active", "prompting")
 
 
 class _Shared:
-    """Something that is done once for all who ask for it meanwhile."""
+    """An operation that several callers wait for."""
 
     def __init__(self) -> None:
         self.ended = anyio.Event()
@@ -78,30 +90,38 @@ class _Shared:
 
 
 class SessionManager:
-    """Starts agents and revives sessions."""
+    """Starts agents, opens sessions and deletes them."""
 
     def __init__(
         self,
         host: Host,
-        definitions: DefinitionStore,
+        store: RunnerStore,
         known: KnownAgents,
-        watch: HostCondition,
-        library: SessionCatalogue,
+        condition: HostCondition,
+        catalogue: SessionCatalogue,
+        changes: QueueChanges,
     ) -> None:
         self.known = known
-        self._library = library
+        self._catalogue = catalogue
+        self._changes = changes
+        self._store = store
         self._host = host
-        self._definitions = Definitions(host, definitions, known)
-        self._watch = watch
+        self._definitions = Definitions(host, store.definitions, known)
+        self._condition = condition
         self._names: dict[str, str] = {}  # definition ids by agent ids
         self._shared: dict[str, _Shared] = {}
-        self._uses: dict[str, int] = {}  # how often somebody wanted an agent
+        self._uses: dict[str, int] = {}  # how often each agent was needed
         self._leaving: dict[str, str] = {}  # definition ids of agents that are being stopped
         self._tasks: IndependentTasks | None = None
 
     async def start(self, tasks: IndependentTasks) -> None:
+        """Load what earlier processes stored; complete their deletions."""
         self._tasks = tasks
         await self._definitions.load()
+        try:
+            await self._forget_left()
+        except (StorageFailed, HubDatabaseFailed) as error:  # a full disk; the next start does it
+            logger.warning("deleted sessions were not forgotten", extra={"reason": str(error)})
 
     def name_of(self, agent_id: str) -> str | None:
         """Return the definition's id of an agent that was started here."""
@@ -113,7 +133,7 @@ class SessionManager:
 
     # ---- agents --------------------------------------------------------------------------------
 
-    async def spawn_known(self, name: str) -> AgentSnapshotWire:
+    async def start_agent(self, name: str) -> AgentSnapshotWire:
         """Return the agent of a name, started if it does not run.
 
         Raises:
@@ -126,8 +146,10 @@ class SessionManager:
         )
         return agent
 
-    async def spawn(self, definition: Mapping[str, Any] | AgentDefinition) -> AgentSnapshotWire:
-        """Start an agent by command, and remember how; its id must not be that of another.
+    async def register_agent(
+        self, definition: Mapping[str, Any] | AgentDefinition
+    ) -> AgentSnapshotWire:
+        """Start an agent by command and store how; its id must not be that of a known agent.
 
         Raises:
             RequestRejected: if the id is taken.
@@ -141,21 +163,32 @@ class SessionManager:
         await self._definitions.keep(resolved)
         return agent
 
-    async def dispose(self, agent_id: str) -> None:
+    async def spawn_agent(self, definition: Any) -> AgentSnapshotWire:
+        """Start an agent for a client of the host's envelopes.
+
+        One with the id of a known agent is started as the client defines it, and not stored: how to
+        open its sessions again is known, and other callers get the known one by that name.
+        """
+        resolved = resolve_agent_definition(definition)
+        if resolved.id in self.known:
+            return await self._host.spawn_agent(resolved)
+        return await self.register_agent(resolved)
+
+    async def dispose_agent(self, agent_id: str) -> None:
         await self._host.dispose_agent(agent_id)
         self._names.pop(agent_id, None)
         self._uses.pop(agent_id, None)
 
-    # ---- agents that rest ----------------------------------------------------------------------
+    # ---- idle agents ---------------------------------------------------------------------------
 
     def uses(self, agent_id: str) -> int:
-        """Return a number that grows whenever somebody wants this agent."""
+        """Return a number that grows whenever a command needs this agent."""
         return self._uses.get(agent_id, 0)
 
     def can_come_back(
         self, agent: AgentSnapshotWire, sessions: Sequence[SessionSnapshotWire]
     ) -> bool:
-        """Tell whether an agent can be stopped without a loss to its sessions."""
+        """Return whether an agent can be stopped and its sessions opened again as they were."""
         name = self._names.get(agent.agent_id)
         if name is None or not (can_resume(agent) or can_load(agent)):
             return False
@@ -164,23 +197,23 @@ class SessionManager:
         ]
         return self._definitions.can_start(name) and not any(map(_lacks_secrets, servers))
 
-    async def rest(self, agent_id: str) -> None:
-        """Stop an agent; whoever wants it meanwhile waits, and gets another."""
+    async def stop_idle(self, agent_id: str) -> None:
+        """Stop an agent; commands that need it meanwhile wait, and start another."""
         self._leaving[agent_id] = self._names.get(agent_id, "")
         try:
-            await self.dispose(agent_id)
+            await self.dispose_agent(agent_id)
         finally:
             del self._leaving[agent_id]
-            self._watch.look()
+            self._condition.notify()
 
     async def _running(self, name: str, definition: AgentDefinition) -> AgentSnapshotWire:
-        await self._watch.until(lambda: name not in self._leaving.values())
+        await self._condition.wait_for(lambda: name not in self._leaving.values())
         for agent_id in [each for each, of in self._names.items() if of == name]:
             agent = await self._settled_agent(agent_id)
             if agent is not None and agent.status == "ready":
                 self._uses[agent_id] = self.uses(agent_id) + 1
                 return agent
-            await self.dispose(agent_id)
+            await self.dispose_agent(agent_id)
         agent = await self._spawned(definition)
         await self._definitions.note(definition)
         return agent
@@ -189,7 +222,7 @@ class SessionManager:
         try:
             agent = await self._host.spawn_agent(definition)
         except AcpError as error:
-            # Whoever asked is told; what never ran is not left in the list.
+            # The caller gets the error; an agent that never ran is not left in the list.
             has_begun = False
             for each in self._host.get_agents():
                 if each.status == "exited" and each.reason in _NEVER_RAN:
@@ -202,7 +235,7 @@ class SessionManager:
         return agent
 
     def _without_keys(self, error: AcpError, definition: AgentDefinition) -> AcpError:
-        """Tell an agent that did not get through its start with what it was not given."""
+        """Name the variables that were withheld from an agent that failed to start."""
         withheld = self.known.environment.withheld(definition)
         if not withheld:
             return error
@@ -216,7 +249,7 @@ class SessionManager:
             return agent is None or agent.status not in _STARTING
 
         with anyio.move_on_after(SETTLING_SECONDS):
-            await self._watch.until(is_settled)
+            await self._condition.wait_for(is_settled)
         return self._host.get_agent(agent_id)
 
     # ---- sessions ------------------------------------------------------------------------------
@@ -230,14 +263,14 @@ class SessionManager:
         """
         session = self._host.get_session(session_id)
         if session is None:
-            raise _closed(self._library.get(session_id))
+            raise _closed(self._catalogue.get(session_id))
         return session
 
-    async def active(self, session_id: str) -> SessionSnapshotWire:
-        """Return a session whose agent runs, revived if need be; it may be prompting.
+    async def ensure_active(self, session_id: str) -> SessionSnapshotWire:
+        """Return a session whose agent runs, opened again if necessary; it may be prompting.
 
         Raises:
-            RequestRejected: if there is no such session, or nothing can revive it.
+            RequestRejected: if there is no such session, or it cannot be opened again.
             AcpError: if its agent cannot be started, or refuses.
         """
         session = await self._settled_session(session_id)
@@ -247,7 +280,7 @@ class SessionManager:
             return session
         if session.status != "disconnected":
             raise _closed(session)
-        await self.once(f"session {session_id}", lambda: self._revive(session_id))
+        await self.once(f"session {session_id}", lambda: self._open_again(session_id))
         return self.session(session_id)
 
     async def _settled_session(self, session_id: str) -> SessionSnapshotWire:
@@ -258,25 +291,25 @@ class SessionManager:
             return session.status not in ("creating", "resuming")
 
         with anyio.move_on_after(SETTLING_SECONDS):
-            await self._watch.until(is_settled)
+            await self._condition.wait_for(is_settled)
         return self.session(session_id)
 
-    async def _revive(self, session_id: str) -> None:
+    async def _open_again(self, session_id: str) -> None:
         session = self.session(session_id)
         name = session.agent_definition_id
         if name is UNSET:
-            message = f"nobody knows which agent had session {session_id}; load it with one"
+            message = f"the agent of session {session_id} is unknown; load it with one"
             raise RequestRejected("not-startable", message)
-        agent = await self.spawn_known(name)
+        agent = await self.start_agent(name)
         try:
             await self._reopen(agent, session_id, name)
         except AcpError as error:
             if error.code != ERROR_CODES["agent_exited"]:
                 raise
-            # Sessions hear first that their agent is gone; it is told itself a moment later.
+            # Sessions report the end of their agent first; its own status follows a moment later.
             with anyio.move_on_after(GONE_SECONDS):
-                await self._watch.until(lambda: not self._is_ready(agent.agent_id))
-            await self._reopen(await self.spawn_known(name), session_id, name)
+                await self._condition.wait_for(lambda: not self._is_ready(agent.agent_id))
+            await self._reopen(await self.start_agent(name), session_id, name)
 
     def _is_ready(self, agent_id: str) -> bool:
         agent = self._host.get_agent(agent_id)
@@ -286,21 +319,21 @@ class SessionManager:
         session = await self._settled_session(session_id)
         if session.status in _WORKING:
             return  # an agent that was restarted resumes what it had by itself
-        place: dict[str, Any] = {
+        params: dict[str, Any] = {
             "cwd": session.cwd,
             "mcp_servers": self.whole_servers(session),
             "additional_directories": session.additional_directories,
         }
         if can_resume(agent):
             try:
-                await self._host.resume_session(agent.agent_id, session_id, **place)
+                await self._host.resume_session(agent.agent_id, session_id, **params)
             except RpcError:
                 if not can_load(agent):
                     raise
             else:
                 return
         if can_load(agent):
-            await self._host.load_session(agent.agent_id, session_id, **place)
+            await self._host.load_session(agent.agent_id, session_id, **params)
         else:
             message = f"agent {name!r} can neither resume nor load sessions; start a new one"
             raise AcpError(ERROR_CODES["capability_unsupported"], message)
@@ -320,7 +353,7 @@ class SessionManager:
         return [server for server in servers if server not in missing]
 
     async def once(self, what: str, work: Any) -> Any:
-        """Do something in a task of the hub; whoever asks meanwhile waits for the same."""
+        """Run an operation in a task of the runner; callers that join meanwhile wait for it."""
         shared = self._shared.get(what)
         if shared is None:
             assert self._tasks is not None
@@ -341,6 +374,56 @@ class SessionManager:
         finally:
             del self._shared[what]
             shared.ended.set()
+
+    # ---- deletion ------------------------------------------------------------------------------
+
+    async def delete(self, session_id: str) -> None:
+        """Delete a session, live or closed, here and at its agent if that can be started.
+
+        Raises:
+            RequestRejected: if there is none.
+        """
+        overview = self._catalogue.get(session_id)
+        agent_id = overview.agent_id if isinstance(overview.agent_id, str) else None
+        if self._host.get_session(session_id) is None and isinstance(overview.agent, str):
+            agent_id = await self._agent_of_closed(overview.agent, session_id)
+        await self.delete_session(agent_id, session_id)
+
+    async def _agent_of_closed(self, name: str, session_id: str) -> str | None:
+        """Return the agent that had a closed session; None if it cannot be started."""
+        try:
+            return (await self.start_agent(name)).agent_id
+        except (AcpError, RequestRejected) as error:
+            message = f"session {session_id} is deleted here alone: {error.message}"
+            self._host.diagnose("warn", "session/delete-skipped", message)
+            return None
+
+    async def delete_session(self, agent_id: str | None, session_id: str) -> None:
+        """Delete a session and its log; the audit keeps who decided what."""
+
+        async def delete() -> None:
+            await self._host.delete_session(agent_id, session_id)
+            self._catalogue.forget(session_id)
+            await self._forget([session_id])
+            await self._host.options.storage.delete_events(session_id)
+
+        await self.once(f"deletion by {agent_id!r} of {session_id!r}", delete)
+
+    async def _forget_left(self) -> None:
+        storage = self._host.options.storage
+        metas = await storage.sessions()
+        deleted = {meta.session_id for meta in metas if meta.lifecycle == "deleted"}
+        for session_id in deleted:
+            if await storage.read(session_id, 0, 1):
+                await storage.delete_events(session_id)
+        left = deleted & await self._store.sessions()
+        if left:
+            await self._forget(left)
+
+    async def _forget(self, session_ids: Collection[str]) -> None:
+        await self._store.forget_sessions(session_ids)
+        for session_id in session_ids:
+            self._changes.changed(session_id)
 
 
 def _closed(session: SessionSnapshotWire | SessionOverview) -> AcpError:
@@ -373,73 +456,3 @@ def _again(failure: Exception) -> Exception:
         facts = {"data": failure.data, "retryable": failure.retryable}
         return AcpError(failure.code, failure.message, **facts)
     return failure
-
-
-logger = logging.getLogger(__name__)
-
-
-class SessionOperations:
-    """Agents and sessions in the host's words."""
-
-    def __init__(
-        self,
-        host: Host,
-        store: RunnerStore,
-        keeper: SessionManager,
-        library: SessionCatalogue,
-        news: QueueChanges,
-    ) -> None:
-        self._host = host
-        self._store = store
-        self._keeper = keeper
-        self._library = library
-        self._news = news
-
-    async def start(self) -> None:
-        """Forget what an earlier hub left of sessions that are deleted."""
-        try:
-            await self._forget_left()
-        except (StorageFailed, HubDatabaseFailed) as error:  # a full disk; the next start does it
-            logger.warning("deleted sessions were not forgotten", extra={"reason": str(error)})
-
-    async def _forget_left(self) -> None:
-        storage = self._host.options.storage
-        metas = await storage.sessions()
-        deleted = {meta.session_id for meta in metas if meta.lifecycle == "deleted"}
-        for session_id in deleted:
-            if await storage.read(session_id, 0, 1):
-                await storage.delete_events(session_id)
-        left = deleted & await self._store.sessions()
-        if left:
-            await self._forget(left)
-
-    async def spawn_agent(self, definition: Any) -> AgentSnapshotWire:
-        """Start an agent, and remember how, so that its sessions come back after a restart.
-
-        One with the id of a known agent is started as it is asked for, and not remembered: how to
-        bring its sessions back is known, and others get the known one by that name.
-        """
-        resolved = resolve_agent_definition(definition)
-        if resolved.id in self._keeper.known:
-            return await self._host.spawn_agent(resolved)
-        return await self._keeper.spawn(resolved)
-
-    async def dispose_agent(self, agent_id: str) -> None:
-        await self._keeper.dispose(agent_id)
-
-    async def delete_session(self, agent_id: str | None, session_id: str) -> None:
-        """Delete a session and all that happened in it; the audit keeps who decided what."""
-
-        async def delete() -> None:
-            await self._host.delete_session(agent_id, session_id)
-            self._library.forget(session_id)
-            await self._forget([session_id])
-            await self._host.options.storage.delete_events(session_id)
-
-        # Seen through also when whoever asked has gone meanwhile.
-        await self._keeper.once(f"deletion by {agent_id!r} of {session_id!r}", delete)
-
-    async def _forget(self, session_ids: Collection[str]) -> None:
-        await self._store.forget_sessions(session_ids)
-        for session_id in session_ids:
-            self._news.changed(session_id)

@@ -1,7 +1,4 @@
-"""Names of files in the folders of sessions, for naming one in a prompt; never their contents.
-
-Folders that clients name for sessions.
-"""
+"""Names of the files in a session's folders, for naming one in a prompt; never their contents."""
 
 from __future__ import annotations
 
@@ -10,20 +7,18 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import anyio.abc
-
-from quarterdeck.errors import AcpError
-from quarterdeck.protocol import ERROR_CODES
+from msgspec import Struct
 
 MOST_FILES: Final = 50_000
 """Of one folder; larger projects are cut off."""
 MOST_BYTES: Final = 8 << 20
 PATIENCE_SECONDS: Final = 4.0
 FRESH_SECONDS: Final = 10.0
-"""So that each letter that is typed does not list everything anew."""
+"""How long a list is used again: while a query is typed, each letter is a request."""
 MOST_ROOTS: Final = 8
 SKIPPED: Final = frozenset({"node_modules", "__pycache__", "venv", "target", "dist", "build"})
 PASSED_ON: Final = ("PATH", "HOME", "XDG_CONFIG_HOME")
@@ -37,8 +32,16 @@ CAREFUL: Final = {
 LIST_FILES: Final = ("ls-files", "-z", "--cached", "--others", "--exclude-standard")
 
 
+class SessionFile(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A file that a prompt can name."""
+
+    name: str
+    """From the session's folder on; in another of its folders, with that one's name first."""
+    uri: str
+
+
 class FileNames:
-    """Lists folders, and remembers the last lists for a moment."""
+    """Lists folders, and keeps the last lists for a moment."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, list[str]]] = {}
@@ -57,9 +60,29 @@ class FileNames:
             self._known.pop(next(iter(self._known)))
         return known[1]
 
+    async def find(self, roots: Sequence[str], query: str, limit: int) -> list[SessionFile]:
+        """Return the files beneath some folders that match a query, the best match first.
+
+        Names begin in the first folder; those of the others have the name of their folder first.
+        """
+        paths: dict[str, Path] = {}
+        for root in roots:
+            before = "" if root == roots[0] else f"{Path(root).name}/"
+            for name in await self.under(root):
+                paths.setdefault(before + name, Path(root) / name)
+        return await anyio.to_thread.run_sync(_found, paths, query, limit)
+
+
+def _found(paths: dict[str, Path], query: str, limit: int) -> list[SessionFile]:
+    names = best_matches(list(paths), query, limit)
+    # Git also lists files that are deleted, and folders of other repositories.
+    return [
+        SessionFile(name=name, uri=paths[name].as_uri()) for name in names if paths[name].is_file()
+    ]
+
 
 def best_matches(names: Sequence[str], wanted: str, limit: int) -> list[str]:
-    """Return names that what is typed may mean, the likeliest first."""
+    """Return the names that match what is typed, the best match first."""
     sought = wanted.lower()
     ranked = ((_rank(name.lower(), sought), name) for name in names)
     found = [(rank, name.count("/"), len(name), name) for rank, name in ranked if rank is not None]
@@ -152,34 +175,3 @@ def _files_beneath(root: str) -> Iterator[str]:
             name = os.path.relpath(Path(folder) / file, root)  # noqa: TID251 - names of any bytes
             if name.isprintable():  # what is not text in this system's names is not
                 yield name
-
-
-def relative_folder(*folders: Any) -> str | None:
-    """Return a sentence if one would be relative to wherever the hub was started."""
-    for folder in folders:
-        if not isinstance(folder, str):
-            continue
-        if not folder.startswith("/"):
-            return f"{folder!r} is no absolute path; begin it with a slash"
-        if "\0" in folder or not _is_writable(folder):
-            return f"{folder!r} is no path: it has half a character or a NUL; leave that out"
-    return None
-
-
-def _is_writable(folder: str) -> bool:
-    try:
-        folder.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def check_absolute(*folders: Any) -> None:
-    """Refuse a relative one.
-
-    Raises:
-        AcpError: `acpjs/config-invalid`.
-    """
-    sentence = relative_folder(*folders)
-    if sentence is not None:
-        raise AcpError(ERROR_CODES["config_invalid"], sentence)

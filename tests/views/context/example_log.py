@@ -1,4 +1,4 @@
-"""A log in which everything happens that this dialect has an event for."""
+"""A log with everything that this view has an event for."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def everything() -> Log:
     log.update("tool_call_update", toolCallId="t6", status="in_progress", content=[TEXT])
     log.update("tool_call_update", toolCallId="t6", status="completed", content=[TEXT])
     questions = [{"question": "Which?", "options": [{"label": "red"}, {"label": "green"}]}]
-    asked = {"questions": questions}
-    log.update("tool_call", toolCallId="t7", title="AskUserQuestion", rawInput=asked)
+    raw_input = {"questions": questions}
+    log.update("tool_call", toolCallId="t7", title="AskUserQuestion", rawInput=raw_input)
     log.update("tool_call_update", toolCallId="t7", status="completed", content=[TEXT])
     fields = {"db": {"type": "string", "enum": ["PostgreSQL", "MySQL"]}}
     form = {"mode": "form", "message": "Which?", "requestedSchema": {"properties": fields}}

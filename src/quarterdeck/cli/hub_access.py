@@ -1,8 +1,13 @@
-"""The hub that a command uses: the one that is running, or one in this process.
+"""The hub that a command uses: the running one, or one in this process (`own_hub`).
 
-Which hub is running is told by `hub.json` in the data directory, and the owner's token is beside
-it. A hub that does not run is started in this process, on the same data, without a socket; the lock
-of the data directory keeps a second one out.
+A running hub writes its address to `hub.json` in the data directory, next to the owner's token, and
+holds the lock of the directory. The file alone proves nothing: after `kill -9` it stays, and any
+program may listen on the port. So the lock is checked first (`_is_running`), before the token is
+sent anywhere.
+
+Two commands can find no hub at the same moment, or one can find a hub that has its lock but does
+not listen yet. The one that cannot get the lock waits a few seconds for the other's `hub.json`
+(`_starting_hub`) and then reports that the directory is in use.
 """
 
 from __future__ import annotations
@@ -28,13 +33,13 @@ from quarterdeck.http.client import EmbeddedExchange, HttpExchange, HubApi
 from quarterdeck.jsontext import decode_json
 from quarterdeck.protocol import Transport
 
-_START_SECONDS: Final = 3.0  # that a hub may need from taking its directory to listening
-_LOOK_SECONDS: Final = 0.05
+_START_SECONDS: Final = 3.0  # for a hub, from locking its directory to listening
+_POLL_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
 class HubAddress:
-    """Where a command's hub is, or would be."""
+    """The data directory and configuration of a command's hub, running or not."""
 
     home: Path
     environ: Mapping[str, str]
@@ -48,16 +53,16 @@ class HubAddress:
 
 @dataclass(frozen=True, kw_only=True)
 class HubLink:
-    """A hub to talk to."""
+    """A hub that a command can call."""
 
     api: HubApi
     transport: Callable[[], Transport]
-    """Makes a connection for a `Client`; a new one after one was lost."""
+    """Connects a `Client`; called again after a connection was lost."""
     url: str | None
-    """None for a hub in this process, which no other process can reach."""
+    """None for an embedded hub, which no other process can reach."""
     token: str = field(default="", repr=False)
     ssl: SSLContext | None = None
-    """How to trust it, if it has a certificate."""
+    """Trusts the certificate of the hub, if it has one."""
 
     @property
     def is_embedded(self) -> bool:
@@ -66,23 +71,23 @@ class HubLink:
 
 @asynccontextmanager
 async def open_hub(address: HubAddress) -> AsyncIterator[HubLink]:
-    """Use the hub that is running, or one of our own until the block ends.
+    """Use the running hub, or open one in this process until the block ends.
 
     Raises:
-        CommandFailed: if one is running and does not answer.
-        HubRefused: if none is, and none can be started.
+        CommandFailed: if a hub is running but cannot be used.
+        HubRefused: if no hub is running and none can be opened.
     """
     found = await running_hub(address.home)
     if found is not None:
         yield found
         return
-    # A hub of our own is slow to import, and not needed if one is running.
-    from quarterdeck.cli.embedding import open_embedded  # noqa: PLC0415
+    # Slow to import, and not needed if a hub is running.
+    from quarterdeck.cli.own_hub import open_embedded  # noqa: PLC0415
 
     async with AsyncExitStack() as stack:
-        ours = open_embedded(address.home, address.environ, address.config_file)
+        embedded = open_embedded(address.home, address.environ, address.config_file)
         try:
-            app, transport, authority = await stack.enter_async_context(ours)
+            app, transport, authority = await stack.enter_async_context(embedded)
         except HubRefused:
             found = await _starting_hub(address.home)
             if found is None:
@@ -97,18 +102,18 @@ async def open_hub(address: HubAddress) -> AsyncIterator[HubLink]:
 
 
 async def _starting_hub(home: Path) -> HubLink | None:
-    """Return the hub that was about to start when we looked for it."""
+    """Wait for a hub that has the lock but does not listen yet; return None if it never does."""
     with anyio.move_on_after(_START_SECONDS):
-        while _is_taken(home):
+        while lock_owner(home) is not None:
             found = await running_hub(home)
             if found is not None:
                 return found
-            await anyio.sleep(_LOOK_SECONDS)
+            await anyio.sleep(_POLL_SECONDS)
     return None
 
 
 async def require_hub(address: HubAddress) -> HubLink:
-    """Return the hub that is running.
+    """Return the running hub.
 
     Raises:
         CommandFailed: if there is none.
@@ -122,18 +127,18 @@ async def require_hub(address: HubAddress) -> HubLink:
 
 
 async def running_hub(home: Path) -> HubLink | None:
-    """Find the hub that is running; None if there is none.
+    """Return the running hub; None if there is none.
 
     Raises:
         CommandFailed: if there is one that cannot be used.
     """
     facts = _hub_facts(home / "hub.json")
     if facts is None or not _is_running(home, facts.get("pid")):
-        return None  # if it was killed, it could not take the file away
+        return None  # a killed hub leaves its file behind
     url = str(facts["url"])
     token = read_token(home)
-    named = facts.get("certificate")
-    certificate = Path(named) if isinstance(named, str) else None
+    path = facts.get("certificate")
+    certificate = Path(path) if isinstance(path, str) else None
     api = HubApi(HttpExchange(url, token, certificate))
     try:
         await api.get("/api/device")
@@ -163,10 +168,10 @@ def _hub_facts(path: Path) -> dict[str, Any] | None:
         return None
     except OSError as error:
         raise CommandFailed(
-            f"cannot read {path}: {error.strerror}; check the data directory"
+            f"cannot read {path}: {error.strerror}; run quarterdeck doctor"
         ) from error
     except JsonInvalid:
-        return None  # from a hub that was killed while it wrote it
+        return None  # a hub was killed while writing it
     return facts if isinstance(facts, dict) and isinstance(facts.get("url"), str) else None
 
 
@@ -174,7 +179,7 @@ def read_token(home: Path) -> str:
     """Return the owner's token.
 
     Raises:
-        CommandFailed: if it is not there, or others could have read it.
+        CommandFailed: if it is missing, or other users could have read it.
     """
     path = home / "token"
     try:
@@ -187,25 +192,19 @@ def read_token(home: Path) -> str:
         mode = os.fstat(stream.fileno()).st_mode
         if not stat.S_ISREG(mode) or stat.S_IMODE(mode) & 0o077:
             raise CommandFailed(
-                f"other users can read {path}; delete it and restart the hub to get a new token"
+                f"other users can read {path}; delete it and restart the hub to get a new one:"
+                f" rm {path}"
             )
         return stream.read(1000).strip()
 
 
 def _is_running(home: Path, pid: Any) -> bool:
-    """Whether the hub that wrote `hub.json` still has its data directory.
-
-    Checked before the token is sent: after a hub was killed, any program may listen on its port.
-    """
-    return _owner(home) == str(pid)
+    """Return whether the hub that wrote `hub.json` still holds the lock of its directory."""
+    return lock_owner(home) == str(pid)
 
 
-def _is_taken(home: Path) -> bool:
-    return _owner(home) is not None
-
-
-def _owner(home: Path) -> str | None:
-    """Return the process that has a data directory now."""
+def lock_owner(home: Path) -> str | None:
+    """Return the id of the process that holds the lock of a data directory; None: it is free."""
     try:
         lock = os.open(home / "hub.lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -213,7 +212,7 @@ def _owner(home: Path) -> str | None:
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return os.pread(lock, 20, 0).decode(errors="replace").strip()
+        return os.pread(lock, 20, 0).decode(errors="replace").strip() or "unknown"
     finally:
         os.close(lock)
     return None

@@ -1,4 +1,4 @@
-"""Which hub a command talks to, and to whom it shows the owner's token."""
+"""Which hub a command uses, and that only this hub gets the owner's token."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from quarterdeck.cli.hub_link import HubAddress, HubLink, open_hub, running_hub
+from quarterdeck.cli.hub_access import HubAddress, HubLink, open_hub, running_hub
 from quarterdeck.errors import HubRefused
 from quarterdeck.hub import Hub, HubOptions, serving
 from quarterdeck.machine.private_files import locked_home
@@ -18,24 +18,24 @@ from quarterdeck.machine.private_files import locked_home
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_stranger_at_the_port_of_a_hub_that_was_killed_gets_no_token(
+async def test_another_program_at_the_port_of_a_killed_hub_gets_no_token(
     tmp_path: Path,
 ) -> None:
     home = tmp_path / "home"
-    with locked_home(home), socket.create_server(("127.0.0.1", 0)) as stranger:
-        stranger.setblocking(False)
+    with locked_home(home), socket.create_server(("127.0.0.1", 0)) as other_program:
+        other_program.setblocking(False)
         (home / "token").write_text("secret")
         (home / "token").chmod(0o600)
-        # Its process has ended, and the number is another's by now; a command has the directory.
-        facts = {"url": f"http://127.0.0.1:{stranger.getsockname()[1]}", "pid": os.getppid()}
+        # The hub has ended and its pid was reused; another command holds the lock.
+        facts = {"url": f"http://127.0.0.1:{other_program.getsockname()[1]}", "pid": os.getppid()}
         (home / "hub.json").write_text(json.dumps(facts))
         with anyio.fail_after(30):
             assert await running_hub(home) is None
         with pytest.raises(BlockingIOError):
-            stranger.accept()
+            other_program.accept()
 
 
-def test_a_directory_that_another_command_uses_is_said_to_be_that(tmp_path: Path) -> None:
+def test_a_directory_in_use_by_another_command_is_reported(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with (
         locked_home(home),
@@ -45,7 +45,7 @@ def test_a_directory_that_another_command_uses_is_said_to_be_that(tmp_path: Path
         raise AssertionError
 
 
-async def test_a_hub_that_is_about_to_listen_is_waited_for(tmp_path: Path) -> None:
+async def test_open_hub_waits_for_a_hub_that_is_about_to_listen(tmp_path: Path) -> None:
     home = tmp_path / "home"
     found: list[HubLink] = []
 
@@ -55,7 +55,7 @@ async def test_a_hub_that_is_about_to_listen_is_waited_for(tmp_path: Path) -> No
 
     async with Hub(HubOptions(home=home, port=0)) as hub, anyio.create_task_group() as tasks:
         tasks.start_soon(command)
-        await anyio.wait_all_tasks_blocked()  # it has seen that the directory is taken
+        await anyio.wait_all_tasks_blocked()  # it has seen the lock
         async with serving(hub) as address:
             with anyio.fail_after(30):
                 while not found:  # noqa: ASYNC110 - a list has no event
@@ -63,7 +63,7 @@ async def test_a_hub_that_is_about_to_listen_is_waited_for(tmp_path: Path) -> No
             assert found[0].url == address.url
 
 
-async def test_a_command_that_never_listens_is_not_waited_for_long(tmp_path: Path) -> None:
+async def test_open_hub_does_not_wait_long_for_a_command_that_never_listens(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with locked_home(home), pytest.raises(HubRefused, match="another command is using"):
         async with open_hub(HubAddress(home=home, environ={})):

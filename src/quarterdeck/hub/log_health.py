@@ -1,7 +1,12 @@
-"""Doing what is told in the log: nobody waits for a log that cannot be written.
+"""`LogHealth`: clients do not wait for a log that cannot be written.
 
-The host tries until it can store, which may be for ever. Whoever asks for something over HTTP is
-told after a moment that it could not be recorded.
+The host retries a failed commit until it succeeds, which may be never. A client that sent a command
+over HTTP gets an error after a moment instead:
+
+- A command that starts something (`begin`) is rejected while the log cannot be written, and
+  cancelled if that turns out late.
+- A command that ends or answers something (`carry_out`) is carried out in any case, in a task of
+  its own; only the reply says that it is not stored yet.
 """
 
 from __future__ import annotations
@@ -14,68 +19,69 @@ from typing import Final, TypeVar
 import anyio
 
 from quarterdeck.errors import RequestRejected, StorageFailed
-from quarterdeck.runner.tasks import IndependentTasks
+from quarterdeck.runner import IndependentTasks, RunnerHealth
 
 logger = logging.getLogger(__name__)
 
 ACTING_SECONDS: Final = 1.0
-"""For what ends something while the log cannot be written: that is to be done all the same."""
+"""For a command that ends something while the log cannot be written."""
 
 _T = TypeVar("_T")
 
 
 class LogHealth:
-    """Who waits for the log."""
+    """The commands that wait for the log."""
 
-    def __init__(self, path: Path, is_healthy: Callable[[], bool]) -> None:
-        self._path = path
-        self._is_healthy = is_healthy
-        self._waiting: dict[anyio.CancelScope, float] = {}  # the seconds that each has still
+    def __init__(self, health: Callable[[], RunnerHealth]) -> None:
+        self._health = health
+        self._waiting: dict[anyio.CancelScope, float] = {}  # the seconds that each has left
         self._tasks: IndependentTasks | None = None
 
     def start(self, tasks: IndependentTasks) -> None:
         self._tasks = tasks
 
     def on_failure(self) -> None:
-        """Let nobody wait any more: the log could not be written."""
+        """Limit the wait of all commands: the log could not be written."""
         for scope, seconds in self._waiting.items():
             scope.deadline = min(scope.deadline, anyio.current_time() + seconds)
 
     def check(self) -> None:
-        """Refuse what would wait until the log can be written again.
+        """Reject a command that would wait until the log can be written again.
 
         Raises:
             StorageFailed: if it cannot be now.
         """
-        if not self._is_healthy():
+        if not self._health().is_healthy:
             raise self._failed("quarterdeck doctor may say why")
 
     async def begin(self, work: Callable[[], Awaitable[_T]]) -> _T:
-        """Do something unless it cannot be recorded; it is taken back if that turns out late.
+        """Run a command that starts something; cancel it if it cannot be stored.
 
         Raises:
-            StorageFailed: if it cannot be.
+            StorageFailed: if it cannot be stored.
         """
         self.check()
         return await self._until_failure(work, 0, "quarterdeck doctor may say why")
 
     async def carry_out(self, work: Callable[[], Awaitable[_T]]) -> _T:
-        """Do something to its end, whatever becomes of the log and of who asked.
+        """Run a command to its end, also if the log fails or the client disconnects.
 
         Raises:
-            StorageFailed: if it cannot be recorded yet.
+            StorageFailed: if it cannot be stored yet.
         """
-        ended, is_heard = anyio.Event(), True
-        came_of_it: list[_T] = []
+        ended, has_caller = anyio.Event(), True
+        results: list[_T] = []
         failure: list[Exception] = []
 
         async def run() -> None:
             try:
-                came_of_it.append(await work())
-            except Exception as error:  # noqa: BLE001 - it is the caller's, and raised there
+                results.append(await work())
+            except Exception as error:  # noqa: BLE001 - raised in the caller
                 failure.append(error)
-                if not is_heard:
-                    logger.warning("what was asked has failed", extra={"reason": str(error)})
+                if not has_caller:
+                    logger.warning(
+                        "a command failed after its client had gone", extra={"reason": str(error)}
+                    )
             finally:
                 ended.set()
 
@@ -85,13 +91,13 @@ class LogHealth:
         try:
             await self._until_failure(ended.wait, ACTING_SECONDS, later)
         except BaseException:
-            is_heard = False
+            has_caller = False
             raise
         if failure:
             raise failure[0]
-        if not came_of_it:
+        if not results:
             raise RequestRejected("unavailable", "the hub is ending", retryable=True)
-        return came_of_it[0]
+        return results[0]
 
     async def _until_failure(
         self, work: Callable[[], Awaitable[_T]], seconds: float, remedy: str
@@ -99,7 +105,7 @@ class LogHealth:
         with anyio.CancelScope() as scope:
             self._waiting[scope] = seconds
             try:
-                if not self._is_healthy():
+                if not self._health().is_healthy:
                     scope.deadline = anyio.current_time() + seconds
                 return await work()
             finally:
@@ -107,4 +113,4 @@ class LogHealth:
         raise self._failed(remedy)
 
     def _failed(self, remedy: str) -> StorageFailed:
-        return StorageFailed(self._path, "it cannot be written", remedy)
+        return StorageFailed(Path(self._health().log_path), "it cannot be written", remedy)

@@ -1,0 +1,43 @@
+"""How a runner is set up; every default is safe."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from quarterdeck.agents import AgentSettings
+from quarterdeck.policy import Policy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retention:
+    """How long runner.db keeps rows after they were settled, in days; 0 keeps them forever."""
+
+    prompts_days: float = 90.0
+    """Of prompts that ended. Their keys are forgotten with them."""
+    decisions_days: float = 400.0
+    """Of the audit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunnerOptions:
+    """Everything a runner is given at its start."""
+
+    home: Path
+    """Its data folder: log.db, runner.db and a lock. Only one process can have it open."""
+    agents: Mapping[str, AgentSettings] = field(default_factory=dict)
+    """Agents by name, in addition to those that are known without configuration."""
+    policy: Policy = field(default_factory=Policy)
+    synchronous: Literal["normal", "full"] = "normal"
+    """Whether the log also survives a power cut, at the cost of an fsync per commit."""
+    idle_agent_minutes: float = 0.0
+    """After which an idle agent is stopped until it is needed; 0 keeps it running."""
+    retention: Retention = field(default_factory=Retention)
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)
+    """Where agents are found (PATH), and which variables they can inherit."""
+    pass_env: tuple[str, ...] = ()
+    """Names of variables that every agent and terminal inherits besides the usual ones; `*`
+    matches any characters."""

@@ -1,0 +1,591 @@
+"""`Runner`: runs agents and keeps their sessions, without a hub and without a socket.
+
+    async with Runner(RunnerOptions(home=folder)) as runner:
+        session = await runner.create_session("demo", cwd="/project")
+        await runner.add_prompt(session.session_id, "a-key", [{"type": "text", "text": "hello"}])
+
+It opens its parts in an order that matters, and closes them in the reverse one:
+
+    lock → runner.db → permission inbox → host (log.db) → catalogue, manager, prompt queue
+         → restored sessions → subscription to the host's stream → queued prompts run
+
+The inbox is created before the host, because its rules are the host's permission hook. Nothing runs
+before the runner has subscribed to the host's stream, so the inbox and all subscribers of news see
+every event. At the end, running turns are cancelled first: the host then stores how they ended.
+
+`Runner` implements `RunnerApi`. Its parts are attributes for tests and for programs that embed it;
+the hub uses the protocol only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from functools import cached_property
+from types import TracebackType
+from typing import Any, Final, Literal, Self, assert_never
+
+import anyio
+
+from quarterdeck.agents import KnownAgent, KnownAgents
+from quarterdeck.errors import RequestRejected
+from quarterdeck.host import Host, HostEndpoint, HostOptions, PermissionRequest
+from quarterdeck.machine.private_files import locked_home
+from quarterdeck.machine.terminals import DefaultTerminalHandler
+from quarterdeck.policy import Policy
+from quarterdeck.protocol import (
+    ELICITATION_UPDATED,
+    AgentRemovedEvent,
+    AgentSnapshotWire,
+    AgentUpdatedEvent,
+    DiagnosticEvent,
+    Event,
+    HostElicitationSnapshot,
+    InstallProgressEvent,
+    PermissionUpdatedEvent,
+    SessionEvent,
+    SessionSnapshotWire,
+    SessionUpdatedEvent,
+    UnknownEvent,
+    any_event,
+)
+from quarterdeck.runner.actor import PROGRAM, Actor
+from quarterdeck.runner.api import (
+    AgentRemoved,
+    AgentUpdated,
+    Diagnostic,
+    HealthChanged,
+    Json,
+    LogSource,
+    News,
+    OnNews,
+    PermissionView,
+    QueueChanged,
+    RequestUpdated,
+    RunnerHealth,
+    SessionDeleted,
+    SessionUpdated,
+    Unsubscribe,
+)
+from quarterdeck.runner.context_adapters import ContextAdapters
+from quarterdeck.runner.logs import open_log
+from quarterdeck.runner.options import RunnerOptions
+from quarterdeck.runner.permissions.decisions import RecordedDecision
+from quarterdeck.runner.permissions.inbox import PermissionInbox
+from quarterdeck.runner.prompts.changes import QueueChanges
+from quarterdeck.runner.prompts.queue import PromptQueue
+from quarterdeck.runner.prompts.store import PromptEntry, PromptMode, report_removed_meta
+from quarterdeck.runner.schema import RUNNER_TABLES
+from quarterdeck.runner.sessions.catalogue import SessionCatalogue, SessionOverview, SessionTitle
+from quarterdeck.runner.sessions.idle import IdleAgents
+from quarterdeck.runner.sessions.manager import HostCondition, SessionManager
+from quarterdeck.runner.store import RunnerStore, keep_tidy
+from quarterdeck.runner.tasks import IndependentTasks
+from quarterdeck.runner.workspaces.files import FileNames, SessionFile
+from quarterdeck.runner.workspaces.folders import FolderListing, list_folder
+from quarterdeck.storage import SqliteStorage
+from quarterdeck.storage.database import HubDatabase, open_database
+from quarterdeck.views.context import ACPCapabilities, ACPCommand
+from quarterdeck.wire import background_tasks, foreign_errors
+
+logger = logging.getLogger(__name__)
+
+LOG: Final = "log.db"
+DATABASE: Final = "runner.db"
+EARLIER_DATABASE: Final = "hub.db"
+"""Had the tables of runner.db in earlier versions; they are copied once."""
+KILL_MS: Final = 2_000
+"""For an agent to end by itself, and again after a signal: a runner ends within ten seconds."""
+_LOG_FAILED: Final = "storage/write-failed"
+
+
+class Runner:
+    """Runs agents on one data folder; an async context manager that implements `RunnerApi`."""
+
+    database: HubDatabase
+    host: Host
+    inbox: PermissionInbox
+    catalogue: SessionCatalogue
+    manager: SessionManager
+    prompts: PromptQueue
+    idle_agents: IdleAgents
+    context_adapters: ContextAdapters
+
+    def __init__(self, options: RunnerOptions) -> None:
+        self.options = options
+        self.condition = HostCondition()
+        self._known = KnownAgents(options.agents, options.environ, options.pass_env)
+        self._file_names = FileNames()
+        self._storage_failures = 0
+        self._subscribers: dict[object, OnNews] = {}
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        """Open everything.
+
+        Raises:
+            HubRefused: if the folder is in use, not private, or holds what cannot be read.
+            StorageRefused: the same for the log.
+        """
+        try:
+            await self._open()
+        except BaseException:
+            # No shield around it: a scope cannot end before those that were opened inside it.
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        with anyio.CancelScope(shield=True):
+            await self.prompts.park()
+            await self.inbox.stop()
+        return await self._stack.__aexit__(kind, error, traceback)
+
+    async def _open(self) -> None:
+        options, stack = self.options, self._stack
+        home = stack.enter_context(locked_home(options.home))
+        self.database = await stack.enter_async_context(
+            open_database(home / DATABASE, RUNNER_TABLES, moved_from=home / EARLIER_DATABASE)
+        )
+        store = RunnerStore(self.database)
+        self.inbox = PermissionInbox(store.decisions, options.policy)
+        self.host = host = await stack.enter_async_context(Host(self._host_options()))
+        self._compose(host, store)
+        tasks = IndependentTasks(await stack.enter_async_context(background_tasks()))
+        self.context_adapters.start(tasks)
+        await host.restore_sessions()
+        await self.catalogue.start()
+        await self.manager.start(tasks)
+        await self.inbox.start(host, tasks)
+        stack.callback(host.subscribe(None, 0, self._on_event))
+        await self.prompts.start(tasks)
+        tasks.start_soon(self.idle_agents.run)
+        tasks.start_soon(keep_tidy, store, lambda: self.options.retention)
+
+    def _compose(self, host: Host, store: RunnerStore) -> None:
+        changes = QueueChanges(self._on_queue_change)
+        self.catalogue = SessionCatalogue(host, self._on_deleted)
+        self.manager = SessionManager(
+            host, store, self._known, self.condition, self.catalogue, changes
+        )
+        self.prompts = PromptQueue(host, store.prompts, self.manager, self.condition, changes)
+        self.idle_agents = IdleAgents(
+            host, self.manager, self.prompts, lambda: self.options.idle_agent_minutes
+        )
+        self.context_adapters = ContextAdapters(host)
+
+    def _host_options(self) -> HostOptions:
+        environment = self._known.environment
+        return HostOptions(
+            storage=SqliteStorage(self.options.home / LOG, synchronous=self.options.synchronous),
+            terminal=DefaultTerminalHandler(environ=environment.common()),
+            inherit=environment.of,
+            elicitation=("form", "url"),
+            restart="on-crash",
+            restart_limit=5,
+            kill_timeout_ms=KILL_MS,
+            on_permission=self.inbox.examine,
+        )
+
+    # ---- news --------------------------------------------------------------------------------
+
+    def _on_event(self, event: Event) -> None:
+        """Follow the host's stream: the runner's own parts first, then subscribers of news."""
+        self.condition.on_event(event)
+        self.inbox.on_event(event)
+        payload: Any = event.payload
+        known = any_event(event)
+        match known:
+            case AgentUpdatedEvent():
+                self._report(AgentUpdated(agent_id=payload["agentId"], status=payload["status"]))
+            case AgentRemovedEvent():
+                self._report(AgentRemoved(agent_id=payload["agentId"]))
+            case SessionUpdatedEvent():
+                session_id, status = payload["sessionId"], payload["status"]
+                self._report(SessionUpdated(session_id=session_id, status=status))
+            case PermissionUpdatedEvent():
+                self._report(_request_updated("permission", payload))
+            case DiagnosticEvent():
+                self._on_diagnostic(payload)
+            case UnknownEvent():
+                if known.type == ELICITATION_UPDATED:
+                    self._report(_request_updated("elicitation", payload))
+            case InstallProgressEvent() | SessionEvent():
+                pass  # no news
+            case _:
+                assert_never(known)
+
+    def _on_diagnostic(self, payload: Mapping[str, Any]) -> None:
+        self._report(
+            Diagnostic(
+                level=payload["level"],
+                code=payload["code"],
+                message=payload["message"],
+                session_id=payload.get("sessionId"),
+            )
+        )
+        if payload["code"] == _LOG_FAILED:
+            self._storage_failures += 1
+            health = self.health()
+            self._report(
+                HealthChanged(
+                    is_healthy=health.is_healthy, storage_failures=health.storage_failures
+                )
+            )
+
+    def _on_queue_change(self, session_id: str, number: int) -> None:
+        self._report(QueueChanged(session_id=session_id, number=number))
+
+    def _on_deleted(self, session_id: str) -> None:
+        self._report(SessionDeleted(session_id=session_id))
+
+    def _report(self, news: News) -> None:
+        for on_news in tuple(self._subscribers.values()):
+            try:
+                on_news(news)
+            except foreign_errors():
+                logger.exception("a subscriber of news failed")
+
+    def subscribe_news(self, on_news: OnNews) -> Unsubscribe:
+        key = object()
+        self._subscribers[key] = on_news
+        return lambda: self._subscribers.pop(key, None) and None
+
+    # ---- state -------------------------------------------------------------------------------
+
+    def agents(self) -> list[AgentSnapshotWire]:
+        return self.host.get_agents()
+
+    def agent(self, agent_id: str) -> AgentSnapshotWire | None:
+        return self.host.get_agent(agent_id)
+
+    def agent_name(self, agent_id: str) -> str | None:
+        return self.manager.name_of(agent_id)
+
+    def knows_agent(self, name: str) -> bool:
+        return self.manager.knows(name)
+
+    def sessions(self) -> list[SessionOverview]:
+        return self.catalogue.all()
+
+    def session(self, session_id: str) -> SessionOverview:
+        return self.catalogue.get(session_id)
+
+    def find_session(self, session_id: str) -> SessionOverview | None:
+        return self.catalogue.find(session_id)
+
+    def session_snapshots(self) -> list[SessionSnapshotWire]:
+        return self.host.get_sessions()
+
+    def session_snapshot(self, session_id: str) -> SessionSnapshotWire | None:
+        return self.host.get_session(session_id)
+
+    def session_title(self, session_id: str) -> SessionTitle:
+        return self.catalogue.title(session_id)
+
+    def last_seq(self, session_id: str) -> int:
+        return self.host.last_seq(session_id)
+
+    def pending_permissions(self) -> list[PermissionView]:
+        return [permission_view(each) for each in self.host.pending_permissions()]
+
+    def pending_permission(self, request_id: str) -> PermissionView | None:
+        request = self.host.pending_permission(request_id)
+        return None if request is None else permission_view(request)
+
+    def pending_elicitations(self) -> list[HostElicitationSnapshot]:
+        return self.host.pending_elicitations()
+
+    def elicitation(self, request_id: str) -> HostElicitationSnapshot | None:
+        return self.host.get_elicitation(request_id)
+
+    def health(self) -> RunnerHealth:
+        return RunnerHealth(
+            log_path=str(self.options.home / LOG),
+            is_healthy=self.host.is_healthy,
+            storage_failures=self._storage_failures,
+        )
+
+    # ---- the log -----------------------------------------------------------------------------
+
+    async def open_log(self, session_id: str | None) -> LogSource:
+        return await open_log(self.host, self.catalogue, session_id)
+
+    async def read_events(self, session_id: str, after: int, limit: int) -> list[bytes]:
+        return await self.catalogue.read_events(session_id, after, limit)
+
+    def events(self, session_id: str | None, from_seq: int = 0) -> AsyncIterator[Event]:
+        return self.host.events(session_id, from_seq)
+
+    @cached_property
+    def endpoint(self) -> HostEndpoint:
+        return HostEndpoint(self.host, self.manager)
+
+    # ---- agents ------------------------------------------------------------------------------
+
+    async def known_agents(self) -> list[KnownAgent]:
+        # On a thread: it looks for programs, maybe on a slow disk.
+        return await anyio.to_thread.run_sync(self._known.all)
+
+    async def start_agent(self, name: str, *, by: Actor = PROGRAM) -> AgentSnapshotWire:
+        _log("start_agent", by)
+        return await self.manager.start_agent(name)
+
+    async def spawn_agent(
+        self, definition: Mapping[str, Json], *, by: Actor = PROGRAM
+    ) -> AgentSnapshotWire:
+        _log("spawn_agent", by)
+        return await self.manager.register_agent(definition)
+
+    async def stop_agent(self, agent_id: str, *, by: Actor = PROGRAM) -> None:
+        _log("stop_agent", by)
+        await self.manager.dispose_agent(agent_id)
+
+    async def authenticate(self, agent_id: str, method_id: str, *, by: Actor = PROGRAM) -> None:
+        _log("authenticate", by)
+        await self.host.authenticate(agent_id, method_id)
+
+    async def logout(self, agent_id: str, *, by: Actor = PROGRAM) -> None:
+        _log("logout", by)
+        await self.host.logout(agent_id)
+
+    # ---- sessions ----------------------------------------------------------------------------
+
+    async def update_titles(self) -> None:
+        await self.catalogue.learn()
+
+    async def list_sessions(self) -> list[SessionOverview]:
+        return await self.catalogue.listed()
+
+    async def show_session(self, session_id: str) -> SessionOverview:
+        return await self.catalogue.shown(session_id)
+
+    async def create_session(
+        self,
+        agent: str | None = None,
+        *,
+        agent_id: str | None = None,
+        cwd: str,
+        mcp_servers: Sequence[Json] = (),
+        additional_directories: Sequence[str] = (),
+        by: Actor = PROGRAM,
+    ) -> SessionOverview:
+        _log("create_session", by)
+        if (agent is None) == (agent_id is None):
+            raise RequestRejected("invalid", "name either an agent or the id of one that runs")
+        if agent is not None:
+            agent_id = (await self.manager.start_agent(agent)).agent_id
+        assert agent_id is not None
+        session = await self.host.create_session(
+            agent_id,
+            cwd=cwd,
+            mcp_servers=mcp_servers,
+            additional_directories=additional_directories,
+        )
+        return self.catalogue.get(session.session_id)
+
+    async def load_session(
+        self,
+        agent_id: str,
+        session_id: str,
+        *,
+        cwd: str,
+        mcp_servers: Sequence[Json] = (),
+        additional_directories: Sequence[str] = (),
+        by: Actor = PROGRAM,
+    ) -> SessionOverview:
+        _log("load_session", by)
+        await self.host.load_session(
+            agent_id,
+            session_id,
+            cwd=cwd,
+            mcp_servers=mcp_servers,
+            additional_directories=additional_directories,
+        )
+        return self.catalogue.get(session_id)
+
+    async def resume_session(
+        self,
+        agent_id: str,
+        session_id: str,
+        *,
+        cwd: str,
+        mcp_servers: Sequence[Json] = (),
+        additional_directories: Sequence[str] = (),
+        by: Actor = PROGRAM,
+    ) -> SessionOverview:
+        _log("resume_session", by)
+        await self.host.resume_session(
+            agent_id,
+            session_id,
+            cwd=cwd,
+            mcp_servers=mcp_servers,
+            additional_directories=additional_directories,
+        )
+        return self.catalogue.get(session_id)
+
+    async def stored_servers(self, session_id: str) -> list[Json]:
+        return self.manager.whole_servers(self.catalogue.get(session_id))
+
+    async def ensure_active(self, session_id: str) -> SessionOverview:
+        return self.catalogue.get((await self.manager.ensure_active(session_id)).session_id)
+
+    async def close_session(self, session_id: str, *, by: Actor = PROGRAM) -> None:
+        _log("close_session", by)
+        await self.host.close_session(session_id)
+
+    async def delete_session(self, session_id: str, *, by: Actor = PROGRAM) -> None:
+        _log("delete_session", by)
+        await self.manager.delete(session_id)
+
+    async def cancel_turn(self, session_id: str, *, by: Actor = PROGRAM) -> None:
+        _log("cancel_turn", by)
+        await self.host.cancel(session_id)
+
+    async def set_mode(self, session_id: str, mode_id: str, *, by: Actor = PROGRAM) -> None:
+        _log("set_mode", by)
+        await self.host.set_mode(session_id, mode_id)
+
+    async def set_option(
+        self, session_id: str, option_id: str, value: Json, *, by: Actor = PROGRAM
+    ) -> list[Json]:
+        _log("set_option", by)
+        return await self.host.set_config_option(session_id, option_id, value)
+
+    async def execute_context_command(
+        self, session_id: str, command: ACPCommand, *, by: Actor = PROGRAM
+    ) -> None:
+        _log(f"context command {command.command}", by)
+        await self.context_adapters.execute(session_id, command)
+
+    def context_capabilities(self) -> list[ACPCapabilities]:
+        return self.context_adapters.capabilities()
+
+    # ---- prompts -----------------------------------------------------------------------------
+
+    async def add_prompt(
+        self,
+        session_id: str,
+        key: str,
+        blocks: Sequence[Json],
+        *,
+        mode: PromptMode = "queue",
+        by: Actor = PROGRAM,
+    ) -> PromptEntry:
+        return await self.prompts.add(session_id, key, blocks, mode=mode, by=by)
+
+    async def edit_prompt(
+        self, session_id: str, key: str, blocks: Sequence[Json], *, by: Actor = PROGRAM
+    ) -> PromptEntry:
+        return await self.prompts.edit(session_id, key, blocks, by=by)
+
+    async def cancel_prompt(self, session_id: str, key: str, *, by: Actor = PROGRAM) -> PromptEntry:
+        _log("cancel_prompt", by)
+        return await self.prompts.cancel(session_id, key)
+
+    async def get_prompt(self, session_id: str, key: str) -> PromptEntry:
+        return await self.prompts.get(session_id, key)
+
+    async def list_prompts(self, session_id: str, limit: int) -> list[PromptEntry]:
+        return await self.prompts.entries(session_id, limit)
+
+    async def wait_prompt(self, session_id: str, key: str) -> PromptEntry:
+        return await self.prompts.wait_ended(session_id, key)
+
+    async def count_queued_prompts(self) -> int:
+        return await self.prompts.length()
+
+    def report_removed_meta(
+        self, session_id: str | None, *, scope: str, by: Actor = PROGRAM
+    ) -> None:
+        report_removed_meta(self.host, session_id, by, scope)
+
+    # ---- requests ----------------------------------------------------------------------------
+
+    async def answer_permission(
+        self,
+        request_id: str,
+        option_id: str | None,
+        *,
+        digest: str | None = None,
+        key: str | None = None,
+        reason: str = "",
+        by: Actor = PROGRAM,
+    ) -> RecordedDecision:
+        decided_by = self.inbox.decider(by, reason)
+        return await self.inbox.answer(request_id, option_id, by=decided_by, digest=digest, key=key)
+
+    async def answer_elicitation(
+        self, request_id: str, response: Mapping[str, Json], *, by: Actor = PROGRAM
+    ) -> RecordedDecision:
+        return await self.inbox.answer_elicitation(request_id, response, by=self.inbox.decider(by))
+
+    async def answer_request(
+        self, request_id: str, result: Mapping[str, Json], *, by: Actor = PROGRAM
+    ) -> None:
+        await self.inbox.answer_outcome(request_id, result, by)
+
+    async def list_decisions(
+        self, *, before: int | None, session_id: str | None, limit: int
+    ) -> list[RecordedDecision]:
+        return await self.inbox.decisions(before=before, session_id=session_id, limit=limit)
+
+    # ---- workspaces --------------------------------------------------------------------------
+
+    async def list_folder(self, path: str | None) -> FolderListing:
+        return await list_folder(path)
+
+    async def find_files(self, session_id: str, query: str, limit: int) -> list[SessionFile]:
+        session = self.catalogue.get(session_id)
+        roots = (session.cwd, *session.additional_directories)
+        return await self._file_names.find(roots, query, limit)
+
+    # ---- policy and configuration ------------------------------------------------------------
+
+    def policy(self) -> Policy:
+        return self.inbox.policy
+
+    def set_policy(self, policy: Policy) -> None:
+        self.inbox.set_policy(policy)
+
+    def reconfigure(self, options: RunnerOptions) -> None:
+        self.options = replace(
+            self.options,
+            agents=options.agents,
+            policy=options.policy,
+            idle_agent_minutes=options.idle_agent_minutes,
+            retention=options.retention,
+        )
+        self._known.configure(options.agents)
+        self.inbox.set_policy(options.policy)
+
+
+def permission_view(request: PermissionRequest) -> PermissionView:
+    """Return a pending request as plain data."""
+    return PermissionView(
+        request=request.snapshot(),
+        card=None if request.card is None else request.card.card,
+        derived=None if request.derived is None else dict(request.derived),
+    )
+
+
+def _request_updated(
+    kind: Literal["permission", "elicitation"], payload: Mapping[str, Any]
+) -> RequestUpdated:
+    return RequestUpdated(
+        kind=kind,
+        request_id=payload["requestId"],
+        session_id=payload.get("sessionId"),
+        status=payload["status"],
+    )
+
+
+def _log(command: str, by: Actor) -> None:
+    logger.debug("command", extra={"command": command, "by": by.id})
