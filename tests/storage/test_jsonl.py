@@ -114,7 +114,7 @@ async def test_a_log_whose_very_first_write_was_torn_is_still_ours(path: Path) -
         b"\x00" * 100,
     ],
 )
-async def test_somebodys_file_is_refused_and_not_touched(path: Path, content: bytes) -> None:
+async def test_a_foreign_file_is_rejected_and_not_touched(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(StorageRefused, match="none of its lines is an event; choose another path"):
         await JsonlStorage(path).open()

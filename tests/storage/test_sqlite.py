@@ -220,7 +220,7 @@ async def test_data_with_a_line_break_is_kept_as_it_is(path: Path) -> None:
         assert await storage.read("s", 1, 1) == lines[1:2]
 
 
-async def test_sweeping_goes_on_after_a_crash(log: Path) -> None:
+async def test_sweeping_continues_after_a_crash(log: Path) -> None:
     edit(log, "UPDATE sessions SET freed_seq = last_seq")
     async with opened(SqliteStorage(log)) as storage:
         assert await seqs(storage, "s") == []

@@ -69,8 +69,8 @@ def test_warnings_go_to_stderr_without_the_text_of_the_client(tmp_path: Path) ->
     done = run("--no-sessions", text='[]\n{"secret" \n', XDG_CONFIG_HOME=str(tmp_path))
     first, second = done.stderr.splitlines()
     reason = "batches are not supported; send one message at a time"
-    assert first == f"quarterdeck: met on a connection (kind: malformed, reason: {reason})"
-    assert second.startswith("quarterdeck: met on a connection (kind: malformed, reason: ")
+    assert first == f"quarterdeck: unexpected input (kind: malformed, reason: {reason})"
+    assert second.startswith("quarterdeck: unexpected input (kind: malformed, reason: ")
     assert "secret" not in done.stderr
     assert done.returncode == 0
 
