@@ -25,7 +25,7 @@ from quarterdeck.runner.permissions.decisions import (
     DecidedBy,
     IndexEntry,
     RecordedDecision,
-    facts_of,
+    decided_by_json,
 )
 from quarterdeck.views.context.requests import resolution
 
@@ -286,7 +286,7 @@ def winner(decision: RecordedDecision) -> dict[str, Any]:
     return {
         "requestId": decision.request_id,
         "outcome": decision.outcome,
-        "by": {} if decision.by is UNSET else facts_of(decision.by),
+        "by": {} if decision.by is UNSET else decided_by_json(decision.by),
         "decidedAt": None if decision.decided_at is UNSET else decision.decided_at,
     }
 
