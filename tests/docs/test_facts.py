@@ -118,7 +118,8 @@ def test_every_step_of_the_architecture_names_code_that_exists(heading: str) -> 
 
 
 def test_invariants_that_code_refers_to_are_described() -> None:
-    described = set(re.findall(r"^\| (INV-\d+) ", text_of("docs/understand/invariants.md"), re.MULTILINE))
+    text = text_of("docs/understand/invariants.md")
+    described = set(re.findall(r"^\| (INV-\d+) ", text, re.MULTILINE))
     named = {
         name
         for path in PACKAGE.rglob("*.py")

@@ -49,12 +49,12 @@ from quarterdeck.protocol import ERROR_CODES, Event, ToolCallFacts
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.runner.actor import Actor, not_found
 from quarterdeck.runner.permissions.card import (
-    PendingPermission,
+    InspectedRequest,
     PermissionCard,
     derived_from,
     gone,
+    inspect_request,
     is_retry,
-    make_pending,
     rejecting,
     said_reason,
     sent_outcome,
@@ -101,7 +101,7 @@ class PermissionInbox:
         """Decide a request by the rules, or leave it to people; the host's permission hook."""
         expiry = self.policy.expiry_seconds
         try:
-            pending = make_pending(
+            inspected = inspect_request(
                 request,
                 facts,
                 asked_at=now(),
@@ -109,13 +109,13 @@ class PermissionInbox:
             )
         except Exception as error:  # noqa: BLE001 - what an agent sent, in any shape
             return self._unreadable(request, error)
-        derived = derived_from(pending.card)
-        decided = self._by_policy(pending)
+        derived = derived_from(inspected.card)
+        decided = self._by_policy(inspected)
         if decided is None:
-            return Ask(hook_data=pending, derived=derived)
+            return Ask(hook_data=inspected, derived=derived)
         option_id, by = decided
-        outcome = sent_outcome(pending.outcome(option_id), by)
-        return Decided(outcome=outcome, by=_decided_now(by, pending.card.digest), derived=derived)
+        outcome = sent_outcome(inspected.outcome(option_id), by)
+        return Decided(outcome=outcome, by=_decided_now(by, inspected.card.digest), derived=derived)
 
     def _unreadable(self, request: PermissionRequest, error: Exception) -> Decided:
         """Cancel what cannot be shown: else its agent would wait forever."""
@@ -132,16 +132,16 @@ class PermissionInbox:
         """Decide by other rules from now on, also what waits already."""
         self.policy = policy
         for request in self._host.pending_permissions():
-            pending: PendingPermission | None = request.hook_data
-            decided = None if pending is None else self._by_policy(pending)
-            if pending is not None and decided is not None:
-                self._decide(pending, *decided)
+            inspected: InspectedRequest | None = request.hook_data
+            decided = None if inspected is None else self._by_policy(inspected)
+            if inspected is not None and decided is not None:
+                self._decide(inspected, *decided)
 
-    def _by_policy(self, pending: PendingPermission) -> tuple[str | None, DecidedBy] | None:
+    def _by_policy(self, inspected: InspectedRequest) -> tuple[str | None, DecidedBy] | None:
         """Return the option that the rules choose, and which of them did; None leaves it open."""
-        card = pending.card
+        card = inspected.card
         agent = None if card.agent is UNSET else card.agent
-        decided = decide(self.policy, pending.call, workspace=card.cwd, agent=agent)
+        decided = decide(self.policy, inspected.call, workspace=card.cwd, agent=agent)
         by = DecidedBy(kind="policy", rule=decided.rule or "")
         if decided.decision == "deny":
             return rejecting(card.options), by
@@ -156,8 +156,8 @@ class PermissionInbox:
     @property
     def pending(self) -> list[PermissionCard]:
         """The requests that wait, the oldest first."""
-        cards = [request.hook_data for request in self._host.pending_permissions()]
-        return [pending.card for pending in cards if pending is not None]
+        requests = [request.hook_data for request in self._host.pending_permissions()]
+        return [inspected.card for inspected in requests if inspected is not None]
 
     def get(self, request_id: str) -> PermissionCard | None:
         request = self._host.pending_permission(request_id)
@@ -191,27 +191,27 @@ class PermissionInbox:
         request = self._host.pending_permission(request_id)
         if request is None:
             return await self._decision(request_id, by, key)
-        pending: PendingPermission | None = request.hook_data
-        if pending is None:  # the hook failed, so there is nothing to check against
-            pending = make_pending(
+        inspected: InspectedRequest | None = request.hook_data
+        if inspected is None:  # the hook failed, so there is nothing to check against
+            inspected = inspect_request(
                 request, _tool_call_facts(request), asked_at=now(), expires_at=None
             )
-        if digest is not None and digest != pending.card.digest:
+        if digest is not None and digest != inspected.card.digest:
             message = "this is not the pending request; look at it again"
-            raise RequestRejected("stale", message, data={"digest": pending.card.digest})
-        outcome = sent_outcome(pending.outcome(option_id), by)
-        facts = _decided_now(by, pending.card.digest, key)
+            raise RequestRejected("stale", message, data={"digest": inspected.card.digest})
+        outcome = sent_outcome(inspected.outcome(option_id), by)
+        facts = _decided_now(by, inspected.card.digest, key)
         stored = self._host.respond_permission(request_id, outcome, by=facts)
         with anyio.CancelScope(shield=True):
             await stored
         return await self._decision(request_id, by, key, is_winner=True)
 
-    def _decide(self, pending: PendingPermission, option_id: str | None, by: DecidedBy) -> None:
+    def _decide(self, inspected: InspectedRequest, option_id: str | None, by: DecidedBy) -> None:
         """Decide a request that may be pending; a device may have been faster."""
-        outcome = sent_outcome(pending.outcome(option_id), by)
-        facts = _decided_now(by, pending.card.digest)
+        outcome = sent_outcome(inspected.outcome(option_id), by)
+        facts = _decided_now(by, inspected.card.digest)
         try:
-            _ = self._host.respond_permission(pending.card.request_id, outcome, by=facts)
+            _ = self._host.respond_permission(inspected.card.request_id, outcome, by=facts)
         except AcpError as error:
             logger.info("a request was decided already", extra={"reason": error.message})
 
