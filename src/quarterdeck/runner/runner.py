@@ -572,7 +572,7 @@ def permission_view(request: PermissionRequest) -> PermissionView:
     """Return a pending request as plain data."""
     return PermissionView(
         request=request.snapshot(),
-        card=None if request.card is None else request.card.card,
+        card=None if request.hook_data is None else request.hook_data.card,
         derived=None if request.derived is None else dict(request.derived),
     )
 
