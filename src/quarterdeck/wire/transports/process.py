@@ -28,6 +28,7 @@ _READ_SIZE = 64 * 1024  # the capacity of a Linux pipe; a larger buffer costs a 
 _STDERR_LINES = 100  # kept to explain how the child ended
 _STDERR_LINE = 2000  # characters per line; a longer line is split
 _REFUSAL_SECONDS = 0.2  # between closing its input and its exit
+_REAP_SECONDS = 5.0  # for the kernel to end a killed child
 _EXIT_SECONDS = 1.0  # between its exit, the end of its output and its last words
 
 logger = logging.getLogger(__name__)
@@ -229,7 +230,8 @@ async def _stop(transport: ProcessTransport, grace_seconds: float) -> None:
         if process.returncode is not None:
             break
     _signal_group(process.pid, signal.SIGKILL)
-    with anyio.move_on_after(grace_seconds):
+    # The grace is the child's; a killed child needs none, but a busy kernel may take a while.
+    with anyio.move_on_after(max(grace_seconds, _REAP_SECONDS)):
         await process.wait()
         await process.aclose()
 
