@@ -201,7 +201,9 @@ class AgentNotFound(QuarterdeckError):
     """The command that starts an agent does not exist or may not be run."""
 
     def __init__(self, command: str, reason: str) -> None:
-        super().__init__(f"cannot start {command!r}: {reason}; is it installed and on PATH?")
+        super().__init__(
+            f"cannot start {command!r}: {reason}; check that it is installed and on PATH"
+        )
         self.command = command
         self.reason = reason
 

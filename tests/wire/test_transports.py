@@ -368,7 +368,7 @@ async def test_a_command_that_cannot_be_started_is_named_and_leaves_nothing_open
     command: list[str],
 ) -> None:
     before = open_descriptors()
-    with pytest.raises(AgentNotFound, match="is it installed and on PATH"):
+    with pytest.raises(AgentNotFound, match="check that it is installed and on PATH"):
         async with open_process(command):
             pass
     assert open_descriptors() == before

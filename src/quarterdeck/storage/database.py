@@ -280,7 +280,7 @@ def _step(path: Path, writer: sqlite3.Connection, part: Tables, number: int) -> 
             writer.execute("INSERT OR REPLACE INTO parts VALUES (?, ?)", (part.name, number))
     except sqlite3.Error as error:
         reason = f"{path} cannot be brought to format {part.name} {number} ({error})"
-        remedy = "it was left as it is; make room or report this, and try again"
+        remedy = "it was not changed; free some disk space and try again, or report this"
         raise HubRefused(reason, remedy) from error
 
 
@@ -299,7 +299,7 @@ def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
 def _unusable(path: Path, error: sqlite3.Error) -> HubRefused:
     if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
         return HubRefused(f"{path} is damaged ({error})", _SALVAGE)
-    remedy = "check the room on its disk, its permissions, and who else has it open"
+    remedy = "check its permissions, the free disk space, and whether another program has it open"
     return HubRefused(f"{path} cannot be opened ({error})", remedy)
 
 
@@ -307,7 +307,7 @@ def _failure(path: Path, error: sqlite3.Error) -> HubDatabaseFailed:
     code = getattr(error, "sqlite_errorcode", 0)
     reason = f"{error} ({getattr(error, 'sqlite_errorname', 'no code')})"
     if code == sqlite3.SQLITE_FULL:
-        return HubDatabaseFailed(path, reason, "make room on its disk; then it goes on by itself")
+        return HubDatabaseFailed(path, reason, "free some disk space; it then continues by itself")
     if code & 0xFF in _DAMAGED:
         return HubDatabaseFailed(path, reason, f"stop the hub and {_SALVAGE}")
     return HubDatabaseFailed(path, reason, "check the disk, its quota and its permissions")

@@ -294,7 +294,7 @@ def flush_to_disk(file: int) -> None:
 def _explain(path: Path, error: OSError) -> StorageFailed:
     reason = error.strerror or str(error)
     if error.errno in _DISK_FULL:
-        return StorageFailed(path, reason, "make room on its disk; then it goes on by itself")
+        return StorageFailed(path, reason, "free some disk space; it then continues by itself")
     return StorageFailed(path, reason, "check the disk, then restart")
 
 

@@ -52,5 +52,5 @@ def release_lock(lock: int) -> None:
 
 def unwritable(path: Path, error: OSError) -> StorageRefused:
     """Say that nothing can be written at `path`."""
-    remedy = "check its disk and that this user may write there, or choose another path"
+    remedy = "check the disk and that you can write there, or choose another path"
     return StorageRefused(path, error.strerror or str(error), remedy)

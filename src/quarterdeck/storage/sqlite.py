@@ -271,7 +271,7 @@ def _explain(path: Path, error: sqlite3.Error) -> StorageFailed:
     code = getattr(error, "sqlite_errorcode", 0)
     reason = f"{error} ({getattr(error, 'sqlite_errorname', 'no code')})"
     if code in _DISK_FULL:
-        return StorageFailed(path, reason, "make room on its disk; then it goes on by itself")
+        return StorageFailed(path, reason, "free some disk space; it then continues by itself")
     if code & 0xFF in DAMAGED:
         remedy = "stop, copy it and salvage the copy with `sqlite3 FILE .recover`"
         return StorageFailed(path, reason, remedy, is_final=True)

@@ -175,7 +175,7 @@ def migrate(
                 connection.execute(f"PRAGMA user_version={number}")
         except sqlite3.Error as error:
             reason = f"it cannot be brought to format {number} ({error})"
-            remedy = "it was left as it is; make room or report this, and try again"
+            remedy = "it was not changed; free some disk space and try again, or report this"
             raise StorageRefused(path, reason, remedy) from error
 
 
@@ -196,7 +196,7 @@ def unusable(path: Path, error: sqlite3.DatabaseError) -> StorageRefused:
     """Say why SQLite cannot open it."""
     if getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGED:
         return StorageRefused(path, f"it is damaged ({error})", _SALVAGE)
-    remedy = "check the room on its disk, its permissions, and who else has it open"
+    remedy = "check its permissions, the free disk space, and whether another program has it open"
     return StorageRefused(path, str(error), remedy)
 
 

@@ -67,7 +67,7 @@ class Editor:
             RequestRefused: with a sentence.
         """
         if not self.device.may(scope):
-            message = f"this device may {self.device.scope}; {what} needs {scope}"
+            message = f"this device has the scope {self.device.scope}; {what} needs {scope}"
             raise RequestRefused(403, "forbidden", message)
 
     def start_soon(self, what: str, work: Callable[[], Awaitable[Any]]) -> None:
