@@ -1,4 +1,4 @@
-"""What errors say."""
+"""Messages of errors."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from quarterdeck.errors import RpcError
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "explanation"),
     [
         ({"details": "no such model"}, "Internal error: no such model"),
         ("no such model", "Internal error: no such model"),
@@ -20,5 +20,5 @@ from quarterdeck.errors import RpcError
         (None, "Internal error"),
     ],
 )
-def test_an_error_of_an_agent_is_told_with_its_details(data: Any, said: str) -> None:
-    assert RpcError(-32603, "Internal error", data).explanation == said
+def test_the_explanation_of_an_agents_error_has_its_details(data: Any, explanation: str) -> None:
+    assert RpcError(-32603, "Internal error", data).explanation == explanation

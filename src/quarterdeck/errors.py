@@ -1,32 +1,34 @@
-"""Every exception this package raises on purpose.
+"""Every exception that this package raises on purpose.
+
+A message is one sentence: what happened; what to do next. Messages contain no internal names, since
+commands and the HTTP API show them as they are.
 
 QuarterdeckError
 ├── AcpError                a host, client or transport call failed with an `acpjs/*` code
 ├── ProtocolError           a peer, a file or a stored log broke the rules
-│   ├── EventInvalid            an event that is not one
+│   ├── EventInvalid            data that is not an event
 │   ├── JsonInvalid             text that is not JSON
 │   ├── LogGap                  an event that does not continue the numbering of its session
-│   └── SchemaMismatch          JSON that is not what ACP's schema says
+│   └── SchemaMismatch          JSON that does not match ACP's schema
 ├── ConnectionFailed        a JSON-RPC call could not be completed
-│   ├── ConnectionClosed        the connection ended while we still needed it
-│   ├── CallTimedOut            no answer within the time given
-│   └── AnswerInvalid           the answer cannot be read as what the method promises
-├── RpcError                the other side answered, or is to be answered, with a JSON-RPC error
-├── StorageRefused          a log that cannot be opened as it is; nothing was changed
+│   ├── ConnectionClosed        the connection ended before the call was complete
+│   ├── CallTimedOut            no answer within the timeout
+│   └── AnswerInvalid           an answer that does not have the type of the method
+├── RpcError                a JSON-RPC error, received or to be sent
+├── StorageRefused          a log that cannot be opened; nothing was changed
 ├── StorageFailed           an open log that could not be written or read
-├── HubRefused              a hub that is set up, or finds on disk, what is not safe or not usable
+├── HubRefused              a hub that cannot start with its settings, or with its files
 ├── HubDatabaseFailed       the hub's own database could not be written or read
 ├── AgentNotFound           the command that starts an agent does not exist
 ├── ModelFailed             a language model gave no answer
-├── SettingsInvalid         settings of the built-in agent that cannot be used
-├── ToolFailed              a tool of the built-in agent could not do what the model asked
-├── AgentError              an agent that we serve refuses, or cannot do what it was asked
-├── Misused                 a command line that cannot be understood
-├── CommandFailed           a command that could not do what it was asked
-├── HubDeclined             the hub answered a request of ours with a refusal
-├── RequestRejected         a request that is rejected, with a code
-│   └── RequestRefused      the same from the HTTP API, which chose its status
-└── ScenarioInvalid         a scenario file for the scripted agent that cannot be played
+├── SettingsInvalid         unusable settings of the built-in agent
+├── ToolFailed              a tool of the built-in agent failed
+├── AgentError              an error that an agent reports to its client
+├── Misused                 an invalid command line
+├── CommandFailed           a command that failed
+├── HubDeclined             the hub rejected a request of a command
+├── RequestRejected         the hub or the runner rejects a request, with a code
+└── ScenarioInvalid         a scenario of the scripted agent that cannot be played
 """
 
 from __future__ import annotations
@@ -34,11 +36,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-_DETAILS: Final = 1000  # characters of an agent's own words that a message has room for
+_DETAILS: Final = 1000  # characters of an agent's text that a message may contain
 
 
 class QuarterdeckError(Exception):
-    """Base class; catch it only at an outer edge (CLI, HTTP handler)."""
+    """Base class; catch it only at an outer edge (command line, HTTP handler)."""
 
 
 class AcpError(QuarterdeckError):
@@ -47,7 +49,7 @@ class AcpError(QuarterdeckError):
     def __init__(
         self, code: str, message: str, *, data: Any = None, retryable: bool | None = None
     ) -> None:
-        """Unless it is said, only a call that a closed transport refused may be tried again."""
+        """By default only a call that failed on a closed transport is retryable."""
         super().__init__(message)
         self.code = code
         self.message = message
@@ -60,7 +62,7 @@ class ProtocolError(QuarterdeckError):
 
 
 class EventInvalid(ProtocolError):
-    """Something was offered as an event that is not one."""
+    """Data is not an event."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"not an event: {reason}")
@@ -68,7 +70,7 @@ class EventInvalid(ProtocolError):
 
 
 class JsonInvalid(ProtocolError):
-    """A text is not JSON, or nests deeper than any message of ours."""
+    """A text is not JSON, or is nested too deeply."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"not JSON: {reason}")
@@ -86,7 +88,7 @@ class LogGap(ProtocolError):
 
 
 class SchemaMismatch(ProtocolError):
-    """JSON was read as a type of ACP that it does not fit, even with patience."""
+    """JSON does not match a type of ACP, even when read leniently."""
 
     def __init__(self, expected: str, reason: str) -> None:
         super().__init__(f"not a valid {expected}: {reason}")
@@ -99,11 +101,11 @@ class ConnectionFailed(QuarterdeckError):
 
 
 class ConnectionClosed(ConnectionFailed):
-    """The connection ended while we still needed it."""
+    """The connection ended before the call was complete."""
 
 
 class CallTimedOut(ConnectionFailed):
-    """The other side did not answer within the time given."""
+    """The other side did not answer within the timeout."""
 
     def __init__(self, method: str, seconds: float) -> None:
         super().__init__(f"{method} was not answered within {seconds:g} s; it was cancelled")
@@ -112,7 +114,7 @@ class CallTimedOut(ConnectionFailed):
 
 
 class AnswerInvalid(ConnectionFailed):
-    """The other side answered with something the method does not promise."""
+    """The other side answered with data that does not have the type of the method."""
 
     def __init__(self, method: str, reason: str) -> None:
         super().__init__(f"the answer to {method} cannot be read: {reason}")
@@ -121,7 +123,7 @@ class AnswerInvalid(ConnectionFailed):
 
 
 class RpcError(QuarterdeckError):
-    """The other side answered with a JSON-RPC error; raise it in a handler to answer with one."""
+    """A JSON-RPC error: the answer to a call; raise it in a handler to answer with one."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(f"{message} ({code})")
@@ -131,7 +133,7 @@ class RpcError(QuarterdeckError):
 
     @property
     def explanation(self) -> str:
-        """The message and what came with it: "Internal error" alone helps nobody."""
+        """The message and its details: "Internal error" alone does not help."""
         details = self.data.get("details") if isinstance(self.data, Mapping) else self.data
         if not isinstance(details, str) or not details.strip() or details in self.message:
             return self.message
@@ -140,7 +142,7 @@ class RpcError(QuarterdeckError):
 
 
 class StorageRefused(QuarterdeckError):
-    """A log cannot be opened as it is; it was left as it is."""
+    """A log cannot be opened; it was not changed."""
 
     def __init__(self, path: object, reason: str, remedy: str) -> None:
         super().__init__(f"cannot use {path} as a log: {reason}; {remedy}")
@@ -150,10 +152,10 @@ class StorageRefused(QuarterdeckError):
 
 
 class StorageFailed(QuarterdeckError):
-    """An open log could not be written or read; nothing of the batch in question was stored.
+    """An open log could not be written or read; nothing of the batch was stored.
 
     Attributes:
-        is_final: whether trying again is in vain as long as the log is open.
+        is_final: whether retrying is useless until the log is opened again.
     """
 
     def __init__(self, path: object, reason: str, remedy: str, *, is_final: bool = False) -> None:
@@ -164,17 +166,17 @@ class StorageFailed(QuarterdeckError):
         self.remedy = remedy
 
     @property
-    def told(self) -> str:
-        """The same for people elsewhere, who need not know where it is."""
+    def public_message(self) -> str:
+        """The message without the path, for clients."""
         return f"the log failed: {self.reason}; {self.remedy}"
 
     def again(self) -> StorageFailed:
-        """Return the same for another caller: a raised exception keeps all it went through."""
+        """Return a copy for another caller: a raised exception collects tracebacks."""
         return StorageFailed(self.path, self.reason, self.remedy, is_final=self.is_final)
 
 
 class HubRefused(QuarterdeckError):
-    """A hub does not start: what it was told, or what it finds on disk, is not safe or usable."""
+    """A hub cannot start: its settings or its files are unsafe or unusable."""
 
     def __init__(self, reason: str, remedy: str) -> None:
         super().__init__(f"{reason}; {remedy}")
@@ -192,8 +194,8 @@ class HubDatabaseFailed(QuarterdeckError):
         self.remedy = remedy
 
     @property
-    def told(self) -> str:
-        """The same for people elsewhere, who need not know where it is."""
+    def public_message(self) -> str:
+        """The message without the path, for clients."""
         return f"the hub's database failed: {self.reason}; {self.remedy}"
 
 
@@ -202,7 +204,7 @@ class AgentNotFound(QuarterdeckError):
 
     def __init__(self, command: str, reason: str) -> None:
         super().__init__(
-            f"cannot start {command!r}: {reason}; check that it is installed and on PATH"
+            f"cannot start {command!r}: {reason}; install it, or add its folder to PATH"
         )
         self.command = command
         self.reason = reason
@@ -213,7 +215,7 @@ class ModelFailed(QuarterdeckError):
 
     Attributes:
         reason: which of `agent.builtin.model.FAILURES` it was.
-        retry_after: the seconds the provider asked us to wait, if it did.
+        retry_after: seconds to wait, if the provider named them.
     """
 
     def __init__(self, reason: str, sentence: str, *, retry_after: float | None = None) -> None:
@@ -232,11 +234,11 @@ class SettingsInvalid(QuarterdeckError):
 
 
 class ToolFailed(QuarterdeckError):
-    """A tool could not do what the model asked; the model is told why and may try otherwise."""
+    """A tool failed; the model reads the message and may try something else."""
 
 
 class AgentError(QuarterdeckError):
-    """What an agent raises to refuse or to give up; its client is told `message` as an error."""
+    """Raised by an agent to reject a request or to give up; its client gets `message`."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -244,14 +246,14 @@ class AgentError(QuarterdeckError):
 
 
 class Misused(QuarterdeckError):
-    """A command line cannot be understood; the exit status is 2."""
+    """The command line is invalid; the exit status is 2."""
 
 
 class CommandFailed(QuarterdeckError):
-    """A command could not do what it was asked; the sentence says what to do next.
+    """A command failed; the sentence says what to do next.
 
     Attributes:
-        status: the exit status, for those who can tell failures apart.
+        status: the exit status.
     """
 
     def __init__(self, sentence: str, *, status: int = 1) -> None:
@@ -260,7 +262,7 @@ class CommandFailed(QuarterdeckError):
 
 
 class HubDeclined(QuarterdeckError):
-    """The hub answered a request with a refusal."""
+    """The hub rejected a request."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -272,29 +274,18 @@ class HubDeclined(QuarterdeckError):
 class RequestRejected(QuarterdeckError):
     """A request is rejected; the client gets its code, message and data.
 
-    The code decides what each surface makes of it: the HTTP API has one table of statuses.
+    Each surface derives its own status from the code; the HTTP API has a table of statuses.
     """
 
     def __init__(
         self, code: str, message: str, *, data: Any = None, retryable: bool = False
     ) -> None:
-        """`code` comes after `quarterdeck/`."""
+        """`code` is written without its prefix `quarterdeck/`."""
         super().__init__(message)
         self.code = f"quarterdeck/{code}"
         self.message = message
         self.data = data
         self.retryable = retryable
-
-
-class RequestRefused(RequestRejected):
-    """A request to the HTTP API is rejected with a status of its own choice."""
-
-    def __init__(
-        self, status: int, code: str, message: str, *, data: Any = None, retryable: bool = False
-    ) -> None:
-        """`code` comes after `quarterdeck/`."""
-        super().__init__(code, message, data=data, retryable=retryable)
-        self.status = status
 
 
 class ScenarioInvalid(QuarterdeckError):

@@ -1,8 +1,8 @@
-r"""JSON as peers really write it: msgspec for speed, the standard library for what it refuses.
+r"""JSON as programs really write it: msgspec for speed, the standard library for what it rejects.
 
-Two habits of real programs are outside strict JSON, and losing a message over them helps nobody:
-JavaScript agents cut text between the halves of a surrogate pair (`"\ud83d"`), and Python agents
-write `NaN`. The first is kept as it is, the second is read as null. Both take the slow path only.
+Two habits of real programs are outside strict JSON, and must not lose a message: JavaScript agents
+cut text between the halves of a surrogate pair (`"\ud83d"`), and Python agents write `NaN`. The
+first is kept unchanged, the second is read as null. Both take the slow path.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from quarterdeck.errors import JsonInvalid
 
 _decode = msgspec.json.Decoder().decode
 UNWRITABLE = (TypeError, ValueError, NotImplementedError, JsonInvalid)
-"""What writing a value of somebody else as JSON may raise."""
+"""What encoding a foreign value as JSON may raise."""
 NESTED_TOO_DEEPLY = "nested too deeply"
 _BOM = b"\xef\xbb\xbf"
 
 
 def decode_json(text: bytes | str) -> Any:
-    """Read one JSON value.
+    """Decode one JSON value.
 
     Raises:
         JsonInvalid: if `text` is not JSON, not UTF-8, or nested too deeply to read.
@@ -35,10 +35,10 @@ def decode_json(text: bytes | str) -> Any:
 
 
 def encode_json(value: Any) -> bytes:
-    """Write one JSON value on one line.
+    """Encode one JSON value on one line.
 
     Raises:
-        TypeError: if `value` holds something JSON has no word for.
+        TypeError: if `value` holds something that JSON cannot represent.
         JsonInvalid: if it is nested too deeply, or contains itself.
     """
     try:
@@ -76,7 +76,7 @@ def _decode_slowly(text: bytes | str) -> Any:
         return json.loads(text, parse_constant=_null)
     except RecursionError as error:
         raise JsonInvalid(NESTED_TOO_DEEPLY) from error
-    except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are both of this kind
+    except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are subclasses
         raise JsonInvalid(str(error)) from error
 
 

@@ -29,7 +29,7 @@ DEEP = 7
 
 
 def canonical(value: Any) -> str:
-    """Tell apart what Python's == does not: true and 1, 1 and 1.0."""
+    """Distinguish what Python's == does not: true and 1, 1 and 1.0."""
     return json.dumps(value, sort_keys=True)
 
 

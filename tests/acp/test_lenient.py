@@ -34,13 +34,13 @@ def test_unreadable_items_of_a_union_are_kept_in_their_place() -> None:
     assert to_dict(progress)["content"] == content
 
 
-def test_other_unreadable_items_are_left_out_where_the_schema_says_so() -> None:
+def test_other_unreadable_items_are_left_out_where_the_schema_allows_it() -> None:
     entries = [{"content": "a", "priority": "high", "status": "pending"}, {"content": "b"}, 3]
     plan = decode(schema.AgentPlanUpdate, {"entries": entries})
     assert [entry.content for entry in plan.entries] == ["a"]
 
 
-def test_an_unreadable_item_is_refused_where_the_schema_does_not_say_so() -> None:
+def test_an_unreadable_item_is_rejected_where_the_schema_does_not_allow_it() -> None:
     with pytest.raises(SchemaMismatch):
         decode(schema.PromptRequest, {"sessionId": "s", "prompt": [{"type": "text"}]})
 
@@ -50,7 +50,7 @@ def test_a_list_that_may_default_is_empty_if_it_is_missing_or_no_list() -> None:
     assert decode(schema.ListSessionsResponse, {"sessions": "none"}).sessions == ()
 
 
-def test_null_counts_as_empty_where_the_schema_says_so() -> None:
+def test_null_counts_as_empty_where_the_schema_allows_it() -> None:
     request = decode(schema.NewSessionRequest, {"cwd": "/", "mcpServers": None})
     assert request.mcp_servers == ()
     terminal = decode(
@@ -113,7 +113,7 @@ def test_a_boolean_config_value_is_read() -> None:
     )
 
 
-def test_resources_are_told_apart_by_their_fields() -> None:
+def test_resources_are_distinguished_by_their_fields() -> None:
     text = {"uri": "u", "text": "t"}
     blob = {"uri": "u", "blob": "b"}
     link = {"uri": "u", "link": "l"}
@@ -128,7 +128,7 @@ def test_resources_are_told_apart_by_their_fields() -> None:
     ]
 
 
-def test_grouped_and_plain_options_are_told_apart() -> None:
+def test_grouped_and_plain_options_are_distinguished() -> None:
     plain = {"value": "v", "name": "n"}
     group = {"group": "g", "name": "n", "options": [plain]}
     read = lenient([plain, group], schema.SessionConfigSelectOptions)

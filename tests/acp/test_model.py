@@ -11,6 +11,6 @@ def test_unknown_variants_are_compared_by_what_they_hold() -> None:
     assert one != {"type": "smell", "of": [1]}
 
 
-def test_an_unknown_variant_says_what_it_is() -> None:
+def test_an_unknown_variant_shows_its_union_and_tag() -> None:
     unknown = Unknown("ContentBlock", "smell", {})
     assert repr(unknown) == "Unknown(union='ContentBlock', tag='smell', data={})"

@@ -20,7 +20,7 @@ CHUNK = schema.AgentMessageChunk(content=schema.TextContentBlock(text="hello"))
 
 
 @asynccontextmanager
-async def conversation(client: Handlers, agent: Handlers) -> AsyncIterator[tuple[Peer, Peer]]:
+async def connected(client: Handlers, agent: Handlers) -> AsyncIterator[tuple[Peer, Peer]]:
     """Yield the agent as the client sees it, and the client as the agent sees it."""
     client_end, agent_end = memory_pair()
     with anyio.fail_after(10):
@@ -64,7 +64,7 @@ async def test_a_turn_of_both_sides_is_typed_from_end_to_end() -> None:
     agent.answer(methods.SESSION_NEW, new)
     agent.answer(methods.SESSION_PROMPT, prompt)
 
-    async with conversation(client, agent) as (to_agent, to_client):
+    async with connected(client, agent) as (to_agent, to_client):
         created = await to_agent.call(
             methods.SESSION_NEW, schema.NewSessionRequest(cwd="/tmp", mcp_servers=())
         )
@@ -84,7 +84,7 @@ async def test_an_update_of_a_kind_we_do_not_know_arrives_whole() -> None:
     seen: list[schema.SessionNotification] = []
     client.on(methods.SESSION_UPDATE, seen.append)
     update = {"sessionUpdate": "hologram", "depth": [1, None]}
-    async with conversation(client, Handlers()) as (_, to_client):
+    async with connected(client, Handlers()) as (_, to_client):
         await to_client.connection.notify("session/update", {"sessionId": "s", "update": update})
         await to_client.notify(
             methods.SESSION_UPDATE, schema.SessionNotification(session_id="s", update=CHUNK)
@@ -98,16 +98,16 @@ async def test_an_update_of_a_kind_we_do_not_know_arrives_whole() -> None:
 
 
 async def test_a_method_without_a_handler_is_not_found() -> None:
-    async with conversation(Handlers(), Handlers()) as (to_agent, _):
+    async with connected(Handlers(), Handlers()) as (to_agent, _):
         with pytest.raises(RpcError, match="Method not found: logout") as caught:
             await to_agent.call(methods.LOGOUT, schema.LogoutRequest())
     assert caught.value.code == methods.METHOD_NOT_FOUND
 
 
-async def test_notifications_of_extensions_reach_whoever_wants_them() -> None:
+async def test_notifications_of_extensions_reach_on_other() -> None:
     others: list[tuple[str, Any]] = []
     client = Handlers(on_other=lambda method, params: others.append((method, params)))
-    async with conversation(client, Handlers()) as (_, to_client):
+    async with connected(client, Handlers()) as (_, to_client):
         await to_client.connection.notify("qwen/notify/thing", {"a": 1})
         while not others:
             await anyio.lowlevel.checkpoint()
@@ -121,7 +121,7 @@ async def test_an_answer_that_is_not_what_the_method_promises_fails_the_call() -
         return {"session": 1}
 
     agent.answer(methods.SESSION_NEW, wrong)
-    async with conversation(Handlers(), agent) as (to_agent, _):
+    async with connected(Handlers(), agent) as (to_agent, _):
         with pytest.raises(AnswerInvalid, match="session/new"):
             await to_agent.call(
                 methods.SESSION_NEW, schema.NewSessionRequest(cwd="/tmp", mcp_servers=())
@@ -135,7 +135,7 @@ async def test_params_that_break_the_schema_are_refused_before_the_handler() -> 
         raise AssertionError
 
     agent.answer(methods.SESSION_NEW, never)
-    async with conversation(Handlers(), agent) as (to_agent, _):
+    async with connected(Handlers(), agent) as (to_agent, _):
         with pytest.raises(RpcError) as caught:
             await to_agent.connection.call("session/new", {"cwd": 5})
     assert caught.value.code == methods.INVALID_PARAMS
@@ -151,7 +151,7 @@ async def test_meta_is_a_field_of_its_own_and_overwrites_no_argument() -> None:
 
     client.answer(methods.FS_WRITE_TEXT_FILE, write)
     params = {"sessionId": "s", "path": "/a", "content": "x", "_meta": {"path": "/etc/passwd"}}
-    async with conversation(client, Handlers()) as (_, to_client):
+    async with connected(client, Handlers()) as (_, to_client):
         await to_client.connection.call("fs/write_text_file", params)
     assert (written[0].path, written[0].meta) == ("/a", {"path": "/etc/passwd"})
 
@@ -161,7 +161,7 @@ async def test_a_title_can_be_cleared() -> None:
     seen: list[schema.SessionNotification] = []
     client.on(methods.SESSION_UPDATE, seen.append)
     cleared = schema.SessionInfoUpdate(title=None)
-    async with conversation(client, Handlers()) as (_, to_client):
+    async with connected(client, Handlers()) as (_, to_client):
         await to_client.notify(
             methods.SESSION_UPDATE, schema.SessionNotification(session_id="s", update=cleared)
         )

@@ -41,10 +41,10 @@ def _validator(method: str, kind: str) -> jsonschema_rs.Draft202012Validator | N
     return None
 
 
-def check(message: Any, asked: Mapping[str, Collection[str]]) -> str | None:
+def check(message: Any, called: Mapping[str, Collection[str]]) -> str | None:
     """Say what is wrong with a message of an agent; None if nothing is.
 
-    `asked` are the methods of the client's requests, by their ids as JSON.
+    `called` are the methods of the client's requests, by their ids as JSON.
     """
     if not _envelope().is_valid(message):
         return f"not a message: {_shown(message)}"
@@ -54,14 +54,14 @@ def check(message: Any, asked: Mapping[str, Collection[str]]) -> str | None:
         case {"method": str(method)}:
             return _why_not([method], "Notification", message["params"])
         case {"id": answered, "result": result}:
-            return _why_not(asked.get(json.dumps(answered), ()), "Response", result)
+            return _why_not(called.get(json.dumps(answered), ()), "Response", result)
         case _:
             return None  # an error, and the envelope knows errors
 
 
-def check_all(messages: Iterable[Any], asked: Mapping[Any, str]) -> None:
-    """Check messages of an agent; `asked` are the methods of our requests, by their ids."""
-    methods = {json.dumps(request_id): [method] for request_id, method in asked.items()}
+def check_all(messages: Iterable[Any], called: Mapping[Any, str]) -> None:
+    """Check messages of an agent; `called` are the methods of our requests, by their ids."""
+    methods = {json.dumps(request_id): [method] for request_id, method in called.items()}
     assert [wrong for each in messages if (wrong := check(each, methods)) is not None] == []
 
 

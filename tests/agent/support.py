@@ -23,12 +23,12 @@ ALL_CAPABILITIES: Json = {
 
 
 class Hand:
-    """The client's side of one conversation."""
+    """The client's side of one connection."""
 
     def __init__(self, transport: MemoryTransport) -> None:
         self.messages: list[Json] = []
         """All that came, in order."""
-        self.asked: dict[Any, str] = {}
+        self.called: dict[Any, str] = {}
         self.answers: dict[str, Callable[[Json], Any]] = {}
         """What to answer to the agent's requests, by method; others wait for `answer`."""
         self._transport = transport
@@ -54,8 +54,8 @@ class Hand:
 
     async def ask(self, method: str, **params: Any) -> int:
         """Send a request and return its id."""
-        request_id = len(self.asked) + 1
-        self.asked[request_id] = method
+        request_id = len(self.called) + 1
+        self.called[request_id] = method
         await self.send({"id": request_id, "method": method, "params": params})
         return request_id
 
@@ -136,7 +136,7 @@ async def conversing(
     """Serve an agent to a client by hand."""
     server = agent if isinstance(agent, AgentServer) else AgentServer(agent, store=store)
     ours, theirs = memory_pair(buffer)
-    async with server.converse(theirs, ConnectionOptions(high_water=high_water)):
+    async with server.serve_client(theirs, ConnectionOptions(high_water=high_water)):
         async with background_tasks() as tasks:
             hand = Hand(ours)
             tasks.start_soon(hand.read)

@@ -1,4 +1,4 @@
-"""What is an agent, and what is told of it."""
+"""What is an agent, and how it is described."""
 
 from typing import Any
 

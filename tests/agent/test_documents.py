@@ -59,8 +59,8 @@ def test_the_commands_for_http_do_what_the_document_says(tmp_path: Path) -> None
         text=True,
     ) as server:
         assert server.stderr is not None
-        said = server.stderr.readline()
-        (port,) = set(re.findall(r"127\.0\.0\.1:(\d+)/", said))
+        announced = server.stderr.readline()
+        (port,) = set(re.findall(r"127\.0\.0\.1:(\d+)/", announced))
         listen, post = (each.replace("9000", port) for each in (listen, post))
         listening = ["sh", "-c", f"exec {listen.removesuffix('&').strip()}"]
         with subprocess.Popen(listening, env=env, stdout=pipe, text=True) as stream:
@@ -71,9 +71,9 @@ def test_the_commands_for_http_do_what_the_document_says(tmp_path: Path) -> None
             server.terminate()
             rest = stream.stdout.read()
     shown = DOCUMENT.read_text(encoding="utf-8").replace("9000", port)
-    assert said.strip() in shown
+    assert announced.strip() in shown
     assert '"protocolVersion":1' in answer
-    assert ": the server has let you go" in rest
+    assert ": disconnected by the server" in rest
     assert server.returncode == 0
 
 

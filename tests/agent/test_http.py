@@ -51,7 +51,7 @@ def text_of(message: Json) -> str:
     return text
 
 
-async def test_a_conversation_over_post_and_sse() -> None:
+async def test_a_session_over_post_and_sse() -> None:
     async with serving(echo) as client, client.stream() as stream:
         session_id = await client.begin(stream)
         assert (await client.prompt(3, session_id, " hello ")).status == 202
@@ -70,10 +70,10 @@ async def test_what_is_posted_before_the_stream_opens_waits_for_it() -> None:
 
 
 async def test_an_answer_to_the_agent_is_a_204_also_for_an_unknown_id() -> None:
-    async def asking(turn: AgentTurn) -> AsyncIterator[str]:
+    async def requesting(turn: AgentTurn) -> AsyncIterator[str]:
         yield str(await turn.ask_permission(TOOL))
 
-    async with serving(asking) as client, client.stream() as stream:
+    async with serving(requesting) as client, client.stream() as stream:
         session_id = await client.begin(stream)
         await client.prompt(3, session_id, "x")
         request = (await stream.event()).message
@@ -190,10 +190,10 @@ async def test_a_request_that_is_sent_twice_runs_once() -> None:
     assert (first.status, again.status, other.status) == (202, 409, 409)
     assert again.text == "a request with the id 3 is being answered; it is not run again"
     assert (late.status, changed.status) == (409, 202)
-    assert late.text == "this very request, id 3, has been answered; it is not run again"
+    assert late.text == "the same request, id 3, has been answered; it is not run again"
 
 
-async def test_a_stream_goes_on_behind_the_last_event_that_was_seen() -> None:
+async def test_a_stream_resumes_after_the_last_event_that_was_seen() -> None:
     async with serving(nine) as client:
         async with client.stream() as stream:
             session_id = await client.begin(stream)
@@ -211,7 +211,7 @@ async def test_a_stream_goes_on_behind_the_last_event_that_was_seen() -> None:
     assert numbers == list(range(numbers[0], numbers[0] + 10))
 
 
-async def test_a_stream_that_names_no_event_goes_on_where_the_last_one_was() -> None:
+async def test_a_stream_that_names_no_event_continues_where_the_last_one_stopped() -> None:
     async with serving(echo) as client:
         async with client.stream() as stream:
             session_id = await client.begin(stream)
@@ -230,14 +230,14 @@ async def test_a_second_stream_replaces_the_first() -> None:
     assert first.comments[-1] == "replaced by another stream"
 
 
-async def test_a_silent_stream_says_that_it_is_alive() -> None:
+async def test_a_silent_stream_sends_pings() -> None:
     options = HttpOptions(token=TOKEN, ping_seconds=0.02)
     async with serving(echo, options) as client, client.stream() as stream:
         await client.begin(stream)
         await stream.comment("ping")
 
 
-async def test_a_reader_that_was_away_too_long_is_told_what_it_missed() -> None:
+async def test_a_reader_that_was_away_too_long_learns_what_it_missed() -> None:
     finished = anyio.Event()
 
     async def flood(_turn: AgentTurn) -> AsyncIterator[str]:
@@ -255,26 +255,26 @@ async def test_a_reader_that_was_away_too_long_is_told_what_it_missed() -> None:
             await client.prompt(3, session_id, "x")
             await finished.wait()
         async with client.stream(seen) as stream:
-            told = await stream.event()
+            notice = await stream.event()
             rest = [await stream.event()]
             while rest[-1].message.get("id") != 3:
                 rest.append(await stream.event())
         async with client.stream("00000000-5") as stream:
             unknown = await stream.event()
-    assert told.id is None
-    assert told.message["method"] == LOST
-    lost = told.message["params"]["lost"]
+    assert notice.id is None
+    assert notice.message["method"] == LOST
+    lost = notice.message["params"]["lost"]
     numbers = [int(str(each.id).partition("-")[2]) for each in rest]
     assert lost == numbers[0] - int(seen.partition("-")[2]) - 1
     assert numbers == list(range(numbers[0], numbers[0] + len(rest)))
-    assert told.message["params"]["reason"] == "you were away for too long"
+    assert notice.message["params"]["reason"] == "you were away for too long"
     assert unknown.message["params"] == {
         "lost": None,
         "reason": "your last event is from an earlier connection; call initialize again",
     }
 
 
-async def test_nobody_who_reads_does_not_hold_up_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_turn_is_not_delayed_without_a_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_client_module, "PATIENCE_SECONDS", 0.05)
     finished = anyio.Event()
 
@@ -291,8 +291,8 @@ async def test_nobody_who_reads_does_not_hold_up_a_turn(monkeypatch: pytest.Monk
         with anyio.fail_after(PATIENCE):
             await finished.wait()
         async with client.stream() as stream:
-            told = await stream.event()
-            assert told.message["params"]["reason"] == "you read too slowly"
+            notice = await stream.event()
+            assert notice.message["params"]["reason"] == "you read too slowly"
             assert (await stream.answer(3))["result"] == {"stopReason": "end_turn"}
 
 
@@ -334,7 +334,7 @@ async def test_sessions_belong_to_their_clients(tmp_path: Path) -> None:
             assert (await mine.answer(3))["result"] == {"stopReason": "end_turn"}
 
 
-async def test_a_client_that_is_gone_is_let_go_and_its_sessions_can_be_loaded(
+async def test_a_client_that_is_gone_is_dropped_and_its_sessions_can_be_loaded(
     tmp_path: Path,
 ) -> None:
     agent = Waiting()
@@ -419,7 +419,7 @@ async def test_the_end_of_the_server_answers_turns_and_ends_streams() -> None:
     answer = (await stream.event()).message
     assert answer["result"] == {"stopReason": "cancelled"}
     assert await stream.event_or_end() is None
-    assert stream.comments[-1] == "the server has let you go"
+    assert stream.comments[-1] == "disconnected by the server"
     await stream.aclose()
     assert agent.closed == [session_id]
     with pytest.raises(OSError, match=r"."):
@@ -429,23 +429,23 @@ async def test_the_end_of_the_server_answers_turns_and_ends_streams() -> None:
 async def test_everything_on_the_stream_is_valid_acp(tmp_path: Path) -> None:
     async with serving(echo, store=SessionStore(tmp_path)) as client, client.stream() as stream:
         session_id = await client.begin(stream)
-        asked = {3: "session/prompt", 4: "session/load", 5: "session/list", 6: "session/close"}
+        called = {3: "session/prompt", 4: "session/load", 5: "session/list", 6: "session/close"}
         named: Json = {"sessionId": session_id, "cwd": "/", "mcpServers": []}
         messages: list[Json] = []
         await client.prompt(3, session_id, "x")
         for number in (4, 5, 6):
             while not messages or messages[-1].get("id") != number - 1:
                 messages.append((await stream.event()).message)
-            await client.ask(number, asked[number], **named)
+            await client.ask(number, called[number], **named)
         messages.append(await stream.answer(6))
-    check_all(messages, asked)
+    check_all(messages, called)
 
 
 async def test_the_application_can_be_mounted_and_has_a_lifespan() -> None:
     from quarterdeck.agent import http_app  # noqa: PLC0415
 
     app = http_app(echo, HttpOptions(token=TOKEN))
-    told: list[Any] = []
+    notice: list[Any] = []
     shutdown = anyio.Event()
     steps = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
 
@@ -456,7 +456,7 @@ async def test_the_application_can_be_mounted_and_has_a_lifespan() -> None:
         return step
 
     async def send(message: Any) -> None:
-        told.append(message)
+        notice.append(message)
 
     async def nothing() -> Any:
         return {"type": "http.request", "body": PING}
@@ -464,7 +464,7 @@ async def test_the_application_can_be_mounted_and_has_a_lifespan() -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(app, {"type": "lifespan"}, receive, send)
         with anyio.fail_after(PATIENCE):
-            while not told:
+            while not notice:
                 await anyio.lowlevel.checkpoint()
         headers = {"host": "localhost", "authorization": f"Bearer {TOKEN}"}
         scope = {
@@ -481,7 +481,7 @@ async def test_the_application_can_be_mounted_and_has_a_lifespan() -> None:
         await app(scope, nothing, send)
         await app({"type": "websocket", "path": "/"}, nothing, send)
         shutdown.set()
-    kinds = [each.get("status") or each["type"] for each in told]
+    kinds = [each.get("status") or each["type"] for each in notice]
     assert kinds == [
         "lifespan.startup.complete",
         202,
@@ -507,7 +507,7 @@ async def test_a_reader_whose_socket_is_stuck_is_overtaken_and_the_turn_ends(
         session_id = await client.begin(stream)
         await client.prompt(3, session_id, "x")
         with anyio.fail_after(PATIENCE):
-            await finished.wait()  # although nobody reads the stream
+            await finished.wait()  # although the stream is not read
         last = HttpHand(client.port, client.client_id)
         async with last.stream(stream.last_id) as again:
             assert (await again.event()).message["method"] == LOST

@@ -1,4 +1,4 @@
-"""What a web page, a stranger or a hostile client can try against an agent on this computer.
+"""What a web page, an unknown client or a hostile client can try against an agent on this computer.
 
 Each test makes the requests that a browser would make for the attack, and checks that the agent's
 code was never reached.
@@ -25,7 +25,7 @@ RPC, SSE = "/acp/rpc?client_id=one", "/acp/sse?client_id=one"
 
 
 class Reached:
-    """Notes that somebody got in."""
+    """Notes that a request was accepted."""
 
     def __init__(self) -> None:
         self.sessions: list[str] = []
@@ -40,7 +40,7 @@ class Reached:
 
 
 def page(site: str = "cross-site", **more: Any) -> Json:
-    """Return the headers that a browser adds to a request of somebody's page."""
+    """Return the headers that a browser adds to a request of a foreign page."""
     return {"Origin": "https://evil.example", "Sec-Fetch-Site": site, **more}
 
 
@@ -110,7 +110,7 @@ async def test_a_web_page_reaches_nothing_even_without_a_token(attack: str) -> N
 @pytest.mark.parametrize(
     "authorization", [None, "", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN[:-1]}"]
 )
-async def test_a_stranger_without_the_token_reaches_nothing(authorization: str | None) -> None:
+async def test_a_client_without_the_token_reaches_nothing(authorization: str | None) -> None:
     agent = Reached()
     async with serving(agent) as client:
         stranger = HttpHand(client.port, token=None)
@@ -122,15 +122,15 @@ async def test_a_stranger_without_the_token_reaches_nothing(authorization: str |
     assert TOKEN not in post.text
 
 
-async def test_a_stranger_cannot_answer_a_permission_request() -> None:
+async def test_another_client_cannot_answer_a_permission_request() -> None:
     chosen: list[Any] = []
 
-    async def asking(turn: AgentTurn) -> AsyncIterator[str]:
+    async def requesting(turn: AgentTurn) -> AsyncIterator[str]:
         tool = {"toolCallId": "t", "title": "Delete all", "status": "pending"}
         chosen.append(await turn.ask_permission(tool))
         yield "asked"
 
-    async with serving(asking) as client, client.stream() as stream:
+    async with serving(requesting) as client, client.stream() as stream:
         session_id = await client.begin(stream)
         await client.prompt(3, session_id, "x")
         request = (await stream.event()).message
@@ -140,7 +140,7 @@ async def test_a_stranger_cannot_answer_a_permission_request() -> None:
         by_stranger = await HttpHand(client.port, token="x" * 16).post(answer)
         by_other_client = await client.as_client("other").post(answer)
         statuses = (by_page.status, by_stranger.status, by_other_client.status)
-        assert statuses == (403, 401, 204)  # the last one has answered a question of its own
+        assert statuses == (403, 401, 204)  # the last one has answered a request of its own
         rejected = {"outcome": {"outcome": "selected", "optionId": "reject_once"}}
         await client.post({**answer, "result": rejected})
         await stream.answer(3)
@@ -224,19 +224,19 @@ async def test_a_session_id_cannot_leave_the_folder() -> None:
             assert error["data"] == "sessionId may have letters, digits, - and _ only"
 
 
-DESK = "https://driver.example"
-NAMED = HttpOptions(token=TOKEN, origins=(DESK,))
+EDITOR = "https://driver.example"
+NAMED = HttpOptions(token=TOKEN, origins=(EDITOR,))
 
 
-async def test_a_page_of_a_named_origin_may_ask_what_it_may_send_and_read_the_answers() -> None:
+async def test_a_page_of_a_named_origin_may_send_a_preflight_and_read_the_answers() -> None:
     async with serving(Reached(), NAMED) as client:
-        question = {"Origin": DESK, "Access-Control-Request-Method": "POST"}
-        asked = await HttpHand(client.port, token=None).request("OPTIONS", RPC, question)
-        posted = await client.request("POST", RPC, {"Origin": DESK, "Content-Type": JSON}, NEW)
-    assert (asked.status, posted.status) == (204, 202)
-    assert "authorization" in asked.headers["access-control-allow-headers"]
-    for response in (asked, posted):
-        assert response.headers["access-control-allow-origin"] == DESK
+        preflight = {"Origin": EDITOR, "Access-Control-Request-Method": "POST"}
+        allowed = await HttpHand(client.port, token=None).request("OPTIONS", RPC, preflight)
+        posted = await client.request("POST", RPC, {"Origin": EDITOR, "Content-Type": JSON}, NEW)
+    assert (allowed.status, posted.status) == (204, 202)
+    assert "authorization" in allowed.headers["access-control-allow-headers"]
+    for response in (allowed, posted):
+        assert response.headers["access-control-allow-origin"] == EDITOR
         assert response.headers["vary"] == "origin"
 
 
@@ -244,17 +244,17 @@ async def test_a_page_of_a_named_origin_may_ask_what_it_may_send_and_read_the_an
     "headers",
     [
         {"Origin": "https://evil.example"},
-        {"Origin": f"{DESK}.evil.example"},
+        {"Origin": f"{EDITOR}.evil.example"},
         {"Origin": "null"},
-        {"Origin": DESK, "Host": "evil.example"},
+        {"Origin": EDITOR, "Host": "evil.example"},
     ],
 )
-async def test_a_page_of_another_origin_is_told_nothing_though_one_is_named(headers: Json) -> None:
+async def test_a_page_of_another_origin_reads_nothing_though_one_is_named(headers: Json) -> None:
     async with serving(Reached(), NAMED) as client:
-        question = {**headers, "Access-Control-Request-Method": "POST"}
-        asked = await client.request("OPTIONS", RPC, question)
+        preflight = {**headers, "Access-Control-Request-Method": "POST"}
+        allowed = await client.request("OPTIONS", RPC, preflight)
         posted = await client.request("POST", RPC, {**headers, "Content-Type": JSON}, NEW)
-    for response in (asked, posted):
+    for response in (allowed, posted):
         assert response.status == 403
         assert not any(name.startswith("access-control") for name in response.headers)
 
@@ -262,5 +262,5 @@ async def test_a_page_of_another_origin_is_told_nothing_though_one_is_named(head
 async def test_a_page_of_a_named_origin_needs_the_token_all_the_same() -> None:
     async with serving(Reached(), NAMED) as client:
         page = HttpHand(client.port, token=None)
-        posted = await page.request("POST", RPC, {"Origin": DESK, "Content-Type": JSON}, NEW)
+        posted = await page.request("POST", RPC, {"Origin": EDITOR, "Content-Type": JSON}, NEW)
     assert posted.status == 401

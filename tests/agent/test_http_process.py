@@ -14,14 +14,14 @@ import anyio
 import pytest
 
 from tests.agent.http_client import HttpHand, Stream
-from tests.agent.programs.story import TOKEN
+from tests.agent.programs.example_agent import TOKEN
 from tests.agent.support import Json
 from tests.taping.tapes import environment
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-STORY = Path(__file__).parent / "programs" / "story.py"
+EXAMPLE = Path(__file__).parent / "programs" / "example_agent.py"
 PATIENCE = 60
 
 
@@ -43,8 +43,8 @@ def running(*command: str) -> Iterator[tuple[subprocess.Popen[str], HttpHand]]:
 
 
 @contextmanager
-def story(folder: Path) -> Iterator[tuple[subprocess.Popen[str], HttpHand]]:
-    with running(str(STORY), "http", str(folder), "0") as started:
+def example_agent(folder: Path) -> Iterator[tuple[subprocess.Popen[str], HttpHand]]:
+    with running(str(EXAMPLE), "http", str(folder), "0") as started:
         yield started
 
 
@@ -57,7 +57,7 @@ def text_of(message: Json) -> str:
 async def test_a_signal_answers_turns_closes_sessions_and_frees_the_port(
     number: int, status: int, tmp_path: Path
 ) -> None:
-    with story(tmp_path / "store") as (process, client):
+    with example_agent(tmp_path / "store") as (process, client):
         async with client.stream() as stream:
             session_id = await client.begin(stream, str(tmp_path))
             await client.prompt(3, session_id, "wait here")
@@ -69,14 +69,14 @@ async def test_a_signal_answers_turns_closes_sessions_and_frees_the_port(
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
     assert (answer["id"], answer["result"]) == (3, {"stopReason": "cancelled"})
-    assert stream.comments[-1] == "the server has let you go"
+    assert stream.comments[-1] == "disconnected by the server"
     assert (tmp_path / "closed").read_text() == session_id
     with pytest.raises(OSError, match=r"."):
         await anyio.connect_tcp("127.0.0.1", client.port)
 
 
 async def test_a_signal_does_not_wait_for_a_body_and_leaves_no_traceback(tmp_path: Path) -> None:
-    with story(tmp_path) as (process, client):
+    with example_agent(tmp_path) as (process, client):
         path = f"/acp/rpc?client_id={client.client_id}"
         unfinished = {"Content-Type": "application/json", "Content-Length": 100}
         async with await client.send("POST", path, unfinished, b"{") as stream:
@@ -90,7 +90,7 @@ async def test_a_signal_does_not_wait_for_a_body_and_leaves_no_traceback(tmp_pat
 
 
 async def test_stubborn_code_does_not_keep_the_server(tmp_path: Path) -> None:
-    with story(tmp_path) as (process, client):
+    with example_agent(tmp_path) as (process, client):
         async with client.stream() as stream:
             session_id = await client.begin(stream)
             await client.prompt(3, session_id, "stubborn here")
@@ -101,9 +101,9 @@ async def test_stubborn_code_does_not_keep_the_server(tmp_path: Path) -> None:
 
 
 async def test_a_port_in_use_is_a_sentence(tmp_path: Path) -> None:
-    with story(tmp_path) as (_process, client):
+    with example_agent(tmp_path) as (_process, client):
         env = environment(ROOT / "src")
-        command = [sys.executable, str(STORY), "http", str(tmp_path), str(client.port)]
+        command = [sys.executable, str(EXAMPLE), "http", str(tmp_path), str(client.port)]
         done = await anyio.run_process(command, env=env, check=False)
     assert done.returncode != 0
     assert f"127.0.0.1:{client.port}" in done.stderr.decode()
@@ -114,7 +114,7 @@ async def test_ten_thousand_pieces_arrive_once_and_in_order_across_ten_broken_st
 ) -> None:
     count, breaks = 10_000, 10  # benchmarks/agent_cost.py does it with 50,000
     texts: list[str] = []
-    with story(tmp_path) as (_process, client):
+    with example_agent(tmp_path) as (_process, client):
         stream = await client.open_stream()
         session_id = await client.begin(stream)
         await client.prompt(3, session_id, f"count {count}")
@@ -159,7 +159,7 @@ async def test_a_hundred_sessions_run_at_the_same_time(tmp_path: Path) -> None:
         while begun < expected:
             begun += (await stream.event()).message.get("method") == "session/update"
 
-    with story(tmp_path) as (_process, client), anyio.fail_after(PATIENCE):
+    with example_agent(tmp_path) as (_process, client), anyio.fail_after(PATIENCE):
         results: list[list[str]] = [[] for _ in range(clients)]
         async with anyio.create_task_group() as tasks:
             for number, answers in enumerate(results):

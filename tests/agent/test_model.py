@@ -51,11 +51,11 @@ class Player:
         self.client = client
         self.sessions: dict[str, Expected] = {}
 
-    async def play(self, step: str, place: int, mode: str) -> None:
+    async def play(self, step: str, index: int, mode: str) -> None:
         if step == "new" or not self.sessions:
             self.sessions[await self.client.open_session()] = Expected()
             return
-        session_id = list(self.sessions)[place % len(self.sessions)]
+        session_id = list(self.sessions)[index % len(self.sessions)]
         await getattr(self, step)(session_id, self.sessions[session_id], mode)
 
     async def call(self, method: str, session_id: str, **more: Any) -> Json:
@@ -148,8 +148,8 @@ async def test_every_request_has_the_answer_that_its_session_calls_for(
     with TemporaryDirectory() as folder:
         async with conversing(Modal(), store=SessionStore(Path(folder, "s"))) as client:
             player = Player(client)
-            for step, place, mode in steps:
-                await player.play(step, place, mode)
+            for step, index, mode in steps:
+                await player.play(step, index, mode)
             answers = [each["id"] for each in client.messages if "method" not in each]
             waiting = {known.hanging for known in player.sessions.values()}
-            assert sorted(answers) == sorted(client.asked.keys() - waiting)
+            assert sorted(answers) == sorted(client.called.keys() - waiting)

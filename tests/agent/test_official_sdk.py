@@ -19,11 +19,11 @@ from tests.taping.tapes import environment
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-STORY = Path(__file__).parent / "programs" / "story.py"
+EXAMPLE = Path(__file__).parent / "programs" / "example_agent.py"
 
 
 class Choosing:
-    """A client of the SDK that takes the first option and remembers what it was told."""
+    """A client of the SDK that takes the first option and keeps what it received."""
 
     def __init__(self) -> None:
         self.updates: list[Any] = []
@@ -44,18 +44,18 @@ class Choosing:
         return [each.content.text for each in self.updates if hasattr(each, "content")]
 
 
-async def test_a_client_of_the_official_sdk_uses_all_that_we_offer(  # noqa: PLR0915 - one story
+async def test_a_client_of_the_official_sdk_uses_all_that_we_offer(  # noqa: PLR0915 - one session
     tmp_path: Path,
 ) -> None:
     client = Choosing()
     received: list[Any] = []
-    asked: dict[Any, str] = {}
+    called: dict[Any, str] = {}
 
     def observe(event: StreamEvent) -> None:
         if event.direction is StreamDirection.INCOMING:
             received.append(event.message)
         elif "id" in event.message and "method" in event.message:
-            asked[event.message["id"]] = event.message["method"]
+            called[event.message["id"]] = event.message["method"]
 
     async def cancel_when_it_waits() -> None:
         await client.waiting.wait()
@@ -63,9 +63,9 @@ async def test_a_client_of_the_official_sdk_uses_all_that_we_offer(  # noqa: PLR
 
     with anyio.fail_after(PATIENCE):
         async with acp.spawn_agent_process(
-            cast("acp.Client", client),  # it has what this conversation needs
+            cast("acp.Client", client),  # it has what this test needs
             sys.executable,
-            str(STORY),
+            str(EXAMPLE),
             "stdio",
             str(tmp_path),
             env=environment(ROOT / "src"),
@@ -102,4 +102,4 @@ async def test_a_client_of_the_official_sdk_uses_all_that_we_offer(  # noqa: PLR
         replayed = [each for each in client.texts() if " " not in each]
     assert sorted(replayed) == sorted(["one", "ask", "allow_once", "here"])
     assert process.returncode == 0
-    check_all(received, asked)
+    check_all(received, called)

@@ -1,4 +1,4 @@
-"""A conversation as clients have it: what is offered, opened and set, and in which order."""
+"""A session as clients see it: what is offered, opened and set, and in which order."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -106,7 +106,7 @@ async def test_the_users_prompt_is_not_echoed() -> None:
     assert client.updates("user_message_chunk") == []
 
 
-async def test_a_new_session_tells_its_modes_and_options_and_then_its_commands() -> None:
+async def test_a_new_session_sends_its_modes_and_options_and_then_its_commands() -> None:
     async with conversing(Moody()) as client:
         created = await client.result("session/new", cwd="/", mcpServers=[])
         await client.came(lambda each: each.get("method") == "session/update")
@@ -118,13 +118,13 @@ async def test_a_new_session_tells_its_modes_and_options_and_then_its_commands()
         ],
     }
     assert [each["id"] for each in created["configOptions"]] == ["mode", "model"]
-    *_, answer, told = client.messages
+    *_, answer, last = client.messages
     assert answer["result"] == created
-    assert told["params"]["sessionId"] == created["sessionId"]
-    assert told["params"]["update"]["availableCommands"][0]["name"] == "plan"
+    assert last["params"]["sessionId"] == created["sessionId"]
+    assert last["params"]["update"]["availableCommands"][0]["name"] == "plan"
 
 
-async def test_a_mode_is_told_before_its_answer_and_kept_in_step_with_the_option() -> None:
+async def test_a_mode_is_sent_before_its_answer_and_kept_in_step_with_the_option() -> None:
     agent = Moody()
     async with conversing(agent) as client:
         session_id = await client.open_session()
@@ -218,7 +218,7 @@ async def test_an_agent_can_change_mode_and_title_by_itself() -> None:
     assert client.texts() == ["safe"]
 
 
-async def test_a_session_knows_its_place_and_its_mcp_servers(tmp_path: Path) -> None:
+async def test_a_session_knows_its_folder_and_its_mcp_servers(tmp_path: Path) -> None:
     opened: list[AgentSession] = []
 
     class Curious:
@@ -266,7 +266,7 @@ async def test_a_session_that_the_agent_refuses_is_not_there(tmp_path: Path) -> 
     assert store.list() == []
 
 
-async def test_sessions_are_closed_when_asked_and_when_the_client_leaves() -> None:
+async def test_sessions_are_closed_on_request_and_when_the_client_leaves() -> None:
     agent = Moody()
     async with conversing(agent) as client:
         first, second = await client.open_session(), await client.open_session()
@@ -347,10 +347,10 @@ async def test_the_client_can_be_called_in_every_way_it_offers() -> None:
     assert answer["result"] == {"stopReason": "end_turn"}
     assert client.texts() == ["/a ", "made"]
     assert seen == [True, True, True, *[{"action": "accept", "content": {"name": "Ada"}}] * 2]
-    asked = [each["method"] for each in client.messages if "id" in each and "method" in each]
-    assert asked[-3:] == ["terminal/release", "elicitation/create", "elicitation/create"]
-    told = [each for each in client.messages if each.get("method") == "elicitation/complete"]
-    assert [each["params"] for each in told] == [{"elicitationId": "e1"}]
+    called = [each["method"] for each in client.messages if "id" in each and "method" in each]
+    assert called[-3:] == ["terminal/release", "elicitation/create", "elicitation/create"]
+    last = [each for each in client.messages if each.get("method") == "elicitation/complete"]
+    assert [each["params"] for each in last] == [{"elicitationId": "e1"}]
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ async def test_the_client_can_be_called_in_every_way_it_offers() -> None:
         ("opening addresses", lambda client: client.complete_elicitation("e")),
     ],
 )
-async def test_a_client_is_not_asked_for_what_it_did_not_offer(what: str, call: Any) -> None:
+async def test_a_client_gets_no_request_for_what_it_did_not_offer(what: str, call: Any) -> None:
     async def hopeful(turn: AgentTurn) -> None:
         await call(turn.client)
 

@@ -41,7 +41,7 @@ def store(tmp_path: Path) -> SessionStore:
     return SessionStore(tmp_path / "sessions")
 
 
-async def test_what_happens_to_one_session_happens_in_the_order_it_was_asked_for(
+async def test_operations_on_one_session_happen_in_the_order_of_the_requests(
     store: SessionStore,
 ) -> None:
     agent = Gated()

@@ -21,7 +21,7 @@ from tests.testing.driving import PATIENCE, Driver, texts
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-STORY = Path(__file__).parent / "programs" / "story.py"
+EXAMPLE = Path(__file__).parent / "programs" / "example_agent.py"
 Json = dict[str, Any]
 
 
@@ -45,8 +45,8 @@ def running(*command: str) -> Iterator[Driver]:
 
 
 @contextmanager
-def story(folder: Path) -> Iterator[Driver]:
-    with running(str(STORY), "stdio", str(folder)) as agent:
+def example_agent(folder: Path) -> Iterator[Driver]:
+    with running(str(EXAMPLE), "stdio", str(folder)) as agent:
         yield agent
 
 
@@ -96,7 +96,7 @@ def test_a_script_that_pipes_a_prompt_gets_its_answer(tmp_path: Path) -> None:
     ]
     text = "".join(json.dumps({"jsonrpc": "2.0", **each}) + "\n" for each in messages)
     done = subprocess.run(
-        [sys.executable, str(STORY), "stdio", str(tmp_path)],
+        [sys.executable, str(EXAMPLE), "stdio", str(tmp_path)],
         input=text,
         capture_output=True,
         text=True,
@@ -107,7 +107,7 @@ def test_a_script_that_pipes_a_prompt_gets_its_answer(tmp_path: Path) -> None:
 
 
 def test_the_first_message_decides_the_framing(tmp_path: Path) -> None:
-    with story(tmp_path) as agent:
+    with example_agent(tmp_path) as agent:
         call = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": 1}}
         payload = json.dumps(call).encode()
         agent.write(b"Content-Length: %d\r\n\r\n%b" % (len(payload), payload))
@@ -118,7 +118,7 @@ def test_the_first_message_decides_the_framing(tmp_path: Path) -> None:
 
 
 def test_nothing_but_messages_goes_to_stdout(tmp_path: Path) -> None:
-    with story(tmp_path) as agent:
+    with example_agent(tmp_path) as agent:
         session_id = begin(agent)
         before, answer = agent.read_until_answer(agent.prompt(session_id, "noise"))
         agent.close()
@@ -148,7 +148,7 @@ def test_what_is_printed_before_the_agent_is_served_is_no_message(tmp_path: Path
 
 
 def test_a_failure_has_its_traceback_on_stderr(tmp_path: Path) -> None:
-    with story(tmp_path) as agent:
+    with example_agent(tmp_path) as agent:
         before, answer = agent.read_until_answer(agent.prompt(begin(agent), "fail no key"))
         agent.close()
         agent.status()
@@ -160,7 +160,7 @@ def test_a_failure_has_its_traceback_on_stderr(tmp_path: Path) -> None:
 
 
 def test_the_end_of_the_input_ends_turns_sessions_and_the_process(tmp_path: Path) -> None:
-    with story(tmp_path / "store") as agent:
+    with example_agent(tmp_path / "store") as agent:
         session_id = begin(agent, tmp_path)
         agent.prompt(session_id, "wait here")
         assert texts([agent.read()]) == ["here"]
@@ -173,7 +173,7 @@ def test_the_end_of_the_input_ends_turns_sessions_and_the_process(tmp_path: Path
 def test_a_signal_ends_turns_with_an_answer_and_sessions(
     number: int, status: int, tmp_path: Path
 ) -> None:
-    with story(tmp_path / "store") as agent:
+    with example_agent(tmp_path / "store") as agent:
         session_id = begin(agent, tmp_path)
         prompt = agent.prompt(session_id, "wait here")
         assert texts([agent.read()]) == ["here"]
@@ -186,7 +186,7 @@ def test_a_signal_ends_turns_with_an_answer_and_sessions(
 
 
 def test_code_that_ignores_its_cancellation_does_not_keep_the_process(tmp_path: Path) -> None:
-    with story(tmp_path) as agent:
+    with example_agent(tmp_path) as agent:
         session_id = begin(agent)
         prompt = agent.prompt(session_id, "stubborn here")
         assert texts([agent.read()]) == ["here"]
@@ -196,19 +196,19 @@ def test_code_that_ignores_its_cancellation_does_not_keep_the_process(tmp_path: 
         assert agent.status() == 0
 
 
-def test_a_killed_agent_has_kept_all_that_was_said(tmp_path: Path) -> None:
-    with story(tmp_path) as agent:
+def test_a_killed_agent_has_kept_everything_it_sent(tmp_path: Path) -> None:
+    with example_agent(tmp_path) as agent:
         session_id = begin(agent)
         agent.read_until_answer(agent.prompt(session_id, "remember me"))
         agent.prompt(session_id, "count 1000000")
         seen = [agent.read() for _ in range(500)]
         agent.process.kill()
         agent.status()
-    with story(tmp_path) as agent:
+    with example_agent(tmp_path) as agent:
         agent.call("initialize", protocolVersion=1)
         load = agent.request("session/load", sessionId=session_id, cwd="/", mcpServers=[])
         before, answer = agent.read_until_answer(load)
-        told, _ = agent.read_until_answer(agent.prompt(session_id, "remember you"))
+        recalled, _ = agent.read_until_answer(agent.prompt(session_id, "remember you"))
     assert "result" in answer
     replayed = [each["params"]["update"] for each in before]
     shown = [each["params"]["update"] for each in seen]
@@ -219,7 +219,7 @@ def test_a_killed_agent_has_kept_all_that_was_said(tmp_path: Path) -> None:
         "count 1000000",
     ]
     assert replayed[3 : 3 + len(shown)] == shown
-    assert texts(told) == ["b'me'"]
+    assert texts(recalled) == ["b'me'"]
 
 
 @pytest.mark.parametrize("prompt", ["count 100000000", "wait here"])
@@ -227,7 +227,7 @@ def test_a_killed_agent_has_kept_all_that_was_said(tmp_path: Path) -> None:
 def test_a_client_that_no_longer_reads_ends_turns_sessions_and_the_process(
     tmp_path: Path, prompt: str, *, closes_input: bool
 ) -> None:
-    with story(tmp_path / "store") as agent:
+    with example_agent(tmp_path / "store") as agent:
         session_id = begin(agent, tmp_path)
         agent.prompt(session_id, prompt)
         agent.read()
@@ -244,7 +244,7 @@ def test_an_agent_on_sockets_ends_when_they_are_closed_and_not_when_they_are_hal
     tmp_path: Path,
 ) -> None:
     ours, theirs = socket.socketpair()
-    command = [sys.executable, str(STORY), "stdio", str(tmp_path)]
+    command = [sys.executable, str(EXAMPLE), "stdio", str(tmp_path)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=theirs.fileno(), bufsize=0
     ) as process:
@@ -260,7 +260,7 @@ def test_an_agent_on_sockets_ends_when_they_are_closed_and_not_when_they_are_hal
 
 
 def test_garbage_is_answered_and_survived(tmp_path: Path) -> None:
-    with story(tmp_path) as agent:
+    with example_agent(tmp_path) as agent:
         session_id = begin(agent)
         codes = []
         for garbage in (

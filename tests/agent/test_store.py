@@ -22,7 +22,7 @@ RECORD = SessionRecord(cwd="/", created_at="2026-01-01T00:00:00.000Z")
 ROOT = Path(__file__).parents[2]
 
 
-class Keeper:
+class StatefulAgent:
     """An agent with everything that is kept."""
 
     modes = (Mode("full", "Full"), Mode("safe", "Safe"))
@@ -54,22 +54,22 @@ def store(tmp_path: Path) -> SessionStore:
 async def test_a_loaded_session_is_replayed_faithfully_before_the_answer(
     store: SessionStore,
 ) -> None:
-    async with conversing(Keeper(), store=store) as client:
+    async with conversing(StatefulAgent(), store=store) as client:
         session_id = await client.open_session()
         await client.prompt(session_id, " first \n")
         await client.result("session/set_mode", sessionId=session_id, modeId="safe")
         named = {"sessionId": session_id, "configId": "loud", "value": True}
         await client.result("session/set_config_option", **named)
         sent = [each for each in client.updates() if "availableCommands" not in each]
-    async with conversing(Keeper(), store=store) as client:
+    async with conversing(StatefulAgent(), store=store) as client:
         named = {"sessionId": session_id, "cwd": "/", "mcpServers": []}
         load = await client.ask("session/load", **named)
         answer = await client.answered(load)
         before = client.messages[: client.messages.index(answer)]
         replayed = [each["params"]["update"] for each in before if "method" in each]
         await client.prompt(session_id, "recall")
-    said = {"type": "text", "text": " first \n"}
-    assert replayed == [{"sessionUpdate": "user_message_chunk", "content": said}, *sent]
+    content_sent = {"type": "text", "text": " first \n"}
+    assert replayed == [{"sessionUpdate": "user_message_chunk", "content": content_sent}, *sent]
     assert answer["result"]["modes"]["currentModeId"] == "safe"
     assert [each["currentValue"] for each in answer["result"]["configOptions"]] == ["safe", True]
     assert (
@@ -80,7 +80,7 @@ async def test_a_loaded_session_is_replayed_faithfully_before_the_answer(
 
 
 async def test_what_the_user_said_is_valid_acp_when_it_is_replayed(store: SessionStore) -> None:
-    class Seeing(Keeper):
+    class Seeing(StatefulAgent):
         prompt_capabilities = {"image": True, "audio": True, "embeddedContext": True}  # noqa: RUF012
 
     blocks: list[Json] = [
@@ -101,27 +101,27 @@ async def test_what_the_user_said_is_valid_acp_when_it_is_replayed(store: Sessio
         session_id = await client.open_session()
         await client.result("session/prompt", sessionId=session_id, prompt=blocks)
         await client.result("session/load", sessionId=session_id, cwd="/", mcpServers=[])
-    said = [each["content"] for each in client.updates("user_message_chunk")]
-    assert said[0] == blocks[0]
-    assert said[1] == {**blocks[1], "name": "b.py"}
-    assert said[2] == {**blocks[2], "mimeType": "image/png"}
-    assert said[3:6] == blocks[3:6]
-    assert said[6] == {"type": "text", "text": "hm"}
-    assert said[7]["resource"] == {"uri": "file:///d", "blob": "aGk="}
+    content_sent = [each["content"] for each in client.updates("user_message_chunk")]
+    assert content_sent[0] == blocks[0]
+    assert content_sent[1] == {**blocks[1], "name": "b.py"}
+    assert content_sent[2] == {**blocks[2], "mimeType": "image/png"}
+    assert content_sent[3:6] == blocks[3:6]
+    assert content_sent[6] == {"type": "text", "text": "hm"}
+    assert content_sent[7]["resource"] == {"uri": "file:///d", "blob": "aGk="}
 
 
-async def test_a_resumed_session_is_not_replayed_and_goes_on(store: SessionStore) -> None:
-    async with conversing(Keeper(), store=store) as client:
+async def test_a_resumed_session_is_not_replayed_and_continues(store: SessionStore) -> None:
+    async with conversing(StatefulAgent(), store=store) as client:
         session_id = await client.open_session()
         await client.prompt(session_id, "first")
-    async with conversing(Keeper(), store=store) as client:
+    async with conversing(StatefulAgent(), store=store) as client:
         await client.result("session/resume", sessionId=session_id, cwd="/")
         await client.prompt(session_id, "recall")
     assert client.texts() == ["b'\\x00first' full False"]
 
 
 async def test_a_session_that_is_open_here_can_be_loaded_again(store: SessionStore) -> None:
-    async with conversing(Keeper(), store=store) as client:
+    async with conversing(StatefulAgent(), store=store) as client:
         session_id = await client.open_session()
         await client.prompt(session_id, "first")
         seen = len(client.updates())
@@ -133,7 +133,7 @@ async def test_a_session_that_is_open_here_can_be_loaded_again(store: SessionSto
 async def test_a_loaded_session_works_where_the_client_says(
     store: SessionStore, tmp_path: Path
 ) -> None:
-    async with conversing(Keeper(), store=store) as client:
+    async with conversing(StatefulAgent(), store=store) as client:
         session_id = await client.open_session()
         await client.result("session/close", sessionId=session_id)
         named = {"cwd": str(tmp_path), "mcpServers": [], "additionalDirectories": ["/"]}
@@ -146,7 +146,7 @@ async def test_sessions_are_listed_newest_first_by_pages_and_by_directory(
     store: SessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("quarterdeck.agent.server.PAGE", 5)
-    async with conversing(Keeper(), store=store) as client:
+    async with conversing(StatefulAgent(), store=store) as client:
         ids = [await client.open_session() for _ in range(12)]
         other = await client.open_session(cwd=str(tmp_path))
         await client.prompt(ids[7], "lately")
@@ -170,7 +170,7 @@ async def test_sessions_are_listed_newest_first_by_pages_and_by_directory(
 async def test_a_deleted_session_is_gone_and_deleting_it_again_is_fine(
     store: SessionStore,
 ) -> None:
-    async with conversing(Keeper(), store=store) as client:
+    async with conversing(StatefulAgent(), store=store) as client:
         is_open, closed = await client.open_session(), await client.open_session()
         await client.result("session/close", sessionId=closed)
         for session_id in (is_open, closed, closed, "session-never"):
@@ -186,7 +186,7 @@ async def test_files_are_private_and_hold_no_environment_of_mcp_servers(
 ) -> None:
     env = [{"name": "KEY", "value": "hunter2"}]
     servers = [{"name": "db", "command": "x", "args": [], "env": env}]
-    async with conversing(Keeper(), store=store) as client:
+    async with conversing(StatefulAgent(), store=store) as client:
         await client.prompt(await client.open_session(mcpServers=servers), "first")
     files = [path for path in store.folder.rglob("*") if path.is_file()]
     assert {path.name for path in files} == {"memory", "session.json", "updates.jsonl"}
@@ -198,7 +198,7 @@ async def test_files_are_private_and_hold_no_environment_of_mcp_servers(
 
 async def test_a_session_open_in_another_process_is_refused(store: SessionStore) -> None:
     held = store.create("session-a", RECORD)
-    async with conversing(Keeper(), store=store) as client:
+    async with conversing(StatefulAgent(), store=store) as client:
         named = {"sessionId": "session-a", "cwd": "/", "mcpServers": []}
         error = await client.error("session/load", **named)
         refused = await client.error("session/delete", sessionId="session-a")
@@ -231,13 +231,13 @@ async def test_a_damaged_line_is_left_out_and_the_rest_is_replayed(store: Sessio
     for line in (json.dumps(chunk).encode(), b"\xff\xfe", b"42", json.dumps(chunk).encode()):
         session.append(line)
     session.close()
-    async with conversing(Keeper(), store=store) as client:
+    async with conversing(StatefulAgent(), store=store) as client:
         await client.result("session/load", sessionId="session-a", cwd="/", mcpServers=[])
     assert client.texts() == ["x", "x"]
 
 
 async def test_half_a_surrogate_pair_is_no_damage(store: SessionStore) -> None:
-    async with conversing(Keeper(), store=store) as client:
+    async with conversing(StatefulAgent(), store=store) as client:
         session_id = await client.open_session()
         await client.prompt(session_id, "cut \ud83d")
         await client.result("session/close", sessionId=session_id)
@@ -259,7 +259,7 @@ async def test_a_call_that_was_running_when_the_process_was_killed_is_replayed_a
             session.append(json.dumps(update).encode())
     session.close()
     for _ in range(2):
-        async with conversing(Keeper(), store=store) as client:
+        async with conversing(StatefulAgent(), store=store) as client:
             await client.result("session/load", sessionId="session-a", cwd="/", mcpServers=[])
         ends = {each["toolCallId"]: each["status"] for each in client.updates("tool_call_update")}
         assert ends == {"a": "failed", "b": "completed", "c": "failed", "d": "failed"}
@@ -380,7 +380,7 @@ async def test_a_turn_that_cannot_be_recorded_is_an_error_with_the_reason(
 ) -> None:
     sessions: list[AgentSession] = []
 
-    class Full(Keeper):
+    class Full(StatefulAgent):
         async def open_session(self, session: AgentSession) -> None:
             sessions.append(session)
 

@@ -85,7 +85,7 @@ async def test_sessions_run_side_by_side() -> None:
     assert sorted(client.texts()) == ["one", "two"]
 
 
-async def test_cleanup_after_a_cancel_may_wait_and_still_tell_what_became_of_a_tool(
+async def test_cleanup_after_a_cancel_may_wait_and_still_report_the_end_of_a_tool(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(turn_module, "CANCEL_SECONDS", PATIENCE)
@@ -199,10 +199,10 @@ async def test_a_prompt_can_be_cancelled_as_a_request() -> None:
 
 
 async def test_a_pending_permission_is_withdrawn_by_a_cancel() -> None:
-    async def asking(turn: AgentTurn) -> AsyncIterator[str]:
+    async def requesting(turn: AgentTurn) -> AsyncIterator[str]:
         yield str(await turn.ask_permission(TOOL))
 
-    async with conversing(asking) as client:
+    async with conversing(requesting) as client:
         session_id = await client.open_session()
         prompt = await client.ask_prompt(session_id)
         request = await client.requested("session/request_permission")
@@ -217,11 +217,11 @@ async def test_a_pending_permission_is_withdrawn_by_a_cancel() -> None:
     assert client.texts() == []
 
 
-async def test_the_default_question_offers_to_allow_or_to_reject() -> None:
-    async def asking(turn: AgentTurn) -> AsyncIterator[str]:
+async def test_the_default_permission_request_offers_to_allow_or_to_reject() -> None:
+    async def requesting(turn: AgentTurn) -> AsyncIterator[str]:
         yield str(await turn.ask_permission(TOOL))
 
-    async with conversing(asking) as client:
+    async with conversing(requesting) as client:
         session_id = await client.open_session()
         prompt = await client.ask_prompt(session_id)
         request = await client.requested("session/request_permission")
@@ -264,17 +264,17 @@ async def test_nothing_but_an_offered_option_allows_anything(
 ) -> None:
     chosen: list[Any] = []
 
-    async def asking(turn: AgentTurn) -> None:
+    async def requesting(turn: AgentTurn) -> None:
         chosen.append(await turn.ask_permission(TOOL, THREE))
         chosen.append(await turn.ask_permission(TOOL, THREE[:1]))
 
-    async with conversing(asking) as client:
+    async with conversing(requesting) as client:
         prompt = await client.ask_prompt(await client.open_session())
-        for place in range(2):
+        for request_number in range(2):
             request = await client.came(
-                lambda each, place=place: (
+                lambda each, request_number=request_number: (
                     each.get("method") == "session/request_permission"  # type: ignore[misc]
-                    and each["id"] == place
+                    and each["id"] == request_number
                 )
             )
             await client.send({"id": request["id"], **answer})
@@ -282,17 +282,17 @@ async def test_nothing_but_an_offered_option_allows_anything(
     assert chosen == [means, "yes" if means == "yes" else None]
 
 
-async def test_a_question_to_a_client_that_leaves_is_answered_with_no() -> None:
+async def test_a_permission_request_to_a_client_that_leaves_is_rejected() -> None:
     chosen: list[Any] = []
 
-    async def asking(turn: AgentTurn) -> None:
+    async def requesting(turn: AgentTurn) -> None:
         try:
             chosen.append(await turn.ask_permission(TOOL))
         except BaseException:
             chosen.append("cancelled")
             raise
 
-    async with conversing(asking) as client:
+    async with conversing(requesting) as client:
         await client.ask_prompt(await client.open_session())
         await client.requested("session/request_permission")
     assert chosen in (["reject_once"], ["cancelled"])

@@ -17,12 +17,12 @@ from tests.taping.tapes import environment
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-STORY = Path(__file__).parent / "programs" / "story.py"
+EXAMPLE = Path(__file__).parent / "programs" / "example_agent.py"
 
 
 def definition(folder: Path) -> dict[str, Any]:
     env = environment(ROOT / "src")
-    arguments = [str(STORY), "stdio", str(folder)]
+    arguments = [str(EXAMPLE), "stdio", str(folder)]
     return {"id": "story", "command": sys.executable, "args": arguments, "env": env}
 
 
@@ -56,6 +56,6 @@ async def test_a_host_runs_prompts_cancels_and_loads_an_agent_that_we_serve(
             listed = await host.list_sessions(agent.agent_id)
     shown = to_json(state)
     assert [each["currentValue"] for each in shown["configOptions"]] == ["safe"]
-    said = [each["content"][0]["text"] for each in shown["messages"]]
-    assert said == ["echo hello ", "hello ", "wait here", "here"]
+    texts = [each["content"][0]["text"] for each in shown["messages"]]
+    assert texts == ["echo hello ", "hello ", "wait here", "here"]
     assert session_id in str(listed)

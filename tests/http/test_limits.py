@@ -1,4 +1,4 @@
-"""Whoever connects to a hub with TLS counts before it has said a byte."""
+"""A TLS connection to a hub counts before its first byte."""
 
 import socket
 import ssl
@@ -27,7 +27,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 
 @pytest.fixture
 def long_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever goes makes way, and was not just too slow."""
+    """A connection that is closed was evicted, not just too slow."""
     monkeypatch.setattr(http_server, "HEAD_SECONDS", 10 * PATIENCE)
 
 
@@ -68,25 +68,27 @@ async def _get(guarded: GuardedServer, trusting: ssl.SSLContext) -> Reply:
 
 
 @asynccontextmanager
-async def _stranger(guarded: GuardedServer, said: bytes = b"") -> AsyncIterator[socket.socket]:
-    with socket.create_connection(("127.0.0.1", guarded.served.port)) as stranger:
-        stranger.setblocking(False)
-        if said:
-            stranger.send(said)
-        yield stranger
+async def _silent_client(
+    guarded: GuardedServer, first_bytes: bytes = b""
+) -> AsyncIterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", guarded.served.port)) as silent_client:
+        silent_client.setblocking(False)
+        if first_bytes:
+            silent_client.send(first_bytes)
+        yield silent_client
 
 
-async def _closed(*strangers: socket.socket) -> None:
+async def _closed(*silent_clients: socket.socket) -> None:
     """Wait until all of them have been closed from the other side."""
     with anyio.fail_after(PATIENCE):
-        for each in strangers:
+        for each in silent_clients:
             await anyio.wait_readable(each)
             assert not _is_open(each)
 
 
-def _is_open(stranger: socket.socket) -> bool:
+def _is_open(silent_client: socket.socket) -> bool:
     try:
-        return bool(stranger.recv(1))
+        return bool(silent_client.recv(1))
     except BlockingIOError:
         return True
     except ConnectionResetError:
@@ -98,32 +100,34 @@ def _open_files() -> int:
 
 
 @pytest.mark.usefixtures("long_patience")
-@pytest.mark.parametrize("said", [b"", HALF_A_HELLO])
+@pytest.mark.parametrize("first_bytes", [b"", HALF_A_HELLO])
 async def test_of_many_without_a_handshake_the_oldest_go_and_an_honest_client_is_served(
-    tmp_path: Path, said: bytes
+    tmp_path: Path, first_bytes: bytes
 ) -> None:
     async with AsyncExitStack() as stack:
         opened = _open_guarded_tls(tmp_path, Capacity(silent=8))
         guarded, trusting = await stack.enter_async_context(opened)
-        strangers = [await stack.enter_async_context(_stranger(guarded, said)) for _ in range(24)]
-        await _closed(*strangers[:16])
-        assert all(map(_is_open, strangers[16:]))
+        silent_clients = [
+            await stack.enter_async_context(_silent_client(guarded, first_bytes)) for _ in range(24)
+        ]
+        await _closed(*silent_clients[:16])
+        assert all(map(_is_open, silent_clients[16:]))
         with anyio.fail_after(PATIENCE):
             assert (await _get(guarded, trusting)).status == 200
-        await _closed(strangers[16])
-        assert all(map(_is_open, strangers[17:]))
+        await _closed(silent_clients[16])
+        assert all(map(_is_open, silent_clients[17:]))
 
 
-@pytest.mark.parametrize("said", [b"", HALF_A_HELLO])
+@pytest.mark.parametrize("first_bytes", [b"", HALF_A_HELLO])
 async def test_a_handshake_that_does_not_come_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: bytes
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_bytes: bytes
 ) -> None:
     monkeypatch.setattr(http_server, "HEAD_SECONDS", 0.3)
     async with (
         _open_guarded_tls(tmp_path, Capacity()) as (guarded, _),
-        _stranger(guarded, said) as stranger,
+        _silent_client(guarded, first_bytes) as silent_client,
     ):
-        await _closed(stranger)
+        await _closed(silent_client)
 
 
 @pytest.mark.usefixtures("long_patience")
@@ -131,9 +135,9 @@ async def test_what_is_no_handshake_leaves_no_file_open(tmp_path: Path) -> None:
     async with _open_guarded_tls(tmp_path, Capacity(silent=8)) as (guarded, trusting):
         assert (await _get(guarded, trusting)).status == 200
         before = _open_files()
-        for said in (b"GET / HTTP/1.1\r\n\r\n", HALF_A_HELLO, b""):
+        for first_bytes in (b"GET / HTTP/1.1\r\n\r\n", HALF_A_HELLO, b""):
             for _ in range(16):
-                async with _stranger(guarded, said):
+                async with _silent_client(guarded, first_bytes):
                     await anyio.lowlevel.checkpoint()
         with anyio.fail_after(PATIENCE):
             while _open_files() > before:
@@ -142,13 +146,13 @@ async def test_what_is_no_handshake_leaves_no_file_open(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("long_patience")
-async def test_who_is_without_a_handshake_makes_way_when_all_places_are_taken(
+async def test_a_connection_without_a_handshake_is_evicted_at_capacity(
     tmp_path: Path,
 ) -> None:
     async with (
         _open_guarded_tls(tmp_path, Capacity(connections=2)) as (guarded, trusting),
         _connect(guarded, trusting) as events,
-        _stranger(guarded) as silent,
+        _silent_client(guarded) as silent,
     ):
         await _ask(guarded, events, "/api/ticks")
         assert (await events.head())[0] == 200
@@ -157,7 +161,7 @@ async def test_who_is_without_a_handshake_makes_way_when_all_places_are_taken(
         await _closed(silent)
 
 
-async def test_who_finds_no_room_is_told_so_after_the_handshake(tmp_path: Path) -> None:
+async def test_a_connection_beyond_the_capacity_is_answered_after_its_tls(tmp_path: Path) -> None:
     async with (
         _open_guarded_tls(tmp_path, Capacity(connections=1)) as (guarded, trusting),
         _connect(guarded, trusting) as events,
@@ -169,10 +173,10 @@ async def test_who_finds_no_room_is_told_so_after_the_handshake(tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("long_patience")
-async def test_a_server_ends_while_somebody_is_without_a_handshake(tmp_path: Path) -> None:
+async def test_a_server_ends_while_a_handshake_is_pending(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         async with _open_guarded_tls(tmp_path, Capacity()) as (guarded, trusting):
-            silent = await stack.enter_async_context(_stranger(guarded))
-            begun = await stack.enter_async_context(_stranger(guarded, HALF_A_HELLO))
+            silent = await stack.enter_async_context(_silent_client(guarded))
+            begun = await stack.enter_async_context(_silent_client(guarded, HALF_A_HELLO))
             assert (await _get(guarded, trusting)).status == 200
         await _closed(silent, begun)

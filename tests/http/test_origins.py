@@ -87,7 +87,7 @@ def test_the_port_that_browsers_leave_out_may_be_left_out() -> None:
     assert sites(Listening(port=80))["localhost"].origin == "http://localhost"
 
 
-def test_behind_a_proxy_strangers_use_https_and_this_computer_does_not() -> None:
+def test_behind_a_proxy_the_network_uses_https_and_this_computer_does_not() -> None:
     listening = Listening(port=7272, is_behind_proxy=True, allowed_hosts=("Desk.example", "a:8443"))
     named = sites(listening)
     assert named["desk.example"].origin == "https://desk.example"
@@ -114,7 +114,7 @@ def test_at_one_address_of_the_network_loopback_is_no_name() -> None:
         (Listening(is_behind_proxy=True, allowed_hosts=("d:8443",)), "https://d:8443"),
     ],
 )
-def test_other_devices_are_told_the_first_public_name(listening: Listening, origin: str) -> None:
+def test_other_devices_get_the_first_public_name(listening: Listening, origin: str) -> None:
     assert public_origin(listening) == origin
 
 
@@ -197,7 +197,7 @@ def test_on_all_addresses_any_address_is_ours_but_no_strange_name() -> None:
         ("", 403),
     ],
 )
-def test_only_pages_of_known_origins_come_in(origin: str | None, expected: int) -> None:
+def test_only_pages_of_known_origins_are_accepted(origin: str | None, expected: int) -> None:
     assert status(origin=origin) == expected
 
 
@@ -205,9 +205,7 @@ def test_only_pages_of_known_origins_come_in(origin: str | None, expected: int) 
     ("site", "expected"),
     [(None, 200), ("none", 200), ("same-origin", 200), ("same-site", 403), ("cross-site", 403)],
 )
-def test_a_browser_that_leaves_out_the_origin_is_still_asked_for_its_site(
-    site: str | None, expected: int
-) -> None:
+def test_without_an_origin_the_fetch_site_is_checked(site: str | None, expected: int) -> None:
     assert status(sec_fetch_site=site) == expected
 
 

@@ -1,4 +1,4 @@
-"""Whoever does not say what it wants, or says too much, is shown the door."""
+"""Connections without a request, or with too much of one, are closed."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def some_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Enough for what is asked properly, also on a busy machine."""
+    """Enough for a proper request, also on a busy machine."""
     monkeypatch.setattr(http_server, "HEAD_SECONDS", 1.5)
 
 
@@ -38,13 +38,13 @@ async def _send_for_ever(wire: Wire, line: bytes, *, pause: float) -> None:
 
 @pytest.mark.usefixtures("short_patience")
 @pytest.mark.parametrize("parser", PARSERS)
-@pytest.mark.parametrize("said", [b"", b"G", b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: "])
+@pytest.mark.parametrize("first_bytes", [b"", b"G", b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: "])
 async def test_a_head_that_does_not_come_is_not_waited_for(
-    tmp_path: Path, parser: Parser, said: bytes
+    tmp_path: Path, parser: Parser, first_bytes: bytes
 ) -> None:
     async with open_guarded(tmp_path, parser) as guarded, guarded.served.connect() as wire:
-        if said:
-            await wire.send(said)
+        if first_bytes:
+            await wire.send(first_bytes)
         assert await _is_closed(wire)
 
 
@@ -99,7 +99,7 @@ async def test_a_connection_is_used_again_and_closed_when_the_next_head_stalls(
 
 
 @pytest.mark.parametrize("parser", PARSERS)
-async def test_a_socket_whose_head_cannot_be_read_is_told_so(
+async def test_a_socket_whose_head_cannot_be_read_is_answered(
     tmp_path: Path, parser: Parser
 ) -> None:
     async with open_guarded(tmp_path, parser) as guarded:
@@ -137,7 +137,7 @@ async def test_the_end_of_a_long_body_is_not_taken_for_a_head(
 
 
 @pytest.mark.parametrize("parser", PARSERS)
-async def test_who_comes_when_all_places_are_taken_is_told_to_come_back(
+async def test_a_connection_beyond_the_capacity_is_answered_with_retry_after(
     tmp_path: Path, parser: Parser
 ) -> None:
     async with (
@@ -175,7 +175,7 @@ async def test_a_connection_without_a_request_makes_way_for_one_with(
 
 
 @pytest.mark.parametrize("parser", PARSERS)
-async def test_of_many_that_do_not_say_what_they_want_the_oldest_goes_and_is_told(
+async def test_of_many_silent_connections_the_oldest_is_evicted_with_an_answer(
     tmp_path: Path, parser: Parser
 ) -> None:
     async with AsyncExitStack() as stack:
@@ -188,14 +188,14 @@ async def test_of_many_that_do_not_say_what_they_want_the_oldest_goes_and_is_tol
             await wires[-1].send(b"GET / HTTP/1.1\r\nHost: x\r\n")
         assert (await guarded.get("/")).status == 200
         with anyio.fail_after(PATIENCE):
-            told = [await wire.reply() for wire in wires[:8]]
-        assert {each.status for each in told} == {503}
-        assert {each.header("retry-after") for each in told} == {"5"}
+            replies = [await wire.reply() for wire in wires[:8]]
+        assert {each.status for each in replies} == {503}
+        assert {each.header("retry-after") for each in replies} == {"5"}
 
 
 @pytest.mark.usefixtures("short_patience")
 @pytest.mark.parametrize("parser", PARSERS)
-async def test_whoever_has_begun_to_ask_is_told_that_it_took_too_long(
+async def test_a_client_that_has_begun_a_request_reads_that_it_took_too_long(
     tmp_path: Path, parser: Parser
 ) -> None:
     async with open_guarded(tmp_path, parser) as guarded, guarded.served.connect() as wire:

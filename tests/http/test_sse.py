@@ -26,7 +26,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.integers(1, 10), st.integers(1, 120))
-def test_a_reader_gets_every_message_once_and_in_order_or_is_told_how_many_it_missed(
+def test_a_reader_gets_every_message_once_and_in_order_or_the_number_it_missed(
     steps: list[tuple[str, int]], messages: int, size: int
 ) -> None:
     buffer = EventBuffer(ReplayLimits(messages, size))

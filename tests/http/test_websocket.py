@@ -52,7 +52,7 @@ class Peer:
 
 
 class Numbers:
-    """A lane of numbered frames."""
+    """A source of numbered frames."""
 
     def __init__(self, name: str, goal: int, *, is_last: bool = False, near: int = 100) -> None:
         self.name = name

@@ -103,7 +103,9 @@ async def _send_quietly(client: Client, session: str, key: str) -> None:
         pass  # it was killed
 
 
-async def test_an_answer_that_did_not_reach_the_agent_is_not_said_to_have(tmp_path: Path) -> None:
+async def test_an_answer_that_did_not_reach_the_agent_is_not_reported_as_delivered(
+    tmp_path: Path,
+) -> None:
     home, agent = tmp_path / "home", scripted(ASK)
     with anyio.fail_after(PATIENCE):
         async with hub_process(home, agent) as hub:
@@ -160,7 +162,7 @@ STUBBORN: Json = {"ignore": ["eof", "TERM"]}
     [([], {}), ([ASK], {}), ([{"spawn": 60}, {"stall": True, "deaf": True}], STUBBORN)],
     ids=["idle", "asking", "stubborn"],
 )
-async def test_a_hub_that_is_told_to_end_does_so_in_time_and_leaves_no_process(
+async def test_a_hub_ends_in_time_on_a_signal_and_leaves_no_process(
     tmp_path: Path, steps: list[Any], more: Json
 ) -> None:
     home, agent = tmp_path / "home", scripted(*steps, **more)

@@ -172,7 +172,7 @@ def disk_full(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-async def test_nobody_waits_for_a_log_that_cannot_be_written(
+async def test_no_client_waits_for_a_log_that_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("quarterdeck.hub.log_health.ACTING_SECONDS", 0.01)

@@ -111,7 +111,7 @@ async def test_a_path_that_leads_outside_is_refused(
     assert (outside / "secret").read_text() == "SECRET"
 
 
-async def test_a_path_outside_does_not_tell_whether_it_exists(fs: Files, outside: Path) -> None:
+async def test_a_path_outside_does_not_reveal_whether_it_exists(fs: Files, outside: Path) -> None:
     (fs.root / "link").symlink_to(outside / "missing" / "more")
     assert await fs.refusal(outside / "missing") == OUTSIDE
     assert await fs.refusal(fs.root / "link") == OUTSIDE
@@ -418,7 +418,7 @@ def without_the_rights_of_root() -> Iterator[None]:
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that everybody may write to; pytest's own are for their owner only."""
+    """A folder that every user may write to; pytest's own are for their owner only."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder).resolve()
         root.chmod(0o777)

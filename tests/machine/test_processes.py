@@ -72,7 +72,7 @@ def parent(pid: int) -> int:
 
 async def gone(pids: Sequence[int]) -> None:
     with anyio.fail_after(PATIENCE):
-        while any(map(is_alive, pids)):  # noqa: ASYNC110 - nobody tells us
+        while any(map(is_alive, pids)):  # noqa: ASYNC110 - nothing reports it
             await anyio.sleep(0.01)
 
 
@@ -124,7 +124,7 @@ async def test_nothing_survives_a_host_that_is_killed() -> None:
 
 
 @pytest.mark.parametrize("victim", ["outer", "inner", "agent", "group"])
-async def test_nothing_survives_whoever_of_the_family_is_killed(victim: str) -> None:
+async def test_nothing_survives_whichever_process_is_killed(victim: str) -> None:
     with started(*guarded_command([*PYTHON, AWKWARD_AGENT])) as outer:
         family = read_pids(outer)
         inner = parent(family[0])
@@ -295,7 +295,7 @@ def test_the_environment_is_in_no_list_of_processes() -> None:
         ("/etc", "it is not a program"),
     ],
 )
-def test_a_program_that_cannot_be_found_is_told_before_the_start(program: str, reason: str) -> None:
+def test_a_missing_program_is_reported_before_the_start(program: str, reason: str) -> None:
     with pytest.raises(AgentNotFound) as caught:
         guarded_command([program])
     assert caught.value.reason == reason

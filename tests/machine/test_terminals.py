@@ -82,7 +82,7 @@ def is_alive(pid: int) -> bool:
 
 async def gone(pids: Sequence[int]) -> None:
     with anyio.fail_after(PATIENCE):
-        while any(map(is_alive, pids)):  # noqa: ASYNC110 - nobody tells us
+        while any(map(is_alive, pids)):  # noqa: ASYNC110 - nothing reports it
             await anyio.sleep(0.01)
 
 
@@ -116,7 +116,7 @@ async def test_output_of_both_streams_is_kept_in_order_and_the_exit_code_told() 
     assert it.events[-1][1]["exit"] == {"exitCode": 3}
 
 
-async def test_a_command_that_a_signal_ends_tells_its_name() -> None:
+async def test_a_command_that_a_signal_ends_reports_its_name() -> None:
     async with bench() as it:
         _, end = await it.run(shell("kill -TERM $$"))
     assert end == {"signal": "SIGTERM"}
@@ -154,7 +154,7 @@ async def test_characters_that_arrive_in_pieces_are_whole() -> None:
 
 
 @pytest.mark.parametrize(("limit", "kept"), [(None, 1 << 20), (0, 0), (-5, 0), (1 << 40, 3 << 20)])
-async def test_output_is_bounded_whatever_limit_is_asked_for(limit: int | None, kept: int) -> None:
+async def test_output_is_bounded_whatever_limit_is_requested(limit: int | None, kept: int) -> None:
     async with bench() as it:
         code = "import os\nfor _ in range(48): os.write(1, b'x' * 65536)"
         output, _ = await it.run(python(code, output_byte_limit=limit))
@@ -169,7 +169,7 @@ async def test_many_small_writes_become_few_events() -> None:
     assert len(it.deltas) < 1000
 
 
-async def test_a_flood_costs_a_bounded_number_of_events_and_says_what_is_left_out() -> None:
+async def test_a_flood_costs_a_bounded_number_of_events_and_reports_what_is_left_out() -> None:
     async with bench() as it:
         code = "import os\nfor _ in range(400): os.write(1, b'x' * 65536)"
         output, _ = await it.run(python(code, output_byte_limit=1000))
@@ -215,9 +215,9 @@ async def test_what_cannot_be_started_is_refused_with_a_reason(
     request_: CreateTerminalRequest, sentence: str
 ) -> None:
     async with bench() as it:
-        code, told = await it.refusal(request_)
+        code, message = await it.refusal(request_)
     assert code == -32602
-    assert sentence in told
+    assert sentence in message
     assert it.events == []
 
 
@@ -249,8 +249,8 @@ async def test_a_program_whose_name_looks_like_a_command_line_is_run_as_that_pro
 async def test_a_command_line_is_refused_where_no_shell_is_allowed() -> None:
     line = CreateTerminalRequest(session_id="s", command="echo a | wc")
     async with bench(shell=None) as it:
-        code, told = await it.refusal(line)
-    assert (code, "no such program" in told) == (-32602, True)
+        code, message = await it.refusal(line)
+    assert (code, "no such program" in message) == (-32602, True)
 
 
 async def test_a_killed_terminal_stays_and_its_whole_family_ends() -> None:
@@ -277,7 +277,7 @@ async def test_a_released_terminal_is_forgotten_and_silent() -> None:
             tasks.start_soon(wait)
             await anyio.wait_all_tasks_blocked()
             await it.handler.release_terminal("s", terminal_id)
-            told = len(it.events)
+            message = len(it.events)
         assert results == [{"signal": "SIGKILL"}]
         await gone(pids)
         for call in (it.handler.terminal_output, it.handler.kill_terminal):
@@ -285,7 +285,7 @@ async def test_a_released_terminal_is_forgotten_and_silent() -> None:
                 await call("s", terminal_id)
             assert (caught.value.code, caught.value.data) == (-32602, "unknown terminal")
         assert it.events[-1][1] == {"terminalId": terminal_id, "exit": {"signal": "SIGKILL"}}
-        assert len(it.events) == told
+        assert len(it.events) == message
 
 
 async def test_a_session_is_cleaned_up_alone() -> None:

@@ -47,13 +47,13 @@ CASES: list[Case] = [
     prompts.test_prompts_wait_are_changed_cancelled_and_run_in_order,
     prompts.test_a_key_that_was_used_for_another_prompt_is_refused,
     prompts.test_the_meta_of_a_prompt_is_for_those_who_may_choose_modes,
-    transcript.test_a_turn_is_told_in_the_order_in_which_it_happened,
-    editors.test_a_question_is_answered_in_an_editor_that_can_show_forms,
+    transcript.test_a_turn_is_shown_in_the_order_in_which_it_happened,
+    editors.test_an_elicitation_is_answered_in_an_editor_that_can_show_forms,
     editors.test_modes_that_became_an_option_can_still_be_chosen_as_modes,
     editors.test_a_closed_session_is_loaded_again_and_a_deleted_one_is_gone,
     push.test_a_permission_request_is_pushed_with_its_url,
     push.test_the_end_of_a_turn_is_pushed,
-    streams.test_who_follows_sessions_is_told_when_their_queues_change,
+    streams.test_a_stream_of_sessions_reports_changes_of_their_queues,
     streams.test_a_session_that_was_closed_before_the_hub_began_can_be_read,
     streams.test_a_denial_by_the_context_protocol_keeps_its_reason,
     inbox.test_a_request_is_shown_with_what_it_would_do_and_answered_once,
@@ -61,7 +61,7 @@ CASES: list[Case] = [
     inbox.test_an_option_of_a_kind_that_is_no_text_can_be_chosen,
     inbox.test_a_policy_that_changes_decides_what_waits,
     titles.test_the_title_that_an_agent_gives_goes_before_the_first_prompt,
-    deletion.test_other_sessions_keep_their_prompts_and_what_was_asked,
+    deletion.test_other_sessions_keep_their_prompts_and_requests,
 ]
 
 

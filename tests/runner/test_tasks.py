@@ -17,7 +17,7 @@ from tests.hub.runners import runner_of
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_task_that_fails_is_told_and_ends_no_other(
+async def test_a_task_that_fails_is_logged_and_ends_no_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     ended = anyio.Event()
@@ -37,7 +37,7 @@ async def test_a_task_that_fails_is_told_and_ends_no_other(
     assert "half of a character" in caplog.text
 
 
-async def test_a_request_that_cannot_be_shown_is_cancelled_and_told(
+async def test_a_request_that_cannot_be_shown_is_cancelled_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def too_deep(*_: object, **__: object) -> NoReturn:

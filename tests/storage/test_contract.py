@@ -131,7 +131,7 @@ async def test_inv_1_a_gap_is_refused_and_nothing_of_its_batch_is_stored(
     await storage.append([stored("s", 1), stored("other", 2)])
 
 
-async def test_a_gap_says_what_was_expected(storage: Storage) -> None:
+async def test_a_gap_names_the_expected_seq(storage: Storage) -> None:
     await storage.append([stored("s", 1)])
     with pytest.raises(LogGap, match="the next event of 's' must be 2, not 3") as caught:
         await storage.append([stored("s", 3)])
@@ -224,7 +224,7 @@ async def test_awkward_text_survives_in_events_metas_and_names(storage: Storage,
     assert await storage.sessions() == [_with(meta(f"s{text}", text), last_seq=1)]
 
 
-async def test_deleted_events_are_gone_and_the_numbering_goes_on(storage: Storage) -> None:
+async def test_deleted_events_are_gone_and_the_numbering_continues(storage: Storage) -> None:
     await storage.append([meta("s"), *run_of("s", 1, 5), meta("t"), stored("t", 1)])
     await storage.append([_with(meta("s"), lifecycle="deleted")])
     await storage.delete_events("s")
@@ -251,7 +251,7 @@ async def test_appending_now_or_later_gives_one_log(storage: Storage) -> None:
     assert await seqs(storage, "s") == list(range(151, 301))
 
 
-async def test_deleting_the_events_of_nobody_does_nothing(storage: Storage) -> None:
+async def test_deleting_the_events_of_an_unknown_session_does_nothing(storage: Storage) -> None:
     await storage.delete_events("nobody")
     await storage.append([meta("s")])
     await storage.delete_events("s")
@@ -276,7 +276,7 @@ async def test_opening_and_closing_twice_changes_nothing(storage: Storage) -> No
     await storage.close()
 
 
-async def test_a_closed_storage_says_so_and_can_be_opened_again(storage: Storage) -> None:
+async def test_a_closed_storage_raises_and_can_be_opened_again(storage: Storage) -> None:
     await storage.append(run_of("s", 1, 2))
     await storage.close()
     with pytest.raises(StorageFailed, match="not open"):
@@ -310,7 +310,7 @@ async def test_a_session_is_read_while_it_is_written(storage: Storage) -> None:
     assert read == list(range(1, 2_001))
 
 
-async def test_an_immediate_storage_reads_in_the_same_step_and_others_say_they_cannot(
+async def test_an_immediate_storage_reads_in_the_same_step_and_others_raise(
     storage: Storage,
 ) -> None:
     await storage.append([stored("s", 1), stored("s", 2), stored("s", 3)])
@@ -371,7 +371,7 @@ async def test_inv_8_memory_does_not_grow_with_the_events(kind: str, tmp_path: P
                 await storage.append(run_of("s", first, first + 999, "x" * 1_000))
                 await storage.read("s", first, 1_000)
                 await storage.read("s", first, 1)  # the worker thread keeps its last page
-                await storage.delete_events("nobody")  # after it the writer has let go of its batch
+                await storage.delete_events("nobody")  # after it the writer has released its batch
                 in_use.append(tracemalloc.get_traced_memory()[0])
         finally:
             tracemalloc.stop()

@@ -127,7 +127,7 @@ async def test_a_newer_one_is_refused_and_left_alone(tmp_path: Path, known: list
     assert path.read_bytes() == before
 
 
-async def test_a_database_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+async def test_a_foreign_database_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "hub.db"
     with closing(sqlite3.connect(path)) as other:
         other.execute("CREATE TABLE theirs (x)")

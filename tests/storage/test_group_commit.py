@@ -16,7 +16,7 @@ AGES = 3600.0  # seconds, so that no test depends on how long a commit takes
 
 
 class HeldCommits:
-    """Keeps what it is told; every commit waits until it is let go."""
+    """Keeps what it gets; every commit waits until it is released."""
 
     def __init__(self) -> None:
         self.groups: list[list[Batch]] = []
@@ -151,7 +151,7 @@ async def test_a_failure_takes_what_was_handed_over_before_it_was_known_with_it(
     await writer.append([stored("s", 2)])
 
 
-async def test_a_failure_that_nobody_waits_for_is_logged(
+async def test_a_failure_without_a_waiting_caller_is_logged(
     commits: HeldCommits, writer: GroupCommit, caplog: pytest.LogCaptureFixture
 ) -> None:
     commits.fails = True
@@ -163,11 +163,11 @@ async def test_a_failure_that_nobody_waits_for_is_logged(
         commits.may_end.release()
         await writer.run(lambda: None)
     assert [record.message for record in caplog.records] == [
-        "a batch that nobody waits for was not stored"
+        "a batch of a cancelled caller was not stored"
     ]
 
 
-async def test_an_errand_runs_after_what_was_handed_over_before(
+async def test_a_task_runs_after_what_was_handed_over_before(
     commits: HeldCommits, writer: GroupCommit
 ) -> None:
     commits.may_end.release(2)
@@ -180,13 +180,13 @@ async def test_an_errand_runs_after_what_was_handed_over_before(
     assert seen == [1]
 
 
-async def test_an_errand_returns_its_result_or_its_error(writer: GroupCommit) -> None:
+async def test_a_task_returns_its_result_or_its_error(writer: GroupCommit) -> None:
     assert await writer.run(lambda: 42) == 42
     with pytest.raises(ZeroDivisionError):
         await writer.run(lambda: 1 / 0)
 
 
-async def test_housekeeping_goes_on_while_there_is_nothing_to_write(
+async def test_housekeeping_continues_while_there_is_nothing_to_write(
     commits: HeldCommits, writer: GroupCommit
 ) -> None:
     commits.untidy = 50
@@ -268,9 +268,7 @@ async def idle(quick: QuickCommits, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
     await writer.stop()
 
 
-async def test_a_quick_commit_is_made_where_it_is_asked_for(
-    quick: QuickCommits, idle: GroupCommit
-) -> None:
+async def test_a_quick_commit_is_made_on_the_loop(quick: QuickCommits, idle: GroupCommit) -> None:
     assert idle.append_now([stored("s", 1)])
     assert quick.threads == [threading.get_ident()]
 

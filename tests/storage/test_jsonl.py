@@ -114,7 +114,7 @@ async def test_a_log_whose_very_first_write_was_torn_is_still_ours(path: Path) -
         b"\x00" * 100,
     ],
 )
-async def test_somebodys_file_is_refused_and_not_touched(path: Path, content: bytes) -> None:
+async def test_a_foreign_file_is_rejected_and_not_touched(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(StorageRefused, match="none of its lines is an event; choose another path"):
         await JsonlStorage(path).open()
@@ -135,7 +135,7 @@ async def test_a_folder_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StorageRefused, match="check the disk and that you can write there"):
+    with pytest.raises(StorageRefused, match="check its disk and that this user may write there"):
         await JsonlStorage(unwritable_folder(tmp_path) / "log.jsonl").open()
 
 
@@ -195,7 +195,7 @@ async def test_a_full_disk_loses_nothing_and_the_same_batch_can_be_stored_later(
         batch: list[Record] = [*run_of("s", 11, 60, "x" * 1_000), meta("s")]
         with full_disk(40_000):
             for _ in range(3):
-                with pytest.raises(StorageFailed, match="free some disk space"):
+                with pytest.raises(StorageFailed, match="make room"):
                     await storage.append(batch)
             assert await seqs(storage, "s") == list(range(1, 11))
         await storage.append(batch)

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def append_until_killed(kind: str, folder: Path, acknowledgements: int) -> dict[str, int]:
-    """Return the last seq of each session that the child was told is stored."""
+    """Return the last seq of each session that was acknowledged to the child."""
     command = [sys.executable, "-m", "tests.storage.appender", kind, str(folder)]
     environment = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, cwd=ROOT) as child:

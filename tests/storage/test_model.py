@@ -96,12 +96,12 @@ async def play(storage: Storage, model: Model, step: Step) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["memory", "jsonl", "sqlite"])
 @settings(max_examples=40)
-@given(story=steps)
-def test_a_storage_is_a_dict_of_dense_lists(kind: str, story: list[Step]) -> None:
+@given(operations=steps)
+def test_a_storage_is_a_dict_of_dense_lists(kind: str, operations: list[Step]) -> None:
     async def check() -> None:
         model = Model()
         async with opened(ANY_STORAGE[kind](Path(folder))) as storage:
-            for step in story:
+            for step in operations:
                 await play(storage, model, step)
                 assert await last_seqs(storage) == model.last
                 assert list(await last_seqs(storage)) == list(model.last)

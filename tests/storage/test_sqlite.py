@@ -101,12 +101,12 @@ async def test_a_folder_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_path_through_a_file_is_refused(log: Path) -> None:
-    with pytest.raises(StorageRefused, match="check the disk and that you can write there"):
+    with pytest.raises(StorageRefused, match="check its disk and that this user may write there"):
         await SqliteStorage(log / "log.db").open()
 
 
 async def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StorageRefused, match="check the disk and that you can write there"):
+    with pytest.raises(StorageRefused, match="check its disk and that this user may write there"):
         await SqliteStorage(unwritable_folder(tmp_path) / "log.db").open()
 
 
@@ -151,9 +151,7 @@ async def test_a_full_disk_loses_nothing_and_the_same_batch_can_be_stored_later(
         batch: list[Record] = [*run_of("s", 11, 400, "x" * 1_000), meta("new"), stored("new", 1)]
         with full_disk(200_000):
             for _ in range(3):
-                with pytest.raises(
-                    StorageFailed, match=r"free some disk|check the disk, its quota"
-                ):
+                with pytest.raises(StorageFailed, match=r"make room|check the disk, its quota"):
                     await storage.append(batch)
             assert await seqs(storage, "s") == list(range(1, 11))
             assert await last_seqs(storage) == {"s": 10}
@@ -222,7 +220,7 @@ async def test_data_with_a_line_break_is_kept_as_it_is(path: Path) -> None:
         assert await storage.read("s", 1, 1) == lines[1:2]
 
 
-async def test_sweeping_goes_on_after_a_crash(log: Path) -> None:
+async def test_sweeping_continues_after_a_crash(log: Path) -> None:
     edit(log, "UPDATE sessions SET freed_seq = last_seq")
     async with opened(SqliteStorage(log)) as storage:
         assert await seqs(storage, "s") == []

@@ -12,10 +12,10 @@ from quarterdeck.storage.sqlite_schema import (
     APPLICATION_ID,
     MIGRATIONS,
     Migration,
+    check_file,
     connect_reader,
     connect_writer,
     migrate,
-    refuse_strangers,
 )
 
 
@@ -87,14 +87,14 @@ def test_a_migration_that_fails_is_undone_and_those_before_it_are_kept(
 def test_a_newer_format_is_refused(path: Path, writer: sqlite3.Connection) -> None:
     migrate(path, writer, [*MIGRATIONS, add_column])
     with pytest.raises(StorageRefused, match=r"format 2, this one knows 1\); upgrade Quarterdeck"):
-        refuse_strangers(path)
+        check_file(path)
 
 
 def test_a_log_whose_creation_was_interrupted_is_not_refused(
     path: Path, writer: sqlite3.Connection
 ) -> None:
     assert pragma(writer, "user_version") == 0
-    refuse_strangers(path)
+    check_file(path)
 
 
 def test_the_writer_is_set_up_as_documented(writer: sqlite3.Connection) -> None:

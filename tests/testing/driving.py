@@ -149,5 +149,5 @@ def wait_until_gone(pid: int) -> bool:
             os.kill(pid, 0)
         except ProcessLookupError:
             return True
-        time.sleep(0.01)  # nobody tells us
+        time.sleep(0.01)  # nothing reports it
     return False

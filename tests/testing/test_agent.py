@@ -78,15 +78,15 @@ def test_a_stream_that_is_closed_is_one_line_and_status_2(closed: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
 
 
-async def test_our_client_opens_a_session_answers_a_question_and_gets_its_updates() -> None:
-    said: list[Any] = []
+async def test_our_client_opens_a_session_answers_a_permission_and_gets_its_updates() -> None:
+    updates_seen: list[Any] = []
 
     async def allow(request: schema.RequestPermissionRequest) -> schema.RequestPermissionResponse:
         outcome = schema.AllowedOutcome(option_id=request.options[0].option_id)
         return schema.RequestPermissionResponse(outcome=outcome)
 
     def hear(notification: schema.SessionNotification) -> None:
-        said.append(notification.update)
+        updates_seen.append(notification.update)
 
     handlers = Handlers()
     handlers.answer(methods.SESSION_REQUEST_PERMISSION, allow)
@@ -100,4 +100,6 @@ async def test_our_client_opens_a_session_answers_a_question_and_gets_its_update
             prompt = schema.PromptRequest(session_id=session.session_id, prompt=())
             answer = await agent.call(methods.SESSION_PROMPT, prompt)
     assert answer.stop_reason == "end_turn"
-    assert said == [schema.AgentMessageChunk(content=schema.TextContentBlock(text="thanks"))]
+    assert updates_seen == [
+        schema.AgentMessageChunk(content=schema.TextContentBlock(text="thanks"))
+    ]

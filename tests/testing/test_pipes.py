@@ -9,7 +9,7 @@ def test_an_input_that_cannot_be_read_is_one_that_has_ended(tmp_path: Path) -> N
     assert pipes.read() is None
 
 
-def test_an_input_that_somebody_else_has_emptied_has_not_ended() -> None:
+def test_an_input_that_another_process_has_emptied_has_not_ended() -> None:
     reads, writes = os.pipe()
     os.set_blocking(reads, False)
     pipes = Pipes(reads, -1, with_headers=False)

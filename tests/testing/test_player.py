@@ -85,7 +85,7 @@ def test_an_agent_without_a_replay_cannot_load() -> None:
     assert answer["error"]["code"] == -32601
 
 
-def test_turns_are_chosen_by_what_the_prompt_says_or_else_in_order() -> None:
+def test_turns_are_chosen_by_the_text_of_the_prompt_or_else_in_order() -> None:
     turns = [
         {"steps": [{"say": "one"}]},
         {"when": "weather", "steps": [{"say": "rain"}]},
@@ -94,8 +94,8 @@ def test_turns_are_chosen_by_what_the_prompt_says_or_else_in_order() -> None:
     with driving({"turns": turns}) as agent:
         agent.open_session()
         prompts = ["a", "b", "the weather?", "c"]
-        said = [texts(agent.read_until_answer(agent.prompt(text=each))[0]) for each in prompts]
-    assert said == [["one"], ["two"], ["rain"], ["two"]]
+        spoken = [texts(agent.read_until_answer(agent.prompt(text=each))[0]) for each in prompts]
+    assert spoken == [["one"], ["two"], ["rain"], ["two"]]
 
 
 def test_setting_a_mode_is_answered_and_told() -> None:
@@ -170,11 +170,11 @@ def test_every_kind_of_report_is_an_update() -> None:
 
 
 def test_a_repeat_counts_its_rounds() -> None:
-    said = played({"repeat": 3, "steps": [{"say": "{n}"}]})
-    assert [each["content"]["text"] for each in said] == ["1", "2", "3"]
+    spoken = played({"repeat": 3, "steps": [{"say": "{n}"}]})
+    assert [each["content"]["text"] for each in spoken] == ["1", "2", "3"]
 
 
-# Questions
+# Permission requests
 
 ASKS = turn(
     {
@@ -189,24 +189,24 @@ ASKS = turn(
 
 
 @pytest.mark.parametrize(
-    ("option_id", "said"),
+    ("option_id", "spoken"),
     [
         ("allow_once", ["thank you", "bye"]),
         ("allow_always", ["thank you", "bye"]),
         ("reject_once", ["a pity", "bye"]),
     ],
 )
-def test_the_answer_to_a_permission_request_decides_how_it_goes_on(
-    option_id: str, said: list[str]
+def test_the_answer_to_a_permission_request_decides_the_next_steps(
+    option_id: str, spoken: list[str]
 ) -> None:
     with driving(ASKS) as agent:
         prompt = agent.prompt(agent.open_session())
-        question = agent.read()
-        agent.select_option(question, option_id)
+        request = agent.read()
+        agent.select_option(request, option_id)
         messages, answer = agent.read_until_answer(prompt)
-    assert question["method"] == "session/request_permission"
-    assert question["params"]["toolCall"]["content"][0]["type"] == "diff"
-    assert texts(messages) == said
+    assert request["method"] == "session/request_permission"
+    assert request["params"]["toolCall"]["content"][0]["type"] == "diff"
+    assert texts(messages) == spoken
     assert answer["result"] == {"stopReason": "end_turn"}
 
 
@@ -234,7 +234,7 @@ def test_what_the_client_answers_can_be_said() -> None:
     assert texts(messages) == ["it says: hello"]
 
 
-def test_a_request_without_waiting_goes_on_at_once() -> None:
+def test_a_request_without_waiting_continues_at_once() -> None:
     with driving(turn({"request": "x", "nowait": True}, {"say": "on"})) as agent:
         messages, _answer = agent.play()
     assert [each["method"] for each in messages] == ["x", "session/update"]
@@ -305,12 +305,12 @@ def test_two_sessions_run_side_by_side() -> None:
     with driving(turn({"ask": "t", "allowed": [{"say": "{session}"}]})) as agent:
         sessions = [agent.open_session() for _ in range(2)]
         prompts = [agent.prompt(session_id) for session_id in sessions]
-        questions = [agent.read(), agent.read()]
-        said = []
-        for question, prompt in zip(reversed(questions), reversed(prompts), strict=True):
-            agent.select_option(question, "allow_once")
-            said += texts(agent.read_until_answer(prompt)[0])
-    assert said == ["sess-2", "sess-1"]
+        permissions = [agent.read(), agent.read()]
+        spoken = []
+        for request, prompt in zip(reversed(permissions), reversed(prompts), strict=True):
+            agent.select_option(request, "allow_once")
+            spoken += texts(agent.read_until_answer(prompt)[0])
+    assert spoken == ["sess-2", "sess-1"]
 
 
 # Requests that make no sense
@@ -413,7 +413,7 @@ def test_closed_output_is_the_end_of_all_messages_but_not_of_the_process() -> No
         assert agent.status() == 0
 
 
-def test_closed_input_breaks_the_clients_pipe_but_updates_go_on() -> None:
+def test_closed_input_breaks_the_clients_pipe_but_updates_continue() -> None:
     with driving(turn({"close_stdin": True}, {"say": "I am not listening"})) as agent:
         messages, answer = agent.play()
         with pytest.raises(BrokenPipeError):
@@ -479,13 +479,13 @@ def test_an_answer_of_any_kind_fits_wherever_a_placeholder_may_stand() -> None:
         assert agent.read()["params"]["update"]["entries"][0]["content"] == "[1]"
         assert agent.read()["params"]["update"]["availableCommands"][0]["name"] == "[1]"
         assert agent.read_line() == b"[1]"
-        question = agent.read()
-        assert question["params"]["options"][0]["optionId"] == "[1]"
-        agent.answer(question, {"outcome": {"outcome": "selected", "optionId": [1]}})
+        request = agent.read()
+        assert request["params"]["options"][0]["optionId"] == "[1]"
+        agent.answer(request, {"outcome": {"outcome": "selected", "optionId": [1]}})
         assert agent.read()["id"] == prompt
 
 
-def test_a_complaint_that_nobody_reads_any_more_is_not_the_end() -> None:
+def test_a_complaint_without_a_reader_does_not_end_the_agent() -> None:
     with driving(turn({"stderr": "help"}, {"say": "on"})) as agent:
         assert agent.process.stderr is not None
         agent.process.stderr.close()
@@ -524,7 +524,7 @@ def test_a_long_flood_arrives_whole_and_in_order() -> None:
     assert texts(messages) == [str(number) for number in range(1, 5001)]
 
 
-def test_headers_are_spoken_if_the_scenario_says_so_and_always_understood() -> None:
+def test_headers_are_written_if_the_scenario_says_so_and_always_read() -> None:
     with driving(turn({"say": "hällo"}, framing="headers")) as agent:
         calls: list[Any] = [
             ("session/new", {"cwd": "/work", "mcpServers": []}),

@@ -175,7 +175,7 @@ def test_one_list_of_steps_is_for_every_call_of_a_method() -> None:
         ),
     ],
 )
-def test_a_scenario_that_cannot_be_played_is_refused_with_place_and_advice(
+def test_a_scenario_that_cannot_be_played_is_rejected_with_position_and_advice(
     table: Any, expected: str
 ) -> None:
     assert reason(table).startswith(expected)

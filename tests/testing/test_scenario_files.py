@@ -13,7 +13,7 @@ SMALL = '[[turns]]\nsteps = [{say = "from a file"}]\n'
 
 
 @pytest.mark.parametrize("name", scenario_names())
-def test_every_shipped_scenario_can_be_played_and_says_what_it_is(name: str) -> None:
+def test_every_shipped_scenario_can_be_played_and_describes_itself(name: str) -> None:
     scenario = load_scenario(name)
     assert scenario.name == name
     assert scenario.about

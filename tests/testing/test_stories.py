@@ -31,9 +31,9 @@ def test_a_story_is_played_prompt_by_prompt() -> None:
 
         prompt = agent.prompt()
         agent.read()
-        question = agent.read()
+        request = agent.read()
         agent.notify("session/cancel", sessionId="sess-1")
-        agent.select_option(question, "ok")
+        agent.select_option(request, "ok")
         assert agent.read() == {"jsonrpc": "2.0", "id": prompt, "result": {}}
 
         agent.prompt()

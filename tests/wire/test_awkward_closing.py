@@ -74,7 +74,7 @@ async def test_cancelling_the_body_closes_the_connection_and_stops_the_peer() ->
 
 
 async def test_a_cancelled_body_gives_the_peer_no_time_to_read() -> None:
-    """The writer is cancelled with the body: nobody would end the wait for what it writes."""
+    """The writer is cancelled with the body: nothing else would end the wait for its writes."""
     options = ConnectionOptions(close_seconds=600)
     with anyio.fail_after(PATIENCE), anyio.CancelScope() as scope:
         async with awkward_peer(options=options) as peer:

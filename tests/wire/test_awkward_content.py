@@ -1,4 +1,4 @@
-"""Awkward peers, part 2: messages that are well formed and hold what nobody expected.
+"""Awkward peers, part 2: well-formed messages with unexpected content.
 
 | no | the peer sends | defined outcome |
 | --- | --- | --- |
@@ -7,7 +7,7 @@
 | 32, 33 | a tool call of an unknown kind, with an unknown status | delivered as it is |
 | 34 | a tool call with an unknown piece of content | delivered as it is |
 | 35 | a plan entry of an unknown priority | delivered as it is |
-| 36 | fields nobody knows | delivered as they are |
+| 36 | unknown fields | delivered as they are |
 | 37 | an unknown `stopReason` | returned as it is |
 | 38 | an unknown notification | delivered under its name |
 | 39 | a vendor's methods without a leading underscore | delivered, or -32601 |
@@ -106,14 +106,14 @@ async def test_an_unknown_request_is_answered_with_method_not_found(method: str)
 
 
 @pytest.mark.parametrize("options", [TYPED, PLAIN], ids=["typed", "plain"])
-async def test_meta_never_takes_the_place_of_an_argument(options: ConnectionOptions) -> None:
+async def test_meta_never_replaces_an_argument(options: ConnectionOptions) -> None:
     seen: list[Any] = []
 
     async def write_file(_method: str, params: Any) -> Any:
         seen.append(msgspec.to_builtins(params))
         return {}
 
-    asked = {
+    params_sent = {
         "sessionId": "s",
         "path": "/home/me/notes.txt",
         "content": "harmless",
@@ -121,15 +121,15 @@ async def test_meta_never_takes_the_place_of_an_argument(options: ConnectionOpti
     }
     async with awkward_peer(on_request=write_file, options=options) as peer:
         with anyio.fail_after(PATIENCE):
-            await peer.do(["write", line(id=1, method="fs/write_text_file", params=asked)])
+            await peer.do(["write", line(id=1, method="fs/write_text_file", params=params_sent)])
             (answer,) = await peer.heard()
-    assert seen == [asked]
+    assert seen == [params_sent]
     assert answer == {"jsonrpc": "2.0", "id": 1, "result": {}}
 
 
 @pytest.mark.parametrize("options", [TYPED, PLAIN], ids=["typed", "plain"])
 @pytest.mark.parametrize("meta", [{"update": {"sessionUpdate": "spoofed"}}, {"self": 1}])
-async def test_meta_never_takes_the_place_of_an_update(
+async def test_meta_never_replaces_an_update(
     options: ConnectionOptions, meta: dict[str, Any]
 ) -> None:
     params = {"sessionId": "s", "update": {"sessionUpdate": "real"}, "_meta": meta}
@@ -155,9 +155,9 @@ async def test_a_lone_surrogate_arrives_and_the_order_is_kept(options: Connectio
 async def test_a_lone_surrogate_of_ours_reaches_the_peer_and_comes_back(text: str) -> None:
     async with awkward_peer() as peer:
         with anyio.fail_after(PATIENCE):
-            asked = {"text": text, text: [text], "number": 2**70}
+            params_sent = {"text": text, text: [text], "number": 2**70}
             joined = text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
-            assert await peer.connection.call("echo", asked) == {
+            assert await peer.connection.call("echo", params_sent) == {
                 "text": joined,
                 joined: [joined],
                 "number": 2**70,

@@ -1,18 +1,18 @@
-"""Awkward peers, part 1: what arrives is no message, or an answer nobody can place.
+"""Awkward peers, part 1: what arrives is no message, or an answer to no request.
 
 | no | the peer sends | defined outcome |
 | --- | --- | --- |
-| 1 | a line of text | reported as noise; goes on |
-| 2 | blank lines | nothing; goes on |
+| 1 | a line of text | reported as noise; continues |
+| 2 | blank lines | nothing; continues |
 | 3 | lines that end with CRLF | read like any other |
-| 4 | bytes that are not UTF-8 | reported; goes on |
-| 5 | 200,000 nested brackets | reported as malformed; goes on |
-| 6 to 8 | `42`, `"x"`, `true` alone on a line | reported as noise; goes on |
-| 9 | an array (a batch) | refused as malformed; goes on |
+| 4 | bytes that are not UTF-8 | reported; continues |
+| 5 | 200,000 nested brackets | reported as malformed; continues |
+| 6 to 8 | `42`, `"x"`, `true` alone on a line | reported as noise; continues |
+| 9 | an array (a batch) | refused as malformed; continues |
 | 10 | `null` alone on a line | reported as noise, not taken for the end |
 | 11 to 14 | an `error` that is a string, a number, an array, an empty object | its call fails so |
 | 15, 16 | an answer with the id `[]`, `{}` | reported; calls go on waiting |
-| 17, 18 | an answer with an id we never used, with the id `null` | reported; goes on |
+| 17, 18 | an answer with an id we never used, with the id `null` | reported; continues |
 | 19 | the id `"1"` for our `1` | taken and reported |
 | 20 | the id `true` for our `1` | refused and reported |
 | 21 | the id `1.0` for our `1` | taken and reported |
@@ -71,7 +71,7 @@ UNKNOWN, ODD = ReportKind.UNKNOWN_ANSWER, ReportKind.ODD_ANSWER
         "positions",
     ],
 )
-async def test_what_is_no_message_is_reported_and_the_connection_goes_on(
+async def test_what_is_no_message_is_reported_and_the_connection_continues(
     text: str, reported: list[ReportKind]
 ) -> None:
     # The text arrives as its own argument: 200,000 brackets would be too long for a command line.

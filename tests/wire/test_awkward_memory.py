@@ -72,7 +72,7 @@ async def test_requests_whose_handlers_never_return_are_limited() -> None:
     assert facts["grown"] < 40
 
 
-async def test_answers_to_garbage_are_limited_if_nobody_reads_them() -> None:
+async def test_answers_to_garbage_are_limited_if_the_peer_does_not_read() -> None:
     facts = await measured("garbage_from_a_peer_that_reads_nothing")
     assert facts["malformed"] == 100_000
     assert 0 < facts["overloaded"] < 100_000

@@ -5,7 +5,7 @@
 | 51 | exits in mid-request | the call fails, naming exit status and last words |
 | 52 | is killed by a signal | the call fails, naming the signal |
 | 53 | closes its input and lives on | later calls fail at once, the earlier one is answered |
-| 54 | writes 1 MB or 50 MB to standard error | nobody waits; the last 100 lines are kept |
+| 54 | writes 1 MB or 50 MB to standard error | nothing waits; the last 100 lines are kept |
 
 Also: no newline on standard error, split characters, closed output, children left behind, signals
 ignored, and commands that cannot be started.
@@ -106,7 +106,7 @@ async def test_a_call_that_waits_in_our_own_hands_fails_when_the_input_is_closed
 
 
 @pytest.mark.parametrize("size", [1_000_000, 50_000_000])
-async def test_a_flood_on_standard_error_blocks_nobody(size: int) -> None:
+async def test_a_flood_on_standard_error_blocks_nothing(size: int) -> None:
     async with awkward_peer() as peer:
         with anyio.fail_after(PATIENCE):
             await peer.do(["complain", "x" * 99 + "\n", size // 100])
@@ -153,7 +153,7 @@ async def test_a_peer_that_closes_its_output_but_lives_fails_its_calls() -> None
 
 @pytest.fixture
 def fifo(tmp_path: Path) -> Iterator[tuple[Path, int]]:
-    """Make a FIFO and hold its reading end: its end tells that no process holds the other."""
+    """Make a FIFO and hold its reading end: its end shows that no process holds the other."""
     path = tmp_path / "fifo"
     os.mkfifo(path)
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -177,7 +177,7 @@ async def test_children_in_the_group_of_the_peer_end_with_it(
     assert os.read(descriptor, 1) == b""
 
 
-async def test_a_child_that_left_the_group_delays_nobody(fifo: tuple[Path, int]) -> None:
+async def test_a_child_that_left_the_group_delays_nothing(fifo: tuple[Path, int]) -> None:
     path, descriptor = fifo
     with anyio.fail_after(PATIENCE):
         async with awkward_peer() as peer:

@@ -49,7 +49,7 @@ async def never(_method: str, _params: Any) -> Any:
     await anyio.sleep_forever()
 
 
-async def test_a_handler_that_raises_is_an_internal_error_that_tells_nothing(
+async def test_a_handler_that_raises_is_an_internal_error_without_details(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def fail(_method: str, _params: Any) -> Any:
@@ -300,7 +300,7 @@ async def test_cancels_of_nothing_are_ignored() -> None:
     assert not peer.reports
 
 
-async def test_a_caller_that_is_cancelled_tells_the_peer_once() -> None:
+async def test_a_cancelled_caller_notifies_the_peer_once() -> None:
     async with awkward_peer() as peer:
         with anyio.fail_after(PATIENCE):
             async with anyio.create_task_group() as tasks:

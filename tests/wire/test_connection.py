@@ -67,7 +67,7 @@ class Peer:
 
 
 @asynccontextmanager
-async def conversation(
+async def connected(
     *,
     on_notification: Callable[[str, Any], None] = lambda _method, _params: None,
     on_request: Callable[[str, Any], Any] | None = None,
@@ -90,7 +90,7 @@ def note(n: int) -> dict[str, Any]:
 
 
 async def test_a_call_returns_the_result() -> None:
-    async with conversation() as (connection, peer), anyio.create_task_group() as tasks:
+    async with connected() as (connection, peer), anyio.create_task_group() as tasks:
 
         async def answer() -> None:
             request = await peer.hear()
@@ -103,7 +103,7 @@ async def test_a_call_returns_the_result() -> None:
 
 
 async def test_a_call_that_fails_raises_the_error_of_the_peer() -> None:
-    async with conversation() as (connection, peer), anyio.create_task_group() as tasks:
+    async with connected() as (connection, peer), anyio.create_task_group() as tasks:
 
         async def answer() -> None:
             error = {"code": -32602, "message": "Invalid params", "data": {"why": 1}}
@@ -125,7 +125,7 @@ async def test_an_answer_is_not_seen_before_the_notifications_that_came_before_i
             seen.append(params.n if isinstance(params, Update) else params["n"])
 
         async with (
-            conversation(on_notification=on_update, vocabulary=vocabulary) as (connection, peer),
+            connected(on_notification=on_update, vocabulary=vocabulary) as (connection, peer),
             anyio.create_task_group() as tasks,
         ):
 
@@ -142,7 +142,7 @@ async def test_an_answer_is_not_seen_before_the_notifications_that_came_before_i
 async def test_an_answer_is_announced_in_the_order_of_the_wire() -> None:
     order: list[str] = []
     async with (
-        conversation(on_notification=lambda method, _params: order.append(method)) as (
+        connected(on_notification=lambda method, _params: order.append(method)) as (
             connection,
             peer,
         ),
@@ -165,7 +165,7 @@ async def test_what_the_announcement_of_an_answer_raises_the_call_raises() -> No
     def fail(_answer: object) -> None:
         raise ZeroDivisionError
 
-    async with conversation() as (connection, peer), anyio.create_task_group() as tasks:
+    async with connected() as (connection, peer), anyio.create_task_group() as tasks:
 
         async def answer() -> None:
             await peer.say({"id": (await peer.hear())["id"], "result": {}})
@@ -187,7 +187,7 @@ async def test_a_request_handler_is_called_in_the_order_of_the_wire() -> None:
 
         return work()
 
-    async with conversation(
+    async with connected(
         on_notification=lambda method, _params: order.append(method), on_request=on_request
     ) as (_, peer):
         await peer.say(
@@ -205,7 +205,7 @@ async def test_a_slow_request_does_not_hold_up_what_comes_after_it() -> None:
             await release.wait()
         return method
 
-    async with conversation(
+    async with connected(
         on_notification=lambda _method, _params: release.set(), on_request=on_request
     ) as (_, peer):
         await peer.say({"id": 1, "method": "slow"}, {"id": 2, "method": "fast"})
@@ -216,7 +216,7 @@ async def test_a_slow_request_does_not_hold_up_what_comes_after_it() -> None:
 
 async def test_params_of_known_methods_arrive_in_their_type_and_others_as_dicts() -> None:
     seen: list[Any] = []
-    async with conversation(
+    async with connected(
         on_notification=lambda _method, params: seen.append(params), vocabulary=TYPED
     ) as (connection, peer):
         await peer.say(note(1), {"method": "vendor/thing", "params": {"a": [None]}}, note(2))
@@ -226,7 +226,7 @@ async def test_params_of_known_methods_arrive_in_their_type_and_others_as_dicts(
 
 
 async def test_a_request_with_invalid_params_is_answered_and_a_notification_reported() -> None:
-    async with conversation(vocabulary=TYPED) as (_, peer):
+    async with connected(vocabulary=TYPED) as (_, peer):
         broken = {"method": "session/update", "params": {"n": "x"}}
         await peer.say(broken, {**broken, "id": 9})
         answer = await peer.hear()
@@ -235,7 +235,7 @@ async def test_a_request_with_invalid_params_is_answered_and_a_notification_repo
 
 
 async def test_an_unknown_request_is_answered_with_method_not_found_and_its_name() -> None:
-    async with conversation() as (_, peer):
+    async with connected() as (_, peer):
         await peer.say({"jsonrpc": "2.0", "id": "x", "method": "no/such"})
         error = (await peer.hear())["error"]
     assert error == {"code": -32601, "message": "Method not found: no/such"}
@@ -243,7 +243,7 @@ async def test_an_unknown_request_is_answered_with_method_not_found_and_its_name
 
 async def test_an_error_answer_waits_for_a_peer_that_is_slow_to_read() -> None:
     async with (
-        conversation(high_water=1000) as (connection, peer),
+        connected(high_water=1000) as (connection, peer),
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(connection.notify, "big", {"text": "x" * 500_000})
@@ -257,14 +257,14 @@ async def test_an_error_answer_waits_for_a_peer_that_is_slow_to_read() -> None:
 
 
 async def test_a_notification_with_positional_params_is_reported_and_not_answered() -> None:
-    async with conversation() as (_, peer):
+    async with connected() as (_, peer):
         await peer.say({"method": "n", "params": [1]}, {"id": 1, "method": "m"})
         assert (await peer.hear())["id"] == 1
     assert peer.kinds() == [ReportKind.MALFORMED]
 
 
 async def test_a_call_that_takes_too_long_is_cancelled_at_the_peer() -> None:
-    async with conversation() as (connection, peer):
+    async with connected() as (connection, peer):
         with pytest.raises(CallTimedOut, match=r"slow was not answered within 0\.01 s"):
             await connection.call("slow", timeout_seconds=0.01)
         request, cancel = await peer.hear(), await peer.hear()
@@ -276,12 +276,12 @@ async def test_a_call_that_takes_too_long_is_cancelled_at_the_peer() -> None:
     assert peer.kinds() == [ReportKind.UNKNOWN_ANSWER] * 2
     assert [each.reason for each in peer.reports] == [
         "an answer that came too late",
-        "an answer to nothing we asked",
+        "an answer to no request of ours",
     ]
 
 
 async def test_cancelling_the_caller_cancels_the_call_at_the_peer() -> None:
-    async with conversation() as (connection, peer):
+    async with connected() as (connection, peer):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(connection.call, "slow")
             request = await peer.hear()
@@ -293,7 +293,7 @@ async def test_a_request_that_its_asker_cancels_is_answered_with_request_cancell
     async def on_request(_method: str, _params: Any) -> None:
         await anyio.sleep_forever()
 
-    async with conversation(on_request=on_request) as (_, peer):
+    async with connected(on_request=on_request) as (_, peer):
         cancel = {"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": "r"}}
         await peer.say({"id": "r", "method": "m"}, cancel)
         answer = await peer.hear()
@@ -302,7 +302,7 @@ async def test_a_request_that_its_asker_cancels_is_answered_with_request_cancell
 
 @pytest.mark.parametrize("spelled", ['"0"', "0.0", "0e0", "-0"])
 async def test_an_answer_whose_id_is_spelled_oddly_is_taken_and_reported(spelled: str) -> None:
-    async with conversation() as (connection, peer), anyio.create_task_group() as tasks:
+    async with connected() as (connection, peer), anyio.create_task_group() as tasks:
 
         async def answer() -> None:
             await peer.hear()
@@ -314,7 +314,7 @@ async def test_an_answer_whose_id_is_spelled_oddly_is_taken_and_reported(spelled
 
 
 async def test_an_answer_without_result_and_error_fails_its_call() -> None:
-    async with conversation() as (connection, peer), anyio.create_task_group() as tasks:
+    async with connected() as (connection, peer), anyio.create_task_group() as tasks:
 
         async def answer() -> None:
             await peer.say({"id": (await peer.hear())["id"]})
@@ -326,7 +326,7 @@ async def test_an_answer_without_result_and_error_fails_its_call() -> None:
 
 async def test_an_answer_beyond_the_limit_fails_its_call_and_nothing_else() -> None:
     async with (
-        conversation(max_message=1000) as (connection, peer),
+        connected(max_message=1000) as (connection, peer),
         anyio.create_task_group() as tasks,
     ):
 
@@ -343,7 +343,7 @@ async def test_an_answer_beyond_the_limit_fails_its_call_and_nothing_else() -> N
 
 
 async def test_a_request_beyond_the_limit_is_answered_by_an_error() -> None:
-    async with conversation(max_message=1000) as (_, peer):
+    async with connected(max_message=1000) as (_, peer):
         params = {"a": "x" * 2000}
         await peer.say({"jsonrpc": "2.0", "id": 4, "method": "m", "params": params})
         answer = await peer.hear()
@@ -358,11 +358,11 @@ async def test_a_request_beyond_the_limit_is_answered_by_an_error() -> None:
 async def test_garbage_is_answered_by_a_server_and_only_reported_by_a_host(
     garbage: bytes, code: int
 ) -> None:
-    async with conversation() as (_, peer):
+    async with connected() as (_, peer):
         await peer.say(garbage)
         answer = await peer.hear()
     assert (answer["id"], answer["error"]["code"]) == (None, code)
-    async with conversation(answers_garbage=False) as (_, peer):
+    async with connected(answers_garbage=False) as (_, peer):
         await peer.say(garbage, {"id": 1, "method": "m"})
         assert (await peer.hear())["id"] == 1
     assert len(peer.reports) == 1
@@ -380,7 +380,7 @@ async def test_the_answer_speaks_the_framing_of_the_first_message() -> None:
 
 
 async def test_a_dead_peer_fails_the_calls_that_wait_and_those_that_come() -> None:
-    async with conversation() as (connection, peer):
+    async with connected() as (connection, peer):
         async with anyio.create_task_group() as tasks:
 
             async def die() -> None:
@@ -399,14 +399,14 @@ async def test_a_dead_peer_fails_the_calls_that_wait_and_those_that_come() -> No
 
 
 async def test_leaving_the_connection_writes_what_was_said_before() -> None:
-    async with conversation() as (connection, peer):
+    async with connected() as (connection, peer):
         for n in range(100):
             await connection.notify("n", {"n": n})
     assert [(await peer.hear())["params"]["n"] for _ in range(100)] == list(range(100))
 
 
 async def test_a_peer_that_does_not_read_makes_senders_wait_and_nothing_is_lost() -> None:
-    async with conversation(high_water=10_000) as (connection, peer):
+    async with connected(high_water=10_000) as (connection, peer):
         sent = 0
 
         async def send() -> None:
@@ -425,7 +425,7 @@ async def test_a_peer_that_does_not_read_makes_senders_wait_and_nothing_is_lost(
 
 async def test_an_exception_of_the_body_leaves_as_itself() -> None:
     with pytest.raises(ZeroDivisionError):
-        async with conversation():
+        async with connected():
             raise ZeroDivisionError
 
 
@@ -433,7 +433,7 @@ async def test_more_requests_than_the_limit_are_refused() -> None:
     async def on_request(_method: str, _params: Any) -> None:
         await anyio.sleep_forever()
 
-    async with conversation(on_request=on_request, max_requests=3) as (_, peer):
+    async with connected(on_request=on_request, max_requests=3) as (_, peer):
         await peer.say(*({"id": n, "method": "m"} for n in range(5)))
         refused = [await peer.hear() for _ in range(2)]
     assert [each["id"] for each in refused] == [3, 4]
@@ -461,7 +461,7 @@ async def test_an_error_a_handler_raises_is_the_answer() -> None:
     async def on_request(_method: str, _params: Any) -> None:
         raise rpc_error(-32602, "cwd is required")
 
-    async with conversation(on_request=on_request) as (_, peer):
+    async with connected(on_request=on_request) as (_, peer):
         await peer.say({"id": 1, "method": "session/new"})
         error = (await peer.hear())["error"]
     assert error == {"code": -32602, "message": "Invalid params", "data": "cwd is required"}
@@ -474,7 +474,7 @@ async def test_a_handler_that_fails_is_an_internal_error_without_its_secrets() -
     async def on_request(_method: str, _params: Any) -> None:
         raise ValueError("token=s3cret")
 
-    async with conversation(on_notification=on_notification, on_request=on_request) as (_, peer):
+    async with connected(on_notification=on_notification, on_request=on_request) as (_, peer):
         await peer.say({"method": "n"}, {"id": 1, "method": "m"})
         answer = await peer.hear()
     assert answer["error"] == {"code": -32603, "message": "Internal error"}
@@ -495,14 +495,14 @@ async def test_a_result_that_is_not_json_is_an_internal_error(make: Callable[[],
     async def on_request(_method: str, _params: Any) -> Any:
         return make()
 
-    async with conversation(on_request=on_request) as (_, peer):
+    async with connected(on_request=on_request) as (_, peer):
         await peer.say({"id": 1, "method": "m"})
         assert (await peer.hear())["error"]["code"] == -32603
 
 
 async def test_an_answer_to_a_caller_that_has_gone_still_reaches_who_wants_to_know() -> None:
     answers: list[Result | Failure] = []
-    async with conversation() as (connection, peer):
+    async with connected() as (connection, peer):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(partial(connection.call, "slow", on_answer=answers.append))
             request = await peer.hear()

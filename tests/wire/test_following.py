@@ -19,19 +19,19 @@ from quarterdeck.wire import (
 
 async def test_what_follows_an_answer_follows_it_at_once() -> None:
     ours, theirs = memory_pair()
-    told: list[str] = []
+    order: list[str] = []
 
     async def answer(_method: str, _params: Any) -> Any:
         return Response("done", lambda: connection.post("told", {"after": "the answer"}))
 
     async with (
         open_connection(theirs, on_request=answer) as connection,
-        open_connection(ours, on_notification=lambda name, _params: told.append(name)) as client,
+        open_connection(ours, on_notification=lambda name, _params: order.append(name)) as client,
     ):
         with anyio.fail_after(30):
             for _ in range(2):
-                await client.call("x", on_answer=lambda _answer: told.append("answer"))
-    assert told[:3] == ["answer", "told", "answer"]
+                await client.call("x", on_answer=lambda _answer: order.append("answer"))
+    assert order[:3] == ["answer", "told", "answer"]
 
 
 async def test_a_failure_of_what_follows_an_answer_is_reported_and_the_answer_stands() -> None:

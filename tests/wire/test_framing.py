@@ -94,7 +94,7 @@ def test_a_block_of_plain_lines_is_one_frame() -> None:
 
 
 @pytest.mark.parametrize("way", list(Framing))
-def test_the_first_message_tells_which_framing_the_peer_speaks(way: Framing) -> None:
+def test_the_first_message_decides_the_framing_of_the_peer(way: Framing) -> None:
     reader = FrameReader()
     assert reader.peer_framing is None
     reader.feed(b"\r\n \nhello there\n")
@@ -146,7 +146,7 @@ def test_an_empty_body_is_skipped() -> None:
 
 
 @pytest.mark.parametrize("length", [b"abc", b"-1", b"+5", b"", b"1.5", b"2\r\nContent-Length: 3"])
-def test_a_bad_length_is_reported_and_reading_goes_on(length: bytes) -> None:
+def test_a_bad_length_is_reported_and_reading_continues(length: bytes) -> None:
     frames = read(b"Content-Length: " + length + b"\r\n\r\n{}\n{}\n")
     assert [each.kind for each in faults(frames)] == [FaultKind.BAD_HEADER]
     assert frames[1:] == [Payload(b"{}"), Payload(b"{}")]

@@ -105,7 +105,7 @@ def test_what_a_payload_is_read_as(text: str, expected: Any) -> None:
         assert message == expected
 
 
-def test_a_batch_is_refused_with_a_sentence_that_says_what_to_do() -> None:
+def test_a_batch_is_rejected_with_what_to_do_instead() -> None:
     message = parse(b'[{"jsonrpc":"2.0","id":1,"method":"m"}]')
     assert isinstance(message, Malformed)
     assert message.reason == "batches are not supported; send one message at a time"
@@ -133,7 +133,7 @@ def test_deep_nesting_is_refused_not_fatal() -> None:
     ],
     ids=["request", "id at the end", "answer", "notification"],
 )
-def test_whoever_waits_for_what_is_nested_too_deeply_is_told(
+def test_a_message_that_is_nested_too_deeply_is_answered_or_fails_its_call(
     text: bytes, request_id: bytes, is_answer: bool
 ) -> None:
     message = parse(text % (b"[" * 5000 + b"]" * 5000))
@@ -239,7 +239,7 @@ def test_a_lone_surrogate_of_ours_is_written_as_an_escape() -> None:
         (b"garbage", b"null", False),
     ],
 )
-def test_the_head_of_a_refused_message_tells_whose_it_was(
+def test_the_head_of_a_rejected_message_shows_its_id(
     head: bytes, found: bytes, is_answer: bool
 ) -> None:
     message = owner(head)

@@ -1,6 +1,6 @@
 """The official Python SDK as the other side: its agent with our connection, its client with ours.
 
-Each conversation runs through initialize, session/new, a prompt with streamed updates and a
+Each connection runs through initialize, session/new, a prompt with streamed updates and a
 permission request, and a prompt that is cancelled; all that we sent must fit the SDK's own models.
 """
 
@@ -68,17 +68,17 @@ def check_schema(method: str, value: Any, *, is_answer: bool) -> None:
     jsonschema_rs.validate({**definition, "$defs": SCHEMA["$defs"]}, value)
 
 
-def validate(sent: list[Any], asked: dict[Any, str]) -> set[str]:
-    """Check messages of ours against the SDK's models; `asked` has the methods we answered."""
+def validate(sent: list[Any], called: dict[Any, str]) -> set[str]:
+    """Check messages of ours against the SDK's models; `called` has the methods we answered."""
     for message in sent:
         assert message["jsonrpc"] == "2.0"
         if "method" in message:
             PARAMS[message["method"]].model_validate(message["params"])
             check_schema(message["method"], message["params"], is_answer=False)
         else:
-            RESULTS[asked[message["id"]]].model_validate(message["result"])
-            check_schema(asked[message["id"]], message["result"], is_answer=True)
-    return {message.get("method") or asked[message["id"]] for message in sent}
+            RESULTS[called[message["id"]]].model_validate(message["result"])
+            check_schema(called[message["id"]], message["result"], is_answer=True)
+    return {message.get("method") or called[message["id"]] for message in sent}
 
 
 class Recording:
@@ -94,7 +94,7 @@ class Recording:
         return [json.loads(each) for each in self._sent.splitlines()]
 
     @property
-    def asked(self) -> dict[Any, str]:
+    def called(self) -> dict[Any, str]:
         received = [json.loads(each) for each in self._received.splitlines()]
         return {each["id"]: each["method"] for each in received if {"id", "method"} <= each.keys()}
 
@@ -130,22 +130,22 @@ def prompt(text: str) -> dict[str, Any]:
 
 async def begin(connection: Connection) -> None:
     info = {"name": "quarterdeck", "version": "0"}
-    asked = {"protocolVersion": 1, "clientCapabilities": {}, "clientInfo": info}
-    assert (await connection.call("initialize", asked))["protocolVersion"] == 1
+    called = {"protocolVersion": 1, "clientCapabilities": {}, "clientInfo": info}
+    assert (await connection.call("initialize", called))["protocolVersion"] == 1
     created: Any = await connection.call("session/new", {"cwd": "/tmp", "mcpServers": []})
     assert created["sessionId"] == SESSION
 
 
 @pytest.mark.slow
 async def test_an_agent_of_the_official_sdk_converses_with_our_connection() -> None:
-    said: list[str] = []
+    texts_seen: list[str] = []
     reports: list[Report] = []
     waiting = anyio.Event()
 
     def on_notification(method: str, params: Any) -> None:
         assert method == "session/update"
-        said.append(params["update"]["content"]["text"])
-        if said[-1] == "waiting":
+        texts_seen.append(params["update"]["content"]["text"])
+        if texts_seen[-1] == "waiting":
             waiting.set()
 
     async def on_request(method: str, params: Any) -> Any:
@@ -167,8 +167,8 @@ async def test_an_agent_of_the_official_sdk_converses_with_our_connection() -> N
                 await begin(connection)
                 result: Any = await connection.call("session/prompt", prompt("one two three"))
                 assert result == {"stopReason": "end_turn"}
-                assert said[:3] == ["one", "two", "three"]
-                assert json.loads(said[3])["optionId"] == "yes"
+                assert texts_seen[:3] == ["one", "two", "three"]
+                assert json.loads(texts_seen[3])["optionId"] == "yes"
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(cancel_when_it_waits)
                     result = await connection.call("session/prompt", prompt("wait"))
@@ -177,22 +177,22 @@ async def test_an_agent_of_the_official_sdk_converses_with_our_connection() -> N
                     await connection.call("session/levitate", {})
                 assert caught.value.code == -32601
     sent = [each for each in transport.sent if each.get("method") != "session/levitate"]
-    assert validate(sent, transport.asked) == PARAMS.keys() - {"session/update"}
+    assert validate(sent, transport.called) == PARAMS.keys() - {"session/update"}
     assert reports == []
     assert list(process.last_stderr) == []
     assert process.exit_status == 0
 
 
 class Choosing:
-    """A client of the SDK that takes the first option and remembers what it was told."""
+    """A client of the SDK that takes the first option and keeps what it received."""
 
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.texts_seen: list[str] = []
         self.waiting = anyio.Event()
 
     async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
         assert session_id == SESSION
-        self.said.append(update.content.text)
+        self.texts_seen.append(update.content.text)
         if update.content.text == "waiting":
             self.waiting.set()
 
@@ -212,13 +212,13 @@ class Choosing:
 async def test_a_client_of_the_official_sdk_converses_with_an_agent_on_our_connection() -> None:
     client = Choosing()
     sent: list[Any] = []
-    asked: dict[Any, str] = {}
+    called: dict[Any, str] = {}
 
     def observe(event: StreamEvent) -> None:
         if event.direction is StreamDirection.INCOMING:
             sent.append(event.message)
         elif "id" in event.message and "method" in event.message:
-            asked[event.message["id"]] = event.message["method"]
+            called[event.message["id"]] = event.message["method"]
 
     async def cancel_when_it_waits() -> None:
         await client.waiting.wait()
@@ -226,7 +226,7 @@ async def test_a_client_of_the_official_sdk_converses_with_an_agent_on_our_conne
 
     with anyio.fail_after(PATIENCE):
         async with acp.spawn_agent_process(
-            cast("acp.Client", client),  # it has what this conversation needs
+            cast("acp.Client", client),  # it has what this test needs
             sys.executable,
             str(HERE / "awkward" / "our_agent.py"),
             env=environment(ROOT / "src"),
@@ -238,7 +238,7 @@ async def test_a_client_of_the_official_sdk_converses_with_an_agent_on_our_conne
             assert session.session_id == SESSION
             answer = await agent.prompt(SESSION, [acp.text_block("one two three")])
             assert answer.stop_reason == "end_turn"
-            assert client.said == ["one", "two", "three", "yes"]
+            assert client.texts_seen == ["one", "two", "three", "yes"]
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(cancel_when_it_waits)
                 answer = await agent.prompt(SESSION, [acp.text_block("wait")])
@@ -247,7 +247,7 @@ async def test_a_client_of_the_official_sdk_converses_with_an_agent_on_our_conne
                 await agent.set_session_mode(SESSION, "fast")
             assert caught.value.code == -32601
     refused = [each for each in sent if "error" in each]
-    assert [asked[each["id"]] for each in refused] == ["session/set_mode"]
+    assert [called[each["id"]] for each in refused] == ["session/set_mode"]
     sent = [each for each in sent if each not in refused]
-    assert validate(sent, asked) == PARAMS.keys() - {"session/cancel"}
+    assert validate(sent, called) == PARAMS.keys() - {"session/cancel"}
     assert process.returncode == 0

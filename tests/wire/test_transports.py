@@ -204,7 +204,7 @@ async def test_a_writer_that_waits_can_be_cancelled(transport: ByteTransport) ->
     assert not finished
 
 
-async def test_a_reader_that_waits_can_be_cancelled_and_another_goes_on(
+async def test_a_waiting_reader_can_be_cancelled_and_another_continues(
     transport: ByteTransport,
 ) -> None:
     async with pumping(transport):
@@ -368,7 +368,7 @@ async def test_a_command_that_cannot_be_started_is_named_and_leaves_nothing_open
     command: list[str],
 ) -> None:
     before = open_descriptors()
-    with pytest.raises(AgentNotFound, match="check that it is installed and on PATH"):
+    with pytest.raises(AgentNotFound, match="install it, or add its folder to PATH"):
         async with open_process(command):
             pass
     assert open_descriptors() == before

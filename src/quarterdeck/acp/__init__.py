@@ -1,6 +1,6 @@
-"""The vocabulary of the Agent Client Protocol, version 1: types, calls, reading and writing.
+"""The Agent Client Protocol, version 1: types, methods, decoding and encoding, typed calls.
 
-Types are in `schema`, calls in `methods`: `methods.SESSION_NEW.read_response(result)`.
+Types are in `schema`, methods in `methods`: `methods.SESSION_NEW.read_response(result)`.
 """
 
 from quarterdeck.acp import methods, schema

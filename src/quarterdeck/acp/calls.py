@@ -1,4 +1,4 @@
-"""A method or notification of ACP with its types, so that a generic caller is checked by mypy."""
+"""A method or notification of ACP with its types, so that mypy checks generic callers."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Res = TypeVar("Res")
 Params = TypeVar("Params")
 
 Side: TypeAlias = Literal["agent", "client", "protocol", "proxy"]
-"""Who receives the call; `protocol` is either side."""
+"""The side that receives the call; `protocol` is either."""
 
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[Req, Res]):
-    """A call that is answered."""
+    """A method with its request and response types."""
 
     name: str
     side: Side
@@ -28,10 +28,10 @@ class Method(Generic[Req, Res]):
     response: TypeForm[Res]
     _: KW_ONLY
     stable: bool
-    """In the stable schema. Others may be answered, but call them only if the peer offers them."""
+    """In the stable schema. Call other methods only if the peer offers them."""
 
     def read_request(self, params: Any) -> Req:
-        """Read the parameters of a call.
+        """Decode the params of a request.
 
         Raises:
             JsonInvalid: if `params` is a text that is not JSON.
@@ -40,7 +40,7 @@ class Method(Generic[Req, Res]):
         return decode(self.request, params)
 
     def read_response(self, result: Any) -> Res:
-        """Read the answer to a call.
+        """Decode the result of a request.
 
         Raises:
             JsonInvalid: if `result` is a text that is not JSON.
@@ -51,7 +51,7 @@ class Method(Generic[Req, Res]):
 
 @dataclass(frozen=True, slots=True)
 class NotificationMethod(Generic[Params]):
-    """A notification: a call that is not answered."""
+    """A notification with the type of its params."""
 
     name: str
     side: Side
@@ -60,7 +60,7 @@ class NotificationMethod(Generic[Params]):
     stable: bool
 
     def read(self, params: Any) -> Params:
-        """Read the parameters of a notification.
+        """Decode the params of a notification.
 
         Raises:
             JsonInvalid: if `params` is a text that is not JSON.

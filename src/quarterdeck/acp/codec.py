@@ -1,22 +1,20 @@
 """ACP objects from JSON and back.
 
-Reading is done by msgspec in C, about a microsecond for a `session/update`; what C refuses is read
-again by `lenient`. Three things a type cannot hold survive all the same:
+msgspec decodes in C, about a microsecond for a `session/update`; what it rejects is read again by
+`lenient`. Three things that a type cannot hold survive all the same:
 
-    a variant it does not know       `Unknown` in its place, encoded back exactly
-    an enum value it does not know   enums are plain strings
-    a field it does not know         `Received`: the value with the message it was read from
+    an unknown variant      `Unknown` instead of it, encoded back exactly
+    an unknown enum value   enums are plain strings
+    an unknown field        `Received`: the value with the message it was read from
 
-msgspec drops unknown fields, and a place for them in every object would cost every message. So
-`decode` gives the value alone and costs nothing extra; `receive` keeps a reference to the
-message, which the caller has anyway, and looks into it only when asked: `encode()` returns it as it
-came, `to_dict()` everything in it, `amended(value)` everything in it with the changes made to the
-value. Use `receive` wherever a message is stored, forwarded or sent back.
+msgspec drops unknown fields, and storing them in every object would cost every message. So `decode`
+returns the value alone and costs nothing extra, while `receive` also keeps a reference to the
+message, which the caller has anyway: `encode()` returns it unchanged, `to_dict()` everything in it,
+and `amended(value)` everything in it with the changes made to the value. Use `receive` wherever a
+message is stored, forwarded or sent back.
 
-Apply changes made to a typed value to the message it was read from. Plain JSON data, pure.
-
-`before` and `after` are the typed value, unchanged and changed. What `received` has beyond `before`
-is what the types could not hold; it stays wherever its surroundings still exist.
+`amend` applies those changes to plain JSON data. What `received` has beyond `before` is what the
+types could not hold; it stays wherever its surroundings still exist.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def amend(received: Any, before: Any, after: Any) -> Any:
-    """Return `received` changed in the places where `after` differs from `before`."""
+    """Return `received` with the differences between `before` and `after` applied."""
     match received, before, after:
         case dict(), dict(), dict():
             return _amend_object(received, before, after)
@@ -60,17 +58,17 @@ def _amend_object(
 
 
 def _amend_list(received: list[Any], before: list[Any], after: list[Any]) -> list[Any]:
-    """Items may have moved: an unchanged one is found by its value, a changed one by its place."""
+    """Match items, which may have moved: unchanged ones by value, changed ones by position."""
     old = [encode_json(item) for item in before]
     new = [encode_json(item) for item in after]
     amended = []
-    for place, item in enumerate(after):
-        if place < len(old) and old[place] == new[place]:
-            amended.append(received[place])
-        elif new[place] in old:
-            amended.append(received[old.index(new[place])])
-        elif place < len(old) and old[place] not in new:
-            amended.append(amend(received[place], before[place], item))
+    for index, item in enumerate(after):
+        if index < len(old) and old[index] == new[index]:
+            amended.append(received[index])
+        elif new[index] in old:
+            amended.append(received[old.index(new[index])])
+        elif index < len(old) and old[index] not in new:
+            amended.append(amend(received[index], before[index], item))
         else:
             amended.append(item)
     return amended
@@ -89,12 +87,12 @@ _TEXT = (bytes, str, bytearray, memoryview, msgspec.Raw)
 def decode(expected: TypeForm[T], data: Any) -> T:
     """Read `data`, a JSON text or plain JSON data, as `expected`: `decode(schema.Plan, b"{...}")`.
 
-    Null is read as an object without fields if `expected` demands none, because agents answer
-    methods that return nothing with either.
+    Null is read as an object without fields if `expected` requires none: agents answer methods that
+    return nothing with either.
 
     Raises:
         JsonInvalid: if `data` is a text that is not JSON, or nested too deeply.
-        SchemaMismatch: if it is JSON but not `expected`, even when read with patience.
+        SchemaMismatch: if it is JSON but not `expected`, even when read leniently.
     """
     if isinstance(data, _TEXT):
         try:
@@ -102,8 +100,8 @@ def decode(expected: TypeForm[T], data: Any) -> T:
             return value
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             data = decode_json(bytes(data) if not isinstance(data, str) else data)
-    patient: T = _decode_slowly(expected, data)
-    return patient
+    converted: T = _decode_slowly(expected, data)
+    return converted
 
 
 def encode(value: Any) -> bytes:
@@ -111,7 +109,7 @@ def encode(value: Any) -> bytes:
 
     Raises:
         JsonInvalid: if it is nested too deeply.
-        TypeError: if it holds something that is no JSON.
+        TypeError: if it holds something that JSON cannot represent.
     """
     if isinstance(value, Received):
         return value.encode()
@@ -145,7 +143,7 @@ class Received(msgspec.Struct, Generic[T], frozen=True, gc=False):
     message: Any
 
     def encode(self) -> bytes:
-        """Return the message, byte for byte if it came as bytes."""
+        """Return the message, byte for byte if it was bytes."""
         match self.message:
             case str(text):
                 return _utf8(text)
@@ -159,7 +157,7 @@ class Received(msgspec.Struct, Generic[T], frozen=True, gc=False):
         return decode_json(self.encode())
 
     def amended(self, value: T) -> Any:
-        """Return everything that was received, changed where `value` differs from ours."""
+        """Return everything that was received, changed where `value` differs from `self.value`."""
         return amend(self.to_dict(), to_dict(self.value), to_dict(value))
 
 

@@ -1,14 +1,14 @@
-"""The slow way to read ACP, for messages that the C decoder refuses: bent, or from a newer peer.
+"""The slow way to read ACP, for messages that the C decoder rejects: malformed or newer ones.
 
     an object that fits no variant of a union     Unknown: kept whole, encoded back exactly
-    a known variant that lacks what it must have  refused, except where the next two lines apply
+    a known variant without a required field      rejected, except where the next two lines apply
     an unreadable item of a list that may skip    Unknown if its type is a union, else left out
     an unreadable field that may default          absent (UNSET), or empty if it is required
     a missing list that may default               empty: two agents answer set_config_option with {}
     1.0 where an integer belongs                  1
 
-Which fields may skip or default is said by the schema (x-deserialize-…, in `rules`). Nothing is
-lost for good: whoever keeps the message (`codec.Received`) still has what was left out here.
+The schema defines which fields may skip or default (x-deserialize-…, in `rules`). Nothing is lost:
+a caller that keeps the message (`codec.Received`) still has what was left out here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ABSENCE = (type(None), UnsetType)
 
 
 def dec_hook(expected: Any, obj: Any) -> Any:
-    """Read a union that msgspec cannot; the variant itself must then be flawless."""
+    """Read a union that msgspec cannot; the variant itself must be valid."""
     rule = _HOOKED.get(expected)
     if rule is None:
         raise NotImplementedError(f"{expected} is not a type of ACP")
@@ -46,7 +46,7 @@ def lenient(obj: Any, expected: Any) -> Any:
     """Read `obj`, plain JSON data, as `expected`.
 
     Raises:
-        msgspec.ValidationError: if even this way it cannot be read.
+        msgspec.ValidationError: if it cannot be read even leniently.
     """
     try:
         return msgspec.convert(obj, expected, dec_hook=dec_hook)
@@ -103,7 +103,7 @@ def _union_rule(alternatives: tuple[Any, ...]) -> UnionRule | None:
 
 
 def name_of(expected: Any) -> str:
-    """Name a type for people."""
+    """Return the name of a type for a message."""
     rule = _union_rule(_alternatives(expected))
     return rule.name if rule is not None else getattr(expected, "__name__", str(expected))
 
@@ -168,7 +168,7 @@ def _field(obj: dict[str, Any], field: msgspec.structs.FieldInfo, owner: str) ->
 
 
 def _default(field: msgspec.structs.FieldInfo, owner: str, refusal: ValidationError) -> Any:
-    """Return what stands for a value that cannot be read, if the schema forgives it."""
+    """Return the default for an unreadable value, if the schema allows one."""
     if field.name == "meta" and not field.required:
         return UNSET
     if field.name not in DEFAULT_ON_ERROR.get(owner, ()):
@@ -177,7 +177,7 @@ def _default(field: msgspec.structs.FieldInfo, owner: str, refusal: ValidationEr
 
 
 def _empty(field: msgspec.structs.FieldInfo) -> Any:
-    """Return the default of a required field; `rules` forgives only lists among those."""
+    """Return the default of a required field; `rules` allows one only for lists."""
     assert any(typing.get_origin(each) is tuple for each in _alternatives(field.type)), field
     return ()
 

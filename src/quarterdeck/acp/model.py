@@ -1,12 +1,12 @@
-"""What the generated ACP types stand on. No tables and no decoding: see `schema`, `rules`, `codec`.
+"""Base classes of the generated ACP types; tables and decoding are in `rules` and `codec`.
 
 A union of ACP is open: a newer peer may send a variant that this version does not know. Static
-types say so (`ContentBlock` includes `Unknown`, and a closed `match` has to deal with it); at run
-time msgspec must not see `Unknown`, because it cannot mix it with structs. The two aliases below
-are that difference:
+types include it (`ContentBlock` has `Unknown`, and a closed `match` must handle it); at run time
+msgspec must not see `Unknown`, because it cannot mix it with structs. The two aliases below are
+that difference:
 
-    Tagged[A | B]   every variant has a constant in one field; msgspec picks it in C
-    Hooked[A | B]   a variant without such a constant exists; `lenient.dec_hook` picks it
+    Tagged[A | B]   every variant has a constant in one field; msgspec selects it in C
+    Hooked[A | B]   a variant without such a constant exists; `lenient.dec_hook` selects it
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ else:
             return True
 
     class Hooked:
-        """At run time: a class of its own, which makes msgspec ask `dec_hook`."""
+        """At run time: a class of its own, which makes msgspec call `dec_hook`."""
 
         def __class_getitem__(cls, variants: Any) -> type:
             return _Marker(f"Hooked[{variants}]", (), {})
@@ -55,7 +55,7 @@ class Fallback:
     struct: type[AcpObject]
     required: frozenset[str]
     tags: frozenset[str] = frozenset()
-    """Tags that name this variant although it needs none, such as "stdio"."""
+    """Tags of this variant although it needs none, such as "stdio"."""
     accepts_any_tag: bool = False
 
 

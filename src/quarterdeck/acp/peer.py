@@ -1,13 +1,13 @@
-"""ACP over a connection: typed calls out, typed handlers in, for the client and the agent alike.
+"""ACP over a connection: typed calls and typed handlers, for the client and the agent alike.
 
     handlers = Handlers()
     handlers.on(methods.SESSION_UPDATE, show)                      # a plain function
-    handlers.answer(methods.SESSION_REQUEST_PERMISSION, ask)       # an async function
+    handlers.answer(methods.SESSION_REQUEST_PERMISSION, decide)    # an async function
     async with open_peer(transport, handlers) as agent:
         created = await agent.call(methods.SESSION_NEW, NewSessionRequest(cwd=..., mcp_servers=()))
 
-A method without a handler is answered with "method not found", so what a side can do is exactly
-what it has handlers for.
+A method without a handler is answered with "method not found", so the capabilities of a side are
+exactly its handlers.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ OnOther = Callable[[str, Any], None]
 
 
 def _ignore(_method: str, _params: Any) -> None:
-    """Take a notification of an extension nobody here knows: ACP says to ignore it."""
+    """Ignore the notification of an unknown extension, as ACP requires."""
 
 
 class Handlers:
-    """What one side does with what it receives."""
+    """The handlers of one side, by method."""
 
     def __init__(self, *, on_other: OnOther = _ignore) -> None:
-        """Hand notifications that have no handler of their own to `on_other`, params as a dict."""
+        """Pass notifications without a handler of their own to `on_other`, params as a dict."""
         self._notes: dict[str, Callable[[Any], None]] = {}
         self._methods: dict[str, Callable[[Any], Awaitable[Any]]] = {}
         self._types: dict[str, Any] = {}
         self._on_other = on_other
 
     def on(self, note: NotificationMethod[Params], handler: Callable[[Params], None]) -> None:
-        """Call `handler` for each notification, in the order of the wire."""
+        """Call `handler` for each notification, in the order of arrival."""
         self._notes[note.name] = handler
         self._types[note.name] = note.params
 
     def answer(self, method: Method[Req, Res], handler: Callable[[Req], Awaitable[Res]]) -> None:
-        """Answer each request by what `handler` returns."""
+        """Answer each request with what `handler` returns."""
         self._methods[method.name] = handler
         self._types[method.name] = method.request
 
     def vocabulary(self) -> Vocabulary:
-        """Return the types of everything there is a handler for."""
+        """Return the types of the params of all handlers."""
         return Vocabulary(self._types, dec_hook=dec_hook, lenient=lenient)
 
     def on_notification(self, method: str, params: Any) -> None:
@@ -91,7 +91,7 @@ class Peer:
 
         Raises:
             RpcError: if it answers with an error.
-            ConnectionFailed: if it does not answer, not in time, or not as the method promises.
+            ConnectionFailed: if it does not answer, answers too late, or with another type.
         """
         return await self.connection.call(
             method.name, params, read=method.read_response, timeout_seconds=timeout_seconds
@@ -101,7 +101,7 @@ class Peer:
         """Send a notification.
 
         Raises:
-            ConnectionClosed: if the other side takes no more.
+            ConnectionClosed: if the other side no longer reads.
         """
         await self.connection.notify(note.name, params)
 
@@ -110,7 +110,7 @@ class Peer:
 async def open_peer(
     transport: ByteTransport, handlers: Handlers, options: ConnectionOptions | None = None
 ) -> AsyncIterator[Peer]:
-    """Speak ACP over `transport` until the body ends; `handlers` are complete by now."""
+    """Speak ACP over `transport` for the body; add all `handlers` before."""
     chosen = replace(
         options or ConnectionOptions(), vocabulary=handlers.vocabulary(), enc_hook=enc_hook
     )

@@ -325,7 +325,7 @@ class AcpService(Protocol):
         """Hold open what all clients share."""
         ...
 
-    def converse(
+    def serve_client(
         self,
         transport: ByteTransport,
         options: ConnectionOptions | None = None,
@@ -364,7 +364,7 @@ class AgentServer:
             yield
 
     @asynccontextmanager
-    async def converse(
+    async def serve_client(
         self,
         transport: ByteTransport,
         options: ConnectionOptions | None = None,

@@ -9,7 +9,7 @@ small: a text that begins like the previous one of its call is recorded without 
 
     "_grown": [characters kept of the previous text, checksum of the previous text]
 
-takes its place. Writer and reader keep the same texts by the same rules.
+replaces it. Writer and reader keep the same texts by the same rules.
 """
 
 from __future__ import annotations
@@ -220,9 +220,9 @@ class AgentSession:
             self.send({"sessionUpdate": "available_commands_update", "availableCommands": commands})
 
     def config_options(self) -> list[dict[str, Any]]:
-        """Return all config options, with their current values."""
-        asked = self._agent.config_options
-        own = () if asked is None else asked(self)
+        """Return all config options with their current values."""
+        list_own = self._agent.config_options
+        own = () if list_own is None else list_own(self)
         return definition.option_state(self._agent.modes, self.mode, own, self.config)
 
     def state(self) -> dict[str, Any]:

@@ -61,13 +61,13 @@ async def _serve(
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with background_tasks() as tasks:
 
-            async def watch_signals() -> None:
+            async def await_signals() -> None:
                 nonlocal status
                 async for number in signals:
                     status = INTERRUPTED if number == signal.SIGINT else 0
                     stop.set()
 
-            tasks.start_soon(watch_signals)
+            tasks.start_soon(await_signals)
             await _serve_client(server, stop)
     exit_if_abandoned(status)
     return status
@@ -81,7 +81,7 @@ async def _serve_client(server: AgentServer, stop: anyio.Event) -> None:
     options = ConnectionOptions(grace_seconds=GRACE_SECONDS)
     async with (
         server.running(),
-        server.converse(transport, options) as connection,
+        server.serve_client(transport, options) as connection,
         background_tasks() as tasks,
     ):
 

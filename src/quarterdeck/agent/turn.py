@@ -121,11 +121,11 @@ class AgentTurn:
         offered = ALLOW_OR_REJECT if options is None else tuple(options)
         if not isinstance(tool_call.get("toolCallId"), str):
             raise AgentError("a tool call needs a toolCallId")
-        asked = {"sessionId": self.session.id, "toolCall": tool_call, "options": offered}
-        ask = methods.SESSION_REQUEST_PERMISSION
+        params = {"sessionId": self.session.id, "toolCall": tool_call, "options": offered}
+        method = methods.SESSION_REQUEST_PERMISSION
         try:
             answer = await self.session.link.connection.call(
-                ask.name, asked, read=ask.read_response
+                method.name, params, read=method.read_response
             )
         except (RpcError, ConnectionFailed):
             return _rejection(offered)

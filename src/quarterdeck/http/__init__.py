@@ -1,14 +1,173 @@
-"""The one HTTP edge: everything that is true of HTTP whatever is served or requested.
+"""The HTTP edge of every server and client in this package.
 
-`server`, `limits`, `body`, `origins` and `headers` protect a server from strangers; `sse`,
+`server`, `limits`, `body`, `origins` and `headers` protect a server from untrusted clients; `sse`,
 `websocket` and `keepalive` carry streams; `client` and `public_addresses` make requests. Nothing
 here knows a web framework, an agent or a hub: applications are plain ASGI callables, passed in by
 the caller.
 
-Import from the modules: `server` brings uvicorn with it, and `client` loads httpx with its first
-request, so that a command that needs neither starts without them.
+Names are loaded on first use: `server` imports uvicorn, and a command that needs no server starts
+without it. `client` imports httpx with its first request, for the same reason.
 """
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from quarterdeck.http.asgi import (
+        Application,
+        Message,
+        Receive,
+        Send,
+    )
+    from quarterdeck.http.body import (
+        BodyLimits,
+        read_body,
+    )
+    from quarterdeck.http.certificates import (
+        check_certificate,
+        trust,
+    )
+    from quarterdeck.http.client import (
+        EmbeddedExchange,
+        HttpExchange,
+        HubApi,
+        OutgoingRequest,
+        RequestFailed,
+        send_request,
+    )
+    from quarterdeck.http.headers import (
+        id_of_segment,
+        path_segment,
+        secured,
+    )
+    from quarterdeck.http.keepalive import (
+        KeepAlive,
+    )
+    from quarterdeck.http.limits import (
+        Capacity,
+        ConnectionLimits,
+        capacity_for,
+    )
+    from quarterdeck.http.origins import (
+        Listening,
+        OriginCheck,
+        Site,
+        check_listening,
+        origin_check,
+        sites,
+    )
+    from quarterdeck.http.public_addresses import (
+        AddressNotPublic,
+        is_public,
+        resolve_public,
+    )
+    from quarterdeck.http.server import (
+        ServerOptions,
+        listening,
+        running_server,
+        server_config,
+    )
+    from quarterdeck.http.sse import (
+        EventBuffer,
+        EventStream,
+        serve_events,
+    )
+    from quarterdeck.http.websocket import (
+        AcpWebSocketTransport,
+        WebSocketConnection,
+        accept_websocket,
+    )
+
+_MODULES = {
+    "AcpWebSocketTransport": "websocket",
+    "AddressNotPublic": "public_addresses",
+    "Application": "asgi",
+    "BodyLimits": "body",
+    "Capacity": "limits",
+    "ConnectionLimits": "limits",
+    "EmbeddedExchange": "client",
+    "EventBuffer": "sse",
+    "EventStream": "sse",
+    "HttpExchange": "client",
+    "HubApi": "client",
+    "KeepAlive": "keepalive",
+    "Listening": "origins",
+    "Message": "asgi",
+    "OriginCheck": "origins",
+    "OutgoingRequest": "client",
+    "Receive": "asgi",
+    "RequestFailed": "client",
+    "Send": "asgi",
+    "ServerOptions": "server",
+    "Site": "origins",
+    "WebSocketConnection": "websocket",
+    "accept_websocket": "websocket",
+    "capacity_for": "limits",
+    "check_certificate": "certificates",
+    "check_listening": "origins",
+    "id_of_segment": "headers",
+    "is_public": "public_addresses",
+    "listening": "server",
+    "origin_check": "origins",
+    "path_segment": "headers",
+    "read_body": "body",
+    "resolve_public": "public_addresses",
+    "running_server": "server",
+    "secured": "headers",
+    "send_request": "client",
+    "serve_events": "sse",
+    "server_config": "server",
+    "sites": "origins",
+    "trust": "certificates",
+}
+
+__all__ = [
+    "AcpWebSocketTransport",
+    "AddressNotPublic",
+    "Application",
+    "BodyLimits",
+    "Capacity",
+    "ConnectionLimits",
+    "EmbeddedExchange",
+    "EventBuffer",
+    "EventStream",
+    "HttpExchange",
+    "HubApi",
+    "KeepAlive",
+    "Listening",
+    "Message",
+    "OriginCheck",
+    "OutgoingRequest",
+    "Receive",
+    "RequestFailed",
+    "Send",
+    "ServerOptions",
+    "Site",
+    "WebSocketConnection",
+    "accept_websocket",
+    "capacity_for",
+    "check_certificate",
+    "check_listening",
+    "id_of_segment",
+    "is_public",
+    "listening",
+    "origin_check",
+    "path_segment",
+    "read_body",
+    "resolve_public",
+    "running_server",
+    "secured",
+    "send_request",
+    "serve_events",
+    "server_config",
+    "sites",
+    "trust",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

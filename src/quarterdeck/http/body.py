@@ -22,7 +22,7 @@ _IDLE_SECONDS: Final = 2.0  # without a byte of what is discarded
 
 
 class BodyRejected(Exception):
-    """A body that is too large or too slow; it never leaves the package that reads it."""
+    """A body that is too large or too slow; its reader converts it to a response."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -31,7 +31,7 @@ class BodyRejected(Exception):
 
 
 class BodyCutOff(Exception):
-    """The client left before its body was complete: there is no one to answer."""
+    """The client left before its body was complete, so nothing can be answered."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ def check_certificate(certificate: Path, key: Path) -> float:
     """
     try:
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key)
-        # The only reader of certificates in the standard library.
+        # The only certificate parser of the standard library.
         facts = ssl._ssl._test_decode_cert(certificate)  # type: ignore[attr-defined]  # noqa: SLF001
         return ssl.cert_time_to_seconds(facts["notAfter"]) - time.time()
     except (OSError, ValueError, KeyError) as error:

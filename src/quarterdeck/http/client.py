@@ -1,8 +1,8 @@
-"""HTTP requests: the one place that uses httpx.
+"""HTTP requests, on httpx.
 
 Three callers share it: commands that talk to a hub, web push, and the built-in agent's `fetch`.
 Each request has a client, and so a connection, of its own: requests are rare here, and a kept
-connection would have to be owned and closed by someone. Proxies and certificates of the environment
+connection would need an owner that closes it. Proxies and certificates of the environment
 are not used (`trust_env`): a proxy would resolve names itself, past the check for public addresses,
 and could read the owner's token.
 
@@ -184,7 +184,7 @@ def _declined(status: int, content: bytes) -> HubDeclined:
         error = decode_json(content)["error"]
         return HubDeclined(status, str(error["code"]), str(error["message"]))
     except (JsonInvalid, KeyError, TypeError):
-        return HubDeclined(status, "", f"the hub answered with status {status} and no sentence")
+        return HubDeclined(status, "", f"the hub answered with status {status} and no message")
 
 
 class HttpExchange:
@@ -202,7 +202,7 @@ class HttpExchange:
             return await _exchange(transport, self._url, self._headers, (method, path, body))
         except httpx.HTTPError as error:
             reason = f"the hub at {self._url} does not answer: {_reason(error)}"
-            raise CommandFailed(f"{reason}; quarterdeck doctor tells more") from error
+            raise CommandFailed(f"{reason}; run quarterdeck doctor for details") from error
 
 
 class EmbeddedExchange:
@@ -248,7 +248,7 @@ def _system_trust() -> ssl.SSLContext:
 
 @cache
 def _no_trust() -> ssl.SSLContext:
-    """Return a context for plain HTTP: httpx wants one, and reading all authorities takes 20 ms."""
+    """Return a context for plain HTTP: httpx needs one, and loading all authorities takes 20 ms."""
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 

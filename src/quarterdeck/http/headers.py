@@ -3,8 +3,8 @@
 *Security headers.* `secured` adds them to every response of a hub; `PLAIN_HEADERS` suffice for
 responses that no browser renders.
 
-*CORS.* Browsers ask before a page of another origin may send a request (the preflight), and keep
-the response from the page unless its origin is named.
+*CORS.* Browsers send a preflight before a page of another origin may send a request, and keep the
+response from the page unless its origin is named.
 
 *Ids.* Agents choose the ids of their sessions, and may choose `../x` or `a/b`. Proxies, browsers
 and servers decode `%2F` and encoded dots differently, so a hub rejects them. An id that is not
@@ -47,7 +47,7 @@ _ALWAYS: Final = (
 )
 _NOT_STORED: Final = ((b"cache-control", b"no-store"),)
 PLAIN_HEADERS: Final = (*_NOT_STORED, (b"x-content-type-options", b"nosniff"))
-"""Of responses that are for programs alone."""
+"""For responses that only programs read."""
 _PREFLIGHT: Final = (
     (b"access-control-allow-methods", b"GET, POST"),
     (b"access-control-allow-headers", b"authorization, content-type, last-event-id"),
@@ -59,14 +59,14 @@ MARK: Final = "~"
 
 
 def secured(headers: Iterable[tuple[bytes, bytes]], *, is_page: bool) -> list[tuple[bytes, bytes]]:
-    """Return the headers of a response with ours, which replace those of the same name."""
+    """Return the headers of a response plus the security headers, which replace others."""
     ours = _ALWAYS if is_page else _ALWAYS + _NOT_STORED
     names = {name for name, _ in ours}
     return [each for each in headers if each[0].lower() not in names] + list(ours)
 
 
 def is_preflight(method: str, headers: Mapping[str, str]) -> bool:
-    """Return whether a browser asks what a page may send."""
+    """Return whether a request is a preflight."""
     return method == "OPTIONS" and "access-control-request-method" in headers
 
 

@@ -1,7 +1,7 @@
 """Limits on concurrent, half-open and TLS-handshaking connections.
 
 An attacker pays nothing for a connection that sends no request, and each one costs the server a
-file descriptor, memory and a place in the event loop. Three limits apply, and each has a rule for
+file descriptor, memory and time of the event loop. Three limits apply, and each has a rule for
 "full":
 
     connections   all of them, as many as there are file descriptors to spare. A new one evicts a
@@ -46,12 +46,12 @@ MAX_CONNECTIONS: Final = 8_192
 MAX_REJECTED: Final = 64
 """Connections that wait to read that the server is full; more are closed without an answer."""
 MAX_FILES: Final = 65_536
-"""Agents inherit the limit, and some programs look at every descriptor they might have."""
+"""Agents inherit the limit, and some programs try every descriptor up to it."""
 ACCEPT_BATCH: Final = 32
 """Connections accepted in one turn of the event loop: a flood of them must not stop everything."""
 REJECTED_SECONDS: Final = 1.0
 """For a rejected client to send its request and read the answer."""
-_RESERVED_FILES: Final = 64  # files that are open anyway
+_RESERVED_FILES: Final = 64  # open files of the process itself
 _RETRY_SECONDS: Final = 1.0  # when the system has no file or memory for another connection
 
 
@@ -63,7 +63,7 @@ class LimitedConnection(Protocol):
         """Whether it has no request, or is closing."""
 
     def evict(self) -> None:
-        """Close it, because another connection needs its place."""
+        """Close it, because another connection needs the capacity."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,16 +1,16 @@
-"""Where a server may listen, which Host and Origin it accepts. Pure.
+"""The addresses a server may listen at, and the Host and Origin it accepts. Pure.
 
 A server on this computer can be reached by every web page its user visits: a page can send it
 requests without permission (a form, an image), and read the responses by DNS rebinding. So a
 request must name the server by a host name of its own, must not come from a page of another origin,
 and must bring a token. Each of the three stops most attacks; together they hold when one fails.
 
-On loopback no other computer can read along. Anywhere else a token would cross a network in clear
-text, so TLS is required there: our own, or that of a reverse proxy in front.
+On loopback no other computer can read the traffic. Anywhere else a token would cross a network in
+clear text, so TLS is required there: our own, or that of a reverse proxy in front.
 
 Two servers use this. A hub answers at the exact `Site`s that follow from where it listens, port
-included, since its cookie is bound to them (`sites`; `server.rules` applies them). An agent has no
-cookie, may be mounted behind any port, and accepts names alone (`OriginCheck`).
+included, since its cookie is bound to them (`sites`; `hub.auth.admission` applies them). An agent
+has no cookie, may be mounted behind any port, and accepts names alone (`OriginCheck`).
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class Listening:
     host: str = LOOPBACK
     port: int = DEFAULT_PORT
     allowed_hosts: tuple[str, ...] = ()
-    """Names beside its address, such as "desk.example" or "desk:8443"."""
+    """Names beside its address, such as "desk.example" or "desk.example:8443"."""
     has_tls: bool = False
     is_behind_proxy: bool = False
     """A reverse proxy with TLS is in front; `allowed_hosts` are the names it serves us by."""
     trusted_proxies: tuple[str, ...] = ("127.0.0.1", "::1")
-    """Addresses of such a proxy: the client that it names is believed."""
+    """Addresses of such a proxy; its claim about the client is accepted."""
 
     @property
     def proxies(self) -> tuple[str, ...] | None:
@@ -101,7 +101,7 @@ def sites(listening: Listening) -> dict[str, Site]:
         default = _DEFAULT_PORTS[scheme]
         origin = f"{scheme}://{name}" if port == default else f"{scheme}://{name}:{port}"
         is_secure = scheme == "https"
-        # A cookie is sent to every port of its host: the port in its name tells hubs apart, and
+        # A cookie is sent to every port of its host: the port in its name separates hubs, and
         # "__Host-" keeps pages of other names and of plain http from planting one.
         prefix = "__Host-" if is_secure else ""
         site = Site(origin, f"{prefix}quarterdeck-{port}", is_secure)
@@ -112,7 +112,7 @@ def sites(listening: Listening) -> dict[str, Site]:
 
 
 def public_origin(listening: Listening) -> str:
-    """Return the address for other devices: the first name that was given, else our own."""
+    """Return the address for other devices: the first allowed host, else the listening address."""
     named = sites(listening)
     if listening.allowed_hosts:
         name, port = _split_name(listening.allowed_hosts[0])
@@ -146,7 +146,7 @@ def is_wildcard(host: str) -> bool:
 
 
 def _names(listening: Listening) -> Iterator[tuple[str, str, int]]:
-    """Yield the scheme, name and port of every address of ours."""
+    """Yield the scheme, name and port of every address of the hub."""
     direct = "https" if listening.has_tls else "http"
     if is_loopback(listening.host) or is_wildcard(listening.host):
         for name in _LOOPBACK_NAMES:

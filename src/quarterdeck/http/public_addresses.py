@@ -1,8 +1,8 @@
-"""The one check for public addresses, and name resolution that applies it.
+"""The check for public addresses, and name resolution that applies it.
 
 A URL that a model, a web page or a browser's subscription supplies can point anywhere this computer
 reaches: loopback services, the router, a cloud provider's metadata address. A caller that only
-serves the internet therefore asks this module, and connects to the addresses that it returns, never
+serves the internet therefore uses this module, and connects to the addresses that it returns, never
 to the name: a name can resolve to another address a moment later (DNS rebinding).
 
 How an address is judged:
@@ -70,7 +70,7 @@ class AddressNotPublic(Exception):
 
 
 def is_public(address: str) -> bool:
-    """Return whether an IP address is out in the internet; False for text that is none.
+    """Return whether an IP address is public; False for text that is no address.
 
     A zone (`fe80::1%eth0`) and brackets are ignored.
     """

@@ -2,7 +2,7 @@
 
 uvicorn's protocols do not limit how long a client may take to send a request head; the one on
 httptools does not limit its size either, and the one for WebSockets leaves a connection open,
-without an answer, when it cannot read the head. A stranger could hold thousands of connections, or
+without an answer, when it cannot read the head. Any client could hold thousands of connections, or
 all memory, before any application is called. So `bounded_protocol` adds to either HTTP protocol:
 
 - a timer from connecting (or from the first byte of a later request) to the end of the head.
@@ -253,7 +253,7 @@ def _final_answer(status: str, content_type: str, body: bytes, *headers: str) ->
 
 
 class BoundedWebSocket(WebSocketsSansIOProtocol):
-    """It is given the whole head at once, so a head that is incomplete will never be complete."""
+    """A WebSocket protocol that answers an incomplete head: it gets the whole head at once."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)

@@ -14,7 +14,7 @@ stream.
 have been lost with it, so an `EventBuffer` keeps messages after they were sent, up to its limits;
 when a client resumes before the oldest, it reads how many are lost.
 
-Event names are a closed set and never an agent's words; data is JSON on one line:
+Event names are a closed set, never text of an agent; data is JSON on one line:
 
     (none)      an event of a log, as it was stored
     host        the same of the host's log, on a connection that carries several logs
@@ -76,7 +76,7 @@ _DEFAULT_FORMAT: Final = StreamFormat()
 
 
 class EventStream:
-    """What the body of a stream writes to."""
+    """The writing end of a stream, for its body."""
 
     def __init__(
         self, send: Send, keep_alive: KeepAlive, connection: LiveConnection, comment: bytes
@@ -122,7 +122,7 @@ async def serve_events(
     keep_alive.add(connection)
     has_left = False
 
-    async def watch(scope: anyio.CancelScope) -> None:
+    async def await_disconnect(scope: anyio.CancelScope) -> None:
         nonlocal has_left
         while (await receive())["type"] != "http.disconnect":
             pass
@@ -133,7 +133,7 @@ async def serve_events(
     try:
         with connection.scope:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(watch, tasks.cancel_scope)
+                tasks.start_soon(await_disconnect, tasks.cancel_scope)
                 await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
                 stream = EventStream(send, keep_alive, connection, stream_format.comment)
                 await stream.send(stream_format.opening)

@@ -3,12 +3,12 @@
 *One writer* (`WebSocketConnection`). Everything is sent by one task. What is pushed (answers,
 requests) is sent after the events that were published before it was pushed, and the host's events
 after those of the sessions that they describe: a client never reads that a call ended before what
-the call did. Only a lane that is far behind, because its client asked for old events, is not waited
-for.
+the call did. Only a source that is far behind, because its client requested old events, does not
+delay the others.
 
-*Back-pressure.* Events wait in their log and are formatted when they can be sent (`Lane`), so a
-client that reads slowly costs nothing. Pushed frames wait here; more than `MAX_PENDING` bytes of
-them close the connection with 1013. `KeepAlive` closes it when one write waits for a minute.
+*Back-pressure.* Events wait in their log and are formatted when they can be sent (`FrameSource`),
+so a client that reads slowly costs nothing. Pushed frames wait here; more than `MAX_PENDING` bytes
+of them close the connection with 1013. `KeepAlive` closes it when one write waits for a minute.
 
 *ACP* (`AcpWebSocketTransport`). Each text frame is one JSON-RPC message; a `wire.Connection` has
 its own outbox and its own rule for full, so the transport only converts frames to lines and back.
@@ -31,20 +31,20 @@ from quarterdeck.wire.transports.base import OnBytes
 MAX_PENDING: Final = 16 << 20
 """Bytes of pushed frames that may wait for a client."""
 NORMAL, GOING_AWAY, UNREADABLE, FAILED, TOO_SLOW = 1000, 1001, 1003, 1011, 1013
-"""Codes to close with."""
+"""Close codes."""
 _CLOSE_SECONDS: Final = 1.0
-_NO_MESSAGE: Final = b"?\n"  # what is no object could be taken for another framing
+_NO_MESSAGE: Final = b"?\n"  # text that is no object could be read as a header
 _CLIENT_LEFT: Final = "the client is gone"
 
 OnFrame = Callable[[str | bytes], Awaitable[None]]
 
 
-class Lane(Protocol):
+class FrameSource(Protocol):
     """Frames that are formatted when they can be sent."""
 
     @property
     def is_last(self) -> bool:
-        """Whether it describes what other lanes carry, and so has to follow them."""
+        """Whether it describes what other sources send, and so has to follow them."""
 
     @property
     def goal(self) -> int:
@@ -68,17 +68,17 @@ class WebSocketConnection:
         self._pushed: list[str] = []
         self._pending_bytes = 0
         self._closing: tuple[int, str] | None = None
-        self._due: dict[Lane, None] = {}
+        self._due: dict[FrameSource, None] = {}
         self.has_left = False
 
-    def due(self, lane: Lane) -> None:
-        """Send what a lane has, when it is its turn."""
-        self._due[lane] = None
+    def due(self, source: FrameSource) -> None:
+        """Send the frames of a source, when it is its turn."""
+        self._due[source] = None
         self._connection.wake()
 
-    def drop(self, lane: Lane) -> None:
-        """Send nothing more of a lane."""
-        self._due.pop(lane, None)
+    def drop(self, source: FrameSource) -> None:
+        """Send no more frames of a source."""
+        self._due.pop(source, None)
 
     def push(self, text: str) -> None:
         """Send a frame after all events that are published by now."""
@@ -135,20 +135,20 @@ class WebSocketConnection:
             if not (pushed or has_written):
                 await self._connection.wait()
 
-    async def _drain(self, lanes: Sequence[Lane]) -> bool:
-        """Send what is near, and one frame of what is not; return whether there was any."""
+    async def _drain(self, sources: Sequence[FrameSource]) -> bool:
+        """Send all that is near, one frame of each other source; return whether any was sent."""
         has_written = False
-        goals = [(lane, lane.goal) for lane in lanes]
-        for lane, goal in goals:
+        goals = [(source, source.goal) for source in sources]
+        for source, goal in goals:
             is_all = True
-            while (frame := await lane.next(goal)) is not None:
+            while (frame := await source.next(goal)) is not None:
                 await self._send_text(frame)
                 has_written = True
-                if not lane.is_near(goal):
+                if not source.is_near(goal):
                     is_all = False
                     break
-            if is_all and lane.goal == goal:
-                self._due.pop(lane, None)
+            if is_all and source.goal == goal:
+                self._due.pop(source, None)
         if has_written:
             await asyncio.sleep(0)
         return has_written
@@ -189,8 +189,8 @@ async def close_websocket(send: Send, code: int, reason: str) -> None:
             return  # the client left by itself
 
 
-def _is_last(lane: Lane) -> bool:
-    return lane.is_last
+def _is_last(source: FrameSource) -> bool:
+    return source.is_last
 
 
 class AcpWebSocketTransport:

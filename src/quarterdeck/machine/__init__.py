@@ -1,6 +1,7 @@
-"""The machine we run on: confined files, processes that end with their owner, and sandboxes.
+"""The local machine: files beneath roots, terminals, processes that end with their owner,
+sandboxes.
 
-Used by both sides: the host serves an agent with it, our own agent works with it.
+The host serves agents with it; the built-in agent works with it.
 """
 
 from quarterdeck.machine.files import DefaultFsHandler

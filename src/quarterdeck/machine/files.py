@@ -1,23 +1,23 @@
-"""The default file handler: text files beneath a session's roots, the way an editor treats them.
+"""The default file handler: text files beneath a session's roots, treated as an editor does.
 
-Where a file may be is decided by `confine`. What is done with it:
+`roots` decides where a file may be.
 
 Reading. UTF-8. A byte order mark is dropped. Bytes that are not UTF-8 become U+FFFD, as in every
 editor. Only line feeds end a line; carriage returns are part of it. `line` counts from 1, and less
-means 1; `limit` below 1 gives nothing; beyond the end there is nothing. With `line` or `limit` the
-file is read in pieces and may have any size; what is handed out never exceeds `max_bytes`. Refused:
-what is no regular file (a pipe would block us, a device never ends), and what has a NUL byte in its
+means 1; `limit` below 1 returns nothing; beyond the end there is nothing. With `line` or `limit`
+the file is read in pieces and may have any size; the result never exceeds `max_bytes`. Rejected:
+what is not a regular file (a pipe would block, a device never ends), and what has a NUL byte in its
 first 8 KiB (a binary file, or UTF-16).
 
-Writing. The text goes to a new file in the same folder, to the disk, and takes the place of the old
-one in one step: a reader sees the old text or the new one, and a full disk leaves the old one. The
-old file's mode, byte order mark and, where we may, owner are kept; its other hard links keep the
-old text; extended attributes are not copied. A link is kept and its target replaced. A file that
-may not be written is refused although its folder would let us replace it. Folders are not made: a
-misspelt path should fail, and an agent has other means to make one.
+Writing. The text is written to a new file in the same folder, synced, and renamed over the old one:
+a reader sees the old text or the new one, and a full disk leaves the old one. The mode, byte order
+mark and, if permitted, owner of the old file are kept; its other hard links keep the old text;
+extended attributes are not copied. A link is kept and its target replaced. A read-only file is
+rejected although its folder would allow replacing it. Folders are not created: a misspelt path
+should fail, and an agent has other means to create one.
 
-Everything happens in threads of our own. A cancelled call returns at once; its thread stops at the
-next piece and does not put a new file in place.
+Everything runs in threads. A cancelled call returns at once; its thread stops at the next piece and
+does not replace the file.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from quarterdeck.errors import RpcError
 from quarterdeck.machine.roots import Locate, LocatedFile, locate_by_openat2
 from quarterdeck.wire import INTERNAL_ERROR, INVALID_PARAMS, rpc_error
 
-_MAX_BYTES = 32 * 1024 * 1024  # of text in one answer or one write; far more than a model can read
+_MAX_BYTES = 32 * 1024 * 1024  # of text per read or write; far more than a model can read
 _PIECE = 256 * 1024
 _BINARY_PROBE = 8 * 1024
 _THREADS = 8  # a few, for a network file system that hangs
 _OPEN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_MAX_PATH = 4096  # what Linux takes
+_MAX_PATH = 4096  # the limit of Linux
 _ABOUT_THE_PATH = (errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL)
 _KINDS = {
     stat.S_IFDIR: "a folder",
@@ -60,7 +60,7 @@ _KINDS = {
 
 T = TypeVar("T")
 Abandoned = Callable[[], bool]
-"""Tells a thread that nobody waits for it any more."""
+"""Returns whether the caller of a thread was cancelled."""
 
 logger = logging.getLogger(__name__)
 
@@ -91,8 +91,8 @@ class DefaultFsHandler:
         _require_sane(path)
 
         def read(abandoned: Abandoned) -> str:
-            with _refusals(path, missing=path), self._locate(path, roots) as place:
-                return self._read(place, path, _Lines(line, limit), abandoned)
+            with _refusals(path, missing=path), self._locate(path, roots) as located:
+                return self._read(located, path, _Lines(line, limit), abandoned)
 
         return await self._in_thread(read)
 
@@ -110,8 +110,8 @@ class DefaultFsHandler:
         def write(abandoned: Abandoned) -> None:
             text = self._encoded(content)
             missing = f"the folder of {path}; create it first"
-            with _refusals(path, missing), self._locate(path, roots) as place:
-                _replace(place, path, text, abandoned)
+            with _refusals(path, missing), self._locate(path, roots) as located:
+                _replace(located, path, text, abandoned)
 
         await self._in_thread(write)
 
@@ -124,13 +124,13 @@ class DefaultFsHandler:
         finally:
             ended.set()
 
-    def _read(self, place: LocatedFile, path: str, lines: _Lines, abandoned: Abandoned) -> str:
-        if place.status is None:
+    def _read(self, located: LocatedFile, path: str, lines: _Lines, abandoned: Abandoned) -> str:
+        if located.status is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-        _require_regular(place.status, path)
+        _require_regular(located.status, path)
         if lines.limit is not None and lines.limit <= 0:
             return ""
-        with _opened(place, os.O_RDONLY) as fd:
+        with _opened(located, os.O_RDONLY) as fd:
             status = os.fstat(fd)
             _require_regular(status, path)
             if lines.is_everything and status.st_size > self._max_bytes:
@@ -153,13 +153,13 @@ class DefaultFsHandler:
             sentence = "the content has half a surrogate pair, which no file can hold"
             raise rpc_error(INVALID_PARAMS, sentence) from error
         if len(text) > self._max_bytes:
-            sentence = f"the content has {len(text)} bytes; {self._max_bytes} is the most we write"
+            sentence = f"the content has {len(text)} bytes; the limit is {self._max_bytes}"
             raise rpc_error(INVALID_PARAMS, sentence)
         return text
 
 
 class _Lines:
-    """Which lines are wanted."""
+    """A range of lines."""
 
     def __init__(self, line: int | None, limit: int | None) -> None:
         self.limit = limit
@@ -196,7 +196,7 @@ def _after_newlines(piece: bytes, start: int, count: int) -> tuple[int, int]:
 
 
 def _pieces(fd: int, path: str, abandoned: Abandoned) -> Iterator[bytes]:
-    """Read on and on, without the byte order mark; refuse what is not text."""
+    """Read to the end, without the byte order mark; reject what is not text."""
     first = b""
     while len(first) < _BINARY_PROBE and (more := os.read(fd, _PIECE)):
         first += more
@@ -215,24 +215,24 @@ def _decoded(text: bytearray, path: str) -> str:
         return text.decode(errors="replace")
 
 
-def _replace(place: LocatedFile, path: str, text: bytes, abandoned: Abandoned) -> None:
-    """Write a new file next to the old one and move it there."""
-    old = _old_file(place, path)
+def _replace(located: LocatedFile, path: str, text: bytes, abandoned: Abandoned) -> None:
+    """Write a new file next to the old one and rename it."""
+    old = _old_file(located, path)
     if old is not None and old.has_mark and not text.startswith(codecs.BOM_UTF8):
         text = codecs.BOM_UTF8 + text
     temporary = f".quarterdeck-{secrets.token_hex(8)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN
-    fd = os.open(temporary, flags, 0o666 if old is None else 0o600, dir_fd=place.folder)
+    fd = os.open(temporary, flags, 0o666 if old is None else 0o600, dir_fd=located.folder)
     try:
         try:
             _fill(fd, text, old)
         finally:
             os.close(fd)
         _require_wanted(abandoned)
-        os.rename(temporary, place.name, src_dir_fd=place.folder, dst_dir_fd=place.folder)
+        os.rename(temporary, located.name, src_dir_fd=located.folder, dst_dir_fd=located.folder)
     except BaseException:
-        with suppress(OSError):  # there is nothing else we could do about it
-            os.unlink(temporary, dir_fd=place.folder)
+        with suppress(OSError):  # nothing more can be done
+            os.unlink(temporary, dir_fd=located.folder)
         raise
 
 
@@ -242,12 +242,12 @@ class _OldFile:
     has_mark: bool
 
 
-def _old_file(place: LocatedFile, path: str) -> _OldFile | None:
-    """Look at the file to be replaced; opening it for writing tells whether we may."""
-    if place.status is None:
+def _old_file(located: LocatedFile, path: str) -> _OldFile | None:
+    """Inspect the file to be replaced; opening it for writing checks the permission."""
+    if located.status is None:
         return None
-    _require_regular(place.status, path)
-    with suppress(FileNotFoundError), _opened(place, os.O_RDWR) as fd:
+    _require_regular(located.status, path)
+    with suppress(FileNotFoundError), _opened(located, os.O_RDWR) as fd:
         status = os.fstat(fd)
         _require_regular(status, path)
         return _OldFile(status, os.pread(fd, 3, 0) == codecs.BOM_UTF8)
@@ -261,15 +261,15 @@ def _fill(fd: int, text: bytes, old: _OldFile | None) -> None:
     if old is not None:
         own = os.fstat(fd)
         if (own.st_uid, own.st_gid) != (old.status.st_uid, old.status.st_gid):
-            with suppress(PermissionError):  # then it is ours from now on
+            with suppress(PermissionError):  # then it belongs to this user from now on
                 os.fchown(fd, old.status.st_uid, old.status.st_gid)
         os.fchmod(fd, old.status.st_mode & 0o777)  # writing to it would drop the other bits too
     os.fsync(fd)
 
 
 @contextmanager
-def _opened(place: LocatedFile, flags: int) -> Iterator[int]:
-    fd = os.open(place.name, flags | _OPEN, dir_fd=place.folder)
+def _opened(located: LocatedFile, flags: int) -> Iterator[int]:
+    fd = os.open(located.name, flags | _OPEN, dir_fd=located.folder)
     try:
         yield fd
     finally:
@@ -278,11 +278,11 @@ def _opened(place: LocatedFile, flags: int) -> Iterator[int]:
 
 def _require_wanted(abandoned: Abandoned) -> None:
     if abandoned():
-        raise OSError(errno.ECANCELED, os.strerror(errno.ECANCELED))  # nobody will see it
+        raise OSError(errno.ECANCELED, os.strerror(errno.ECANCELED))  # the caller is gone
 
 
 def _require_regular(status: os.stat_result, path: str) -> None:
-    """Refuse what is no file: before it is opened, which may do things, and afterwards again."""
+    """Reject what is no file: before opening, which may have effects, and again after it."""
     if not stat.S_ISREG(status.st_mode):
         kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
         raise rpc_error(INVALID_PARAMS, f"{path} is {kind}, not a file")
@@ -290,7 +290,7 @@ def _require_regular(status: os.stat_result, path: str) -> None:
 
 @contextmanager
 def _refusals(path: str, missing: str) -> Iterator[None]:
-    """Turn what the system says into the answer to the agent."""
+    """Convert errors of the system to the error for the agent."""
     try:
         yield
     except FileNotFoundError as error:
@@ -304,7 +304,7 @@ def _refusals(path: str, missing: str) -> Iterator[None]:
         code = INVALID_PARAMS if error.errno in _ABOUT_THE_PATH else INTERNAL_ERROR
         raise rpc_error(code, f"{path}: {error.strerror}") from error
     except ValueError as error:  # NUL, or half a surrogate pair
-        raise rpc_error(INVALID_PARAMS, "no file can have such a path") from error
+        raise rpc_error(INVALID_PARAMS, "no file can have this path") from error
 
 
 def _require_sane(path: str) -> None:

@@ -1,31 +1,33 @@
-"""The guard: a program that runs another one and lets nothing of it outlive its owner.
+"""The guard: a program that runs a command and ends everything that the command started.
 
     python -I -S guard_program.py OWNER_PID GRACE_SECONDS COMMAND [ARGUMENT ...]
 
-`guard.guarded_command` writes that line. Standard library only, and as little of it as possible (no
-`contextlib`, no `pathlib`), because every agent and every terminal waits for the guard to start.
+`processes.guarded_command` builds that line. Standard library only, and as little of it as possible
+(no `contextlib`, no `pathlib`), because every agent and every terminal waits for the guard to
+start.
 
-Two processes, one forked from the other, watch over the command:
+Two processes, one forked from the other, supervise the command:
 
-    owner ── outer ── inner ── command ── whatever it starts
-                               (session of its own, the very same stdin, stdout and stderr)
+    owner ── outer ── inner ── command ── its descendants
+                               (session of its own, the same stdin, stdout and stderr)
 
-| what happens | who notices | what follows |
+| event | noticed by | consequence |
 | --- | --- | --- |
-| the owner dies, by whatever means | outer (pidfd) | outer exits |
+| the owner dies, by any means | outer (pidfd) | outer exits |
 | outer dies and the owner is gone | inner (pidfd) | all below: SIGTERM, grace, SIGKILL |
 | outer dies and the owner lives (it killed us) | inner | all below: SIGKILL at once |
-| inner dies (somebody killed it) | outer | all below, now its own: SIGKILL at once |
+| inner is killed | outer | all below, now its own: SIGKILL at once |
 | the command ends | inner | what it left: SIGTERM, grace, SIGKILL; same exit status or signal |
-| SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 | outer, then inner | handed on, once |
+| SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 | outer, then inner | forwarded, once |
 
-Both are child subreapers: a process that is re-parented, also one with a session of its own, comes
-to the nearest of them, never to init, so "all below" is found by going through /proc until nothing
-is left. Beyond our reach are processes of another user (sudo), what a daemon starts for the command
-(docker), and a command that kills or stops both guards in the same moment: that takes a cgroup.
+Both are child subreapers: a process that loses its parent, also one with a session of its own, gets
+the nearest of them as its parent, never init. So "all below" is found by reading /proc until
+nothing is left. Out of reach are processes of another user (sudo), what a daemon starts for the
+command (docker), and a command that kills or stops both guards at the same moment: that takes a
+cgroup.
 
-Without Linux there is no subreaper: the owner is watched by polling, and only the command's process
-group is killed.
+Without Linux there is no subreaper: the owner is polled, and only the command's process group is
+killed.
 """
 
 from __future__ import annotations
@@ -55,14 +57,14 @@ _FORWARDED = (
     signal.SIGUSR2,
 )
 _CANNOT_RUN, _NOT_FOUND = 126, 127  # the exit statuses shells use
-_KILL_SECONDS = 5.0  # for the kernel to end what was killed; what takes longer hangs in a driver
-_POLL_MILLISECONDS = 200  # between looks at an owner that has no pidfd
-_TICK_SECONDS = 0.005  # between looks at what is dying
+_KILL_SECONDS = 5.0  # for killed processes to end; one that takes longer hangs in a driver
+_POLL_MILLISECONDS = 200  # between checks of an owner that has no pidfd
+_TICK_SECONDS = 0.005  # between checks of processes that are ending
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
 
 
-class _Watched:
-    """Our parent, of which we want to know when it dies."""
+class _ParentProcess:
+    """The parent process, and whether it is alive."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -73,7 +75,7 @@ class _Watched:
         self._was_parent = os.getppid() == pid
 
     def is_alive(self) -> bool:
-        """Tell whether it lives; also for one that is no longer our parent, if it has a pidfd."""
+        """Return whether it is alive; with a pidfd also after it stopped being our parent."""
         if not self._was_parent:
             return False
         if self.fd < 0:
@@ -142,7 +144,7 @@ def send_signal(pid: int, number: int) -> None:
 
 
 def _reap(child: int) -> int | None:
-    """Collect everyone who has ended; return the status of `child` if it is among them."""
+    """Reap all children that have ended; return the status of `child` if it is one of them."""
     found = None
     try:
         while True:
@@ -156,7 +158,7 @@ def _reap(child: int) -> int | None:
 
 
 def _has_children() -> bool:
-    """Tell whether anything is left; for a subreaper, no child means no descendant."""
+    """Return whether anything is left; for a subreaper, no child means no descendant."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -165,8 +167,8 @@ def _has_children() -> bool:
     return True
 
 
-def _supervise(parent: _Watched, child: int, signals: _Signals) -> int | None:
-    """Hand signals on to `child` until it ends; return its status, or None if `parent` died."""
+def _supervise(parent: _ParentProcess, child: int, signals: _Signals) -> int | None:
+    """Forward signals to `child` until it ends; return its status, or None if `parent` died."""
     poll = select.poll()
     poll.register(signals.fd, select.POLLIN)
     timeout = _POLL_MILLISECONDS
@@ -184,12 +186,12 @@ def _supervise(parent: _Watched, child: int, signals: _Signals) -> int | None:
 
 
 def _end_descendants(group: int, grace_seconds: float) -> None:
-    """Ask everything below us to end, then kill it until nothing is left."""
+    """Send SIGTERM to everything below us, then SIGKILL until nothing is left."""
     me = os.getpid()
     if grace_seconds > 0 and _has_children():
         for pid in living_descendants(me):
             send_signal(pid, signal.SIGTERM)
-            send_signal(pid, signal.SIGCONT)  # a stopped process would not hear it
+            send_signal(pid, signal.SIGCONT)  # a stopped process would not handle it
         deadline = time.monotonic() + grace_seconds
         while _has_children() and time.monotonic() < deadline:
             time.sleep(_TICK_SECONDS)
@@ -209,8 +211,8 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def _let_go(*keep: int) -> None:
-    """Close what we inherited: a pipe must end when the command closes it, not when we do."""
+def _close_inherited(*keep: int) -> None:
+    """Close inherited descriptors: a pipe must end when the command closes it."""
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
@@ -225,10 +227,10 @@ def _let_go(*keep: int) -> None:
 
 
 def _end_like(status: int) -> NoReturn:
-    """End the way the child did, so that whoever waits for us sees what happened to it."""
+    """Exit as the child did, so that the owner sees its status."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
-        _prctl(_PR_SET_DUMPABLE, 0)  # the child has dumped its core already, if it wanted to
+        _prctl(_PR_SET_DUMPABLE, 0)  # the child has dumped its core already, if at all
         try:  # noqa: SIM105 - see the top
             signal.signal(number, signal.SIG_DFL)
         except OSError:  # SIGKILL has nothing else
@@ -249,7 +251,7 @@ def _restore_locale() -> None:
 
 
 def _become(command: list[str], mask: Iterable[int]) -> NoReturn:
-    """Replace this process by the command, with the signals as we got them."""
+    """Replace this process by the command, with the signal settings we inherited."""
     os.setsid()
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -258,23 +260,23 @@ def _become(command: list[str], mask: Iterable[int]) -> NoReturn:
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     _restore_locale()
     try:
-        os.execvp(command[0], command)  # noqa: S606 - the command is what we are here for
+        os.execvp(command[0], command)  # noqa: S606 - running it is the purpose
     except OSError as error:
         os.write(2, f"cannot start {command[0]!r}: {error.strerror}\n".encode(errors="replace"))
         os._exit(_NOT_FOUND if isinstance(error, FileNotFoundError) else _CANNOT_RUN)
 
 
 def _guard_inside(
-    command: list[str], mask: Iterable[int], grace_seconds: float, outer: int, owner: _Watched
+    command: list[str], mask: Iterable[int], grace_seconds: float, outer: int, owner: _ParentProcess
 ) -> NoReturn:
     os.setsid()  # a signal to the group of the outer guard is for it alone
-    parent = _Watched(outer)
+    parent = _ParentProcess(outer)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     child = os.fork()
     if child == 0:
         _become(command, mask)
     signals = _Signals()
-    _let_go(*signals.fds, parent.fd, owner.fd)
+    _close_inherited(*signals.fds, parent.fd, owner.fd)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     status = _supervise(parent, child, signals)
     owner_killed_us = status is None and owner.is_alive()
@@ -284,17 +286,17 @@ def _guard_inside(
 
 def main(arguments: list[str]) -> NoReturn:
     owner_pid, grace_seconds, command = int(arguments[0]), float(arguments[1]), arguments[2:]
-    outer, owner = os.getpid(), _Watched(owner_pid)
+    outer, owner = os.getpid(), _ParentProcess(owner_pid)
     if not owner.is_alive():
         os._exit(0)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    # No signal may be lost, or end us, between a fork and the handlers behind it.
+    # No signal may be lost, or end us, between a fork and the installation of the handlers.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
     inner = os.fork()
     if inner == 0:
         _guard_inside(command, mask, grace_seconds, outer, owner)
     signals = _Signals()
-    _let_go(*signals.fds, owner.fd)
+    _close_inherited(*signals.fds, owner.fd)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     status = _supervise(owner, inner, signals)
     if status is None:

@@ -1,9 +1,8 @@
-"""Files and folders that only their user can read.
+"""Files and folders that only their user can read, and the lock of a data directory.
 
-Nothing is repaired: a file that other users could have read or replaced is not trusted any more,
-and only its owner can find out why.
-
-The data directory: private, and one hub at a time.
+Permissions are checked, never repaired: a file that other users could have read or replaced is not
+trusted any more, and only its owner can find out why. `locked_home` keeps a data directory for one
+hub at a time.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def private_folder(path: Path) -> Path:
         raise HubRefused(f"{path} belongs to another user", "choose another data directory")
     if stat.S_IMODE(found.st_mode) & 0o077:
         reason = f"other users can read {path} (mode {stat.S_IMODE(found.st_mode):04o})"
-        raise HubRefused(reason, f"check what is in it, then run: chmod 700 {path}")
+        raise HubRefused(reason, f"check its contents, then run: chmod 700 {path}")
     return path
 
 
@@ -89,16 +88,16 @@ _PAUSE_SECONDS: Final = 0.02
 
 @contextmanager
 def locked_home(home: Path) -> Iterator[Path]:
-    """Make sure of the directory and keep other hubs out of it.
+    """Create or check the directory and lock it against other hubs.
 
     Raises:
-        HubRefused: if another hub has it, or other users can look into it.
+        HubRefused: if another hub has locked it, or other users can read it.
     """
     lock = _take(private_folder(home))
     try:
         yield home
     finally:
-        os.close(lock)  # the file stays: removing it could split the lock in two
+        os.close(lock)  # the file stays: two processes could lock two files
 
 
 def _take(home: Path) -> int:
@@ -118,7 +117,7 @@ def _take(home: Path) -> int:
 
 
 def _has_locked(lock: int) -> bool:
-    for _ in range(_ATTEMPTS):  # a command that only looks whether there is a hub is gone at once
+    for _ in range(_ATTEMPTS):  # a command that checks for a hub holds the lock only for a moment
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

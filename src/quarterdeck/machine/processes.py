@@ -1,7 +1,7 @@
-"""Start programs so that nothing of them outlives us, and end a whole tree of processes at once.
+"""Start programs that cannot outlive this process, and kill a whole tree of processes.
 
-The work is done by `guard_program`, which runs as a process of its own; its docstring says how.
-The guard passes its own environment on as it is, so no value of it stands in a list of processes.
+The work is done by `guard_program`, which runs as a process of its own. It passes on its own
+environment, so no value of it appears in a list of processes.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ def guarded_command(
     cwd: str | Path | None = None,
     grace_seconds: float = 0.5,
 ) -> list[str]:
-    """Return the command that runs `command` under a guard; start it from this very process.
+    """Return the command that runs `command` under a guard; start it from this process.
 
-    The guard dies with us, also by `kill -9`, and takes everything below it along: SIGTERM, then
+    When this process dies, also by `kill -9`, the guard ends everything below it: SIGTERM, then
     SIGKILL after `grace_seconds`. Killing the guard kills everything at once. It exits with the
     status of `command`, or by the same signal, after ending what `command` left behind.
-    `env` and `cwd` are those the command will be started with; they only serve to find it.
+    `env` and `cwd` are those of the command; they only serve to find it.
 
     Raises:
-        AgentNotFound: if there is no such program, which the guard itself could only tell later.
+        AgentNotFound: if there is no such program; the guard could only report that later.
     """
     _find(command[0], env=env, cwd=cwd)
     owner = str(os.getpid())
@@ -54,9 +54,9 @@ def _find(program: str, *, env: Mapping[str, str] | None, cwd: str | Path | None
 
 
 def kill_tree(pid: int) -> None:
-    """Kill a child of ours, its process group and all its descendants; does not wait for it.
+    """Kill a child process, its process group and all its descendants; does not wait.
 
-    Everything is stopped before anything is killed, so that nothing forks behind our back.
+    Everything is stopped before anything is killed, so that nothing forks meanwhile.
     """
     stopped: set[int] = set()
     for _ in range(_STOP_ROUNDS):

@@ -1,20 +1,20 @@
-"""Find a file for a session and nobody else's: only what lies beneath the session's roots.
+"""Locate files beneath the roots of a session, and nowhere else.
 
-Checking a path and then opening it is no protection: whoever may write in the roots can put a link
-where a folder was in between. So a path is never opened as a whole. It is walked from `/`, one
-component at a time, each opened in the folder before it without following links; links are read and
-walked like the path itself. Where it ends counts, not how it was spelt: a place is inside if one of
-the folders on the way to it *is* a root (same device and inode). So links that stay inside work,
-also absolute ones and those from one root to another, and links that lead out do not.
+Checking a path and then opening it does not protect: a process that may write in the roots can
+replace a folder by a link in between. So a path is never opened as a whole. It is walked from `/`,
+one component at a time, each opened in the folder before it without following links; links are read
+and walked like the path itself. What counts is where the walk ends: a file is inside if one of the
+folders on the way to it *is* a root (same device and inode). So links that stay inside work, also
+absolute ones and those from one root to another, and links that lead out do not.
 
-`locate_by_openat2` lets the kernel of Linux do the walking (`RESOLVE_BENEATH`) when the path starts
+`locate_by_openat2` leaves the walk to the Linux kernel (`RESOLVE_BENEATH`) when the path starts
 with a root and meets only relative links; everything else, every failure included, is walked. Both
-give the same answers.
+give the same results.
 
 A root inside another one adds nothing and is dropped, and no link inside a root decides where
-another root is: an agent may put anything there. Let the host pass what `resolve_roots` returned
-when the session was made. Not prevented: hard links, and folders that are moved out of the roots
-while we write in them; both take rights outside that the agent must have already.
+another root is: an agent may put anything there. The host passes what `resolve_roots` returned when
+the session was created. Not prevented: hard links, and folders that are moved out of the roots
+during a write; both need rights outside the roots that the agent must have already.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from quarterdeck.errors import RpcError
 from quarterdeck.wire import INVALID_PARAMS, rpc_error
 
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
-_LINKS = 40  # what Linux follows before it says ELOOP
-_DEPTH = 100  # folders held open at once; an agent must not use up our descriptors
+_LINKS = 40  # as many as Linux follows before ELOOP
+_DEPTH = 100  # folders open at once; an agent must not exhaust our descriptors
 _OPENAT2 = 437  # the same number on every architecture that has it since Linux 5.6, bar alpha
 _RESOLVE_NO_MAGICLINKS, _RESOLVE_BENEATH = 0x02, 0x08
 
@@ -43,12 +43,12 @@ _Identity = tuple[int, int]
 
 @dataclass(frozen=True)
 class LocatedFile:
-    """A name in an open folder inside the roots; no link and no folder when we looked."""
+    """A name in an open folder inside the roots; neither a link nor a folder when it was found."""
 
     folder: int
     name: str
     status: os.stat_result | None
-    """None if there is nothing of that name."""
+    """None if the file does not exist."""
 
 
 Locate = Callable[[str, Sequence[str]], AbstractContextManager[LocatedFile]]
@@ -60,7 +60,7 @@ def outside_roots() -> RpcError:
 
 
 def resolve_roots(paths: Iterable[str]) -> tuple[str, ...]:
-    """Return the real paths of those that exist: what they mean now, before an agent is at work."""
+    """Return the real paths of those that exist; call it before an agent can change them."""
     found = []
     for path in paths:
         with suppress(OSError):  # a root that is missing is ignored
@@ -83,7 +83,7 @@ def locate_by_openat2(path: str, roots: Sequence[str]) -> Iterator[LocatedFile]:
 
 @contextmanager
 def open_folder(path: str, roots: Sequence[str]) -> Iterator[int]:
-    """Open a folder inside the roots, to look into it; raises as `Locate` does."""
+    """Open a folder inside the roots to read it; raises as `Locate` does."""
     with ExitStack() as cleanup:
         roots_opened = _open_roots(roots, cleanup)
         trail = _Trail(root.identity for root in roots_opened)
@@ -133,12 +133,12 @@ class _Trail:
         self._push(os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=self.fd))
 
     def leave(self) -> None:
-        """Go back the way we came: `..` of the folder itself may be elsewhere by now."""
+        """Return to the previous folder; `..` of the folder itself may be elsewhere by now."""
         if len(self._folders) > 1:
             os.close(self._folders.pop()[0])
 
     def follow(self, name: str) -> list[str]:
-        """Return the components of a link's target; they go on from where we are now."""
+        """Return the components of a link's target, to be walked from the current folder."""
         target = os.readlink(name, dir_fd=self.fd)
         self.has_followed_link_inside |= self.is_inside
         while target.startswith("/") and len(self._folders) > 1:
@@ -186,7 +186,7 @@ def _walk_to(path: str, roots: Sequence[_Root], cleanup: ExitStack) -> LocatedFi
     except OSError as error:
         if trail.is_inside:
             raise
-        raise outside_roots() from error  # and not a word about what is there
+        raise outside_roots() from error  # and nothing about what is there
     if found is None or not trail.is_inside:
         raise outside_roots()
     return LocatedFile(trail.fd, *found)
@@ -220,7 +220,7 @@ def _follow_to_end(path: str, trail: _Trail) -> tuple[str, os.stat_result | None
 
 
 def _reach(path: str, roots: Sequence[_Root], cleanup: ExitStack) -> LocatedFile | None:
-    """Let the kernel go to the folder of `path`; None if it has to be walked."""
+    """Let the kernel walk to the folder of `path`; return None if we have to."""
     components = _components(path)
     for root in roots:
         start = len(root.components)
@@ -229,7 +229,7 @@ def _reach(path: str, roots: Sequence[_Root], cleanup: ExitStack) -> LocatedFile
         *folders, name = components[start:]
         if name == "..":
             continue
-        with suppress(OSError, ValueError):  # walking will tell what is wrong
+        with suppress(OSError, ValueError):  # the walk finds the error
             folder = _openat2("/".join(folders) or ".", _FOLDER, dir_fd=root.fd)
             cleanup.callback(os.close, folder)
             status = _status(name, folder)
@@ -261,7 +261,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _openat2(path: str, flags: int, *, dir_fd: int) -> int:
-    """Open what is beneath `dir_fd`, whatever happens to the folders on the way meanwhile."""
+    """Open a path beneath `dir_fd`, even if folders on the way are replaced meanwhile."""
     if sys.platform != "linux" or os.uname().machine not in ("x86_64", "aarch64"):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     how = _OpenHow(flags=flags, mode=0, resolve=_RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)

@@ -1,35 +1,30 @@
-"""The default terminal handler: real processes, their output in bounded memory, ended with us.
+"""The default terminal handler: real processes, output in bounded memory, ended with their owner.
 
     async with DefaultTerminalHandler(emit) as handler:   # or enter it in an exit stack
         terminal_id = await handler.create_terminal(session_id, request)
 
-It must be entered before the first terminal is made; leaving it, or `aclose`, ends them all. That a
-terminal belongs to the session that asks is the host's to enforce; here the terminal of another
-session is simply unknown.
+Enter it before the first terminal is created; leaving it, or `aclose`, ends them all. The host
+checks that a terminal belongs to the session of a request; here the terminal of another session is
+unknown.
 
-Every command runs under a guard (`guard_program`): in a session and process group of its own, and
-with everything it starts it ends when it is killed, released or cleaned up, and when the host dies.
-What a command leaves in the background ends shortly after it. There is no terminal device, and
-nothing on standard input.
+Processes. Every command runs under a guard (`guard_program`), in a session and process group of its
+own. It ends, with everything it started, when it is killed, released or cleaned up, and when the
+host dies. What a command leaves in the background ends shortly after it. There is no terminal
+device and nothing on standard input.
 
-Some agents send a whole command line as `command`, without arguments. It is run by a shell if it
-looks like one (it has a blank or another character that means something to a shell) and no program
-has that name; a program whose name has a blank in it is run as that program. An agent gains nothing
-by this: it can ask for the shell by name just as well.
+Command lines. Some agents send a whole command line as `command`, without arguments. It is run by a
+shell if it contains a blank or another character with a meaning to a shell and no program has that
+name. An agent gains nothing by this: it can run the shell by name just as well.
 
-What a terminal keeps is the end of its output: `output_byte_limit` bytes, cut between characters,
-1 MiB if the agent names no limit, never more than 16 MiB. The exit is told after the last output.
+Output. A terminal keeps the end of its output: `output_byte_limit` bytes, cut between characters,
+1 MiB if the agent names no limit, never more than 16 MiB. The exit is reported after the last
+output. Nothing is emitted after a terminal was released.
 
-What `emit` gets are the payloads of `terminal-output` events: few and not too large (`deltas`). In
-a flood the middle is left out, which the text and `truncated` say; the agent gets what it asks for
-either way. Nothing is emitted after a terminal was released; its end is the last thing before.
-
-Few events from much output: when a terminal's text is told, and what of it in a flood.
-
-Text waits until there is enough of it for an event, or until `due`. A megabyte may come as fast as
-it likes; after that, until the output calms down, only the newest text is kept until `due`: so a
-command that never stops talking costs a bounded rate of events and bytes, some 640 KiB a second.
-Pure: the caller passes the time in and calls `flush` when it is due.
+Events. `emit` gets payloads of `terminal-output` events, few of them from much output. Text is
+collected until there is enough for an event, or until `due`. The first megabyte may arrive at any
+speed; after that, until the output calms down, only the newest text is kept until `due`. So a
+command that never stops writing costs a bounded rate of events and bytes, some 640 KiB a second. An
+event whose text has a gap says so in the text and in `truncated`; the agent itself is not affected.
 """
 
 from __future__ import annotations
@@ -49,6 +44,7 @@ from typing import Any, Self
 import anyio
 from anyio.abc import Process, TaskGroup
 from msgspec import UNSET, UnsetType
+from typing_extensions import override
 
 from quarterdeck.acp import schema
 from quarterdeck.errors import AgentNotFound
@@ -62,10 +58,13 @@ _BURST_CHARACTERS = 1024 * 1024  # what a state keeps of a terminal
 
 
 class Deltas:
-    """Collects text and tells it in payloads of `terminal-output` events, all but the id."""
+    """Collects text and emits it as payloads of `terminal-output` events, without the id.
 
-    def __init__(self, tell: Callable[[dict[str, Any]], None]) -> None:
-        self._tell = tell
+    Pure: the caller passes the time and calls `flush` when it is due.
+    """
+
+    def __init__(self, emit: Callable[[dict[str, Any]], None]) -> None:
+        self._emit = emit
         self._text = ""
         self._left_out = 0
         self._burst = _BURST_CHARACTERS
@@ -80,26 +79,26 @@ class Deltas:
             return
         if len(self._text) <= self._burst:
             self._burst -= len(self._text)
-            self._emit()
+            self._emit_text()
         else:
             self._burst = 0
             self._left_out += len(self._text) - _EVENT_CHARACTERS
             self._text = self._text[-_EVENT_CHARACTERS:]
 
     def flush(self) -> None:
-        """Tell what waits; that it was little ends a flood."""
+        """Emit the collected text; little of it ends a flood."""
         if len(self._text) < _EVENT_CHARACTERS and not self._left_out:
             self._burst = _BURST_CHARACTERS
-        self._emit()
+        self._emit_text()
 
-    def _emit(self) -> None:
+    def _emit_text(self) -> None:
         text, left_out = self._text, self._left_out
         self._text, self._left_out, self.due = "", 0, math.inf
         if left_out:
             text = f"\n[{left_out} characters left out]\n{text}"
         for start in range(0, len(text), _EVENT_CHARACTERS):
             payload: dict[str, Any] = {"delta": text[start : start + _EVENT_CHARACTERS]}
-            self._tell(payload | {"truncated": True} if left_out else payload)
+            self._emit(payload | {"truncated": True} if left_out else payload)
 
 
 Emit = Callable[[str, dict[str, Any]], None]
@@ -107,9 +106,9 @@ Emit = Callable[[str, dict[str, Any]], None]
 
 _DEFAULT_LIMIT = 1024 * 1024
 _MAX_LIMIT = 16 * 1024 * 1024
-_MAX_TERMINALS = 64  # of one session; the oldest that has ended makes room for a new one
+_MAX_TERMINALS = 64  # per session; a new one replaces the oldest that has ended
 _READ_SIZE = 64 * 1024
-_EOF_SECONDS = 0.5  # from the exit to the end of the output, should something hold the pipe open
+_EOF_SECONDS = 0.5  # from the exit to the end of the output, if another process holds the pipe open
 _STOP_SECONDS = 5.0  # for a killed process to end; the guard does it in milliseconds
 
 DEFAULT_SHELL = ("/bin/sh", "-c")
@@ -122,9 +121,9 @@ class DefaultTerminalHandler(anyio.AsyncContextManagerMixin):
     """Serves `terminal/*` with processes of this machine.
 
     Args:
-        emit: gets output as it comes; `send_output_to` may set it later.
+        emit: called with output; `send_output_to` may set it later.
         environ: what commands inherit; by default the environment of this process.
-        shell: runs what is a command line and not a program; with None it is refused.
+        shell: runs command lines that are not a program; None rejects them.
     """
 
     def __init__(
@@ -144,8 +143,9 @@ class DefaultTerminalHandler(anyio.AsyncContextManagerMixin):
         """Call `emit` with the output of all terminals from now on; a host does this."""
         self._emit = emit
 
-    @asynccontextmanager  # `typing.override` is Python 3.12's:
-    async def __asynccontextmanager__(self) -> AsyncGenerator[Self]:  # type: ignore[explicit-override]
+    @override
+    @asynccontextmanager
+    async def __asynccontextmanager__(self) -> AsyncGenerator[Self]:
         async with background_tasks() as tasks:
             self._tasks = tasks
             try:
@@ -154,7 +154,7 @@ class DefaultTerminalHandler(anyio.AsyncContextManagerMixin):
                 await self.aclose()
 
     async def aclose(self) -> None:
-        """End all terminals; no new ones can be made."""
+        """End all terminals; no new ones can be created."""
         self._tasks = None
         await self._release(list(self._terminals.values()))
 
@@ -180,7 +180,7 @@ class DefaultTerminalHandler(anyio.AsyncContextManagerMixin):
         limit = _limit(request.output_byte_limit)
         terminal = _Terminal(session_id, process, output_fd, limit, send)
         self._terminals[terminal_id] = terminal
-        tasks.start_soon(terminal.watch)
+        tasks.start_soon(terminal.run)
         return terminal_id
 
     async def terminal_output(self, session_id: str, terminal_id: str) -> dict[str, Any]:
@@ -271,7 +271,7 @@ class DefaultTerminalHandler(anyio.AsyncContextManagerMixin):
 
 
 class _Terminal:
-    """One command, its output and its end; `watch` is the task that owns them."""
+    """One command, its output and its exit; `run` is the task that owns them."""
 
     def __init__(
         self,
@@ -289,7 +289,7 @@ class _Terminal:
         self._fd = output_fd
         self._limit = limit
         self._send: Callable[[dict[str, Any]], None] | None = send
-        self._deltas = Deltas(self._tell)
+        self._deltas = Deltas(self._emit)
         self._buffer = TailBuffer.empty()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._output_ended = anyio.Event()
@@ -304,7 +304,7 @@ class _Terminal:
     def silence(self) -> None:
         self._send = None
 
-    async def watch(self) -> None:
+    async def run(self) -> None:
         """Read the output and wait for the exit; cancelling ends the command."""
         try:
             async with background_tasks() as tasks:
@@ -340,16 +340,16 @@ class _Terminal:
         self._deltas.flush()
         assert self._process.returncode is not None
         self.exit = _exit_status(self._process.returncode)
-        self._tell({"exit": self.exit})
+        self._emit({"exit": self.exit})
 
-    def _tell(self, payload: dict[str, Any]) -> None:
+    def _emit(self, payload: dict[str, Any]) -> None:
         if self._send is not None:
             self._send(payload)
 
 
 def _kill(process: Process) -> None:
     with suppress(ProcessLookupError):  # it has ended already
-        process.kill()  # the guard; its other half kills all the rest at once
+        process.kill()  # the outer guard; the inner one kills the rest at once
 
 
 async def _discard(process: Process, output_fd: int) -> None:
@@ -392,7 +392,7 @@ def _exit_status(returncode: int) -> dict[str, Any]:
 async def _start_process(
     command: Sequence[str], env: Mapping[str, str], cwd: str | None
 ) -> tuple[Process, int]:
-    """Start a command with one pipe for all it says, so that the order is kept."""
+    """Start a command with one pipe for both outputs, so that their order is kept."""
     read_fd, write_fd = os.pipe()
     try:
         process = await anyio.open_process(

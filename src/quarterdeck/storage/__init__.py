@@ -1,4 +1,4 @@
-"""The log on disk: every event of every session, numbered, stored before anybody sees it."""
+"""Logs: every event of every session, numbered, stored before it is published."""
 
 from quarterdeck.storage.contract import ImmediateStorage, Lifecycle, SessionMeta, Storage, Stored
 from quarterdeck.storage.jsonl import JsonlStorage

@@ -1,8 +1,9 @@
-"""The one interface of all logs; `tests/storage/test_contract.py` says what each must do.
+"""The interface of every log, its records, and the rule of numbering.
 
-What a log holds: numbered events as bytes, and what must be known to continue a session.
-
-Which batches continue the log: the rule behind INV-1, for every back end.
+A log stores numbered events as bytes, and for each session the facts that are needed to continue it
+(`SessionMeta`). `Group` holds the rule behind INV-1 for every back end: an event is accepted only
+if its seq is the next one of its session. tests/storage/test_contract.py runs against each back
+end.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Lifecycle: TypeAlias = Literal["open", "closed", "deleted"]
 
 
 class SessionMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """How a session was opened and what became of it; the last one stored counts."""
+    """How a session was opened and its current status; the last one stored counts."""
 
     session_id: str
     agent_definition_id: str | None = None
@@ -36,7 +37,7 @@ class SessionMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     updated_at: str | UnsetType | None = UNSET
     lifecycle: Lifecycle = "open"
     last_seq: int = 0
-    """The seq of the last stored event. Storages fill it in and ignore it when it is given."""
+    """The seq of the last stored event. Set by storages on reading, ignored on writing."""
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):
@@ -56,10 +57,10 @@ _decode: Final = msgspec.json.Decoder(SessionMeta).decode
 
 
 def encode_meta(meta: SessionMeta, *, freed_seq: int = 0, before: bytes | None = None) -> bytes:
-    """Write a meta as the line of JSON that acpjs writes.
+    """Encode a meta as the line of JSON that acpjs writes.
 
-    `lastSeq` is ours: events up to `freed_seq` were deleted, and the numbering goes on after it.
-    Keys of `before`, the meta that this one replaces, that this version does not know are kept.
+    `lastSeq` is an addition to that format: events up to `freed_seq` were deleted, and numbering
+    continues after it. Unknown keys of `before`, the meta that this one replaces, are kept.
     """
     line: dict[str, Any] = {"kind": META_KIND, **msgspec.to_builtins(meta)}
     # acpjs always writes these two; `omit_defaults` leaves them out.
@@ -74,11 +75,11 @@ def encode_meta(meta: SessionMeta, *, freed_seq: int = 0, before: bytes | None =
 
 
 def decode_meta(line: bytes) -> SessionMeta:
-    """Read what `encode_meta` or acpjs wrote.
+    """Decode a line of `encode_meta` or acpjs.
 
     Raises:
         msgspec.ValidationError: if it is JSON, but not a meta.
-        JsonInvalid: if it is not even JSON.
+        JsonInvalid: if it is not JSON.
     """
     try:
         return _decode(line)
@@ -87,7 +88,7 @@ def decode_meta(line: bytes) -> SessionMeta:
 
 
 def listed_meta(session_id: str, line: bytes | None, last_seq: int) -> SessionMeta:
-    """Return the meta to list for a session; one that has none is listed as acpjs does."""
+    """Return the meta of a session for a listing; one without is listed as acpjs does."""
     if line is not None:
         try:
             return msgspec.structs.replace(decode_meta(line), last_seq=last_seq)
@@ -105,11 +106,11 @@ def _unknown_keys(line: bytes) -> dict[str, Any]:
 
 
 class Storage(Protocol):
-    """A log of sessions. Whoever is given one opens it once and closes it."""
+    """A log of sessions. Its owner opens it once and closes it."""
 
     @property
     def is_durable(self) -> bool:
-        """Whether what `append` stored outlives this process."""
+        """Whether stored events survive this process."""
         ...
 
     @property
@@ -118,7 +119,7 @@ class Storage(Protocol):
         ...
 
     async def open(self) -> None:
-        """Make the log ready; an open one is left as it is, a closed one opens again.
+        """Open the log; does nothing if it is open; a closed one can be opened again.
 
         Raises:
             StorageRefused: if it is damaged, newer than this program, not a log, not writable
@@ -129,13 +130,13 @@ class Storage(Protocol):
     async def append(self, batch: Sequence[Stored | SessionMeta]) -> None:
         """Store all records of a batch, or none, and return when they are stored.
 
-        Batches are stored in the order of the calls. Whoever is cancelled while waiting does not
-        know whether the batch was stored; if it was, it was stored whole.
+        Batches are stored in the order of the calls. A caller that is cancelled does not know
+        whether its batch was stored; if it was, it was stored whole.
 
         Raises:
             LogGap: if an event is not the next one of its session.
-            StorageFailed: if it could not be stored. Batches that were handed over before this
-                one's failure was known fail with it, so offering all again, in order, is right.
+            StorageFailed: if it could not be stored. Batches that were appended before this
+                failure was known fail with it, so appending all again, in order, is correct.
         """
         ...
 
@@ -144,10 +145,10 @@ class Storage(Protocol):
         ...
 
     def read_now(self, session_id: str, after: int, limit: int) -> list[bytes]:
-        """Do what `read` does in the same step, if the storage `is_immediate`.
+        """Read without waiting, if the storage `is_immediate`.
 
         Raises:
-            StorageFailed: if it is not.
+            StorageFailed: if it is not `is_immediate`.
         """
         ...
 
@@ -156,22 +157,22 @@ class Storage(Protocol):
         ...
 
     async def delete_events(self, session_id: str) -> None:
-        """Let go of all events of a session; its meta stays and its numbering goes on."""
+        """Delete all events of a session; its meta stays and its numbering continues."""
         ...
 
     async def close(self) -> None:
-        """Store what was handed over, then let go of files and threads; may be called twice."""
+        """Store what was appended, then release files and threads; may be called twice."""
         ...
 
 
 @runtime_checkable
 class ImmediateStorage(Protocol):
-    """A storage that can store in the same step, at least at times."""
+    """A storage that can sometimes store without waiting."""
 
     def append_now(self, batch: Sequence[Stored | SessionMeta]) -> bool:
-        """Do what `append` does and return True, or nothing and return False: use `append` then.
+        """Store the batch and return True, or do nothing and return False: then use `append`.
 
-        It is False as long as anything that was appended before is not stored.
+        Returns False as long as a batch that was appended before is not stored.
 
         Raises:
             LogGap, StorageFailed: as `append`.
@@ -180,30 +181,30 @@ class ImmediateStorage(Protocol):
 
 
 Run = tuple[str, int, list[bytes]]
-"""Events of one session that follow each other: its id, the last one's seq, and all of them."""
+"""Consecutive events of one session: its id, the seq of the last, and their bytes."""
 
 _session_id = attrgetter("session_id")
 
 
 class Group:
-    """The records that one commit stores: those of all batches offered that leave no gap."""
+    """The records of one commit: those of all offered batches that leave no gap."""
 
     def __init__(self, stored_seq: Callable[[str], int]) -> None:
         self.records: list[Record] = []
         self.runs: list[Run] = []
-        """The events among the records, those of a session that follow each other in one."""
+        """The events among the records; consecutive ones of a session are one run."""
         self.metas: dict[str, SessionMeta] = {}
-        """The last of each session among the records."""
+        """The last meta of each session among the records."""
         self.last_seqs: dict[str, int] = {}
-        """Every session that is touched, in order, with its last seq after the commit."""
+        """Every session of the group, in order, with its last seq after the commit."""
         self._stored_seq = stored_seq
 
     def offer(self, batch: Batch) -> LogGap | None:
-        """Take a batch whole, or say why not and leave the group as it was."""
+        """Add a whole batch, or return its gap and leave the group unchanged."""
         reached: dict[str, int] = {}
         metas: dict[str, SessionMeta] = {}
         runs: list[Run] = []
-        # In steps that are loops in C: there is a step for every event of every agent.
+        # Loops in C where possible: this runs for every event of every agent.
         for session_id, records in groupby(batch, _session_id):
             run = list(records)
             events = [record for record in run if isinstance(record, Stored)]

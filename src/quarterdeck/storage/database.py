@@ -27,11 +27,10 @@ from anyio import to_thread
 
 from quarterdeck.errors import HubDatabaseFailed, HubRefused
 from quarterdeck.machine.private_files import open_private
+from quarterdeck.storage.sqlite_schema import DAMAGED, closed_on_failure, protect, transaction
 
 APPLICATION_ID: Final = 0x51646862  # "Qdhb"
 
-_BUSY_MS: Final = 5_000  # somebody may look into the file with the `sqlite3` tool for a moment
-_DAMAGED: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _SALVAGE: Final = (
     "restore a backup, or move it away: sessions are kept elsewhere, but devices must be paired"
     " again and prompts that were waiting are lost"
@@ -43,10 +42,10 @@ Step: TypeAlias = Callable[[sqlite3.Connection], None]
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables of one part of the hub, and how they came to be."""
+    """The tables of one feature, and the steps that create and change them."""
 
     name: str
-    """Of the feature; also of its table, if it can be moved to another file."""
+    """Name of the feature; also of its table, if it can be moved to another file."""
     steps: tuple[Step, ...]
     """Append only: a released step is never changed."""
 
@@ -65,19 +64,19 @@ class HubDatabase:
         """Run `look` on a thread, with a connection that cannot write.
 
         Raises:
-            HubDatabaseFailed: if SQLite does.
+            HubDatabaseFailed: if SQLite fails.
         """
         return await to_thread.run_sync(
             partial(self._run, self._reader, "BEGIN", look), limiter=self._reads
         )
 
     async def write(self, change: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Run `change` on a thread, inside a transaction; whatever it raises undoes it.
+        """Run `change` on a thread, in a transaction; an exception rolls it back.
 
-        A change that has begun is seen through, also when its caller is cancelled.
+        A change that has begun completes even if its caller is cancelled.
 
         Raises:
-            HubDatabaseFailed: if SQLite does.
+            HubDatabaseFailed: if SQLite fails.
         """
         return await to_thread.run_sync(
             partial(self._run, self._writer, "BEGIN IMMEDIATE", change), limiter=self._writes
@@ -87,7 +86,7 @@ class HubDatabase:
         self, connection: sqlite3.Connection, begin: str, run: Callable[[sqlite3.Connection], _T]
     ) -> _T:
         try:
-            with _transaction(connection, begin):
+            with transaction(connection, begin):
                 return run(connection)
         except sqlite3.Error as error:
             raise _failure(self.path, error) from error
@@ -115,7 +114,7 @@ async def open_database(
     try:
         yield database
     finally:
-        # Nothing waits in there: both connections are idle once their limiters are free.
+        # No wait is unbounded: both connections are idle once their limiters are free.
         with anyio.CancelScope(shield=True):
             async with database._reads, database._writes:  # noqa: SLF001 - its other half
                 await to_thread.run_sync(_close, writer, reader)
@@ -128,11 +127,11 @@ def _open(
     moved_away: Collection[str] = (),
 ) -> tuple[sqlite3.Connection, sqlite3.Connection]:
     open_private(path)
-    with _told_of(path):
+    with _explained(path):
         versions = _versions(path)
         _refuse_newer(path, parts, {n: v for n, v in versions.items() if n not in moved_away})
     moved = {} if moved_from is None else _moved(moved_from, parts, versions)
-    with _told_of(path):
+    with _explained(path):
         writer = _connect(path, "rw")
         try:
             _set_up(path, writer)
@@ -147,8 +146,8 @@ def _open(
 
 
 @contextmanager
-def _told_of(path: Path) -> Iterator[None]:
-    """Raise what SQLite raises as a sentence about the file."""
+def _explained(path: Path) -> Iterator[None]:
+    """Convert errors of SQLite to `HubRefused`."""
     try:
         yield
     except sqlite3.Error as error:
@@ -164,18 +163,9 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
         _uri(path, mode), uri=True, isolation_level=None, check_same_thread=False
     )
-    try:
-        for setting in (
-            f"busy_timeout={_BUSY_MS}",
-            "mmap_size=0",  # a bad disk is an error here; with a memory map it would be a signal
-            "cell_size_check=ON",
-            "trusted_schema=OFF",
-            "foreign_keys=ON",
-        ):
-            connection.execute(f"PRAGMA {setting}")
-    except BaseException:
-        connection.close()
-        raise
+    with closed_on_failure(connection):
+        protect(connection)
+        connection.execute("PRAGMA foreign_keys=ON")
     return connection
 
 
@@ -193,7 +183,7 @@ def _set_up(path: Path, writer: sqlite3.Connection) -> None:
 
 
 def _versions(path: Path) -> dict[str, int]:
-    """Return the parts of a file; look without changing anything."""
+    """Return the parts of a file and their versions, without changing it."""
     if path.stat().st_size == 0:
         return {}
     with closing(_connect(path, "ro")) as connection:
@@ -218,10 +208,10 @@ def _refuse_newer(path: Path, parts: Sequence[Tables], versions: Mapping[str, in
 
 
 def _moved(source: Path, parts: Sequence[Tables], present: Collection[str]) -> dict[str, int]:
-    """Return the parts, with their versions, that a file still has to be given by another."""
+    """Return the parts, with their versions, that have to be copied from `source`."""
     if not source.exists():
         return {}
-    with _told_of(source):
+    with _explained(source):
         versions = _versions(source)
     wanted = {part.name for part in parts}
     _refuse_newer(source, parts, {n: v for n, v in versions.items() if n in wanted})
@@ -229,8 +219,8 @@ def _moved(source: Path, parts: Sequence[Tables], present: Collection[str]) -> d
 
 
 def _mark(writer: sqlite3.Connection) -> None:
-    """Make an empty file one of ours."""
-    with _transaction(writer, "BEGIN IMMEDIATE"):
+    """Mark the file as ours."""
+    with transaction(writer):
         writer.execute(f"PRAGMA application_id={APPLICATION_ID}")
         writer.execute(
             "CREATE TABLE IF NOT EXISTS parts (name TEXT PRIMARY KEY, version INTEGER NOT NULL)"
@@ -241,7 +231,7 @@ def _copy_parts(source: Path, parts: Mapping[str, int], writer: sqlite3.Connecti
     """Copy tables, indexes, rows and versions as they are: all of it, or nothing."""
     writer.execute("ATTACH ? AS source", (_uri(source, "ro"),))
     try:
-        with _transaction(writer, "BEGIN IMMEDIATE"):
+        with transaction(writer):
             for name, version in parts.items():
                 _copy_table(name, writer)
                 writer.execute("INSERT INTO parts VALUES (?, ?)", (name, version))
@@ -275,31 +265,19 @@ def _migrate(path: Path, writer: sqlite3.Connection, parts: Sequence[Tables]) ->
 
 def _step(path: Path, writer: sqlite3.Connection, part: Tables, number: int) -> None:
     try:
-        with _transaction(writer, "BEGIN IMMEDIATE"):
+        with transaction(writer):
             part.steps[number - 1](writer)
             writer.execute("INSERT OR REPLACE INTO parts VALUES (?, ?)", (part.name, number))
     except sqlite3.Error as error:
         reason = f"{path} cannot be brought to format {part.name} {number} ({error})"
-        remedy = "it was not changed; free some disk space and try again, or report this"
+        remedy = "it was left as it is; make room or report this, and try again"
         raise HubRefused(reason, remedy) from error
 
 
-@contextmanager
-def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
-    connection.execute(begin)
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:  # after some errors SQLite has rolled back by itself
-            connection.execute("ROLLBACK")
-        raise
-
-
 def _unusable(path: Path, error: sqlite3.Error) -> HubRefused:
-    if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGED:
         return HubRefused(f"{path} is damaged ({error})", _SALVAGE)
-    remedy = "check its permissions, the free disk space, and whether another program has it open"
+    remedy = "check its disk, its permissions, and which other programs have it open"
     return HubRefused(f"{path} cannot be opened ({error})", remedy)
 
 
@@ -307,7 +285,8 @@ def _failure(path: Path, error: sqlite3.Error) -> HubDatabaseFailed:
     code = getattr(error, "sqlite_errorcode", 0)
     reason = f"{error} ({getattr(error, 'sqlite_errorname', 'no code')})"
     if code == sqlite3.SQLITE_FULL:
-        return HubDatabaseFailed(path, reason, "free some disk space; it then continues by itself")
-    if code & 0xFF in _DAMAGED:
+        remedy = "make room on its disk; storing then resumes by itself"
+        return HubDatabaseFailed(path, reason, remedy)
+    if code & 0xFF in DAMAGED:
         return HubDatabaseFailed(path, reason, f"stop the hub and {_SALVAGE}")
     return HubDatabaseFailed(path, reason, "check the disk, its quota and its permissions")

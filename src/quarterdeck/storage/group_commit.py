@@ -1,21 +1,54 @@
-"""Group commit: one thread that writes, and callers who each wait for their own batch only.
+"""Group commit: one thread writes the log, and each caller waits for its own batch only.
 
-While a commit runs, batches pile up; the next commit takes them all. A lone caller pays one commit,
-a thousand callers share one. The thread sleeps in a queue, so nothing polls.
+While a commit runs, batches queue; the next commit takes them all. A single caller pays for one
+commit, a thousand callers share one. `ThreadedStorage` wraps a log with blocking calls in this
+writer, and adds a second thread for reads.
 
-The thread is our own and answers by `call_soon_threadsafe`, against the house rule of `to_thread`:
-one event stored and acknowledged costs 50 µs (60 µs of processor time) this way, 108 µs (120)
-with `to_thread.run_sync`. `from_thread.run_sync` (63 µs) would make the writer wait for the loop.
+Who has the log
+---------------
+`commit`, `tidy` and `forget` of a `BlockingLog` never run at the same time. The log belongs to the
+thread from the moment the loop hands it a job until the thread reports that every job is done and
+there is no housekeeping left:
 
-A log whose commits do not wait for the disk is committed on the loop's own thread (`append_now`)
-while the writer has nothing to do: two threads that take turns on one interpreter cost an agent's
-stream half as much again. Housekeeping stays with the writer; so does everything for a while after
-a commit that was slow.
+    state  condition                         what happens
+    LOOP   `_finished == _handed`            `append_now` may commit on the event loop; the thread
+                                             is blocked in `_jobs.get()`
+    QUEUE  `_finished != _handed`            the thread commits groups of batches, runs tasks, and
+                                             does housekeeping between them
+    WARY   LOOP, but before `_wary_until`    a commit on the loop took more than `SLOW_SECONDS`:
+                                             batches go to the thread for `WARY_SECONDS`
 
-When a commit fails, so does every batch that was handed over before its caller could know: a batch
-that follows a lost one would otherwise be told of a gap that is not its fault.
+Each field belongs to one side, so there is no lock: `_handed`, `_finished`, `_failures_known`,
+`_wary_until` are read and written on the loop only; `_taken`, `_failures`, `_last_failure`,
+`_put_back` and `_has_untidy` on the thread only. Values cross in the queue (loop to thread) and in
+`call_soon_threadsafe` (thread to loop).
 
-A storage around a log with blocking calls: one thread writes it, another one reads it.
+Orderings
+---------
+- Batches are committed in the order of the calls. A task (`run`) is executed after everything that
+  was handed over before it: a group ends at the first job that is not a batch.
+- Callers are woken after the commit returned, and before housekeeping begins: only the next
+  batch can wait for a checkpoint.
+- When a commit fails, so does every batch that was handed over before its caller could know: it
+  would otherwise follow a batch that is lost, and fail with a gap that is not its fault. A batch
+  carries `failures_known`, the count of failed commits that its caller had seen; the thread fails
+  batches whose count is not the current one. Appending all again, in order, is then correct.
+
+Limits
+------
+`GROUP_RECORDS` bounds a group, so that the first caller does not wait for all that follow. The
+queue has no bound of its own: the journal has one batch in flight, and stops reading from agents
+when too many events wait. `STOP_SECONDS` bounds the wait for the last commit on a disk that does
+not respond.
+
+What was tried
+--------------
+- `to_thread.run_sync` per commit, as other modules do: 108 µs (120 µs of processor time) for one
+  event stored and acknowledged. A thread of our own with `call_soon_threadsafe`: 50 µs (60 µs).
+- `from_thread.run_sync` for the way back: 63 µs, and the writer would wait for the loop.
+- All commits on the thread: two threads that alternate on one interpreter make an agent's stream
+  cost half as much again, hence `append_now` for logs whose commits do not wait for the disk
+  (docs/adr/0011-commits-on-the-loop.md).
 """
 
 from __future__ import annotations
@@ -39,19 +72,19 @@ from quarterdeck.storage.contract import Batch, SessionMeta, Stored
 logger = logging.getLogger(__name__)
 
 GROUP_RECORDS = 8_192
-"""A group that has this many takes no further batch: nobody waits long for the others."""
+"""A group with this many records takes no further batch."""
 SLOW_SECONDS = 0.05
-"""A commit on the loop's thread that takes longer holds up everybody else."""
+"""A commit on the loop that takes longer delays all other tasks too much."""
 WARY_SECONDS = 1.0
-"""How long after that commits are the writer's."""
+"""How long commits stay on the thread after that."""
 STOP_SECONDS = 60.0
-"""How long a stop waits for the last commit; only a dead disk or network share needs longer."""
+"""How long `stop` waits for the last commit; only a dead disk or network share takes longer."""
 
 _T = TypeVar("_T")
 
 
 class Commits(Protocol):
-    """What the thread does; calls come one at a time, nearly all from it."""
+    """The blocking work; never called by two threads at once."""
 
     @property
     def is_quick(self) -> bool:
@@ -60,26 +93,30 @@ class Commits(Protocol):
 
     @property
     def is_untidy(self) -> bool:
-        """Whether `tidy` would have something to do."""
+        """Whether `tidy` has something to do."""
         ...
 
     def commit(self, batches: Sequence[Batch]) -> Sequence[LogGap | None]:
-        """Store all batches in one commit but those that leave a gap; raises StorageFailed."""
+        """Store all batches in one commit, except those that leave a gap.
+
+        Raises:
+            StorageFailed: if the commit fails; then nothing of it is stored.
+        """
         ...
 
     def tidy(self) -> bool:
-        """Do a little housekeeping; return whether there is more to do."""
+        """Do a short piece of housekeeping; return whether there is more."""
         ...
 
 
 class _Loop(Protocol):
-    """What we need of asyncio's loop."""
+    """The one method of the asyncio loop that is used."""
 
     def call_soon_threadsafe(self, callback: Callable[[Any], None], argument: Any) -> object: ...
 
 
 class _Job(Generic[_T]):
-    """Something the thread is to do and somebody waits for."""
+    """Work for the thread that a caller waits for."""
 
     def __init__(self) -> None:
         self.is_done = anyio.Event()
@@ -101,12 +138,12 @@ class _Job(Generic[_T]):
 class _Append(_Job[None]):
     def __init__(self, batch: Batch, failures_known: int) -> None:
         super().__init__()
-        self.batch = tuple(batch)  # the caller may go on using its list
+        self.batch = tuple(batch)  # the caller may change its list
         self.failures_known = failures_known
         self.result = None
 
 
-class _Errand(_Job[_T]):
+class _Task(_Job[_T]):
     def __init__(self, run: Callable[[], _T]) -> None:
         super().__init__()
         self.run = run
@@ -117,19 +154,19 @@ class GroupCommit:
 
     def __init__(self, commits: Commits, name: str) -> None:
         self._commits = commits
-        self._jobs: queue.SimpleQueue[_Append | _Errand[Any] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Append | _Task[Any] | None] = queue.SimpleQueue()
         self._loop = cast(_Loop, current_token().native_token)
-        self._put_back: list[_Errand[Any] | None] = []
-        self._handed = 0  # the loop's: jobs for the thread
-        self._finished = -1  # the loop's: of them, when the thread has nothing else to do
-        self._taken = 0  # the thread's
-        self._wary_until = 0.0
-        self._has_untidy = True  # whoever had the log before may have left some
-        self._failures = 0  # the thread's
-        self._failures_known = 0  # the loop's: how many it has heard of
+        self._put_back: list[_Task[Any] | None] = []
+        self._handed = 0  # loop: jobs given to the thread
+        self._finished = -1  # loop: jobs done when the thread last became idle
+        self._taken = 0  # thread: jobs taken from the queue
+        self._wary_until = 0.0  # loop
+        self._has_untidy = True  # thread; the process before may have left some
+        self._failures = 0  # thread: commits that failed
+        self._failures_known = 0  # loop: failures that callers can know of
         self._last_failure: Exception | None = None
         self._has_stopped = anyio.Event()
-        # A daemon: a program that forgets to close its storage must still be able to end.
+        # A daemon: a program that does not close its storage must still be able to exit.
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
@@ -139,13 +176,13 @@ class GroupCommit:
         await job.wait()
 
     def append_now(self, batch: Batch) -> bool:
-        """Commit a batch on this thread if nobody has to wait for that; else return False.
+        """Commit a batch on the loop if the thread is idle and the log is quick, else return False.
 
         Raises:
             LogGap, StorageFailed: as `append`.
         """
         if self._finished != self._handed or not self._commits.is_quick:
-            return False  # the thread has the log
+            return False  # the log belongs to the thread
         began = time.monotonic()
         if began < self._wary_until:
             return False
@@ -154,37 +191,37 @@ class GroupCommit:
         if ended - began > SLOW_SECONDS:
             self._wary_until = ended + WARY_SECONDS
         if self._commits.is_untidy:
-            self._hand_over(_Errand(lambda: None))  # it tidies up after each job
+            self._hand_over(_Task(lambda: None))  # the thread does housekeeping after each job
         if gap is not None:
             raise gap
         return True
 
-    async def run(self, errand: Callable[[], _T]) -> _T:
-        """Run something on the thread, after all that was handed over before."""
-        job = _Errand(errand)
+    async def run(self, task: Callable[[], _T]) -> _T:
+        """Run `task` on the thread, after everything that was handed over before."""
+        job = _Task(task)
         self._hand_over(job)
         return await job.wait()
 
     async def stop(self) -> bool:
-        """Store what was handed over and end the thread; return whether it ended in time."""
+        """Commit what was handed over and end the thread; return whether it ended in time."""
         self._jobs.put(None)
         with anyio.move_on_after(STOP_SECONDS, shield=True):
             await self._has_stopped.wait()
-            self._thread.join()  # it has nothing left to do but to return
+            self._thread.join()  # it is about to return
             return True
         return False
 
-    def _hand_over(self, job: _Append | _Errand[Any]) -> None:
+    def _hand_over(self, job: _Append | _Task[Any]) -> None:
         self._handed += 1
         self._jobs.put(job)
 
     def _work(self) -> None:
         while self._take_turn():
-            pass  # nothing is held here: a batch must not outlive its commit
+            pass  # no reference is kept here: a batch must not outlive its commit
         self._call_loop(lambda _: self._has_stopped.set(), None)
 
     def _take_turn(self) -> bool:
-        """Do what is next; return whether there may be more to come."""
+        """Do the next job; return False at the end."""
         job = self._next_job()
         if job is None:
             return False
@@ -199,8 +236,8 @@ class GroupCommit:
             self._tidy()
         return True
 
-    def _next_job(self) -> _Append | _Errand[Any] | None:
-        """Wait for work; tidy up as long as there is some of that and nothing else."""
+    def _next_job(self) -> _Append | _Task[Any] | None:
+        """Wait for the next job, and do housekeeping while there is none."""
         if self._put_back:
             return self._put_back.pop()
         while self._has_untidy and self._jobs.empty():
@@ -208,7 +245,7 @@ class GroupCommit:
         return self._jobs.get()
 
     def _group(self, first: _Append) -> list[_Append]:
-        """Take what can be committed together with `first`."""
+        """Take the jobs that can be committed together with `first`."""
         group, records = [first], len(first.batch)
         while records < GROUP_RECORDS and not self._jobs.empty():
             job = self._jobs.get()
@@ -227,7 +264,7 @@ class GroupCommit:
                 job.failure = _again(self._last_failure)
         try:
             gaps = self._commits.commit([job.batch for job in current]) if current else ()
-        except Exception as error:  # noqa: BLE001  # the edge of a thread: the callers get it
+        except Exception as error:  # noqa: BLE001 - the edge of a thread: the callers raise it
             self._failures += 1
             self._last_failure = _again(error)
             for job in current:
@@ -237,16 +274,16 @@ class GroupCommit:
                 job.failure = gap
         self._settle_soon(group, self._failures)
 
-    def _do(self, job: _Errand[Any]) -> None:
+    def _do(self, job: _Task[Any]) -> None:
         try:
             job.result = job.run()
-        except Exception as error:  # noqa: BLE001  # the edge of a thread: the caller gets it
+        except Exception as error:  # noqa: BLE001 - the edge of a thread: the caller raises it
             job.failure = error
         self._settle_soon([job], None)
 
     def _settle_soon(self, jobs: Sequence[_Job[Any]], failures: int | None) -> None:
         self._has_untidy = self._commits.is_untidy
-        finished = None if self._has_untidy else self._taken  # then the log is the loop's
+        finished = None if self._has_untidy else self._taken  # idle: the log is the loop's
         self._call_loop(self._settle, (jobs, failures, finished))
 
     def _tidy(self) -> None:
@@ -258,9 +295,9 @@ class GroupCommit:
         try:
             return self._commits.tidy()
         except StorageFailed as error:
-            # Nothing is lost by it, and the next commit meets the same disk.
+            # Nothing is lost, and the next commit will fail on the same disk.
             logger.warning("housekeeping of the log failed", extra={"reason": str(error)})
-        except Exception:  # the edge of a thread: whoever waits for it must not wait for ever
+        except Exception:  # the edge of a thread: it must not end while callers wait for it
             logger.exception("housekeeping of the log failed")
         return False
 
@@ -268,14 +305,14 @@ class GroupCommit:
         try:
             self._loop.call_soon_threadsafe(callback, argument)
         except RuntimeError:  # the loop was closed without closing the storage
-            logger.error("nobody is left to hear what the log has stored")  # noqa: TRY400
+            logger.error("a batch was stored after its event loop was closed")  # noqa: TRY400
 
     def _rest(self, finished: int) -> None:
-        """Know that the thread has done so many jobs and leaves the log alone; on the loop."""
+        """Note that the thread is idle after `finished` jobs; runs on the loop."""
         self._finished = finished
 
     def _settle(self, outcome: tuple[Sequence[_Job[Any]], int | None, int | None]) -> None:
-        """Tell the callers; runs on the loop."""
+        """Wake the callers; runs on the loop."""
         jobs, failures, finished = outcome
         if finished is not None:
             self._rest(finished)
@@ -285,7 +322,7 @@ class GroupCommit:
             job.is_done.set()
             if job.failure is not None and not job.is_awaited:
                 reason = {"reason": str(job.failure)}
-                logger.error("a batch that nobody waits for was not stored", extra=reason)
+                logger.error("a batch of a cancelled caller was not stored", extra=reason)
 
 
 def _again(error: Exception) -> Exception:
@@ -305,14 +342,14 @@ class BlockingLog(Commits, Protocol):
     def sessions(self) -> list[SessionMeta]: ...
 
     def forget(self, session_id: str) -> None:
-        """Let the events of a session be gone from now on; `tidy` frees their space."""
+        """Hide the events of a session from now on; `tidy` frees their space."""
         ...
 
     def close(self) -> None: ...
 
 
 class ThreadedStorage:
-    """All of `Storage` but the constructor."""
+    """A `Storage` around a blocking log: one thread writes, another one reads."""
 
     def __init__(self, log: BlockingLog) -> None:
         self._log = log
@@ -363,9 +400,9 @@ class ThreadedStorage:
         if writer is None:
             return
         if not await writer.stop():
-            waited = f"its last commit takes more than {STOP_SECONDS:g} s"
+            waited = f"its last commit took more than {STOP_SECONDS:g} s"
             raise StorageFailed(self._log.path, waited, "check the disk")
-        # Bounded by one page being read and the housekeeping that is left.
+        # Bounded by one page read and the rest of the housekeeping.
         with anyio.CancelScope(shield=True):
             await to_thread.run_sync(self._log.close, limiter=self._reads)
 

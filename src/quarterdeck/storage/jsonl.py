@@ -1,8 +1,8 @@
-"""The log in one file of JSON lines, in the format of acpjs: to read, to grep, to carry away.
+"""The log in one file of JSON lines, in the format of acpjs: readable, greppable, portable.
 
-A batch is one write and one fdatasync, so what was stored survives a power cut. `kill -9` in the
-middle of the write can leave the first lines of a batch that nobody was told is stored, whole and
-in order; the line that was torn is cut off when the log is opened again.
+A batch is one write and one fdatasync, so stored events survive a power cut. `kill -9` in the
+middle of a write can leave the first lines of a batch that was never acknowledged, whole and in
+order; a torn line is cut off when the log is opened again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from quarterdeck.storage.lock import PRIVATE, release_lock, take_lock, unwritabl
 logger = logging.getLogger(__name__)
 
 _COMPACT_BYTES: Final = 1 << 20
-"""Less garbage than this is not worth writing the file anew."""
+"""Less garbage than this is not worth a rewrite of the file."""
 _BUFFER_BYTES: Final = 1 << 20
 _OPEN_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 _DISK_FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -43,7 +43,7 @@ class JsonlStorage(ThreadedStorage):
 
     @property
     def skipped(self) -> int:
-        """How many lines were malformed when the log was opened; they are still in the file."""
+        """The number of malformed lines when the log was opened; they stay in the file."""
         return self._jsonl.skipped
 
 
@@ -55,11 +55,11 @@ class _JsonlLog:
         self._lock = -1
         self._file = -1
         self._size = 0
-        """Where the stored lines end; what is behind is the remains of a failed write."""
+        """Where the stored lines end; anything after is the remains of a failed write."""
         self._has_remains = False
         self._index = Index()
         self._swap = threading.Lock()
-        """Held while a page is read and while a rewritten file takes the place of the old one."""
+        """Held while a page is read and while a rewritten file replaces the old one."""
         self._compact_bytes = _COMPACT_BYTES
         self._broken: StorageFailed | None = None
 
@@ -129,7 +129,7 @@ class _JsonlLog:
 
     def tidy(self) -> bool:
         if self.is_untidy:
-            self._compact_bytes = 2 * self._index.garbage_bytes  # if this fails, not again at once
+            self._compact_bytes = 2 * self._index.garbage_bytes  # a failure is not retried at once
             self._compact()
             self._compact_bytes = _COMPACT_BYTES
         return False
@@ -138,16 +138,16 @@ class _JsonlLog:
         try:
             if self._index.freed_bytes:  # deleted text does not stay in the file
                 self._compact()
-        except StorageFailed as error:  # the next one to close the log tries again
+        except StorageFailed as error:  # tried again when the log is closed next
             logger.warning("the log was not rewritten", extra={"reason": str(error)})
         finally:
             os.close(self._file)
-            self._file = -1  # a late reader must not meet somebody else's file
+            self._file = -1  # a late reader must not read a reused descriptor
             release_lock(self._lock)
 
     def _load(self) -> None:
         index, size, tail = Index(), 0, b""
-        self._new_path.unlink(missing_ok=True)  # of a rewrite that was killed
+        self._new_path.unlink(missing_ok=True)  # left by a rewrite that was killed
         with self.path.open("rb", buffering=_BUFFER_BYTES) as file:
             for line in file:
                 if line.endswith(b"\n"):
@@ -181,7 +181,7 @@ class _JsonlLog:
         start, text = self._size, b"\n".join([*lines, b""])
         assert text.count(b"\n") == len(lines), "an event is one line"
         self._write(text)
-        # Readers see an event from here on, and not before it is on the disk.
+        # Readers see the events from here on: they are on the disk.
         for record, line in zip(group.records, lines, strict=True):
             session = self._index.session(record.session_id)
             if isinstance(record, Stored):
@@ -197,7 +197,7 @@ class _JsonlLog:
         return encode_meta(meta, freed_seq=known.freed_seq, before=known.meta)
 
     def _write(self, text: bytes) -> None:
-        """Add whole lines to the file and to the disk, or leave it as it was."""
+        """Append whole lines and sync them, or leave the file as it was."""
         with self._failures():
             self._remove_remains()
             self._has_remains = True
@@ -210,7 +210,7 @@ class _JsonlLog:
                 flush_to_disk(self._file)
             except OSError as error:
                 if error.errno not in _DISK_FULL:
-                    # What the kernel failed to sync is lost to it: a second fsync would lie.
+                    # The kernel drops what it failed to sync: a second fsync would report success.
                     self._broken = _broken(self.path, error)
                 self._remove_remains()
                 raise
@@ -223,7 +223,7 @@ class _JsonlLog:
             self._has_remains = False
 
     def _compact(self) -> None:
-        """Write the file anew without what is of no use, and put it in the place of the old one."""
+        """Rewrite the file without garbage and replace the old one."""
         with self._failures():
             self._new_path.unlink(missing_ok=True)
             new_file = os.open(self._new_path, _OPEN_FLAGS | os.O_CREAT | os.O_EXCL, PRIVATE)
@@ -233,7 +233,7 @@ class _JsonlLog:
                 self._new_path.replace(self.path)
             except BaseException:
                 os.close(new_file)
-                self._new_path.unlink(missing_ok=True)  # it would take the room that is missing
+                self._new_path.unlink(missing_ok=True)  # it would use up a full disk
                 raise
         with self._swap:
             old_file, self._file = self._file, new_file
@@ -245,7 +245,7 @@ class _JsonlLog:
         try:
             _sync_folder(self.path.parent)
         except OSError as error:
-            # After a power cut the old file could be back, without what comes now.
+            # After a power cut the old file could be back, without later events.
             self._broken = _broken(self.path, error)
             raise self._broken.again() from error
 
@@ -259,8 +259,8 @@ class _JsonlLog:
         return index, size
 
     def _kept_lines(self) -> Iterator[bytes]:
-        """Return what is worth keeping; a session's meta comes where the session first did."""
-        met: set[str] = set()
+        """Return the lines to keep; the meta of a session goes where the session first appears."""
+        seen: set[str] = set()
         with self.path.open("rb", buffering=_BUFFER_BYTES) as file:
             for line in file:
                 content = read_line(line)
@@ -268,9 +268,9 @@ class _JsonlLog:
                     yield line
                     continue
                 session = self._index.session(content.session_id)
-                if content.session_id not in met and session.meta is not None:
+                if content.session_id not in seen and session.meta is not None:
                     yield session.meta + b"\n"
-                met.add(content.session_id)
+                seen.add(content.session_id)
                 if isinstance(content, EventLine) and content.seq > session.freed_seq:
                     yield line
 
@@ -287,14 +287,14 @@ class _JsonlLog:
 
 
 def flush_to_disk(file: int) -> None:
-    """Return when what was written is on the disk."""
-    getattr(os, "fdatasync", os.fsync)(file)  # macOS has only the slower one
+    """Sync the written data to the disk."""
+    getattr(os, "fdatasync", os.fsync)(file)  # macOS has only fsync
 
 
 def _explain(path: Path, error: OSError) -> StorageFailed:
     reason = error.strerror or str(error)
     if error.errno in _DISK_FULL:
-        return StorageFailed(path, reason, "free some disk space; it then continues by itself")
+        return StorageFailed(path, reason, "make room on its disk; storing then resumes by itself")
     return StorageFailed(path, reason, "check the disk, then restart")
 
 
@@ -308,7 +308,7 @@ def _is_next(line: Line, session_id: str, after: int) -> TypeGuard[EventLine]:
 
 
 def _may_be_torn(tail: bytes) -> bool:
-    """Say whether a file of nothing but `tail` can be a log of ours whose first write was cut."""
+    """Return whether a file of only `tail` can be a log whose first write was cut off."""
     return (
         not tail or read_line(tail) is not None or (tail.startswith(b'{"') and not _is_json(tail))
     )

@@ -1,9 +1,9 @@
-"""Where everything is in a JSONL log, in memory that does not grow with the events.
+"""The positions of all events in a JSONL log, in memory that does not grow with the events.
 
-Three kinds of line, told apart by shape, as acpjs writes them:
+There are three kinds of line, distinguished by shape, as acpjs writes them:
 
 1. `{"kind":"session-meta","sessionId":…,"cwd":…,"additionalDirectories":…,"lifecycle":…}`: the last
-   one of a session counts. `lastSeq` in it is ours: events up to it are deleted.
+   one of a session counts. `lastSeq` is our addition: events up to it are deleted.
 2. an event of a session: a `sessionId`, no `kind`.
 3. an event of the host: neither. It is kept and not read.
 
@@ -23,11 +23,11 @@ from quarterdeck.jsontext import decode_json
 from quarterdeck.storage.contract import META_KIND, SessionMeta, decode_meta
 
 RUN_BYTES: Final = 128 << 10
-"""How far the events of one run may lie apart: what a page reads in vain at most."""
+"""The extent of one run, and so the most that a page reads in vain."""
 
 
 class EventLine(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """The part of an event that says whose it is; of the host, if `session_id` is unset."""
+    """The part of an event that the index needs; `session_id` is unset for host events."""
 
     type: str
     seq: int
@@ -40,10 +40,10 @@ _decode_event: Final = msgspec.json.Decoder(EventLine).decode
 
 
 def read_line(line: bytes) -> Line:
-    """Say what a line is; None if it is malformed."""
+    """Decode a line; return None if it is malformed."""
     try:
         if not line.isascii():
-            line.decode()  # msgspec does not look into what it skips
+            line.decode()  # msgspec does not validate fields that it skips
         event = _decode_event(line)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return _read_slowly(line)
@@ -51,7 +51,7 @@ def read_line(line: bytes) -> Line:
 
 
 def _read_slowly(line: bytes) -> Line:
-    """Read what is not an event at first sight: metas, and events with lone surrogates."""
+    """Decode what the fast decoder rejects: metas, and events with lone surrogates."""
     try:
         value = decode_json(line)
         if not isinstance(value, dict):
@@ -64,7 +64,7 @@ def _read_slowly(line: bytes) -> Line:
 
 
 class EventRange(NamedTuple):
-    """A stretch of the file that holds events of a session, perhaps among others."""
+    """A part of the file that holds events of a session, perhaps among others."""
 
     first_seq: int
     start: int
@@ -72,7 +72,7 @@ class EventRange(NamedTuple):
 
 
 class SessionIndex:
-    """What is known of a session without reading the file."""
+    """What is known about a session without reading the file."""
 
     def __init__(self) -> None:
         self.meta: bytes | None = None
@@ -91,7 +91,7 @@ class SessionIndex:
             self._runs.append(EventRange(seq, start, end))
 
     def free_events(self, seq: int) -> int:
-        """Forget the events up to `seq`, the last one; return how many bytes they took."""
+        """Forget all events, the last of which is `seq`; return their size in bytes."""
         freed, self.event_bytes = self.event_bytes, 0
         self.freed_seq = seq
         self.last_seq = max(self.last_seq, seq)
@@ -99,26 +99,26 @@ class SessionIndex:
         return freed
 
     def runs_after(self, seq: int) -> list[EventRange]:
-        """Return where the events above `seq` are; the first run may begin before them.
+        """Return the runs that hold the events above `seq`; the first may begin before them.
 
-        A copy, made in one step: the writer may be extending the last run, and a reader that went
-        on to the run after it would miss what was added.
+        It is a copy made in one step: the writer may be extending the last run, and a reader that
+        then took the run after it would miss what was added.
         """
         first = bisect_right(self._runs, seq + 1, key=lambda run: run.first_seq) - 1
         return self._runs[max(first, 0) :]
 
 
 class Index:
-    """All sessions of a file, in order of first appearance, and what in it is of no use."""
+    """All sessions of a file, in order of first appearance, and the size of its garbage."""
 
     def __init__(self) -> None:
         self.sessions: dict[str, SessionIndex] = {}
         self.understood = 0
         self.skipped = 0
         self.garbage_bytes = 0
-        """Metas that were replaced, and events that were deleted."""
+        """Replaced metas and deleted events."""
         self.freed_bytes = 0
-        """The events among them."""
+        """The part of it that is events."""
 
     def session(self, session_id: str) -> SessionIndex:
         known = self.sessions.get(session_id)
@@ -127,7 +127,7 @@ class Index:
         return known
 
     def add_line(self, line: bytes, start: int) -> None:
-        """Take note of a line of the file, with its newline."""
+        """Index a line of the file, with its newline."""
         if not line.strip():
             return
         content = read_line(line)

@@ -1,7 +1,8 @@
-"""One writing process per log: a lock beside it that the kernel releases with its owner.
+"""One writing process per log: a lock file beside it, which the kernel releases with its owner.
 
 SQLite before 3.51.3 can damage a log that two connections write (the WAL-reset bug), and a JSONL
-log has no other guard. `flock` and not `fcntl`: it also refuses a second storage in one process.
+log has no other protection. `flock` and not `fcntl`: it also rejects a second storage in one
+process.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 from quarterdeck.errors import StorageRefused
 
 PRIVATE = 0o600
-"""A log holds prompts and file contents: nobody else's business."""
+"""A log holds prompts and file contents: only its owner may read it."""
 
 
 def take_lock(path: Path) -> int:
@@ -46,11 +47,11 @@ def take_lock(path: Path) -> int:
 
 
 def release_lock(lock: int) -> None:
-    """Let others have the log. The file stays: removing it could split the lock in two."""
+    """Release the lock. The file stays: after removing it, two processes could each lock a file."""
     os.close(lock)
 
 
 def unwritable(path: Path, error: OSError) -> StorageRefused:
-    """Say that nothing can be written at `path`."""
-    remedy = "check the disk and that you can write there, or choose another path"
+    """Return the error for a path that cannot be written."""
+    remedy = "check its disk and that this user may write there, or choose another path"
     return StorageRefused(path, error.strerror or str(error), remedy)

@@ -1,4 +1,4 @@
-"""A log that ends with its process: the default of the library, and what tests use."""
+"""A log that ends with its process: the default of `Host`, and the one that tests use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Session:
 
 
 class MemoryStorage:
-    """Keeps everything until it is thrown away; closing and opening it again loses nothing."""
+    """Keeps everything as long as the object lives; closing and opening it loses nothing."""
 
     def __init__(self) -> None:
         self._sessions: dict[str, _Session] = {}
@@ -68,7 +68,7 @@ class MemoryStorage:
         session = self._sessions.get(session_id)
         if session is None:
             return []
-        # The log has no gaps, so the position is the number: no search.
+        # There are no gaps, so the seq is the position.
         start = max(after - session.freed_seq, 0)
         return session.events[start : start + limit]
 
@@ -90,7 +90,7 @@ class MemoryStorage:
         self._is_open = False
 
     def _check_numbers(self, batch: Sequence[Stored | SessionMeta]) -> None:
-        """Refuse a batch that would leave a gap, before anything of it is stored."""
+        """Raise `LogGap` for a batch that leaves a gap, before any of it is stored."""
         gap = Group(self._last_seq).offer(batch)
         if gap is not None:
             raise gap

@@ -1,8 +1,8 @@
 """The log in one SQLite file: the default of the hub.
 
-An event is stored when its commit returned. With `synchronous="normal"` that survives `kill -9` of
-this process and never damages the file, but a power cut can take back the last commits; with "full"
-it survives that too, for one fsync per commit.
+An event is stored when its commit has returned. With `synchronous="normal"` it survives `kill -9`
+of this process and the file is never damaged, but a power cut can undo the last commits. With
+"full" it survives that too, at the cost of one fsync per commit.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from quarterdeck.storage.lock import PRIVATE, release_lock, take_lock, unwritabl
 from quarterdeck.storage.sqlite_schema import (
     DAMAGED,
     Synchronous,
+    check_file,
     connect_reader,
     connect_writer,
     migrate,
-    refuse_strangers,
     transaction,
     unusable,
 )
@@ -33,13 +33,13 @@ from quarterdeck.storage.sqlite_schema import (
 logger = logging.getLogger(__name__)
 
 _CHECKPOINT_BYTES: Final = 8 << 20
-"""The WAL is copied into the log after about this much: longer would slow reads down."""
+"""A checkpoint follows about this much WAL: a longer one slows reads down."""
 _COMMIT_BYTES: Final = 2 * 8_192
-"""What a commit adds to the WAL apart from its events: a page of events, one of sessions."""
+"""What a commit adds to the WAL beside its events: a page of events, one of sessions."""
 _SWEEP_ROWS: Final = 100
-"""Deleted rows freed in one go, about 10 ms: a commit never waits longer for housekeeping."""
+"""Rows deleted at once, about 10 ms: a commit never waits longer for housekeeping."""
 _ROW_BYTES: Final = 64 << 10
-"""About as much as a row takes of more than one event: reading one event reads its row."""
+"""The size of a row with several events: reading one event reads its whole row."""
 
 _UPSERT: Final = (
     "INSERT INTO sessions (id, session_id, meta, last_seq) VALUES (?, ?, ?, ?)"
@@ -87,7 +87,7 @@ class _SqliteLog:
 
     @property
     def is_quick(self) -> bool:
-        return self._synchronous == "normal"  # no fsync but in a checkpoint
+        return self._synchronous == "normal"  # fsync only in a checkpoint
 
     @property
     def is_untidy(self) -> bool:
@@ -141,13 +141,13 @@ class _SqliteLog:
 
     def tidy(self) -> bool:
         if not self.is_untidy:
-            return False  # as after nearly every commit
+            return False  # the usual case
         with self._failures():
             if self._unswept:
                 self._sweep()
             if self._wal_bytes > _CHECKPOINT_BYTES:
                 self._wal_bytes = 0
-                # PASSIVE: never waits for the reader; what it holds back is copied next time.
+                # PASSIVE does not wait for the reader; what that blocks is copied next time.
                 self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         return bool(self._unswept)
 
@@ -155,7 +155,7 @@ class _SqliteLog:
         try:
             while self.tidy():
                 pass
-        except StorageFailed as error:  # the next one to open the log goes on sweeping
+        except StorageFailed as error:  # sweeping resumes when the log is opened next
             logger.warning("housekeeping of the log failed", extra={"reason": str(error)})
         finally:
             self._reader.close()
@@ -165,7 +165,7 @@ class _SqliteLog:
     def _connect(self) -> None:
         try:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
-            refuse_strangers(self.path)
+            check_file(self.path)
         except OSError as error:
             raise unwritable(self.path, error) from error
         with ExitStack() as undo:
@@ -181,7 +181,7 @@ class _SqliteLog:
             undo.pop_all()
 
     def _load(self) -> None:
-        """Start from what is stored, never from what is remembered."""
+        """Read the state from the file, never from a previous opening."""
         last_id = self._writer.execute("SELECT max(id) FROM sessions").fetchone()[0]
         self._next_id = (last_id or 0) + 1
         self._unswept = self._writer.execute(_UNSWEPT).fetchall()
@@ -231,25 +231,25 @@ class _SqliteLog:
         id_, freed_seq = self._unswept[0]
         with transaction(self._writer):
             swept = self._writer.execute(_SWEEP, (id_, freed_seq, _SWEEP_ROWS)).rowcount
-        self._wal_bytes += swept * 2 * 8_192  # the pages of a small row; of a large one, some
+        self._wal_bytes += swept * 2 * 8_192  # the pages of a small row; a large one has more
         if swept < _SWEEP_ROWS:
             self._unswept.pop(0)
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
-        """Turn the errors of SQLite into ours."""
+        """Convert errors of SQLite to `StorageFailed`."""
         try:
             yield
         except sqlite3.Error as error:
             failure = _explain(self.path, error)
             if getattr(error, "sqlite_errorcode", None) in _NOT_SYNCED:
-                # What the kernel failed to sync is lost to it: a second fsync would lie.
+                # The kernel drops what it failed to sync: a second fsync would report success.
                 self._broken = failure.again()
             raise failure from error
 
 
 def _rows(runs: Sequence[Run]) -> Iterator[tuple[str, int, int, bytes]]:
-    """Put events that follow each other into rows: session, last seq, count and data."""
+    """Split runs of events into rows: session, last seq, count and data."""
     for session_id, last_seq, events in runs:
         size = sum(map(len, events))
         count = len(events) // (size // _ROW_BYTES + 1) or 1
@@ -263,7 +263,7 @@ def _row(session_id: str, before: int, run: list[bytes]) -> Iterator[tuple[str, 
     if data.count(b"\n") == count - 1:
         yield session_id, before + count, count, data
         return
-    for seq, event in enumerate(run, before + 1):  # one of them has a line break
+    for seq, event in enumerate(run, before + 1):  # an event contains a line break
         yield session_id, seq, 1, event
 
 
@@ -271,7 +271,7 @@ def _explain(path: Path, error: sqlite3.Error) -> StorageFailed:
     code = getattr(error, "sqlite_errorcode", 0)
     reason = f"{error} ({getattr(error, 'sqlite_errorname', 'no code')})"
     if code in _DISK_FULL:
-        return StorageFailed(path, reason, "free some disk space; it then continues by itself")
+        return StorageFailed(path, reason, "make room on its disk; storing then resumes by itself")
     if code & 0xFF in DAMAGED:
         remedy = "stop, copy it and salvage the copy with `sqlite3 FILE .recover`"
         return StorageFailed(path, reason, remedy, is_final=True)
@@ -281,7 +281,7 @@ def _explain(path: Path, error: sqlite3.Error) -> StorageFailed:
 
 
 def _column(session_id: str) -> str | bytes:
-    """Return what the column `session_id` holds: text, unless text cannot hold it."""
+    """Return the value of the column `session_id`: text, or bytes if it is not valid Unicode."""
     try:
         session_id.encode()
     except UnicodeEncodeError:  # a lone surrogate

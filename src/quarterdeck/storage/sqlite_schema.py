@@ -1,23 +1,21 @@
-"""What a SQLite log looks like, how older ones are brought up to date, and which are not touched.
+"""The schema of a SQLite log, its migrations, and the checks before a file is written.
 
-PRAGMAs, and why:
-
-| | |
+| PRAGMA | why |
 | --- | --- |
-| `application_id` | marks the file as ours; anything else is refused, never written |
-| `user_version` | the number of migrations the file has seen |
+| `application_id` | marks the file as ours; any other file is rejected, never written |
+| `user_version` | the number of migrations applied to the file |
 | `page_size` 8192 | an event of 1.5 KB stays in its page: 2.7 times as fast as 4096, 1/3 the size |
 | `journal_mode` WAL | commits append to one file, and readers never wait for the writer |
 | `synchronous` NORMAL | a commit is with the kernel: it survives `kill -9`; FULL: a power cut too |
 | `fullfsync` with FULL | macOS: an fsync that reaches the disk and not only its cache |
-| `wal_autocheckpoint` 0 | we checkpoint after callers were answered, so none of them waits for it |
-| `journal_size_limit` | the WAL file is cut back after a burst |
-| `busy_timeout` | somebody may look into the file with the `sqlite3` tool for a moment |
+| `wal_autocheckpoint` 0 | checkpoints run after callers were answered, so no caller waits for one |
+| `journal_size_limit` | the WAL file is truncated after a burst |
+| `busy_timeout` | the `sqlite3` tool may lock the file for a moment |
 | `cache_size` | 8 MB for the writer, 2 MB for the reader, whatever the size of the log |
-| `mmap_size` 0 | a bad disk is an error here; with a memory map it would be a signal |
+| `mmap_size` 0 | a bad disk raises an error; with a memory map it would be a signal |
 | `secure_delete` | the text of a deleted session is overwritten, not just unlinked |
-| `cell_size_check`, `trusted_schema` | a damaged or malicious file is an error, early |
-| `locking_mode` NORMAL | EXCLUSIVE would shut out our reader; other writers meet our lock file |
+| `cell_size_check`, `trusted_schema` | a damaged or malicious file raises an error early |
+| `locking_mode` NORMAL | EXCLUSIVE would block our reader; other writers are stopped by `lock` |
 """
 
 from __future__ import annotations
@@ -48,14 +46,14 @@ _SALVAGE: Final = (
 
 def _create_tables(connection: sqlite3.Connection) -> None:
     # `id` is the order of first appearance and the short name of the session in `events`.
-    # Events up to `freed_seq` are deleted; those still there are waiting to be swept.
+    # Events up to `freed_seq` are deleted; those that are still there will be swept.
     connection.execute(
         "CREATE TABLE sessions ("
         " id INTEGER PRIMARY KEY, session_id TEXT NOT NULL UNIQUE, meta BLOB,"
         " last_seq INTEGER NOT NULL, freed_seq INTEGER NOT NULL DEFAULT 0)"
     )
-    # A row is a run of events of one commit, one to a line, up to `last_seq`: a quarter of the
-    # processor time of a row for each event.
+    # A row is a run of events of one commit, one per line, up to `last_seq`: it takes a quarter
+    # of the processor time of one row per event.
     connection.execute(
         "CREATE TABLE events ("
         " id INTEGER PRIMARY KEY, session INTEGER NOT NULL, last_seq INTEGER NOT NULL,"
@@ -71,7 +69,7 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (_create_tables,)
 def connect_writer(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
     """Open the one connection that writes and checkpoints."""
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    with _closed_on_failure(connection):
+    with closed_on_failure(connection):
         _set_up_writer(path, connection, synchronous)
     return connection
 
@@ -92,7 +90,7 @@ def _set_up_writer(path: Path, connection: sqlite3.Connection, synchronous: Sync
         "cache_size=-8192",
     ):
         connection.execute(f"PRAGMA {setting}")
-    _protect(connection)
+    protect(connection)
 
 
 def connect_reader(path: Path) -> sqlite3.Connection:
@@ -103,14 +101,15 @@ def connect_reader(path: Path) -> sqlite3.Connection:
         isolation_level=None,
         check_same_thread=False,
     )
-    with _closed_on_failure(connection):
+    with closed_on_failure(connection):
         connection.execute("PRAGMA cache_size=-2048")
-        _protect(connection)
+        protect(connection)
     return connection
 
 
 @contextmanager
-def _closed_on_failure(connection: sqlite3.Connection) -> Iterator[None]:
+def closed_on_failure(connection: sqlite3.Connection) -> Iterator[None]:
+    """Close a connection if setting it up fails."""
     try:
         yield
     except BaseException:
@@ -118,7 +117,8 @@ def _closed_on_failure(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def _protect(connection: sqlite3.Connection) -> None:
+def protect(connection: sqlite3.Connection) -> None:
+    """Make a damaged or malicious file an error; see the table above."""
     for setting in (
         f"busy_timeout={_BUSY_MS}",
         "mmap_size=0",
@@ -128,8 +128,8 @@ def _protect(connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA {setting}")
 
 
-def refuse_strangers(path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> None:
-    """Look at what is at `path` without changing it.
+def check_file(path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+    """Check the file at `path` without changing it.
 
     Raises:
         StorageRefused: if it is there and not a log that this version can write.
@@ -175,14 +175,14 @@ def migrate(
                 connection.execute(f"PRAGMA user_version={number}")
         except sqlite3.Error as error:
             reason = f"it cannot be brought to format {number} ({error})"
-            remedy = "it was not changed; free some disk space and try again, or report this"
+            remedy = "it was left as it is; make room or report this, and try again"
             raise StorageRefused(path, reason, remedy) from error
 
 
 @contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commit when the block ends, undo everything when it fails."""
-    connection.execute("BEGIN IMMEDIATE")
+def transaction(connection: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
+    """Commit when the block ends; roll back when it raises."""
+    connection.execute(begin)
     try:
         yield
         connection.execute("COMMIT")
@@ -193,10 +193,10 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def unusable(path: Path, error: sqlite3.DatabaseError) -> StorageRefused:
-    """Say why SQLite cannot open it."""
+    """Return the error for a file that SQLite cannot open."""
     if getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGED:
         return StorageRefused(path, f"it is damaged ({error})", _SALVAGE)
-    remedy = "check its permissions, the free disk space, and whether another program has it open"
+    remedy = "check its disk, its permissions, and which other programs have it open"
     return StorageRefused(path, str(error), remedy)
 
 

@@ -76,11 +76,11 @@ class _Activity:
         """The reply to a cancel that was received but has not taken effect yet."""
         self.is_deaf = False
         self.until = FOREVER
-        self.asked: int | None = None
+        self.response_to: int | None = None
         self.needs_room = False
 
-    def wait(self, *, until: float = FOREVER, asked: int | None = None, deaf: bool) -> None:
-        self.until, self.asked, self.is_deaf = until, asked, deaf
+    def wait(self, *, until: float = FOREVER, response_to: int | None = None, deaf: bool) -> None:
+        self.until, self.response_to, self.is_deaf = until, response_to, deaf
 
     def is_ready(self, now: float, *, has_room: bool) -> bool:
         return has_room if self.needs_room else now >= self.until
@@ -95,7 +95,7 @@ class Player:
         self._pace = pace
         self._sessions = ScriptedSessions(scenario.sessions)
         self._activities: list[_Activity] = []
-        self._asked: dict[int, _Activity] = {}
+        self._requests: dict[int, _Activity] = {}
         self._next_id = _FIRST_ID
         self._calls: dict[str, int] = {}
         self._builtin: Mapping[str, Callable[[Json], _Script | None]] = {
@@ -189,8 +189,8 @@ class Player:
                 activity.cancel = failure(REQUEST_CANCELLED, "Request cancelled")
 
     def _on_answer(self, answered: int, message: Json) -> None:
-        activity = self._asked.pop(answered, None)
-        if activity is not None and activity.asked == answered:
+        activity = self._requests.pop(answered, None)
+        if activity is not None and activity.response_to == answered:
             self._resume(activity, message)
 
     # Methods the agent handles without a script
@@ -302,15 +302,15 @@ class Player:
         activity.wait(until=time.monotonic() + seconds, deaf=pause.deaf)
         return _WAITS
 
-    def _ask(self, activity: _Activity, question: Ask) -> Any:
+    def _ask(self, activity: _Activity, request: Ask) -> Any:
         request_id = self._next_id
         self._next_id += 1
-        call = {"id": request_id, "method": question.method, "params": question.params}
+        call = {"id": request_id, "method": request.method, "params": request.params}
         self._pipes.send({"jsonrpc": "2.0", **call})
-        if question.nowait:
+        if request.nowait:
             return None
-        self._asked[request_id] = activity
-        activity.wait(asked=request_id, deaf=question.deaf)
+        self._requests[request_id] = activity
+        activity.wait(response_to=request_id, deaf=request.deaf)
         return _WAITS
 
     def _answer(self, activity: _Activity, answer: ScriptedReply) -> None:

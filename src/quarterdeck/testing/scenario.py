@@ -115,7 +115,7 @@ def parse_scenario(text: str, source: str) -> Scenario:
     """Read a scenario from TOML or, if it begins with a brace, from JSON; errors name `source`.
 
     Raises:
-        ScenarioInvalid: if it is invalid; the message says where and why.
+        ScenarioInvalid: if it is invalid; the message names the position and the reason.
     """
     text = text.removeprefix("\ufeff")  # the byte order mark of some editors
     if _is_json_list(text):  # some are also TOML, and would get a misleading error

@@ -1,4 +1,4 @@
-"""Calls of ours that wait for an answer.
+"""Calls that wait for an answer, numbered from 0.
 
 A caller waits on a future of asyncio: making, setting and awaiting an `anyio.Event` costs a
 quarter of a call (docs/adr/0002-reading-by-callback.md).
@@ -18,16 +18,16 @@ from quarterdeck.wire.messages import Failure, Result, read_error
 
 T = TypeVar("T")
 
-_GIVEN_UP_KEPT = 1000  # ids of given-up calls, to know a late answer for what it is
+_GIVEN_UP_KEPT = 1000  # abandoned calls, to recognise a late answer
 _TOO_LATE = "an answer that came too late"
-_NOT_OURS = "an answer to nothing we asked"
+_NOT_OURS = "an answer to no request of ours"
 
 
 OnAnswer = Callable[[Result | Failure], None]
 
 
 class PendingCall:
-    """The place where one caller waits."""
+    """One call and what its caller waits for."""
 
     __slots__ = ("answer", "arrived", "method", "on_answer")
 
@@ -42,18 +42,18 @@ class PendingCall:
         if self.on_answer is not None and not isinstance(answer, Exception):
             try:
                 self.on_answer(answer)
-            except Exception as error:  # noqa: BLE001 - it is the caller's, and so is its failure
+            except Exception as error:  # noqa: BLE001 - the caller's code: the call raises it
                 self.answer = error
-        if not self.arrived.done():  # done before: its caller was cancelled a moment ago
+        if not self.arrived.done():  # done: the caller was cancelled just now
             self.arrived.set_result(None)
 
 
 class Calls:
-    """Numbers calls from 0 and finds the one an answer belongs to."""
+    """The pending calls; finds the one an answer belongs to."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, PendingCall] = {}
-        self._given_up: dict[int, PendingCall] = {}  # in order of giving up
+        self._given_up: dict[int, PendingCall] = {}  # oldest first
         self.next_id = 0
 
     @property
@@ -67,7 +67,7 @@ class Calls:
         return call_id, call
 
     def give_up(self, call_id: int) -> bool:
-        """Forget a call; tell whether its answer was still missing."""
+        """Abandon a call; return whether its answer was still missing."""
         call = self._waiting.pop(call_id, None)
         if call is None:
             return False
@@ -77,12 +77,11 @@ class Calls:
         return True
 
     def find(self, answer_id: bytes) -> tuple[PendingCall | None, str | None]:
-        """Take out the call an answer belongs to, and say what was odd about the answer.
+        """Remove and return the call an answer belongs to, and what was odd about the answer.
 
-        A call that was given up is found if it has an `on_answer`, which may care for what its
-        caller no longer can: whatever the peer has opened for it meanwhile.
-        Peers in loosely typed languages answer `"1"` or `1.0` to `1`. There is one call it can
-        mean, and its caller would wait for ever, so both are taken.
+        An abandoned call is found if it has an `on_answer`: it releases what the peer has opened
+        for a caller that is gone. Peers in loosely typed languages answer `"1"` or `1.0` to `1`.
+        Only one call can be meant, and its caller would wait for ever, so both are accepted.
         """
         call_id = _number(answer_id)
         if call_id is None:
@@ -96,18 +95,18 @@ class Calls:
         return call, None if is_exact else "the id of an answer is not spelled as ours was"
 
     def fail_after(self, call_id: int, reason: str) -> None:
-        """Fail every waiting call with an id above `call_id`."""
+        """Fail every pending call with an id above `call_id`."""
         for waiting_id in [each for each in self._waiting if each > call_id]:
             call = self._waiting.pop(waiting_id)
             call.settle(ConnectionClosed(f"{call.method} was not answered: {reason}"))
 
 
 def read_answer(call: PendingCall, read: Callable[[bytes], T]) -> T:
-    """Turn the answer of a call that has one into its result, or raise what it means.
+    """Return the result of an answered call, or raise its error.
 
     Raises:
         RpcError: the error of the peer.
-        AnswerInvalid: if `read` cannot make sense of the result.
+        AnswerInvalid: if `read` cannot decode the result.
         ConnectionClosed: if there will be no answer.
     """
     match call.answer:

@@ -1,18 +1,61 @@
-"""A JSON-RPC connection: one class for both sides, messages seen in the order they arrived.
+"""A JSON-RPC 2.0 connection: one class for both sides, messages handled in the order of arrival.
 
-Order. Everything is dispatched by one read loop, in plain synchronous code. A notification handler
-is a plain function: the next message cannot overtake it, and an answer is handed to its caller only
-after every notification before it was handled. A request handler is *called* in the read loop too
-(so a plain function that returns an awaitable acts in order) and awaited in a task of its own.
+Tasks
+-----
+`open_connection` runs two tasks, and one more for each running request of the peer:
 
-Limits. The read loop never waits for anything but the transport: not for a handler, not for room to
-write. What a peer can make us hold is bounded: one message by `max_message`, unread output by the
-outbox, running requests by `max_requests`. Beyond a limit it gets an error, and we get a report.
+- the reader: `transport.pump` calls `_dispatch_all` with every piece of bytes, in synchronous code;
+- the writer: sends what is in the outbox, all messages that wait in one write.
 
-Ends. When the peer's output ends, calls fail once all it sent is handled; when it stops reading,
-the calls it cannot have seen fail and the others still may be answered. Nothing waits for ever.
+States
+------
+    state      `_outbox.failure`  `_flushed`  `_ended`  what works
+    OPEN       None               no          no        everything
+    DEAF       set                set         no        the peer no longer reads: new messages raise
+                                                        `ConnectionClosed`; calls that it has seen
+                                                        may still be answered
+    DRAINING   None               no          no        the peer's output ended, and every pending
+                                                        call has failed; running requests have
+                                                        `grace_seconds` to finish and be answered
+    CLOSING    None               no          no        the body of `open_connection` ended: the
+                                                        writer has `close_seconds` for the outbox
+    CLOSED     set                set         set       nothing; `wait_closed` returns
 
-Opening a connection: its tasks, and their end.
+OPEN goes to DEAF when a write fails, to DRAINING at the end of input, and to CLOSING from inside.
+DEAF lasts until the end of input or CLOSING; all other waits on the way to CLOSED are bounded.
+
+Fields that change
+------------------
+`_seen_by_peer`: the id of the last call whose bytes the transport took, -1 at first. In DEAF, later
+    calls fail at once (the peer cannot have seen them); earlier ones wait for the end of input.
+`_is_writing`: whether the writer is inside `transport.send`. `_write_now` must not write then; the
+    writer takes what was added when its send returns.
+`_flushed`: set when the writer has stopped, after an orderly end, a failure or a cancellation.
+`_ended`: set after the last message was handled and the last call settled, or after `_shut_down`.
+
+Orderings
+---------
+- A notification handler is a plain function: no later message overtakes it.
+- A response settles its call after every message before it was handled. `on_answer` runs in that
+  step; the caller wakes up later.
+- A request handler is *called* in the reader, so a plain function that returns an awaitable acts in
+  order, and awaited in a task of its own, so that it does not block the reader.
+- A call is encoded before it is opened: a call that cannot be encoded was never made.
+
+Limits
+------
+The reader waits for nothing but the transport and the `hold` of the options: not for a handler, not
+for room to write. What a peer can make this side store is bounded: a message by `max_message`,
+unread output by the outbox, running requests by `max_requests`. Beyond a limit the peer gets an
+error, and `on_report` a report.
+
+Responses to malformed input follow JSON-RPC 2.0. "If there was an error in detecting the id in the
+Request object (e.g. Parse error/Invalid Request), it MUST be Null": hence `answers_garbage`. "The
+Server MUST NOT reply to a Notification": hence `Malformed.is_notification`. A malformed response
+gets no response either, or two peers could exchange errors without end; it fails its call.
+
+Reading in a task per connection and waking the writer for each call was tried first; it cost a
+short call more than half of its time (docs/adr/0002-reading-by-callback.md).
 """
 
 from __future__ import annotations
@@ -73,7 +116,7 @@ OnNotification = Callable[[str, Any], None]
 
 
 class Connection:
-    """Made by `opening.open_connection`; both sides of a conversation use it alike."""
+    """One end of a connection; made by `open_connection`."""
 
     def __init__(
         self,
@@ -91,7 +134,7 @@ class Connection:
         self._outbox = Outbox(high_water=options.high_water)
         self._writer = MessageWriter(options.enc_hook)
         self._calls = Calls()
-        self._seen_by_peer = -1  # the last call whose bytes the transport took
+        self._seen_by_peer = -1
         self._is_writing = False
         self._requests = IncomingRequests(
             on_request, self._writer, self._outbox, self._report, options.max_requests
@@ -101,11 +144,11 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        """Whether a call may still be answered."""
+        """Whether messages can still be sent."""
         return self._outbox.failure is None
 
     async def wait_closed(self) -> None:
-        """Wait until all that the peer sent before its end is handled, or we have closed."""
+        """Wait until the connection is closed and everything the peer sent is handled."""
         await self._ended.wait()
 
     async def call(
@@ -117,18 +160,18 @@ class Connection:
         timeout_seconds: float | None = None,
         on_answer: OnAnswer | None = None,
     ) -> T:
-        """Send a request and return its result, read by `read`.
+        """Send a request and return its result, decoded by `read`.
 
-        `on_answer` is called when the answer arrives, in the order of the wire: before anything
-        that the peer sent after it is looked at, while the caller only wakes up later, or has gone
-        by then. What it raises, this call raises. Cancelling the caller, or the time running out,
-        tells the peer by `cancel_method` of the options.
+        `on_answer` is called when the answer arrives, before anything that the peer sent after it
+        is handled. The caller wakes up later, or has been cancelled by then. What `on_answer`
+        raises, this call raises. If the caller is cancelled or the time runs out, the peer gets
+        the notification `cancel_method` of the options.
 
         Raises:
             RpcError: if the peer answers with an error.
             ConnectionClosed: if the connection ends first.
             CallTimedOut: if there is no answer after `timeout_seconds`.
-            AnswerInvalid: if `read` cannot make sense of the result.
+            AnswerInvalid: if `read` cannot decode the result.
         """
         if timeout_seconds is None:
             return read_answer(await self._answered(method, params, on_answer), read)
@@ -137,30 +180,30 @@ class Connection:
         raise CallTimedOut(method, timeout_seconds)
 
     async def notify(self, method: str, params: Any = None) -> None:
-        """Send a notification, waiting only while the peer is far behind.
+        """Send a notification; wait only while the outbox is full.
 
         Raises:
-            ConnectionClosed: if the peer takes no more.
+            ConnectionClosed: if the peer no longer reads.
         """
         if self._outbox.is_full:
             await self._outbox.room()
         self.post(method, params)
 
     def post(self, method: str, params: Any = None) -> None:
-        """Send a notification at once, for somebody who waits for `room` elsewhere.
+        """Send a notification without waiting; the caller awaits `room` elsewhere.
 
         Raises:
-            ConnectionClosed: if the peer takes no more.
+            ConnectionClosed: if the peer no longer reads.
         """
         self._outbox.put(self._writer.notification(method, {} if params is None else params))
 
     @property
     def unsent(self) -> int:
-        """Bytes that wait for the peer to read."""
+        """Bytes that the peer has yet to read."""
         return self._outbox.size
 
     async def room(self) -> None:
-        """Wait while the peer is far behind with reading."""
+        """Wait until the outbox has room for a message."""
         await self._outbox.room()
 
     async def _answered(self, method: str, params: Any, on_answer: OnAnswer | None) -> PendingCall:
@@ -169,7 +212,7 @@ class Connection:
         if self._outbox.failure is not None:
             raise ConnectionClosed(f"cannot call {method}: {self._outbox.failure}")
         params = {} if params is None else params
-        # Written before the call is opened: a call of what cannot be written was never made.
+        # Encoded before the call is opened: a call that cannot be encoded was never made.
         request = self._writer.request(self._calls.next_id, method, params)
         call_id, call = self._calls.open(method, on_answer)
         try:
@@ -178,19 +221,19 @@ class Connection:
             await call.arrived
         finally:
             if call.answer is None and self._calls.give_up(call_id):
-                self._tell_given_up(call_id)
+                self._send_cancel(call_id)
         return call
 
-    def _tell_given_up(self, call_id: int) -> None:
-        with suppress(ConnectionClosed):  # a peer that is gone needs no telling
+    def _send_cancel(self, call_id: int) -> None:
+        with suppress(ConnectionClosed):  # a peer that is gone has nothing to cancel
             method = self._options.cancel_method
             self._outbox.put(self._writer.notification(method, {"requestId": call_id}))
 
     def _write_now(self) -> None:
-        """Write without waiting for the writer's turn, which would cost a call a third of its time.
+        """Write in this step: waking the writer would cost a call a third of its time.
 
-        Only what the transport takes at once: the rest, and what is added while the writer is at
-        work, is the writer's. Notifications do not come here: they are cheaper many at a time.
+        Only what the transport takes at once; the rest, and what is added during a send, is left
+        to the writer. Notifications always are: several in one write cost less.
         """
         if self._is_writing:
             return
@@ -198,7 +241,7 @@ class Connection:
         try:
             written = self._transport.send_now(data)
         except ConnectionClosed as error:
-            self._outbox.fail(error)  # which wakes the writer, and that tells why
+            self._outbox.fail(error)  # wakes the writer, which finds the reason
             return
         if written < len(data):
             self._outbox.put_back(data[written:])
@@ -216,7 +259,7 @@ class Connection:
         except ConnectionClosed as error:
             self._outbox.fail(error)
         finally:
-            self._flushed.set()  # also if cancelled: nobody must wait for what is not written
+            self._flushed.set()  # also if cancelled: nothing waits for a writer that has stopped
         if self._outbox.failure is not None:
             reason = await self._transport.explain_refusal()
             self._outbox.fail(ConnectionClosed(reason))
@@ -229,7 +272,7 @@ class Connection:
 
         await self._transport.pump(on_bytes)
         self._dispatch_all(self._frames.feed_eof(), tasks)
-        self._options.hold()  # there is nothing left to hold, but it hears of every end of a read
+        self._options.hold()  # nothing is left to hold, but it is called after every read
         reason = await self._transport.explain_end()
         self._calls.fail_after(-1, reason)
         with anyio.move_on_after(self._options.grace_seconds):
@@ -248,7 +291,7 @@ class Connection:
         for frame in frames:
             try:
                 self._dispatch(frame, tasks)
-            except foreign_errors() as error:  # the last resort: one frame is not the connection
+            except foreign_errors() as error:  # one bad frame does not end the connection
                 logger.exception("a frame could not be handled")
                 reason = f"could not be handled: {type(error).__name__}"
                 self._report(Report(ReportKind.MALFORMED, reason))
@@ -345,7 +388,7 @@ class Connection:
 
     def _on_malformed(self, malformed: Malformed) -> None:
         if malformed.is_notification:
-            return  # reported, and nobody waits
+            return  # reported; a notification has no response
         if malformed.is_answer:
             call, _ = self._calls.find(malformed.id)
             if call is not None:
@@ -368,7 +411,7 @@ class Connection:
         self._report(Report(ReportKind.HANDLER_FAILED, reason))
 
     async def _shut_down(self) -> None:
-        """Give the peer a moment to take what was written, then close; every wait is bounded."""
+        """Flush the outbox for at most `close_seconds`, then close; every wait is bounded."""
         self._outbox.end()
         with anyio.move_on_after(self._options.close_seconds):
             await self._flushed.wait()
@@ -385,7 +428,7 @@ async def _refuse(method: str, _params: Any) -> Any:
 
 
 def _ignore(_method: str, _params: Any) -> None:
-    """Take a notification nobody asked for."""
+    """Ignore a notification."""
 
 
 @asynccontextmanager
@@ -396,7 +439,7 @@ async def open_connection(
     on_request: OnRequest = _refuse,
     options: ConnectionOptions | None = None,
 ) -> AsyncIterator[Connection]:
-    """Converse over `transport` until the body ends; the connection closes the transport."""
+    """Open a connection over `transport` for the body; leaving it closes the transport."""
     connection = Connection(transport, on_notification, on_request, options or ConnectionOptions())
     try:
         async with background_tasks() as tasks:

@@ -1,19 +1,57 @@
-"""Bytes to frames and back, without I/O: lines and `Content-Length`, whatever the cut of the bytes.
+r"""Cut a byte stream into frames and wrap messages in them. No I/O.
 
-Input accepts both framings for ever, message by message; the first message tells which one the peer
-speaks (`peer_framing`). What goes in is cut in any way, what comes out does not depend on the cuts.
+Two framings exist, and a reader accepts both for the whole life of a stream, message by message:
 
-    state    leaves on
-    LINE     a line: JSON or noise comes out; a header-like line opens HEADERS
-    HEADERS  a blank line: to BODY if a usable Content-Length was among them;
-             any other line: what was held back was noise, and the line is read as in LINE
-    BODY     its last byte, whatever the bytes are
-    SKIP     the end of a message beyond the limit; it was reported when the limit was crossed,
-             and if its head did not show its id, its last bytes follow
+- lines. ACP: "Messages are delimited by newlines (`\n`), and MUST NOT contain embedded newlines."
+- headers, the base protocol of LSP: header fields that end with `\r\n`, an empty line, a body of as
+  many bytes as `Content-Length` names.
 
-A header-like line cannot be told from noise ("Warning: low disk") until the block ends, so it is
-held back, at most `max_header` bytes of it. Speed comes from `Lines`: when every line of what one
-read delivered starts with a brace, the whole block is one frame and is decoded in one go.
+The first message decides `peer_framing`, the framing to reply in. The same bytes give the same
+messages wherever reads cut them; tests/wire/test_framing.py cuts them at random.
+
+States
+------
+    state    fields                             ends with
+    LINE     none of those below                a line: a message or noise is a frame; a line that
+                                                looks like a header is held and opens HEADERS
+    HEADERS  `_held`, or `_drops_headers`       an empty line: BODY if there is a usable length,
+                                                else the held lines were noise; any other line:
+                                                they were noise, and the line is read as in LINE
+    BODY     `_missing` > 0                     its last byte, whatever the bytes are
+    SKIP     `_skip`: bytes left, or -1 for     the end of a message beyond its limit; the fault
+             the rest of a line                 was reported when the limit was exceeded
+
+`_parts` holds the incomplete line in LINE and HEADERS, the body so far in BODY, and in SKIP the
+head of a rejected body until `HEAD` bytes of it are known. `_refused`, `_fault` and `_tail` belong
+to SKIP, `_claim` to BODY, `_resyncing` to LINE and HEADERS after a bad header block.
+
+Ambiguities, and how they are resolved
+--------------------------------------
+ACP: "The agent MUST NOT write anything to its stdout that is not a valid ACP message." Agents do:
+greetings, warnings, progress bars.
+
+- `Warning: low disk` has the shape of a header field. It is held until the block ends, at most
+  `max_header` bytes of it, and released as noise if no body follows.
+- A peer that has sent lines may print `Content-Length: 5` and an empty line. Its header block is a
+  claim: if whole lines follow where the body should be, the claim was noise, and the bytes are
+  read again as lines.
+- A header block without one usable length leaves a body of unknown size in the stream. Reading
+  resumes with the next line, and looks in it for a header that is glued to the end of the body,
+  because a body ends without a newline.
+
+Limits
+------
+`max_message` bounds memory: a longer message is skipped without being stored. JSON-RPC requires a
+response to every request, so its id is looked for in the first `HEAD` bytes and, since the order
+of keys is free and the examples of JSON-RPC put the id last, in the last `TAIL` (`RefusedEnd`).
+`max_header` bounds the lines held; beyond it only lengths are kept, to skip the body.
+
+Speed
+-----
+One pass per read: if each line of what a read delivered begins and ends with a brace, the block is
+one frame (`Lines`) and the message decoder reads all of it in one call. Everything else is read
+line by line. Patterns use possessive quantifiers (`*+`): with backtracking, 60 MB of letters
+without a colon would block the event loop for a second.
 """
 
 from __future__ import annotations
@@ -25,20 +63,19 @@ from enum import Enum
 MAX_MESSAGE = 64 * 1024 * 1024  # an agent may send a whole file, base64-encoded, in one message
 MAX_HEADER = 64 * 1024
 _LENGTHS_KEPT = 10  # of a header block beyond its limit
-HEAD = 512  # bytes of a refused message that are kept to find its id and to show to people
-TAIL = 256  # the same at its end: JSON-RPC's own examples put the id last
+HEAD = 512  # first bytes of a rejected message: to find its id, and to show in reports
+TAIL = 256  # its last bytes, for an id at the end
 
-# `*+` never goes back: 60 MB of letters without a colon would hold the event loop for a second.
 _HEADER_LINE = re.compile(rb"[A-Za-z][A-Za-z0-9-]*+[ \t]*+:.*", re.DOTALL)
-_LENGTH = re.compile(rb"[0-9]{1,18}")  # no sign: "+5" is a typing error, not a length
+_LENGTH = re.compile(rb"[0-9]{1,18}")  # no sign: "+5" is a mistake, not a length
 _GLUED_HEADER = re.compile(rb"content-length[ \t]*:[ \t]*[0-9]+[ \t\r]*$", re.IGNORECASE)
 _ID_IN_HEAD = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]*"\s*,\s*)*"id"')
 _BOM = b"\xef\xbb\xbf"
-_BLANK = b" \t\r\n"  # what JSON calls white space, and nothing else
+_BLANK = b" \t\r\n"  # the white space of JSON (RFC 8259), and nothing else
 
 
 class Framing(Enum):
-    """The two ways to tell where a message ends."""
+    """How the end of a message is marked."""
 
     LINES = "lines"
     HEADERS = "headers"
@@ -46,7 +83,7 @@ class Framing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """One or more whole lines, each starting with a brace and ending with one and a newline."""
+    """One or more whole lines, each in braces and followed by a newline."""
 
     data: bytes
     count: int
@@ -69,7 +106,7 @@ class FaultKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Bytes that were skipped, and why; `head` is how they began."""
+    """Bytes that were skipped, and why; `head` is their beginning."""
 
     kind: FaultKind
     reason: str
@@ -89,7 +126,7 @@ Frame = Lines | Payload | Fault | RefusedEnd
 
 
 def frame(payload: bytes, framing: Framing) -> bytes:
-    """Wrap one encoded message; our encoders write no newline into it."""
+    """Wrap one encoded message, which contains no newline."""
     if framing is Framing.LINES:
         return payload + b"\n"
     return b"Content-Length: %d\r\n\r\n%b" % (len(payload), payload)
@@ -102,21 +139,21 @@ class FrameReader:
         self.peer_framing: Framing | None = None
         self._max_message = max_message
         self._max_header = max_header
-        self._parts: list[bytes] = []  # of the line or body under way
+        self._parts: list[bytes] = []  # of the incomplete line or body
         self._size = 0  # bytes in `_parts`
-        self._held: list[bytes] = []  # header-like lines
+        self._held: list[bytes] = []  # lines that look like header fields
         self._held_size = 0
-        self._missing: int | None = None  # bytes of the body still to come; None outside a body
-        self._skip: int | None = None  # bytes still to skip; -1: up to the next newline
-        self._refused: str | None = None  # why a body is skipped, until its head is known
-        self._fault: Fault | None = None  # of the message being skipped, if its end is of use
+        self._missing: int | None = None  # bytes of the body not yet read; None outside a body
+        self._skip: int | None = None  # bytes left to skip; -1: up to the next newline
+        self._refused: str | None = None  # why a body is skipped, until its head is complete
+        self._fault: Fault | None = None  # of the message skipped, if its head has no id
         self._tail = b""  # of the message being skipped
-        self._claim: list[bytes] | None = None  # headers of a peer that spoke in lines before
-        self._drops_headers = False  # up to the end of a block that is beyond its limit
-        self._resyncing = False  # after a bad header block a body may be glued to the next header
+        self._claim: list[bytes] | None = None  # the header block of a peer that has sent lines
+        self._drops_headers = False  # until the end of a block that exceeds its limit
+        self._resyncing = False  # after a bad header block: a header may be glued to a body
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Take the next bytes; return the frames they complete."""
+        """Read the next bytes; return the frames they complete."""
         frames: list[Frame] = []
         if self._between_messages() and (end := data.rfind(b"\n") + 1):
             block = b"".join((*self._parts, data[:end])) if self._parts else data[:end]
@@ -132,7 +169,10 @@ class FrameReader:
         return frames
 
     def feed_eof(self) -> list[Frame]:
-        """Return what the end of the stream completes: a last line without newline is a message."""
+        """Return the frames that the end of the stream completes.
+
+        A last line without a newline is a message.
+        """
         frames: list[Frame] = []
         if self._missing is not None:
             reason = f"the stream ended {self._missing} bytes before the end of a message"
@@ -155,11 +195,11 @@ class FrameReader:
         return not is_in_message and not is_in_headers
 
     def _count_plain(self, block: bytes) -> int:
-        """Return how many lines `block` has if each is one in braces; 0 if one is not."""
+        """Return the number of lines in `block` if each is in braces, else 0."""
         if len(block) > self._max_message or not (block[:1] == b"{" and block.endswith(b"}\n")):
             return 0
-        # In braces on both ends, a line is a whole message or none: between "}" and "{" JSON has a
-        # comma, so no message can go on from one such line to the next.
+        # A line in braces is a whole message or none: between "}" and "{" JSON has a comma, so no
+        # message can continue from one such line to the next.
         count = block.count(b"}\n{") + 1
         return count if count == block.count(b"\n") else 0
 
@@ -236,7 +276,7 @@ class FrameReader:
         self._tail = (self._tail + data[max(position, end - TAIL) : end])[-TAIL:]
 
     def _report_refused(self, frames: list[Frame]) -> None:
-        """Report a body beyond the limit once its head has arrived: the head tells whose it was."""
+        """Report a body beyond the limit once its head has arrived: its id may be there."""
         if self._refused is not None:
             self._refuse(self._refused, b"".join(self._parts)[:HEAD], frames)
             self._refused = None
@@ -260,14 +300,14 @@ class FrameReader:
         return position + taken
 
     def _was_no_header(self) -> bool:
-        """Tell whether a peer that speaks in lines goes on in lines where a body should be."""
+        """Return whether a peer that has sent lines sends more of them where a body should be."""
         first, _, rest = b"".join(self._parts).lstrip(_BLANK).partition(b"\n")
         is_line = first.startswith(b"{") and first.rstrip(_BLANK).endswith(b"}")
         is_body = first.startswith(b"{") and not is_line
         return not is_body and bool(self._missing or rest.strip(_BLANK))
 
     def _disbelieve(self, frames: list[Frame]) -> None:
-        """Take a header for the noise that it was, and read again what follows it."""
+        """Release a header block as noise and read the bytes after it again."""
         body = b"".join(self._parts)
         frames.extend(Payload(line) for line in self._claim or ())
         self._claim, self._missing = None, None
@@ -287,7 +327,7 @@ class FrameReader:
         if _HEADER_LINE.fullmatch(text):
             self._hold(text, frames)
             return
-        if self._drops_headers:  # no blank line: what comes now is no body
+        if self._drops_headers:  # no blank line: what follows is no body
             self._drops_headers = False
             self._held.clear()
         self._release_held(frames)
@@ -314,18 +354,18 @@ class FrameReader:
             frames.append(Fault(FaultKind.BAD_HEADER, reason, head))
             self._drops_headers = True
         if self._drops_headers:
-            # Only a length matters now: it tells how much of what follows belongs to the block.
+            # Only lengths are of use now: to skip the body.
             self._held = [each[:HEAD] for each in self._held if _content_lengths([each])]
             self._held_size = 0
 
     def _release_held(self, frames: list[Frame]) -> None:
-        """What looked like headers was not followed by a body: it was noise."""
+        """Release held lines as noise: no body followed them."""
         frames.extend(Payload(line) for line in self._held)
         self._held.clear()
         self._held_size = 0
 
     def _end_dropped_headers(self) -> None:
-        """Skip the body of a block that was refused, if it told how long that is."""
+        """Skip the body of a rejected header block, if the block has a usable length."""
         lengths = _content_lengths(self._held)
         self._held.clear()
         self._drops_headers = False

@@ -1,29 +1,29 @@
-"""JSON-RPC 2.0 messages: what a payload means, and how ours are written. Pure.
+"""JSON-RPC 2.0 messages: read, classify, write. Pure.
 
-Reading never raises: what is not a message is a `Malformed`, with the error to answer it by. Ids
-are kept as the bytes they came in, so every legal id is echoed unchanged (1, 1.0, "1", null,
-2**70). Parts that only the addressee understands (params, result, error) stay bytes until somebody
-asks.
+Reading never raises: what is not a message is a `Malformed`, with the error to respond with. Ids
+are kept as the bytes that arrived, so every legal id is echoed unchanged (1, 1.0, "1", null,
+2**70). Params, result and error stay bytes until a caller decodes them.
 
     a payload                                    is read as
     {method, id}                                 Request; id null is a legal id and is answered
     {method}                                     Notification
     {id, result} or {id, error: not null}        Result, Failure; `error` may be anything
     {id} alone, ids that are objects or booleans Malformed -32600
-    "jsonrpc" other than "2.0"                   Malformed -32600; absent is forgiven
+    "jsonrpc" other than "2.0"                   Malformed -32600; absent is accepted
     params neither object nor null               Malformed -32602: no method of ACP takes positions
-    an array                                     Malformed -32600: batches are refused
+    an array                                     Malformed -32600: batches are not supported
     broken JSON that starts with a brace         Malformed -32700
     any other JSON value                         Noise -32600
     anything else                                Noise -32700
 
-Which params a side understands, and the fast way to read them: straight into their types. Pure.
+JSON-RPC on ids: "MUST contain a String, Number, or NULL value if included". It discourages null and
+fractions, but a peer that sends them waits for its response, so they are accepted.
 
-A vocabulary names a type for the params of each known method. From it one decoder is made that
-reads a whole block of lines in C, in one pass, straight into the types. It is all or nothing: a
-block that holds anything else (an answer, a method without a type, noise) is read again line by
-line, and a line it refuses is read by `messages.parse`. So the fast way changes the cost, never the
-outcome.
+A `Vocabulary` is the fast way to read params: it names a type for the params of each known method,
+and from these types makes one decoder that reads a whole block of lines in C, in one pass. It is
+all or nothing: a block that holds anything else (a response, a method without a type, noise) is
+read again line by line, and a line that the decoder rejects is read by `parse`. So the fast way
+changes the cost, never the outcome.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ TITLES = {
 CANCEL_REQUEST = "$/cancel_request"
 
 NULL_ID = b"null"
-_HEAD = 512  # bytes of a message that cannot be read in which its id is looked for
+_HEAD = 512  # bytes at the start of an unreadable message that are searched for its id
 ILLEGAL_ID = "the id of a message must be a string, a number or null"
 
 
@@ -85,19 +85,19 @@ class Failure(Struct, frozen=True, gc=False):
 
 
 class Malformed(Struct, frozen=True, gc=False):
-    """JSON that is no message, or a message that breaks the rules; answer `id` with `code`."""
+    """JSON that is no message, or a message that breaks the rules; respond to `id` with `code`."""
 
     code: int
     reason: str
     id: bytes = NULL_ID
     is_answer: bool = False
-    """It has no method, so it answers something; answering an answer would never end."""
+    """It has no method, so it is a response; responding to responses would never end."""
     is_notification: bool = False
-    """Nobody waits for an answer to it."""
+    """JSON-RPC: "The Server MUST NOT reply to a Notification"."""
 
 
 class Noise(Struct, frozen=True, gc=False):
-    """A line that was not meant for us: a greeting, a warning, a progress bar, a stray value."""
+    """A line that is not a message: a greeting, a warning, a progress bar, a stray value."""
 
     code: int
 
@@ -106,7 +106,7 @@ Message = Request | Notification | Result | Failure | Malformed | Noise
 
 
 class _Envelope(Struct, gc=False):
-    """The one shape of every message; `Raw` leaves the parts undecoded."""
+    """The shape of every message; `Raw` leaves the parts undecoded."""
 
     jsonrpc: Raw = Raw(b'"2.0"')
     id: Raw | UnsetType = UNSET
@@ -120,7 +120,7 @@ _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 
 
 def parse(payload: bytes) -> Message:
-    """Tell what `payload` is."""
+    """Classify one payload."""
     try:
         envelope = _decode_envelope(payload)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -129,7 +129,7 @@ def parse(payload: bytes) -> Message:
 
 
 def _parse_slowly(payload: bytes) -> Message:
-    """Read what msgspec refused: lone surrogates, NaN, other JSON values, and no JSON at all."""
+    """Read what msgspec rejects: lone surrogates, NaN, other JSON values, text that is not JSON."""
     try:
         value = decode_json(payload)
     except JsonInvalid as error:
@@ -150,9 +150,10 @@ def _parse_slowly(payload: bytes) -> Message:
 
 
 def _unreadable(payload: bytes, reason: str) -> Malformed:
-    """Tell whose a message was that cannot be read, so that nobody waits for what is lost.
+    """Find the id of a message that cannot be read, so that its sender or caller does not wait.
 
-    An answer tells if its head is whole, a request only if nothing but its depth is wrong with it.
+    For a response an intact head is enough. A request gets the null id that JSON-RPC requires after
+    a parse error, unless only its depth is wrong.
     """
     found = owner(payload[:_HEAD])
     if reason == NESTED_TOO_DEEPLY and found.id == NULL_ID:
@@ -163,7 +164,7 @@ def _unreadable(payload: bytes, reason: str) -> Malformed:
 
 
 def _as_spelled(request_id: bytes, payload: bytes) -> bytes:
-    """Return an id as the peer spelled it, where that can be told: 1.10 is not to become 1.1."""
+    """Return an id as the peer spelled it, if it is found: 1.10 must not become 1.1."""
     spelled = owner(payload[:_HEAD]).id
     return spelled if decode_json(spelled) == decode_json(request_id) else request_id
 
@@ -218,20 +219,28 @@ def _classify_answer(request_id: bytes | None, envelope: _Envelope) -> Message:
 
 
 def rpc_error(code: int, detail: str | None = None) -> RpcError:
-    """Make an error of the table, with its standard title."""
+    """Return an error with the standard title of its code."""
     return RpcError(code, TITLES[code], detail)
 
 
 def method_not_found(method: str) -> RpcError:
-    """Make the answer to a method nobody here knows; its message names the method."""
+    """Return the error for an unknown method; its message names the method."""
     return RpcError(METHOD_NOT_FOUND, f"Method not found: {method}")
 
 
 def is_request_id(text: bytes) -> bool:
-    """Tell whether encoded JSON is an id: a string, a number or null."""
+    """Return whether encoded JSON is an id: a string, a number or null."""
     if text.startswith(b'"'):
-        return text.isascii() or _is_utf8(text)  # it is echoed: it must not spoil our own output
+        return text.isascii() or _is_utf8(text)  # it is echoed: our own output must stay UTF-8
     return text == NULL_ID or text[:1] in b"-0123456789"
+
+
+def canonical_id(request_id: bytes) -> bytes:
+    """Return the one spelling of an id, to compare ids that peers spell differently."""
+    try:
+        return encode_json(decode_json(request_id))
+    except JsonInvalid:  # a number of more digits than Python reads
+        return request_id
 
 
 def _is_utf8(text: bytes) -> bool:
@@ -260,7 +269,7 @@ def read_error(error: bytes) -> RpcError:
 
 
 class _Outgoing(Struct, omit_defaults=True, gc=False):
-    """Every message of ours; the order of the fields is the order on the wire."""
+    """Every message sent; the order of the fields is the order on the wire."""
 
     jsonrpc: str
     id: Any = UNSET
@@ -280,7 +289,7 @@ _START = b'{"jsonrpc":"2.0",'
 
 
 class MessageWriter:
-    """Write messages as bytes; `enc_hook` tells msgspec about types it does not know."""
+    """Encode messages; `enc_hook` is msgspec's hook for types it does not know."""
 
     def __init__(self, enc_hook: Any = None) -> None:
         self._encode = msgspec.json.Encoder(enc_hook=enc_hook).encode
@@ -293,7 +302,7 @@ class MessageWriter:
         return self._write(_Outgoing("2.0", method=method, params=params))
 
     def result(self, request_id: bytes, value: Any) -> bytes:
-        # An answer without a result is no answer: nothing is null.
+        # JSON-RPC: `result` "is REQUIRED on success", so nothing is null.
         result = None if value is UNSET else value
         return self._write(_Outgoing("2.0", Raw(request_id), result=result))
 
@@ -313,7 +322,8 @@ class MessageWriter:
             return b'{"jsonrpc":"2.0","id":%b,%b' % (spelled, text.removeprefix(_START))
 
 
-# `*+` never goes back: an id of megabytes would cost a hundred times its size in places to go to.
+# `*+` does not backtrack: for an id of megabytes, the positions to return to would cost a hundred
+# times its size in memory.
 _HEAD_ID = rb'"id"\s*:\s*(?P<id>-?[0-9][0-9.eE+-]*+|"[^"\\]*+(?:\\.[^"\\]*+)*+"|null)'
 _HEAD_VERSION = rb'(?:\s*,\s*"jsonrpc"\s*:\s*"2\.0")?'  # behind the id where keys are sorted
 _HEAD_START = rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?'
@@ -324,7 +334,7 @@ _HEAD_METHOD_FIRST = re.compile(_HEAD_START + rb'"method"\s*:\s*"[^"\\]*"\s*,\s*
 
 
 def owner(head: bytes) -> Malformed:
-    """Tell from the first bytes of a message beyond the limit whom to tell that it was refused."""
+    """Find the id of a message beyond the limit in its first bytes; null if it is not there."""
     reason = "the message is too long"
     found = _HEAD_ID_FIRST.match(head) or _HEAD_METHOD_FIRST.match(head)
     if found is None or not _is_json(found["id"]):
@@ -339,7 +349,7 @@ _HEAD_OF_REQUEST = re.compile(_HEAD_START + rb'"(?:method|params)"')
 
 
 def owner_by_end(head: bytes, tail: bytes) -> Malformed | None:
-    """Do the same for a message that has its id at its end."""
+    """Do the same for a message with its id at the end; return None if it is not there."""
     found = _TAIL_ID.search(tail)
     is_answer = _HEAD_OF_ANSWER.match(head) is not None
     if found is None or not _is_json(found["id"]):
@@ -350,7 +360,7 @@ def owner_by_end(head: bytes, tail: bytes) -> Malformed | None:
 
 
 def _is_json(text: bytes) -> bool:
-    """Tell whether an id that was found by a pattern may be echoed."""
+    """Return whether an id that was found by a pattern may be echoed."""
     try:
         decode_json(text)
     except JsonInvalid:
@@ -373,8 +383,8 @@ class KnownParams(Protocol):
 class Vocabulary:
     """The types of the params of known methods; those of all others are plain dicts.
 
-    `dec_hook` is msgspec's. `lenient` turns an already decoded object into a type when the strict
-    way refused it, or raises `msgspec.ValidationError`.
+    `dec_hook` is msgspec's. `lenient` converts a decoded object that strict decoding rejected, or
+    raises `msgspec.ValidationError`.
     """
 
     def __init__(
@@ -385,7 +395,7 @@ class Vocabulary:
         lenient: Lenient | None = None,
     ) -> None:
         self._types = dict(params or {})
-        self._types.pop(CANCEL_REQUEST, None)  # the connection's own: it never reaches a handler
+        self._types.pop(CANCEL_REQUEST, None)  # handled by the connection, never by a handler
         self._lenient = lenient
         self._decoders = {
             method: msgspec.json.Decoder(kind, dec_hook=dec_hook)
@@ -397,7 +407,7 @@ class Vocabulary:
             self._known = msgspec.json.Decoder(reduce(or_, known), dec_hook=dec_hook)
 
     def read_lines(self, block: bytes, count: int) -> Sequence[KnownParams] | None:
-        """Read `count` whole lines at once; None if any of them needs a closer look."""
+        """Read `count` whole lines at once; return None if any needs the slow path."""
         if self._known is None:
             return None
         try:
@@ -408,7 +418,7 @@ class Vocabulary:
         return messages if len(messages) == count else None
 
     def read_line(self, line: bytes) -> KnownParams | None:
-        """Read one message; None if it needs a closer look."""
+        """Read one message; return None if it needs the slow path."""
         if self._known is None:
             return None
         try:
@@ -417,10 +427,10 @@ class Vocabulary:
             return None
 
     def read_params(self, method: str, params: bytes) -> Any:
-        """Read the params of one message, forgiving what can be forgiven.
+        """Read the params of one message, leniently where the schema allows it.
 
         Raises:
-            RpcError: with the code and message to answer a request by.
+            RpcError: the error to respond with.
         """
         decoder = self._decoders.get(method)
         try:
@@ -444,7 +454,7 @@ class Vocabulary:
 
 
 def _known(method: str, params: Any) -> Any:
-    """Make the struct that one method's messages are decoded into; msgspec finds it by `method`."""
+    """Return the struct for the messages of one method; msgspec selects it by `method`."""
     return msgspec.defstruct(
         "Known",
         [

@@ -1,6 +1,7 @@
-"""How a connection behaves, where that is a choice.
+"""Options of a connection, and the reports it makes.
 
-What a connection tells about a peer that misbehaves: nothing is dropped without a word.
+A report describes each thing a peer sent that was not handled as a message: no input is dropped
+without a report.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ SHOWN = 200  # bytes of the offending text that a report carries
 
 
 class ReportKind(Enum):
-    """What was met."""
+    """Why something is reported."""
 
-    NOISE = "noise"  # text that was not meant for us
+    NOISE = "noise"  # text that is no message
     MALFORMED = "malformed"  # JSON, or an attempt at it, that is no message
     REFUSED = "refused"  # skipped by a limit, a broken header or the end of the stream
-    UNKNOWN_ANSWER = "unknown answer"  # nobody waits for it, or its caller has given up
-    ODD_ANSWER = "odd answer"  # taken, although its id was not spelled as ours
-    INVALID_PARAMS = "invalid params"  # of a notification: a request is answered instead
-    HANDLER_FAILED = "handler failed"  # ours raised; the connection goes on
-    OVERLOADED = "overloaded"  # more requests, or more unread answers, than we hold
+    UNKNOWN_ANSWER = "unknown answer"  # no call waits for it, or its caller gave up
+    ODD_ANSWER = "odd answer"  # accepted, although its id is spelled differently
+    INVALID_PARAMS = "invalid params"  # of a notification; a request gets an error instead
+    HANDLER_FAILED = "handler failed"  # it raised; the connection continues
+    OVERLOADED = "overloaded"  # more requests, or more unread answers, than the limits allow
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One thing met; `text` is the beginning of what the peer sent."""
+    """One report; `text` is the beginning of what the peer sent."""
 
     kind: ReportKind
     reason: str
@@ -61,40 +62,40 @@ def guarded(on_report: OnReport) -> OnReport:
 
 
 def log_report(report: Report) -> None:
-    """Write a report to the log: what a connection does unless it is told otherwise."""
+    """Log a report; the default of `on_report`."""
     logger.warning(
-        "met on a connection",
+        "unexpected input",
         extra={"kind": report.kind.value, "reason": report.reason, "text": report.text},
     )
 
 
-def _go_on() -> None:
-    """Never wait before reading on."""
+def _never_hold() -> None:
+    """Continue reading at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionOptions:
-    """How a connection reads, writes and complains."""
+    """How a connection reads, writes and reports."""
 
     vocabulary: Vocabulary = PLAIN
     enc_hook: Callable[[Any], Any] | None = None
     """What msgspec's encoder calls for types it does not know."""
     on_report: OnReport = log_report
     answers_garbage: bool = True
-    """Answer what is no message by an error with the id null, as a server does. A host that reads
-    the standard output of an agent sets it to False: it only reports the greeting it found."""
-    hold: Callable[[], anyio.Event | None] = _go_on
-    """Asked after everything one read delivered is handled; if it returns an event, nothing more is
-    read before that is set, and a peer that goes on writing is stopped by its full pipe."""
+    """Respond to what is no message with an error whose id is null, as JSON-RPC requires. A host
+    that reads the standard output of an agent sets it to False: it only reports noise."""
+    hold: Callable[[], anyio.Event | None] = _never_hold
+    """Called after everything one read delivered is handled. If it returns an event, reading pauses
+    until it is set, and the full pipe stops a peer that keeps writing."""
     cancel_method: str = CANCEL_REQUEST
-    """The notification that tells the peer, with `requestId`, of a call that was given up."""
+    """The notification, with `requestId`, that cancels a call whose caller gave up."""
     max_message: int = MAX_MESSAGE
     max_header: int = MAX_HEADER
     max_requests: int = 1000
-    """Requests of the peer that may run at once."""
+    """Limit of concurrently running requests of the peer."""
     high_water: int = HIGH_WATER
-    """Bytes that may wait for a peer that does not read before senders wait."""
+    """Unread bytes beyond which senders wait."""
     grace_seconds: float = 0
-    """How long running requests may go on after the peer's output has ended."""
+    """How long running requests may continue after the end of the peer's output."""
     close_seconds: float = 2
-    """How long leaving the connection waits for the peer to take what was written."""
+    """How long closing waits for the peer to read what is in the outbox."""

@@ -1,4 +1,8 @@
-"""What is to be written, in order, bounded, and many messages to one write."""
+"""Messages to be written: in order, bounded, many to one write.
+
+A sender that can wait awaits `room` before `put`, so the outbox exceeds `high_water` by at most one
+message per sender. `put` itself never waits, for senders that cannot.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,13 @@ import anyio
 from quarterdeck.errors import ConnectionClosed
 from quarterdeck.wire.framing import Framing, frame
 
-HIGH_WATER = 1024 * 1024  # senders wait beyond this; a peer that does not read costs us no more
+HIGH_WATER = 1024 * 1024  # bytes; beyond it senders wait for the peer to read
 
 
 class Outbox:
-    """Messages on their way to the writer.
+    """The messages between senders and the writer.
 
-    `put` never waits and never refuses; whoever can wait calls `room` first. After `fail` it raises
-    `ConnectionClosed` with the reason that `fail` was given.
+    After `fail`, `put` raises `ConnectionClosed` with the reason.
     """
 
     def __init__(self, *, high_water: int = HIGH_WATER) -> None:
@@ -33,7 +36,7 @@ class Outbox:
 
     @property
     def size(self) -> int:
-        """Bytes that wait to be taken."""
+        """Bytes that wait for the writer."""
         return self._size
 
     @property
@@ -46,26 +49,26 @@ class Outbox:
         self._filled.set()
 
     def add(self, payload: bytes) -> None:
-        """Add one encoded message for somebody who calls `take_now` right after."""
+        """Add one encoded message without waking the writer; the caller calls `take_now` next."""
         if self._failure is not None:
             raise ConnectionClosed(str(self._failure))
         self._messages.append(frame(payload, self.framing))
         self._size += len(payload)
 
     def put_back(self, rest: bytes) -> None:
-        """Return what could not be written at once, ahead of all that came since."""
+        """Return unwritten bytes to the front."""
         self._messages.insert(0, rest)
         self._size += len(rest)
         self._filled.set()
 
     async def room(self) -> None:
-        """Wait until the peer has taken enough for one more message."""
-        # Re-checked after each wake-up: of a hundred waiting senders only as many go on as fit.
+        """Wait until there is room for a message."""
+        # Checked again after each wake-up: of a hundred senders only as many continue as fit.
         while self.is_full and self._failure is None:
             await self._emptied.wait()
 
     async def take(self) -> bytes:
-        """Return all that waits, as one piece to write; `b""` after `end` once all is taken."""
+        """Wait for messages and return all of them; `b""` after `end` once all are taken."""
         while not self._messages:
             if self._is_ending or self._failure is not None:
                 return b""
@@ -74,7 +77,7 @@ class Outbox:
         return self.take_now()
 
     def take_now(self) -> bytes:
-        """Return all that waits, as one piece to write."""
+        """Return all messages as one piece to write."""
         data = b"".join(self._messages)
         self._messages.clear()
         if self.is_full:
@@ -84,13 +87,13 @@ class Outbox:
         return data
 
     def end(self) -> None:
-        """No more will be put: let the writer take what is left and stop."""
+        """Stop the writer once it has taken what is left."""
         self._is_ending = True
         self._filled.set()
 
     def fail(self, failure: Exception) -> None:
-        """The peer takes no more: drop what waits and tell everyone."""
-        self._failure = failure  # a later one knows more
+        """Drop what waits and wake the writer and all senders: the peer no longer reads."""
+        self._failure = failure  # a later one has a better reason
         self._messages.clear()
         self._size = 0
         self._filled.set()

@@ -1,4 +1,10 @@
-"""Requests of the peer that run here: started in order, answered once, cancellable."""
+"""Requests of the peer: started in order, answered exactly once, cancellable.
+
+A handler is called in the read loop and awaited in a task. Whatever it does, there is one response:
+its result, its `RpcError`, "Internal error" for any other exception, or "Request cancelled". A
+request that nothing can handle, or that exceeds `max_requests`, gets its error from the read loop,
+which must not wait: if the outbox is full, the error is dropped and reported.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +20,12 @@ import anyio
 from anyio.abc import TaskGroup
 
 from quarterdeck.errors import ConnectionClosed, JsonInvalid, QuarterdeckError, RpcError
-from quarterdeck.jsontext import decode_json, encode_json
+from quarterdeck.jsontext import encode_json
 from quarterdeck.wire.messages import (
     INTERNAL_ERROR,
     REQUEST_CANCELLED,
     MessageWriter,
+    canonical_id,
     rpc_error,
 )
 from quarterdeck.wire.options import OnReport, Report, ReportKind
@@ -32,9 +39,9 @@ OnRequest = Callable[[str, Any], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What a handler returns if something has to follow its answer on the wire.
+    """The return value of a handler that has to send something right after its response.
 
-    `then` is called right after the answer was written, before any other task runs.
+    `then` is called once the response is in the outbox, before any other task runs.
     """
 
     result: Any
@@ -42,13 +49,13 @@ class Response:
 
 
 class _Running:
-    """One request; `scope` exists before its task, so that a cancel right behind it is seen."""
+    """One request; `scope` exists before its task, so an immediate cancel finds it."""
 
     __slots__ = ("id", "key", "method", "scope", "then", "work")
 
     def __init__(self, request_id: bytes, method: str, work: Awaitable[Any]) -> None:
         self.id = request_id
-        self.key = _key(request_id)
+        self.key = canonical_id(request_id)  # a cancel may spell it differently
         self.method = method
         self.work = work
         self.scope = anyio.CancelScope()
@@ -56,7 +63,7 @@ class _Running:
 
 
 class IncomingRequests:
-    """The requests that run; `idle` tells when there are none."""
+    """The running requests of a peer."""
 
     def __init__(
         self,
@@ -77,7 +84,7 @@ class IncomingRequests:
         self._idle.set()
 
     def start(self, tasks: TaskGroup, request_id: bytes, method: str, params: Any) -> None:
-        """Call the handler now, in the order of the wire, and await what it returns in a task."""
+        """Call the handler now, in the order of arrival, and await what it returns in a task."""
         if self._is_at_limit(request_id):
             return
         try:
@@ -87,7 +94,7 @@ class IncomingRequests:
         self._run(tasks, _Running(request_id, method, work))
 
     def fail(self, tasks: TaskGroup, request_id: bytes, method: str, error: RpcError) -> None:
-        """Answer a request that no handler can take by an error, as soon as the peer reads."""
+        """Respond with an error to a request that no handler can take, when the outbox has room."""
         if not self._is_at_limit(request_id):
             self._run(tasks, _Running(request_id, method, _raise(error)))
 
@@ -101,15 +108,15 @@ class IncomingRequests:
 
     def _run(self, tasks: TaskGroup, running: _Running) -> None:
         if running.key in self._running:
-            running.key += b"#%d" % id(running)  # a peer that uses an id twice gets both answers
+            running.key += b"#%d" % id(running)  # a peer that reuses an id gets both responses
         self._running[running.key] = running
         self._unstarted.add(running)
         self._idle = anyio.Event() if self._idle.is_set() else self._idle
         tasks.start_soon(self._serve, running)
 
     def cancel(self, request_id: Any) -> None:
-        """Cancel a request by the id its asker names; an unknown one has ended already."""
-        with suppress(JsonInvalid, TypeError):  # an id that cannot be written names no request
+        """Cancel a request by its id; an unknown one has ended already."""
+        with suppress(JsonInvalid, TypeError):  # an id that cannot be encoded names no request
             running = self._running.get(encode_json(request_id))
             if running is not None:
                 running.scope.cancel()
@@ -123,16 +130,16 @@ class IncomingRequests:
             await self._idle.wait()
 
     def answer_now(self, request_id: bytes, error: RpcError) -> None:
-        """Answer from the read loop, which must not wait: who reads nothing gets nothing."""
+        """Respond from the read loop, which must not wait: a full outbox drops the error."""
         if self._outbox.is_full:
             text = "an error answer was dropped: the peer does not read"
             self._report(Report(ReportKind.OVERLOADED, text))
             return
-        with suppress(ConnectionClosed):  # nobody is left to be told
+        with suppress(ConnectionClosed):  # the peer is gone
             self._outbox.put(self._failure(request_id, error))
 
     def close(self) -> None:
-        """Dispose of work whose task never got to run."""
+        """Close the coroutines of requests whose task never started."""
         for running in self._unstarted:
             if inspect.iscoroutine(running.work):
                 running.work.close()
@@ -143,7 +150,7 @@ class IncomingRequests:
         try:
             payload = await self._payload(running)
             await self._outbox.room()
-            with suppress(ConnectionClosed):  # nobody is left to be told
+            with suppress(ConnectionClosed):  # the peer is gone
                 self._outbox.put(payload)
                 self._follow(running)
         finally:
@@ -162,7 +169,7 @@ class IncomingRequests:
             self._report(Report(ReportKind.HANDLER_FAILED, reason))
 
     async def _payload(self, running: _Running) -> bytes:
-        """Do the work and write its answer; whatever happens, there is one."""
+        """Await the handler and encode the response; there always is one."""
         error = rpc_error(REQUEST_CANCELLED)
         with running.scope:
             try:
@@ -173,24 +180,24 @@ class IncomingRequests:
             except anyio.get_cancelled_exc_class() as failure:
                 if anyio.current_effective_deadline() == -math.inf:
                     raise
-                # Nobody cancelled this request: the handler awaited something that was cancelled
-                # elsewhere. Left alone it would end the task group, and the connection with it.
+                # This request was not cancelled: the handler awaited something that was cancelled
+                # elsewhere. Raised here, it would end the task group and with it the connection.
                 error = self._to_rpc_error(running.method, failure)
             except Exception as failure:  # noqa: BLE001 - a handler is foreign code
                 error = self._to_rpc_error(running.method, failure)
         return self._failure(running.id, error)
 
     def _failure(self, request_id: bytes, error: RpcError) -> bytes:
-        """Write an error, leaving out what JSON has no word for."""
+        """Encode an error, without its data if that cannot be encoded."""
         for candidate in (error, RpcError(error.code, error.message)):
             try:
                 return self._writer.failure(request_id, candidate)
-            except Exception:  # foreign code raised it, and `enc_hook` is foreign code too
-                logger.exception("an error answer cannot be written")
+            except Exception:  # `enc_hook` and the data are foreign code
+                logger.exception("an error cannot be encoded")
         return self._writer.failure(request_id, rpc_error(INTERNAL_ERROR))
 
     def _to_rpc_error(self, method: str, error: BaseException) -> RpcError:
-        """Turn an exception of a handler into the error its asker gets; no other place does."""
+        """Return the error that the peer gets for an exception of a handler."""
         if isinstance(error, RpcError):
             return error
         if isinstance(error, QuarterdeckError):
@@ -203,11 +210,3 @@ class IncomingRequests:
 
 async def _raise(error: RpcError) -> Any:
     raise error
-
-
-def _key(request_id: bytes) -> bytes:
-    """Spell an id in one way, so that a cancel finds it however the peer spells it."""
-    try:
-        return encode_json(decode_json(request_id))
-    except JsonInvalid:  # a number of more digits than Python reads has its own spelling only
-        return request_id

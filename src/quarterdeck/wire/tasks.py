@@ -1,4 +1,4 @@
-"""A task group for tasks that serve a body and end with it; what callbacks may raise in them."""
+"""A task group that ends with its body, and the exceptions that callbacks may raise in it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from anyio.abc import TaskGroup
 
 
 def foreign_errors() -> tuple[type[BaseException], ...]:
-    """Return what a plain function of somebody else may raise without ending our task.
+    """Return the exceptions of a caller's plain function that must not end the task that calls it.
 
-    Also a cancellation: a function that awaits nothing has it from elsewhere (the result of a
-    cancelled future), and a task group would take it for its own and end without a word.
+    They include cancellation: a function that awaits nothing has it from elsewhere (the result of a
+    cancelled future), but a task group would take it for its own and end silently.
     """
     return (Exception, anyio.get_cancelled_exc_class())
 
@@ -22,8 +22,8 @@ def foreign_errors() -> tuple[type[BaseException], ...]:
 async def background_tasks() -> AsyncIterator[TaskGroup]:
     """Open a task group that is cancelled when the body ends.
 
-    An exception of the body leaves as itself, not inside an exception group: its tasks are an inner
-    matter that callers with an `except` clause must not need to know of.
+    An exception of the body is raised as itself, not inside an exception group: that there are
+    tasks must not matter to a caller with an `except` clause.
     """
     failure: Exception | None = None
     async with anyio.create_task_group() as tasks:

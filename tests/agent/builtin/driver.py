@@ -48,15 +48,15 @@ class SessionDriver:
         await self.hand.result("session/set_mode", sessionId=self.session_id, modeId=mode)
 
     def answer_permissions(self, *answers: Json) -> list[Json]:
-        """Answer the next questions, the last answer for all others; return them as they come."""
-        asked: list[Json] = []
+        """Answer the next permission requests, all others with the last answer; return them."""
+        permissions: list[Json] = []
 
         def answer(params: Json) -> Json:
-            asked.append(params)
-            return answers[min(len(asked), len(answers)) - 1]
+            permissions.append(params)
+            return answers[min(len(permissions), len(answers)) - 1]
 
         self.hand.answers["session/request_permission"] = answer
-        return asked
+        return permissions
 
     @property
     def text(self) -> str:

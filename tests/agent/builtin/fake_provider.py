@@ -1,6 +1,6 @@
 """A server that speaks the wire formats of OpenAI, Anthropic and Google, and their failures.
 
-Answers are given in the order they were laid out; what was asked is kept.
+Answers are given in the order they were laid out; requests are kept.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class FakeProvider:
     def __init__(self, port: int) -> None:
         self.port = port
         self.answers: deque[Answer | Refusal] = deque()
-        self.asked: list[Json] = []
+        self.bodies: list[Json] = []
         """Bodies of requests."""
         self.headers: list[dict[str, str]] = []
         self.released = threading.Event()
@@ -88,7 +88,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         provider: FakeProvider = self.server.provider  # type: ignore[attr-defined]
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        provider.asked.append(body)
+        provider.bodies.append(body)
         provider.headers.append({name.lower(): value for name, value in self.headers.items()})
         answer = provider.answers.popleft()
         if isinstance(answer, Refusal):

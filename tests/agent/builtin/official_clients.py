@@ -1,8 +1,8 @@
-"""The clients of the official SDKs, each told its conversation and reporting what it saw.
+"""The clients of the official SDKs: each follows an order and reports what it saw.
 
 An order names the agent's `command`, its `folder`, the session to `load` if there is one, and the
-`steps`: a `mode` to set, or a `prompt` with the kind of `answer` to questions and the text that it
-is to be cancelled after (`cancelAfter`).
+`steps`: a `mode` to set, or a `prompt` with the kind of `answer` to permission requests and
+the text that it is to be cancelled after (`cancelAfter`).
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ SECONDS = 60
 class Report:
     output: list[Json]
     """Every message of the agent, as it was sent."""
-    asked: dict[Any, str]
+    called: dict[Any, str]
     """The methods of the client's requests by their ids."""
     answers: list[Json]
     updates: list[Json]
-    questions: list[Json]
+    permissions: list[Json]
     status: int | None
 
     def check(self) -> None:
         """Hold what the agent sent against ACP's schema, and its end against what is expected."""
-        check_all(self.output, self.asked)
+        check_all(self.output, self.called)
         assert self.status == 0
 
     def text(self, kind: str = "agent_message_chunk") -> str:
@@ -52,7 +52,7 @@ class Report:
         return "".join(each["content"]["text"] for each in found)
 
     def tool_calls(self) -> list[Json]:
-        """Return the calls with the last that was said of each."""
+        """Return the calls with the last update of each."""
         calls: dict[str, Json] = {}
         for each in self.updates:
             if each["sessionUpdate"] in ("tool_call", "tool_call_update"):
@@ -61,15 +61,17 @@ class Report:
 
 
 async def typescript(order: Json) -> Report:
-    """Let the TypeScript SDK's client have the conversation."""
+    """Run the order with the TypeScript SDK's client."""
     command = [str(NODE), str(SCRIPT)]
-    told = json.dumps({**order, "sdk": str(SDK)}).encode()
+    order_text = json.dumps({**order, "sdk": str(SDK)}).encode()
     with anyio.fail_after(SECONDS):
-        done = await anyio.run_process(command, input=told, stderr=subprocess.PIPE, check=False)
+        done = await anyio.run_process(
+            command, input=order_text, stderr=subprocess.PIPE, check=False
+        )
     assert done.returncode == 0, done.stderr.decode()
     seen = json.loads(done.stdout)
     seen["output"] = [json.loads(line) for line in seen["output"].splitlines()]
-    seen["asked"] = {int(request_id): method for request_id, method in seen["asked"].items()}
+    seen["called"] = {int(request_id): method for request_id, method in seen["called"].items()}
     return Report(**seen)
 
 
@@ -78,48 +80,48 @@ class PythonClient:
 
     def __init__(self) -> None:
         self.updates: list[Json] = []
-        self.questions: list[Json] = []
+        self.permissions: list[Json] = []
         self.answer: str | None = None
         self.awaited: str | None = None
         self.seen = anyio.Event()
 
     async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
         self.updates.append(_plain(update))
-        said = getattr(getattr(update, "content", None), "text", "")
-        if self.awaited and self.awaited in said:
+        text_seen = getattr(getattr(update, "content", None), "text", "")
+        if self.awaited and self.awaited in text_seen:
             self.seen.set()
 
     async def request_permission(
         self, session_id: str, tool_call: Any, options: list[Any], **_: Any
     ) -> acp.RequestPermissionResponse:
-        self.questions.append(_plain(tool_call))
+        self.permissions.append(_plain(tool_call))
         chosen = next(each.option_id for each in options if each.kind == self.answer)
         outcome = acp.schema.AllowedOutcome(outcome="selected", option_id=chosen)
         return acp.RequestPermissionResponse(outcome=outcome)
 
 
 async def python(order: Json) -> Report:
-    """Let the Python SDK's client have the conversation."""
+    """Run the order with the Python SDK's client."""
     client = PythonClient()
     output: list[Json] = []
-    asked: dict[Any, str] = {}
+    called: dict[Any, str] = {}
 
     def observe(event: StreamEvent) -> None:
         if event.direction is StreamDirection.INCOMING:
             output.append(event.message)
         elif "id" in event.message and "method" in event.message:
-            asked[event.message["id"]] = event.message["method"]
+            called[event.message["id"]] = event.message["method"]
 
     with anyio.fail_after(SECONDS):
         async with acp.spawn_agent_process(
-            cast("acp.Client", client),  # it has what these conversations need
+            cast("acp.Client", client),  # it has what these tests need
             *order["command"],
             env=dict(os.environ),
             transport_kwargs={"stderr": None, "shutdown_timeout": 60},
             observers=[observe],
         ) as (agent, process):
             answers = [_plain(each) for each in await _converse(agent, client, order)]
-    return Report(output, asked, answers, client.updates, client.questions, process.returncode)
+    return Report(output, called, answers, client.updates, client.permissions, process.returncode)
 
 
 async def _converse(agent: Any, client: PythonClient, order: Json) -> list[Any]:

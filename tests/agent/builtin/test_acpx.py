@@ -111,8 +111,10 @@ class Shell:
         sent = self.recorded("out")
         assert all(sent)
         for messages, received in zip(sent, self.recorded("in"), strict=True):
-            asked = {each["id"]: each["method"] for each in received if {"id", "method"} <= {*each}}
-            check_all(messages, asked)
+            called = {
+                each["id"]: each["method"] for each in received if {"id", "method"} <= {*each}
+            }
+            check_all(messages, called)
 
 
 @pytest.fixture
@@ -131,8 +133,8 @@ def closing(shell: Shell) -> Iterator[None]:
 def test_one_prompt_is_answered_allowed_and_refused_as_the_document_says(shell: Shell) -> None:
     statuses = []
     for command, output in commands(shown("text")[0]):
-        status, said = shell.run(command)
-        assert output in said, command
+        status, printed = shell.run(command)
+        assert output in printed, command
         statuses.append(status)
     assert statuses == [0, 0, 5]
     assert (shell.project / "notes.txt").read_text() == "Hello."
@@ -143,9 +145,9 @@ def test_one_prompt_is_answered_allowed_and_refused_as_the_document_says(shell: 
 @pytest.mark.usefixtures("closing")
 def test_a_session_is_opened_steered_and_cancelled_as_the_document_says(shell: Shell) -> None:
     for command, output in commands(shown("text")[1]):
-        status, said = shell.run(command)
-        assert status == 0, said
-        assert output in said, command
+        status, printed = shell.run(command)
+        assert status == 0, printed
+        assert output in printed, command
         if "/wait" in command:
             shell.wait_for_prompt("/wait")
     assert shell.stop_reasons() == ["end_turn", "end_turn", "cancelled", "end_turn"]

@@ -25,24 +25,24 @@ def rows(heading: str) -> list[list[str]]:
 
 
 def test_every_setting_is_explained_with_its_default() -> None:
-    told = {cells[0].strip("`"): cells[1].strip("`") for cells in rows("Settings")}
+    documented = {cells[0].strip("`"): cells[1].strip("`") for cells in rows("Settings")}
     for field in msgspec.structs.fields(BuiltinSettings):
-        assert field.name in told
+        assert field.name in documented
         default = field.default
         if field.name in ("models", "providers") or default is None:
             continue
-        assert told[field.name] == msgspec.json.encode(default).decode().removesuffix(".0")
+        assert documented[field.name] == msgspec.json.encode(default).decode().removesuffix(".0")
 
 
 def test_every_tool_is_named_with_its_kind_and_whether_it_asks() -> None:
-    told = {
+    documented = {
         cells[0].strip("`"): cells[1:3]
         for cells in rows("Tools and permissions")
         if len(cells) == 4
     }
     for tool in TOOLS:
         if tool.location != "sandbox":
-            assert told[tool.name] == [tool.kind, "yes" if tool.asks else ""]
+            assert documented[tool.name] == [tool.kind, "yes" if tool.asks else ""]
         assert f"`{tool.name}`" in TEXT
 
 
@@ -55,7 +55,7 @@ def test_every_mode_command_and_provider_is_named() -> None:
         assert re.findall(r"`(\w+)`", providers[name]) == list(provider.key_names)
 
 
-def test_the_language_of_the_demo_model_is_told_whole() -> None:
-    told = " ".join(cells[0] for cells in rows("The demo model"))
+def test_the_language_of_the_demo_model_is_documented_completely() -> None:
+    documented = " ".join(cells[0] for cells in rows("The demo model"))
     for verb in demo_model.VERBS:
-        assert f"`{verb}" in told
+        assert f"`{verb}" in documented

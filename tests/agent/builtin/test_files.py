@@ -87,12 +87,12 @@ async def test_a_new_file_and_its_folders_are_made_and_the_diff_is_shown_before(
     tmp_path: Path,
 ) -> None:
     async with at_work(tmp_path) as driver:
-        asked = driver.answer_permissions(ALLOW)
+        permissions = driver.answer_permissions(ALLOW)
         done = await driver.use("write", '{"path": "a/b/c.txt", "content": "new\\n"}')
     path = tmp_path / "a/b/c.txt"
     diff = {"type": "diff", "path": str(path), "oldText": None, "newText": "new\n"}
-    assert asked[0]["toolCall"]["content"] == [diff]
-    assert asked[0]["toolCall"]["title"] == "Create a/b/c.txt"
+    assert permissions[0]["toolCall"]["content"] == [diff]
+    assert permissions[0]["toolCall"]["title"] == "Create a/b/c.txt"
     assert done["content"] == [diff]
     assert path.read_text() == "new\n"
 
@@ -101,10 +101,10 @@ async def test_a_passage_is_replaced_and_its_line_is_told(tmp_path: Path) -> Non
     path = tmp_path / "a.py"
     path.write_text("one\ntwo\nthree\n")
     async with at_work(tmp_path) as driver:
-        asked = driver.answer_permissions(ALLOW)
+        permissions = driver.answer_permissions(ALLOW)
         await driver.use("edit", '{"path": "a.py", "old": "two", "new": "2"}')
     assert path.read_text() == "one\n2\nthree\n"
-    assert asked[0]["toolCall"]["locations"] == [{"path": str(path), "line": 2}]
+    assert permissions[0]["toolCall"]["locations"] == [{"path": str(path), "line": 2}]
 
 
 @pytest.mark.parametrize(
@@ -121,14 +121,14 @@ async def test_an_edit_that_is_not_exact_is_refused_before_anyone_is_asked(
 ) -> None:
     (tmp_path / "a.txt").write_text("one\nthe\n")
     async with at_work(tmp_path) as driver:
-        asked = driver.answer_permissions(ALLOW)
+        permissions = driver.answer_permissions(ALLOW)
         done = await driver.use("edit", json.dumps({"path": "a.txt", **arguments}))
     assert reason in texts_of(done)
-    assert asked == []
+    assert permissions == []
     assert (tmp_path / "a.txt").read_text() == "one\nthe\n"
 
 
-async def test_every_occurrence_is_replaced_if_that_is_asked_for(tmp_path: Path) -> None:
+async def test_every_occurrence_is_replaced_on_request(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("e e")
     async with at_work(tmp_path) as driver:
         await driver.use("edit", '{"path": "a.txt", "old": "e", "new": "x", "all": true}')
@@ -166,7 +166,7 @@ async def test_a_file_that_changes_while_the_user_decides_is_left_alone(tmp_path
     assert path.read_text() == "somebody else's"
 
 
-async def test_a_client_that_offers_its_files_is_asked_for_them(tmp_path: Path) -> None:
+async def test_a_client_that_offers_its_files_serves_them(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("on disk")
     offers = {"fs": {"readTextFile": True, "writeTextFile": True}}
     async with at_work(tmp_path, capabilities=offers) as driver:
@@ -198,15 +198,15 @@ async def test_why_a_client_does_not_hand_over_a_file_is_told(
 ) -> None:
     async with at_work(tmp_path, capabilities={"fs": {"readTextFile": True}}) as driver:
         prompt = await driver.hand.ask_prompt(driver.session_id, '/tool read {"path": "a.txt"}')
-        question = await driver.hand.requested("fs/read_text_file")
+        request = await driver.hand.requested("fs/read_text_file")
         error = {"code": -32603, "message": "Internal error", "data": data}
-        await driver.hand.send({"id": question["id"], "error": error})
+        await driver.hand.send({"id": request["id"], "error": error})
         await driver.hand.answered(prompt)
         done = driver.hand.updates("tool_call_update")[-1]
     assert texts_of(done) == f"Error: {tmp_path}/a.txt: {words}"
 
 
-async def test_a_client_is_not_asked_for_a_file_behind_a_link_that_leads_out(
+async def test_no_file_behind_a_link_that_leads_out_is_requested_from_a_client(
     tmp_path: Path,
 ) -> None:
     project = tmp_path / "project"
@@ -219,7 +219,7 @@ async def test_a_client_is_not_asked_for_a_file_behind_a_link_that_leads_out(
     assert "outside the session's folders" in texts_of(done)
 
 
-async def test_a_session_whose_folder_is_gone_says_so(tmp_path: Path) -> None:
+async def test_a_session_whose_folder_is_gone_reports_it(tmp_path: Path) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()
     async with at_work(folder) as driver:

@@ -1,4 +1,4 @@
-"""A disk that takes no more: a sentence, nothing half-written, and the session goes on later."""
+"""A full disk: a message, nothing half-written, and the session continues later."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ async def test_a_call_that_runs_when_the_disk_is_full_has_an_end_for_the_client(
         del driver.hand.answers["session/request_permission"]
         script = '/tool shell {"command": "touch begun; echo x; sleep 1000"}'
         prompt = await driver.hand.ask_prompt(driver.session_id, script)
-        question = await driver.hand.requested("session/request_permission")
+        permission = await driver.hand.requested("session/request_permission")
         log = tmp_path / "sessions" / driver.session_id / "updates.jsonl"
         with full_disk(log.stat().st_size + 160):  # for its beginning, not for what it says
-            await driver.hand.select(question, "allow_once")
+            await driver.hand.select(permission, "allow_once")
             assert "free some space" in (await driver.hand.answered(prompt))["error"]["message"]
         ended = driver.hand.updates("tool_call_update")[-1]
         assert ended["status"] == "failed"

@@ -1,4 +1,4 @@
-"""Prompts as the model is told them."""
+"""Prompts as the model gets them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quarterdeck.errors import RpcError
 PICTURE = base64.b64encode(b"picture").decode()
 
 
-def told(block: dict[str, Any]) -> Any:
+def as_model_text(block: dict[str, Any]) -> Any:
     return user_message([block]).parts
 
 
@@ -64,8 +64,8 @@ def told(block: dict[str, Any]) -> Any:
         ({"type": "hologram"}, "[a part of the prompt of type 'hologram' was left out]"),
     ],
 )
-def test_a_block_is_told_as_text(block: dict[str, Any], text: str) -> None:
-    assert told(block) == (Text(text=text),)
+def test_a_block_is_sent_to_the_model_as_text(block: dict[str, Any], text: str) -> None:
+    assert as_model_text(block) == (Text(text=text),)
 
 
 @pytest.mark.parametrize(
@@ -86,13 +86,13 @@ def test_a_block_is_told_as_text(block: dict[str, Any], text: str) -> None:
 def test_pictures_sounds_and_documents_are_handed_on(
     block: dict[str, Any], media_type: str
 ) -> None:
-    assert told(block) == (Media(media_type=media_type, content=b"picture"),)
+    assert as_model_text(block) == (Media(media_type=media_type, content=b"picture"),)
 
 
 def test_what_is_not_base64_is_refused() -> None:
     with pytest.raises(RpcError, match="not valid base64"):
-        told({"type": "image", "data": "???"})
+        as_model_text({"type": "image", "data": "???"})
 
 
 def test_empty_text_is_left_out() -> None:
-    assert told({"type": "text", "text": ""}) == ()
+    assert as_model_text({"type": "text", "text": ""}) == ()

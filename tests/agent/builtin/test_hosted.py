@@ -1,4 +1,4 @@
-"""Our host runs our agent: files and terminals are the host's, questions reach whoever watches."""
+"""Our host runs our agent: it serves files, terminals and permission requests."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ async def test_a_tour_through_the_host(tmp_path: Path) -> None:
         agent = await host.spawn_agent(definition)
         session = await host.create_session(agent.agent_id, cwd=str(tmp_path))
 
-        def watch(event: Event) -> None:
+        def on_event(event: Event) -> None:
             events.append(event)
             if event.type == "permission-request-created":
                 allowed = {"outcome": "selected", "optionId": "allow_once"}
                 _done = host.respond_permission(to_json(event)["payload"]["requestId"], allowed)
 
-        host.subscribe(session.session_id, 0, watch)
+        host.subscribe(session.session_id, 0, on_event)
         with anyio.fail_after(90):
             answer = await host.prompt(session.session_id, "a tour")
     assert answer["stopReason"] == "end_turn"

@@ -34,41 +34,41 @@ async def test_a_server_runs_in_the_sessions_folder_and_without_our_keys(tmp_pat
 
 
 @pytest.mark.parametrize("mode", ["full", "read-only", "safe"])
-async def test_a_tool_that_claims_to_read_only_is_asked_for_until_it_is_allowed_for_the_session(
+async def test_a_tool_that_claims_to_read_only_needs_permission_until_it_is_allowed_for_the_session(
     tmp_path: Path, mode: str
 ) -> None:
     async with at_work(tmp_path, mcpServers=[server()]) as driver:
         await driver.set_mode(mode)
-        asked = driver.answer_permissions(REJECT, ALLOW, ALWAYS)
+        permissions = driver.answer_permissions(REJECT, ALLOW, ALWAYS)
         statuses = [(await driver.use("mcp__test__look"))["status"] for _ in range(5)]
         kinds = {each["kind"] for each in driver.hand.updates() if "kind" in each}
     assert statuses == ["failed", "completed", "completed", "completed", "completed"]
-    assert len(asked) == 3
-    assert "test declares that this only reads" in texts_of(asked[0]["toolCall"])
+    assert len(permissions) == 3
+    assert "test declares that this only reads" in texts_of(permissions[0]["toolCall"])
     # Clients that allow reading by themselves must not take the server's word for ours.
-    assert kinds == {asked[0]["toolCall"]["kind"]} == {"other"}
+    assert kinds == {permissions[0]["toolCall"]["kind"]} == {"other"}
 
 
 async def test_a_lie_about_reading_changes_nothing_unasked(tmp_path: Path) -> None:
     lie = '[{"name": "touch", "annotations": {"readOnlyHint": true}}]'
     async with at_work(tmp_path, mcpServers=[server(lie)]) as driver:
         await driver.set_mode("read-only")
-        asked = driver.answer_permissions(REJECT)
+        permissions = driver.answer_permissions(REJECT)
         await driver.use("mcp__test__touch", '{"name": "made"}')
-    assert len(asked) == 1
+    assert len(permissions) == 1
     assert not (tmp_path / "made").exists()
 
 
-async def test_a_tool_that_may_change_something_is_asked_for(tmp_path: Path) -> None:
+async def test_a_tool_that_may_change_something_needs_permission(tmp_path: Path) -> None:
     async with at_work(tmp_path, mcpServers=[server()]) as driver:
-        asked = driver.answer_permissions(REJECT, ALLOW)
+        permissions = driver.answer_permissions(REJECT, ALLOW)
         await driver.use("mcp__test__touch", '{"name": "made"}')
         assert not (tmp_path / "made").exists()
         done = await driver.use("mcp__test__touch", '{"name": "made"}')
         assert done["status"] == "completed"
         assert (tmp_path / "made").exists()
-    assert len(asked) == 2
-    assert '"made"' in texts_of(asked[0]["toolCall"])
+    assert len(permissions) == 2
+    assert '"made"' in texts_of(permissions[0]["toolCall"])
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ async def test_a_session_that_is_closed_ends_its_servers_and_all_they_started(
         assert all(map(_lives, pids))
         await driver.hand.result("session/close", sessionId=driver.session_id)
         with anyio.fail_after(PATIENCE):
-            while any(map(_lives, pids)):  # noqa: ASYNC110 - nothing tells us
+            while any(map(_lives, pids)):  # noqa: ASYNC110 - nothing reports it
                 await anyio.sleep(0.01)
 
 
@@ -125,7 +125,7 @@ async def test_a_server_that_cannot_start_refuses_the_session_with_a_sentence(
         assert reason in error["message"]
         pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
         with anyio.fail_after(PATIENCE):
-            while any(map(_lives, pids)):  # noqa: ASYNC110 - nothing tells us
+            while any(map(_lives, pids)):  # noqa: ASYNC110 - nothing reports it
                 await anyio.sleep(0.01)
 
 
@@ -138,12 +138,12 @@ async def test_a_tool_that_is_described_oddly_is_there_in_full_only(
 ) -> None:
     odd = json.dumps([{"name": "touch", "annotations": hints, "inputSchema": 5}])
     async with at_work(tmp_path, mcpServers=[server(odd)]) as driver:
-        asked = driver.answer_permissions(REJECT)
+        permissions = driver.answer_permissions(REJECT)
         await driver.use("mcp__test__touch", '{"name": "made"}')
         await driver.set_mode("read-only")
         done = await driver.use("mcp__test__touch", '{"name": "made"}')
         assert "there is no tool" in texts_of(done)
-    assert len(asked) == 1
+    assert len(permissions) == 1
 
 
 async def test_a_server_that_dies_is_a_failed_tool_not_a_failed_turn(tmp_path: Path) -> None:
@@ -154,24 +154,24 @@ async def test_a_server_that_dies_is_a_failed_tool_not_a_failed_turn(tmp_path: P
             assert "the MCP server 'test' failed" in texts_of(done)
 
 
-async def test_a_cancelled_call_is_told_to_its_server_in_the_words_of_mcp(tmp_path: Path) -> None:
-    begun, told = tmp_path / "dawdling", tmp_path / "cancelled"
+async def test_a_cancelled_call_is_cancelled_at_its_mcp_server(tmp_path: Path) -> None:
+    begun, cancelled_file = tmp_path / "dawdling", tmp_path / "cancelled"
     async with at_work(tmp_path, mcpServers=[server()]) as driver:
-        asked = await driver.hand.ask_prompt(driver.session_id, "/tool mcp__test__dawdle {}")
+        prompt_id = await driver.hand.ask_prompt(driver.session_id, "/tool mcp__test__dawdle {}")
         with anyio.fail_after(PATIENCE):
             await written(begun)
             await driver.hand.notify("session/cancel", sessionId=driver.session_id)
-            assert (await driver.hand.answered(asked))["result"] == {"stopReason": "cancelled"}
-            await written(told)
-    assert json.loads(told.read_text()) == {"requestId": json.loads(begun.read_text())}
+            assert (await driver.hand.answered(prompt_id))["result"] == {"stopReason": "cancelled"}
+            await written(cancelled_file)
+    assert json.loads(cancelled_file.read_text()) == {"requestId": json.loads(begun.read_text())}
 
 
 async def written(path: Path) -> None:
-    while not path.exists() or not path.read_text():  # noqa: ASYNC110, ASYNC240 - nothing tells us
+    while not path.exists() or not path.read_text():  # noqa: ASYNC110, ASYNC240 - nothing reports it
         await anyio.sleep(0.01)
 
 
-async def test_tools_whose_names_become_the_same_are_told_apart(tmp_path: Path) -> None:
+async def test_tools_whose_names_become_the_same_get_different_names(tmp_path: Path) -> None:
     servers = [server(name="a b"), server(name="a_b")]
     async with at_work(tmp_path, mcpServers=servers) as driver:
         await driver.say("/tools")

@@ -59,8 +59,8 @@ def is_acceptable(messages: tuple[Message, ...]) -> bool:
 def test_calls_with_the_same_id_keep_their_own_results() -> None:
     calls = tuple(ToolUse(id="same", name="read", arguments={"path": path}) for path in "ab")
     results = tuple(ToolResult(call_id="same", name="read", text=text) for text in "ab")
-    said = (AssistantMessage(calls=calls), ResultsMessage(results=results))
-    assert settled(said) == said
+    complete = (AssistantMessage(calls=calls), ResultsMessage(results=results))
+    assert settled(complete) == complete
 
 
 @pytest.mark.slow
@@ -81,20 +81,20 @@ def test_compaction_parts_no_result_from_its_call(messages: list[Message], windo
 
 
 @given(HISTORIES, st.binary(max_size=40))
-def test_a_conversation_is_read_as_it_was_written(messages: list[Message], media: bytes) -> None:
+def test_a_history_is_decoded_as_it_was_encoded(messages: list[Message], media: bytes) -> None:
     picture = UserMessage(parts=(Media(media_type="image/png", content=media),))
-    conversation = ModelHistory(messages=(*messages, picture), tokens=3)
-    assert decode_history(encode_history(conversation)) == conversation
+    stored_history = ModelHistory(messages=(*messages, picture), tokens=3)
+    assert decode_history(encode_history(stored_history)) == stored_history
 
 
 @pytest.mark.parametrize("memory", [b"", b"no json", b'{"version": 2}', b'{"messages": 3}'])
-def test_what_is_no_conversation_is_refused(memory: bytes) -> None:
+def test_what_is_no_history_is_rejected(memory: bytes) -> None:
     with pytest.raises(JsonInvalid):
         decode_history(memory)
 
 
 @pytest.mark.anyio
-async def test_a_loaded_session_goes_on_where_another_process_left_it(tmp_path: Path) -> None:
+async def test_a_loaded_session_continues_where_another_process_left_it(tmp_path: Path) -> None:
     store = SessionStore(tmp_path / "sessions")
     work = tmp_path / "work"
     work.mkdir()

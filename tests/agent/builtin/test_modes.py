@@ -31,9 +31,9 @@ def test_every_mode_is_tested() -> None:
     assert {mode["id"] for mode in MODES} == set(EXPECTED) - {"nonsense"}
 
 
-def test_whatever_changes_runs_or_leaves_asks_except_in_the_sandbox() -> None:
-    asking = {tool.name for tool in TOOLS if tool.asks}
-    assert asking == {"write", "edit", "shell", "fetch"}
+def test_tools_that_change_run_or_leave_need_permission_except_in_the_sandbox() -> None:
+    requiring = {tool.name for tool in TOOLS if tool.asks}
+    assert requiring == {"write", "edit", "shell", "fetch"}
 
 
 @pytest.mark.anyio
@@ -41,17 +41,17 @@ async def test_a_tool_of_another_mode_is_not_run_although_the_model_calls_it(
     tmp_path: Path,
 ) -> None:
     async with at_work(tmp_path) as driver:
-        asked = driver.answer_permissions(ALLOW)
+        permissions = driver.answer_permissions(ALLOW)
         await driver.set_mode("read-only")
         done = await driver.use("write", '{"path": "a.txt", "content": "x"}')
         assert "there is no tool write in mode read-only" in texts_of(done)
-    assert asked == []
+    assert permissions == []
     assert not (tmp_path / "a.txt").exists()
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("answer", [ALLOW, ALWAYS])
-async def test_a_mode_that_is_set_while_the_user_is_asked_counts_for_that_call_and_the_next(
+async def test_a_mode_that_is_set_during_a_permission_request_counts_for_that_call_and_the_next(
     tmp_path: Path, answer: dict[str, Any]
 ) -> None:
     async with at_work(tmp_path) as driver:
@@ -59,9 +59,9 @@ async def test_a_mode_that_is_set_while_the_user_is_asked_counts_for_that_call_a
         write = '{"path": "%s", "content": "x"}'
         script = f"/tool write {write % 'a.txt'}\n/also write {write % 'b.txt'}"
         prompt = await driver.hand.ask_prompt(driver.session_id, script)
-        question = await driver.hand.requested("session/request_permission")
+        permission = await driver.hand.requested("session/request_permission")
         await driver.set_mode("read-only")
-        await driver.hand.answer(question, answer)
+        await driver.hand.answer(permission, answer)
         assert (await driver.hand.answered(prompt))["result"] == {"stopReason": "end_turn"}
         ended = [each for each in driver.hand.updates("tool_call_update") if "rawOutput" in each]
         assert [each["status"] for each in ended] == ["failed", "failed"]

@@ -26,7 +26,7 @@ def writing(name: str) -> str:
 def converse(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Converse:
-    """Return what has one process of the agent converse with the SDK's client in a folder."""
+    """Return a function that connects one process of the agent to the SDK's client in a folder."""
     monkeypatch.setenv("QUARTERDECK_SESSIONS", str(tmp_path / "sessions"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     folder = tmp_path / "project"
@@ -77,7 +77,7 @@ def check_permission(report: Report, project: Path) -> None:
     """A file is written only if the user allows it."""
     assert report.text().startswith("Hello there.\nDone.\nDone.\nbegun")
     assert report.text("agent_thought_chunk") == "Somebody is there.\n"
-    assert [each["title"] for each in report.questions] == [
+    assert [each["title"] for each in report.permissions] == [
         "Create allowed.txt",
         "Create rejected.txt",
     ]
@@ -87,7 +87,7 @@ def check_permission(report: Report, project: Path) -> None:
 
 
 def check_cancel_and_mode(report: Report, project: Path) -> None:
-    """The turn behind a cancelled one goes on; a mode takes tools away that are not in it."""
+    """The turn after a cancelled one continues; a mode takes tools away that are not in it."""
     stops = [each["stopReason"] for each in report.answers if "stopReason" in each]
     assert stops == ["end_turn"] * 3 + ["cancelled"] + ["end_turn"] * 2
     assert "again\n" in report.text()

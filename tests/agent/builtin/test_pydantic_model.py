@@ -75,22 +75,22 @@ async def test_a_tool_is_run_and_its_result_goes_back_to_the_model(
     )
     async with at_work(tmp_path, configured(provider, kind)) as driver:
         assert (await driver.say("look"))["result"] == {"stopReason": "end_turn"}
-        assert "the secret of the file" in str(provider.asked[1])
+        assert "the secret of the file" in str(provider.bodies[1])
         states = [each.get("status") for each in driver.hand.updates("tool_call_update")]
         assert states[-1] == "completed"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_the_model_is_told_its_history_in_the_next_turn(
+async def test_the_model_gets_its_history_in_the_next_turn(
     provider: FakeProvider, tmp_path: Path, kind: str
 ) -> None:
     provider.will(Answer(text="first answer", thought="t"), Answer(text="second answer"))
     async with at_work(tmp_path, configured(provider, kind)) as driver:
         await driver.say("first question")
         await driver.say("second question")
-    told = str(provider.asked[1])
-    assert "first question" in told
-    assert "first answer" in told
+    body_text = str(provider.bodies[1])
+    assert "first question" in body_text
+    assert "first answer" in body_text
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -104,13 +104,13 @@ async def test_two_calls_in_one_answer_both_have_their_result(
     async with at_work(tmp_path, configured(provider, kind)) as driver:
         assert (await driver.say("read both"))["result"] == {"stopReason": "end_turn"}
         assert len({each["toolCallId"] for each in driver.hand.updates("tool_call")}) == 2
-    told = str(provider.asked[1])
-    assert "1\\talpha" in told
-    assert "1\\tbeta" in told
+    body_text = str(provider.bodies[1])
+    assert "1\\talpha" in body_text
+    assert "1\\tbeta" in body_text
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_loaded_session_tells_the_model_calls_results_and_pictures(
+async def test_a_loaded_session_sends_the_model_calls_results_and_pictures(
     provider: FakeProvider, tmp_path: Path, kind: str
 ) -> None:
     (tmp_path / "a.txt").write_text("alpha")
@@ -128,9 +128,9 @@ async def test_a_loaded_session_tells_the_model_calls_results_and_pictures(
         await driver.hand.result("session/load", **loaded)
         answer = await driver.hand.prompt(first, "and now?")
         assert answer["result"] == {"stopReason": "end_turn"}
-    told = str(provider.asked[2])
+    body_text = str(provider.bodies[2])
     for part in ("look at both", "iVBORw0KGgo=", "1\\talpha", "seen", "and now?"):
-        assert part in told
+        assert part in body_text
 
 
 async def test_thoughts_go_back_to_anthropic_with_their_signature(
@@ -142,7 +142,7 @@ async def test_thoughts_go_back_to_anthropic_with_their_signature(
     )
     async with at_work(tmp_path, configured(provider, "anthropic")) as driver:
         await driver.say("hello")
-    assert "c2lnbmVk" in str(provider.asked[1])
+    assert "c2lnbmVk" in str(provider.bodies[1])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -156,7 +156,7 @@ async def test_limits_and_refusals_have_their_own_stop_reason(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_bad_key_is_said_without_the_key(
+async def test_a_bad_key_is_reported_without_the_key(
     provider: FakeProvider, tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -185,7 +185,7 @@ async def test_a_request_that_was_too_early_is_repeated_when_the_provider_says(
     async with at_work(tmp_path, configured(provider, kind)) as driver:
         assert (await driver.say("hello"))["result"] == {"stopReason": "end_turn"}
         assert driver.text == "now"
-    assert len(provider.asked) == 2
+    assert len(provider.bodies) == 2
 
 
 async def test_a_wait_that_is_too_long_is_left_to_the_user(
@@ -197,14 +197,14 @@ async def test_a_wait_that_is_too_long_is_left_to_the_user(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_provider_that_keeps_failing_is_asked_a_few_times_only(
+async def test_a_provider_that_keeps_failing_is_tried_a_few_times_only(
     provider: FakeProvider, tmp_path: Path, kind: str
 ) -> None:
     provider.will(*[Refusal(500, "oh no")] * 3)
     async with at_work(tmp_path, configured(provider, kind, retries=2)) as driver:
         message = await failure(driver)
     assert "the provider failed" in message
-    assert len(provider.asked) == 3
+    assert len(provider.bodies) == 3
 
 
 @pytest.mark.parametrize("cut", ["closed", "too short", "unfinished", "reset"])
@@ -219,7 +219,7 @@ async def test_an_answer_that_breaks_off_is_an_error_and_what_was_said_is_kept(
         assert message.endswith("send the prompt again")
         assert driver.text.startswith("half of it")
         assert (await driver.say("go on"))["result"] == {"stopReason": "end_turn"}
-    assert "half of it" in str(provider.asked[-1])
+    assert "half of it" in str(provider.bodies[-1])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -246,15 +246,15 @@ async def test_a_turn_is_cancelled_while_the_provider_stalls(
 ) -> None:
     provider.will(Answer(text="half of it", stalls=True), Answer(text="here"))
     async with at_work(tmp_path, configured(provider, kind)) as driver:
-        asked = await driver.hand.ask_prompt(driver.session_id, "hello")
+        prompt_id = await driver.hand.ask_prompt(driver.session_id, "hello")
         await driver.hand.came(lambda each: "agent_message_chunk" in str(each))
         await driver.hand.notify("session/cancel", sessionId=driver.session_id)
-        answer = await driver.hand.answered(asked)
+        answer = await driver.hand.answered(prompt_id)
         assert answer["result"] == {"stopReason": "cancelled"}
         assert (await driver.say("again"))["result"] == {"stopReason": "end_turn"}
 
 
-async def test_a_provider_that_cannot_be_reached_is_said(tmp_path: Path) -> None:
+async def test_a_provider_that_cannot_be_reached_is_reported(tmp_path: Path) -> None:
     with fake_provider() as gone:
         setup = configured(gone, "openai", retries=0)
     async with at_work(tmp_path, setup) as driver:
@@ -272,10 +272,10 @@ async def test_arguments_that_are_no_json_go_back_to_the_model(
     async with at_work(tmp_path, configured(provider, kind)) as driver:
         assert (await driver.say("hello"))["result"] == {"stopReason": "end_turn"}
         assert driver.hand.updates("tool_call_update")[-1]["status"] == "failed"
-    assert "read" in str(provider.asked[1])
+    assert "read" in str(provider.bodies[1])
 
 
-async def test_a_conversation_that_is_too_long_is_compacted_once(
+async def test_a_history_that_is_too_long_is_compacted_once(
     provider: FakeProvider, tmp_path: Path
 ) -> None:
     too_long = Refusal(400, "maximum context length is 8192 tokens", "context_length_exceeded")
@@ -283,7 +283,7 @@ async def test_a_conversation_that_is_too_long_is_compacted_once(
     async with at_work(tmp_path, configured(provider, "openai")) as driver:
         await driver.say("one " * 20)
         assert (await driver.say("two"))["result"] == {"stopReason": "end_turn"}
-    assert "the summary" in str(provider.asked[3]["messages"])
+    assert "the summary" in str(provider.bodies[3]["messages"])
 
 
 async def test_a_picture_reaches_the_model(provider: FakeProvider, tmp_path: Path) -> None:
@@ -291,10 +291,10 @@ async def test_a_picture_reaches_the_model(provider: FakeProvider, tmp_path: Pat
     picture = {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}
     async with at_work(tmp_path, configured(provider, "openai")) as driver:
         await driver.hand.result("session/prompt", sessionId=driver.session_id, prompt=[picture])
-    assert "data:image/png;base64,iVBORw0KGgo=" in str(provider.asked[0])
+    assert "data:image/png;base64,iVBORw0KGgo=" in str(provider.bodies[0])
 
 
-async def test_without_the_packages_their_name_is_said(
+async def test_without_the_packages_their_name_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "quarterdeck.agent.builtin.pydantic_model", None)

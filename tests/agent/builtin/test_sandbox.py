@@ -52,7 +52,7 @@ PROBES = {
 def can_isolate(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[bool]:
-    """Let only one of the programs be installed, if it is; tell whether it can do what we need."""
+    """Let only one of the programs be installed, if it is; return whether it can isolate."""
     found = shutil.which(request.param)
     probe = ["sh", "-c", PROBES[request.param]]
     is_able = subprocess.run(probe, capture_output=True, check=False).returncode == 0
@@ -95,8 +95,8 @@ async def test_a_command_of_the_sandbox_sees_nothing_of_the_user_or_is_refused(
         done = await driver.use("sandbox_shell", json.dumps({"command": script}))
         if can_isolate:
             assert done["status"] == "completed", texts_of(done)
-            said = texts_of(done).splitlines()
-            assert said[1:-1] == [f"cat: {mine}: No such file or directory", "done"]
+            lines = texts_of(done).splitlines()
+            assert lines[1:-1] == [f"cat: {mine}: No such file or directory", "done"]
             assert texts_of(await driver.use("sandbox_read", '{"path": "made.txt"}')) == "made"
         else:
             assert done["status"] == "failed"

@@ -20,7 +20,7 @@ def test_without_anything_the_model_is_demo() -> None:
     assert load_setup({}).settings.model == "demo"
 
 
-def test_the_first_that_says_something_wins(tmp_path: Path) -> None:
+def test_the_first_source_with_a_value_wins(tmp_path: Path) -> None:
     write(tmp_path / "quarterdeck/agent.toml", 'model = "ollama:file"\nmax_steps = 3')
     environ = {"XDG_CONFIG_HOME": str(tmp_path)}
     assert load_setup(environ).settings.model == "ollama:file"

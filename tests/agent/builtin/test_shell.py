@@ -1,4 +1,4 @@
-"""Running commands: asked for, streamed, bounded, and ended with everything they started."""
+"""Running commands: permitted, streamed, bounded, and ended with everything they started."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def shell(command: str, **more: object) -> str:
     return json.dumps({"command": command, **more})
 
 
-async def test_a_command_is_shown_asked_for_and_run_in_the_sessions_folder(
+async def test_a_command_is_shown_permitted_and_run_in_the_sessions_folder(
     tmp_path: Path,
 ) -> None:
     async with at_work(tmp_path) as driver:
-        asked = driver.answer_permissions(ALLOW)
+        permissions = driver.answer_permissions(ALLOW)
         done = await driver.use("shell", shell("pwd; echo wrong >&2; exit 3"))
-    assert asked[0]["toolCall"]["kind"] == "execute"
-    assert texts_of(asked[0]["toolCall"]) == "```sh\npwd; echo wrong >&2; exit 3\n```"
+    assert permissions[0]["toolCall"]["kind"] == "execute"
+    assert texts_of(permissions[0]["toolCall"]) == "```sh\npwd; echo wrong >&2; exit 3\n```"
     assert done["status"] == "failed"
     assert done["rawOutput"] == {"exitCode": 3}
     assert texts_of(done) == f"```console\n{tmp_path}\nwrong\n```"
@@ -45,10 +45,10 @@ async def test_output_is_shown_while_it_grows(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     async with at_work(tmp_path) as driver:
         script = f"echo first; mkfifo {pipe}; cat {pipe}; echo last"
-        asked = await driver.hand.ask_prompt(driver.session_id, f"/tool shell {shell(script)}")
+        prompt_id = await driver.hand.ask_prompt(driver.session_id, f"/tool shell {shell(script)}")
         await driver.hand.came(lambda each: "first\\n```" in json.dumps(each))
         await anyio.to_thread.run_sync(pipe.write_text, "middle\n")
-        await driver.hand.answered(asked)
+        await driver.hand.answered(prompt_id)
         assert texts_of(driver.hand.updates("tool_call_update")[-1]) == (
             "```console\nfirst\nmiddle\nlast\n```"
         )
@@ -65,10 +65,12 @@ async def test_a_command_that_takes_too_long_ends_with_all_it_started(tmp_path: 
 
 async def test_a_cancelled_turn_ends_its_command_and_answers_at_once(tmp_path: Path) -> None:
     async with at_work(tmp_path) as driver:
-        asked = await driver.hand.ask_prompt(driver.session_id, f"/tool shell {shell(STUBBORN)}")
+        prompt_id = await driver.hand.ask_prompt(
+            driver.session_id, f"/tool shell {shell(STUBBORN)}"
+        )
         await driver.hand.came(lambda each: "ready\\n```" in json.dumps(each))
         await driver.hand.notify("session/cancel", sessionId=driver.session_id)
-        answer = await driver.hand.answered(asked)
+        answer = await driver.hand.answered(prompt_id)
         assert answer["result"] == {"stopReason": "cancelled"}
         last = driver.hand.updates("tool_call_update")[-1]
         assert last["status"] == "failed"
@@ -78,10 +80,10 @@ async def test_a_cancelled_turn_ends_its_command_and_answers_at_once(tmp_path: P
 
 
 async def _ended(folder: Path) -> bool:
-    """Tell whether all that wrote down its number has ended; wait a little for it."""
+    """Return whether all that wrote down its number has ended; wait a little for it."""
     pids = [int((folder / name).read_text()) for name in ("pid", "background")]
     with anyio.move_on_after(PATIENCE):
-        while any(map(_lives, pids)):  # noqa: ASYNC110 - nothing tells us
+        while any(map(_lives, pids)):  # noqa: ASYNC110 - nothing reports it
             await anyio.sleep(0.01)
     return not any(map(_lives, pids))
 
@@ -90,7 +92,7 @@ def _lives(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-async def test_much_output_is_cut_and_that_is_said(tmp_path: Path) -> None:
+async def test_much_output_is_cut_and_marked(tmp_path: Path) -> None:
     async with at_work(tmp_path) as driver:
         done = await driver.use("shell", shell("yes é | head -c 300000"))
     assert len(texts_of(done).encode()) < 70_000

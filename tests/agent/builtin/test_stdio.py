@@ -64,12 +64,12 @@ def text_of(messages: list[Any]) -> str:
 
 
 @pytest.mark.slow
-def test_a_session_goes_on_in_another_process(tmp_path: Path) -> None:
+def test_a_session_continues_in_another_process(tmp_path: Path) -> None:
     with agent(tmp_path, "--model", "demo") as driver:
         session_id = start(driver, tmp_path)
-        said, answer = driver.read_until_answer(driver.prompt(session_id, "/say hello"))
+        seen, answer = driver.read_until_answer(driver.prompt(session_id, "/say hello"))
         assert answer["result"] == {"stopReason": "end_turn"}
-        assert text_of(said) == "hello\n"
+        assert text_of(seen) == "hello\n"
         driver.close()
         assert driver.status() == 0
     with agent(tmp_path, "--model", "demo") as driver:
@@ -79,12 +79,12 @@ def test_a_session_goes_on_in_another_process(tmp_path: Path) -> None:
         )
         replayed, _ = driver.read_until_answer(load)
         assert text_of(replayed) == "hello\n"
-        said, _ = driver.read_until_answer(driver.prompt(session_id, "/recall"))
-        assert "I remember 1 prompts" in text_of(said)
+        seen, _ = driver.read_until_answer(driver.prompt(session_id, "/recall"))
+        assert "I remember 1 prompts" in text_of(seen)
 
 
 @pytest.mark.slow
-def test_a_killed_agent_leaves_a_conversation_that_can_go_on(tmp_path: Path) -> None:
+def test_a_killed_agent_leaves_a_session_that_can_continue(tmp_path: Path) -> None:
     with agent(tmp_path) as driver:
         session_id = start(driver, tmp_path)
         script = '/tool list {}\n/tool write {"path": "a.txt", "content": "x"}'
@@ -94,9 +94,9 @@ def test_a_killed_agent_leaves_a_conversation_that_can_go_on(tmp_path: Path) -> 
     with agent(tmp_path) as driver:
         driver.call("initialize", protocolVersion=1)
         driver.call("session/load", sessionId=session_id, cwd=str(tmp_path), mcpServers=[])
-        said, answer = driver.read_until_answer(driver.prompt(session_id, "/recall"))
+        seen, answer = driver.read_until_answer(driver.prompt(session_id, "/recall"))
         assert answer["result"] == {"stopReason": "end_turn"}
-        assert "I remember 1 prompts" in text_of(said)
+        assert "I remember 1 prompts" in text_of(seen)
 
 
 @pytest.mark.slow

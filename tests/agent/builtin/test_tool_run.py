@@ -1,4 +1,4 @@
-"""Permissions: who is asked, what is remembered, and that nothing but a yes is a yes."""
+"""Permission requests: when they are sent, what is remembered, and that only a yes is a yes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ async def test_the_options_are_those_of_the_protocol_and_one_for_the_session(
     tmp_path: Path,
 ) -> None:
     async with at_work(tmp_path) as driver:
-        asked = driver.answer_permissions(REJECT)
+        permissions = driver.answer_permissions(REJECT)
         await driver.use("write", WRITE % "a.txt")
-    assert asked[0]["options"] == [
+    assert permissions[0]["options"] == [
         {"optionId": "allow_once", "name": "Allow", "kind": "allow_once"},
         {
             "optionId": "allow_always",
@@ -36,34 +36,34 @@ async def test_a_permission_for_the_session_covers_files_of_that_kind_and_no_oth
     tmp_path: Path,
 ) -> None:
     async with at_work(tmp_path) as driver:
-        asked = driver.answer_permissions(ALWAYS, REJECT)
+        permissions = driver.answer_permissions(ALWAYS, REJECT)
         assert (await driver.use("write", WRITE % "a.py"))["status"] == "completed"
         assert (await driver.use("write", WRITE % "deep/b.py"))["status"] == "completed"
-        assert len(asked) == 1
+        assert len(permissions) == 1
         for path in ("b.sh", ".git/hooks/pre-commit.py", "Makefile"):
             assert (await driver.use("write", WRITE % path))["status"] == "failed"
-        assert len(asked) == 4
+        assert len(permissions) == 4
 
 
 async def test_a_permission_for_the_session_covers_the_same_command_only(tmp_path: Path) -> None:
     async with at_work(tmp_path) as driver:
-        asked = driver.answer_permissions(ALWAYS, REJECT)
+        permissions = driver.answer_permissions(ALWAYS, REJECT)
         for command, status in (("echo a", "completed"), ("echo a", "completed")):
             done = await driver.use("shell", json.dumps({"command": command}))
             assert done["status"] == status
         done = await driver.use("shell", '{"command": "echo a; touch b"}')
         assert done["status"] == "failed"
-        assert len(asked) == 2
+        assert len(permissions) == 2
     assert not (tmp_path / "b").exists()
 
 
 async def test_a_permission_for_the_session_is_not_another_sessions(tmp_path: Path) -> None:
     async with at_work(tmp_path) as driver:
-        asked = driver.answer_permissions(ALWAYS)
+        permissions = driver.answer_permissions(ALWAYS)
         await driver.use("write", WRITE % "a.txt")
         driver.session_id = await driver.hand.open_session(cwd=str(tmp_path))
         await driver.use("write", WRITE % "a.txt")
-    assert len(asked) == 2
+    assert len(permissions) == 2
 
 
 @pytest.mark.parametrize(
@@ -84,24 +84,28 @@ async def test_nothing_but_an_offered_yes_is_a_yes(tmp_path: Path, answer: Any) 
     assert not (tmp_path / "a.txt").exists()
 
 
-async def test_a_client_that_cannot_ask_allows_nothing(tmp_path: Path) -> None:
+async def test_a_client_without_permission_requests_allows_nothing(tmp_path: Path) -> None:
     async with at_work(tmp_path) as driver:
         del driver.hand.answers["session/request_permission"]
-        asked = await driver.hand.ask_prompt(driver.session_id, f"/tool write {WRITE % 'a.txt'}")
-        question = await driver.hand.requested("session/request_permission")
+        prompt_id = await driver.hand.ask_prompt(
+            driver.session_id, f"/tool write {WRITE % 'a.txt'}"
+        )
+        request = await driver.hand.requested("session/request_permission")
         error = {"code": -32601, "message": "Method not found"}
-        await driver.hand.send({"id": question["id"], "error": error})
-        assert (await driver.hand.answered(asked))["result"] == {"stopReason": "end_turn"}
+        await driver.hand.send({"id": request["id"], "error": error})
+        assert (await driver.hand.answered(prompt_id))["result"] == {"stopReason": "end_turn"}
     assert not (tmp_path / "a.txt").exists()
 
 
 async def test_a_turn_is_cancelled_while_the_user_is_asked(tmp_path: Path) -> None:
     async with at_work(tmp_path) as driver:
         del driver.hand.answers["session/request_permission"]
-        asked = await driver.hand.ask_prompt(driver.session_id, f"/tool write {WRITE % 'a.txt'}")
+        prompt_id = await driver.hand.ask_prompt(
+            driver.session_id, f"/tool write {WRITE % 'a.txt'}"
+        )
         await driver.hand.requested("session/request_permission")
         await driver.hand.notify("session/cancel", sessionId=driver.session_id)
-        assert (await driver.hand.answered(asked))["result"] == {"stopReason": "cancelled"}
+        assert (await driver.hand.answered(prompt_id))["result"] == {"stopReason": "cancelled"}
         assert driver.hand.updates("tool_call_update")[-1]["status"] == "failed"
     assert not (tmp_path / "a.txt").exists()
 
@@ -114,18 +118,18 @@ async def test_a_permission_for_the_session_does_not_reach_hidden_files_by_a_lin
     hook.write_text("harmless")
     (tmp_path / "notes.txt").symlink_to(".hooks/commit.txt")
     async with at_work(tmp_path) as driver:
-        asked = driver.answer_permissions(ALWAYS, REJECT)
+        permissions = driver.answer_permissions(ALWAYS, REJECT)
         await driver.use("write", WRITE % "a.txt")
         await driver.use("write", WRITE % "notes.txt")
-        assert len(asked) == 2
-        assert str(hook) in asked[1]["options"][1]["name"]
+        assert len(permissions) == 2
+        assert str(hook) in permissions[1]["options"][1]["name"]
     assert hook.read_text() == "harmless"
 
 
 async def test_reading_needs_no_permission(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x")
     async with at_work(tmp_path) as driver:
-        asked = driver.answer_permissions(REJECT)
+        permissions = driver.answer_permissions(REJECT)
         for tool, arguments in (
             ("read", '{"path": "a.txt"}'),
             ("list", "{}"),
@@ -134,7 +138,7 @@ async def test_reading_needs_no_permission(tmp_path: Path) -> None:
             ("plan", '{"entries": []}'),
         ):
             assert (await driver.use(tool, arguments))["status"] == "completed"
-    assert asked == []
+    assert permissions == []
 
 
 async def test_a_tool_that_does_not_exist_and_arguments_that_do_not_fit_are_explained(

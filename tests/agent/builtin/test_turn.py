@@ -34,7 +34,7 @@ async def test_the_tour_shows_every_kind_of_update(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["read-only", "safe", "sandbox"])
-async def test_the_tour_goes_on_without_what_a_mode_forbids(tmp_path: Path, mode: str) -> None:
+async def test_the_tour_continues_without_what_a_mode_forbids(tmp_path: Path, mode: str) -> None:
     async with at_work(tmp_path) as driver:
         await driver.set_mode(mode)
         assert (await driver.say("a tour"))["result"] == {"stopReason": "end_turn"}
@@ -136,12 +136,12 @@ async def test_a_silent_model_is_given_up(tmp_path: Path) -> None:
 
 async def test_a_turn_is_cancelled_while_the_model_is_silent(tmp_path: Path) -> None:
     async with at_work(tmp_path) as driver:
-        asked = await driver.hand.ask_prompt(
+        prompt_id = await driver.hand.ask_prompt(
             driver.session_id, "/tool list {}\n/wait 1000\n/say never"
         )
         await driver.hand.came(lambda each: "usage_update" in str(each))
         await driver.hand.notify("session/cancel", sessionId=driver.session_id)
-        assert (await driver.hand.answered(asked))["result"] == {"stopReason": "cancelled"}
+        assert (await driver.hand.answered(prompt_id))["result"] == {"stopReason": "cancelled"}
         assert (await driver.say("/recall"))["result"] == {"stopReason": "end_turn"}
 
 
@@ -154,7 +154,7 @@ async def test_turns_of_two_sessions_run_at_the_same_time(tmp_path: Path) -> Non
         await driver.hand.answered(waiting)
 
 
-async def test_a_long_conversation_is_compacted_before_it_fills_the_window(tmp_path: Path) -> None:
+async def test_a_long_history_is_compacted_before_it_fills_the_window(tmp_path: Path) -> None:
     (tmp_path / "big.txt").write_text("many words\n" * 200)
     async with at_work(tmp_path, setup_for(context_window=3000)) as driver:
         for number in range(6):
@@ -165,7 +165,7 @@ async def test_a_long_conversation_is_compacted_before_it_fills_the_window(tmp_p
         assert all(each["used"] < 3000 for each in driver.hand.updates("usage_update"))
 
 
-async def test_what_the_person_who_started_the_server_says_comes_first(tmp_path: Path) -> None:
+async def test_the_initial_message_of_the_server_comes_first(tmp_path: Path) -> None:
     async with at_work(tmp_path, initial_message="/say from the start") as driver:
         await driver.say("/say from the user")
         assert driver.text == "from the start\nfrom the user\n"

@@ -140,17 +140,17 @@ async def test_fetching_is_cancelled_at_once(address: str) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_page_is_asked_for_and_read(tmp_path: Path, address: str) -> None:
+async def test_a_page_is_fetched_after_permission(tmp_path: Path, address: str) -> None:
     async with at_work(tmp_path, setup_for(fetch_private_addresses=True)) as driver:
-        asked = driver.answer_permissions(ALWAYS, ALLOW)
+        permissions = driver.answer_permissions(ALWAYS, ALLOW)
         done = await driver.use("fetch", f'{{"url": "{address}/page"}}')
         assert texts_of(done) == "[status 200]\nHello you"
-        assert asked[0]["toolCall"]["kind"] == "fetch"
+        assert permissions[0]["toolCall"]["kind"] == "fetch"
         picture = await driver.use("fetch", f'{{"url": "{address}/picture"}}')
         assert "is image/png, not text" in texts_of(picture)
-        assert len(asked) == 1  # the same site
+        assert len(permissions) == 1  # the same site
         await driver.use("fetch", '{"url": "http://127.0.0.1:1/"}')
-        assert len(asked) == 2
+        assert len(permissions) == 2
 
 
 @pytest.mark.anyio

@@ -14,7 +14,7 @@ const { agent: calls, client: callbacks } = acp.methods;
 const [program, ...rest] = order.command;
 const child = spawn(program, rest, { stdio: ["pipe", "pipe", "inherit"] });
 const ended = once(child, "exit");
-const output = [], asked = {}, answers = [], updates = [], questions = [];
+const output = [], called = {}, answers = [], updates = [], permissions = [];
 let answer = "cancelled", isAwaited = () => false, seen = () => {};
 
 // Beside what the SDK makes of them: the bytes of the agent and the requests that they answer.
@@ -23,7 +23,7 @@ const recorded = new WritableStream({
   write: (bytes) => {
     for (const line of new TextDecoder().decode(bytes).split("\n").filter(Boolean)) {
       const message = JSON.parse(line);
-      if ("id" in message && "method" in message) asked[message.id] = message.method;
+      if ("id" in message && "method" in message) called[message.id] = message.method;
     }
     return input.write(bytes);
   },
@@ -39,7 +39,7 @@ const app = acp
     if (isAwaited(params.update)) seen();
   })
   .onRequest(callbacks.session.requestPermission, ({ params }) => {
-    questions.push(params.toolCall);
+    permissions.push(params.toolCall);
     const option = params.options.find((each) => each.kind === answer);
     return { outcome: option ? { outcome: "selected", optionId: option.optionId } : { outcome: "cancelled" } };
   });
@@ -73,5 +73,5 @@ await app.connectWith(stream, async (agent) => {
 });
 child.stdin.end();
 const [status] = await ended;
-const report = { output: Buffer.concat(output).toString(), asked, answers, updates, questions, status };
+const report = { output: Buffer.concat(output).toString(), called, answers, updates, permissions, status };
 process.stdout.write(JSON.stringify(report));

@@ -69,8 +69,8 @@ def test_warnings_go_to_stderr_without_the_text_of_the_client(tmp_path: Path) ->
     done = run("--no-sessions", text='[]\n{"secret" \n', XDG_CONFIG_HOME=str(tmp_path))
     first, second = done.stderr.splitlines()
     reason = "batches are not supported; send one message at a time"
-    assert first == f"quarterdeck: met on a connection (kind: malformed, reason: {reason})"
-    assert second.startswith("quarterdeck: met on a connection (kind: malformed, reason: ")
+    assert first == f"quarterdeck: unexpected input (kind: malformed, reason: {reason})"
+    assert second.startswith("quarterdeck: unexpected input (kind: malformed, reason: ")
     assert "secret" not in done.stderr
     assert done.returncode == 0
 
@@ -109,12 +109,11 @@ def test_help_goes_to_stdout(verb: str, capsys: pytest.CaptureFixture[str]) -> N
         (["serve", "--prot", "1"], "unknown argument '--prot'; did you mean --port?"),
         (
             ["serve", "--port", "x"],
-            "argument --port: 'x' is not a number from 0 to 65535; "
-            "see quarterdeck acp serve --help",
+            "--port: 'x' is not a number from 0 to 65535; see quarterdeck acp serve --help",
         ),
         (
             ["--initial-message"],
-            "argument --initial-message: expected one argument; see quarterdeck acp --help",
+            "--initial-message: expected one argument; see quarterdeck acp --help",
         ),
     ],
 )

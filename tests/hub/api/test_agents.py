@@ -187,7 +187,7 @@ async def test_a_closed_session_can_be_read_loaded_and_deleted_after_a_restart(
         assert (await client.get("/api/sessions"))["sessions"] == []
 
 
-async def test_a_server_whose_secrets_are_not_stored_is_left_out_and_told_of(
+async def test_a_server_whose_secrets_are_not_stored_is_left_out_and_reported(
     tmp_path: Path,
 ) -> None:
     given = options(tmp_path / "home", mine=scripted({"say": "hi"}))
@@ -234,7 +234,7 @@ def changes_told(told: list[Event]) -> list[Any]:
     return [each["data"] for each in diagnostics if each["code"] == "agent/definition-changed"]
 
 
-async def test_a_name_that_means_another_program_than_before_is_told(tmp_path: Path) -> None:
+async def test_a_name_that_means_another_program_than_before_is_reported(tmp_path: Path) -> None:
     told: list[Event] = []
     first, other = scripted({"say": "hi"}), scripted({"say": "something else"})
     for settings in (first, first, other):
@@ -247,7 +247,9 @@ async def test_a_name_that_means_another_program_than_before_is_told(tmp_path: P
     assert change["now"]["args"] == list(other.args)
 
 
-async def test_an_agent_started_by_another_command_under_its_name_is_told(tmp_path: Path) -> None:
+async def test_an_agent_started_by_another_command_under_its_name_is_reported(
+    tmp_path: Path,
+) -> None:
     told: list[Event] = []
     async with running(options(tmp_path / "home")) as (hub, client):
         runner_of(hub).host.subscribe(None, 0, told.append)

@@ -132,7 +132,7 @@ async def test_devices_are_listed_and_renamed(tmp_path: Path) -> None:
         assert missing.status == 404
 
 
-async def test_a_list_of_devices_tells_from_where_they_were_heard(tmp_path: Path) -> None:
+async def test_a_list_of_devices_shows_their_last_addresses(tmp_path: Path) -> None:
     async with open_guarded(tmp_path) as guarded:
         device_id, token = await guarded.device("view")
         for lines in (("User-Agent: Phone/1\t\x7f of mine",), UPGRADE):

@@ -45,7 +45,7 @@ def oldest_first(transcript: Transcript) -> list[Any]:
     return list(transcript.older(None))[::-1]
 
 
-async def test_a_turn_is_told_in_the_order_in_which_it_happened(tmp_path: Path) -> None:
+async def test_a_turn_is_shown_in_the_order_in_which_it_happened(tmp_path: Path) -> None:
     async with running(options(tmp_path / "home", talker=scripted(*TALK))) as (_hub, client):
         session = await client.session("talker", tmp_path)
         await client.prompt(session, "p1")
@@ -116,7 +116,7 @@ async def test_a_page_is_bounded_and_an_entry_can_be_read_whole(tmp_path: Path) 
     assert whole["call"]["content"][0]["content"]["text"] == large
 
 
-def test_messages_that_are_told_in_turns_stay_together() -> None:
+def test_interleaved_messages_stay_together() -> None:
     transcript = folded(said("a", "1"), said("b", "2"), said("c", "1"), said("d", "2"))
     texts = [each.content[0]["text"] for each in oldest_first(transcript)]
     assert texts == ["ac", "bd"]
@@ -142,7 +142,7 @@ def test_chunks_of_all_kinds_go_to_the_message_they_belong_to() -> None:
     ]
 
 
-def test_a_message_that_goes_on_after_a_call_is_told_after_it() -> None:
+def test_a_message_that_continues_after_a_call_is_shown_after_it() -> None:
     call = ("tool-call", {"toolCallId": "t", "title": "Look"})
     transcript = folded(said("a", "1"), call, said("b", "1"), said("c", "1"))
     before, between, after = oldest_first(transcript)

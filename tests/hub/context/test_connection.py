@@ -139,7 +139,9 @@ async def test_a_wrong_token_is_refused_and_the_connection_closed() -> None:
         assert caught.value.rcvd.code == 4002
 
 
-async def test_whoever_does_not_say_auth_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_does_not_authenticate_is_disconnected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(connection, "AUTH_SECONDS", 0.05)
     async with served() as (_host, port, _devices), phone(port, "") as client:
         await client.hear("auth_error")
@@ -215,7 +217,7 @@ async def test_who_subscribed_to_nothing_gets_everything_from_now_on(tmp_path: P
         assert told == (await context_log(host, old))[before : before + len(told)]
 
 
-async def test_a_session_that_begins_while_others_are_opened_is_told_from_its_beginning(
+async def test_a_session_created_while_others_are_opened_is_sent_from_its_beginning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with served() as (host, port, _devices):

@@ -96,7 +96,7 @@ async def editor_at(
     editor = FakeEditor()
     editor.transport = ours
     async with (
-        EditorServer(hub, agent, device).converse(theirs),
+        EditorServer(hub, agent, device).serve_client(theirs),
         open_connection(
             ours, on_notification=editor.on_notification, on_request=editor.on_request
         ) as editor.connection,

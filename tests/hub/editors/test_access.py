@@ -69,7 +69,7 @@ def _shown(editor: FakeEditor) -> str:
     return text
 
 
-async def test_a_question_is_answered_in_an_editor_that_can_show_forms(tmp_path: Path) -> None:
+async def test_an_elicitation_is_answered_in_an_editor_that_can_show_forms(tmp_path: Path) -> None:
     steps = (QUESTION, {"say": "{last.action}"})
     async with hub_with(tmp_path / "home", *steps) as (hub, owner):
         async with editor_at(hub, elicitation={"form": {}}) as editor, editor_at(hub) as plain:
@@ -87,7 +87,7 @@ async def test_a_question_is_answered_in_an_editor_that_can_show_forms(tmp_path:
         assert decision["by"]["deviceName"] == "owner via editor"
 
 
-async def test_an_editor_that_may_not_approve_is_not_asked(tmp_path: Path) -> None:
+async def test_an_editor_that_may_not_approve_gets_no_requests(tmp_path: Path) -> None:
     async with (
         hub_with(tmp_path / "home", ASK) as (hub, owner),
         editor_at(hub, scope="prompt") as editor,
@@ -174,7 +174,7 @@ async def test_a_cancel_right_behind_a_prompt_finds_it(tmp_path: Path) -> None:
     assert answers == [{"stopReason": "cancelled"}] * 3
 
 
-async def test_a_prompt_whose_request_is_cancelled_is_cancelled_and_the_session_goes_on(
+async def test_a_prompt_whose_request_is_cancelled_is_cancelled_and_the_session_continues(
     tmp_path: Path,
 ) -> None:
     turns = [{"when": "wait", "steps": [{"stall": True}]}, {"steps": [{"say": "hello"}]}]
@@ -193,7 +193,7 @@ async def test_a_prompt_whose_request_is_cancelled_is_cancelled_and_the_session_
         assert editor.said() == ["hello"]
 
 
-async def test_a_prompt_whose_agent_dies_is_answered_and_the_next_goes_on_without_repetition(
+async def test_a_prompt_whose_agent_dies_is_answered_and_the_next_continues_without_repetition(
     tmp_path: Path,
 ) -> None:
     load = [{"user": "old"}, {"say": "old answer"}, {"result": {}}]
@@ -281,7 +281,7 @@ def test_sessions_are_listed_page_by_page_the_newest_first() -> None:
         listed(views, agent="mine", cwd=None, cursor="s900")
 
 
-async def test_an_editor_deletes_a_session_with_all_that_was_said_in_it(tmp_path: Path) -> None:
+async def test_an_editor_deletes_a_session_with_its_log(tmp_path: Path) -> None:
     async with hub_with(tmp_path / "home", ASK) as (hub, client), editor_at(hub) as editor:
         editor.answer = {"outcome": {"outcome": "selected", "optionId": "allow_once"}}
         session_id = await editor.new(tmp_path)

@@ -148,13 +148,13 @@ async def test_a_cancelled_turn_is_answered_with_cancelled(tmp_path: Path) -> No
     assert answers == [{"stopReason": "cancelled"}]
 
 
-async def test_an_editor_that_does_not_read_holds_nobody_up_and_misses_nothing(
+async def test_an_editor_that_does_not_read_delays_no_other_and_misses_nothing(
     tmp_path: Path,
 ) -> None:
     steps = {"repeat": 2500, "steps": [{"say": "x" * 1000}]}
     async with hub_with(tmp_path / "home", steps) as (hub, owner):
         ours, theirs = memory_pair()
-        async with EditorServer(hub, "mine", owner_device()).converse(theirs):
+        async with EditorServer(hub, "mine", owner_device()).serve_client(theirs):
             await _send(ours, 1, "initialize", protocolVersion=1)
             await _send(ours, 2, "session/new", cwd=str(tmp_path), mcpServers=[])
             session_id = (await _answer(ours, 2))["sessionId"]

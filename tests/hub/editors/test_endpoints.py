@@ -101,7 +101,7 @@ async def test_a_client_id_of_another_device_is_another_client(tmp_path: Path) -
             assert refused["error"]["data"] == "call initialize before session/list"
 
 
-async def test_what_is_wrong_with_an_address_is_said_as_the_hub_says_it(tmp_path: Path) -> None:
+async def test_a_wrong_address_gets_an_error_of_the_hub(tmp_path: Path) -> None:
     wrong = [
         ("", 400, "client_id is required"),
         ("client_id=a%20b", 400, "client_id may have"),
@@ -174,7 +174,7 @@ async def _drain(ws: ClientConnection) -> None:
 
 
 @pytest.mark.parametrize("is_revoked", [True, False])
-async def test_a_device_that_is_cut_off_is_told_why_and_its_turn_goes_on(
+async def test_a_revoked_device_gets_the_reason_and_its_turn_continues(
     tmp_path: Path, *, is_revoked: bool
 ) -> None:
     async with hub_with(tmp_path / "home", ASK) as (hub, owner):

@@ -79,7 +79,7 @@ async def test_a_cursor_before_the_beginning_is_the_beginning(tmp_path: Path) ->
             assert (await client.hear("events"))[0]["seq"] == 1
 
 
-async def test_a_cursor_beyond_the_newest_event_is_told_so_and_gets_what_follows_it(
+async def test_a_cursor_beyond_the_newest_event_is_reported_and_gets_what_follows_it(
     tmp_path: Path,
 ) -> None:
     async with served() as (host, port):
@@ -155,7 +155,7 @@ async def test_without_a_token_there_is_no_connection() -> None:
         assert caught.value.response.status_code == 401
 
 
-async def test_a_method_that_does_not_exist_is_for_nobody() -> None:
+async def test_a_method_that_does_not_exist_is_rejected_for_every_scope() -> None:
     async with served() as (_host, port):
         async with peer(port, "approve") as client:
             assert (await client.call("x/y"))["error"]["code"] == "quarterdeck/forbidden"
@@ -221,7 +221,7 @@ async def test_an_answer_needs_the_scope_and_counts_once(tmp_path: Path) -> None
         '{"request": {"\\ud83d": 1}}',
     ],
 )
-async def test_a_frame_that_is_none_is_refused_and_the_connection_goes_on(frame: str) -> None:
+async def test_an_invalid_frame_is_rejected_and_the_connection_stays_open(frame: str) -> None:
     async with served() as (_host, port), peer(port) as client:
         await client.socket.send(frame)
         error = await client.hear("error")

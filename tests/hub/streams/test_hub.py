@@ -57,7 +57,7 @@ async def ask(port: int, path: str, token: str, origin: str = "") -> tuple[int, 
         return reader.status, said
 
 
-async def test_whoever_follows_a_hub_that_ends_is_told(
+async def test_streams_of_a_hub_that_ends_report_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     given = options(tmp_path / "home")
@@ -133,7 +133,7 @@ async def test_an_agent_started_by_envelope_comes_back_after_a_restart(tmp_path:
         assert (await http.ended(session.id, "k"))["state"] == "done"
 
 
-async def test_who_follows_sessions_is_told_when_their_queues_change(tmp_path: Path) -> None:
+async def test_a_stream_of_sessions_reports_changes_of_their_queues(tmp_path: Path) -> None:
     given = options(tmp_path / "home", demo=scripted({"say": "hi"}, {"stall": True}))
     async with running(given) as (hub, http):
         session, other = [await http.session("demo", tmp_path) for _ in range(2)]
@@ -156,7 +156,7 @@ async def test_who_follows_sessions_is_told_when_their_queues_change(tmp_path: P
             assert "ended" in [each.name for each in said]
 
 
-async def test_who_follows_nothing_that_is_there_is_let_go(tmp_path: Path) -> None:
+async def test_a_stream_of_unknown_sessions_ends(tmp_path: Path) -> None:
     async with running(options(tmp_path / "home")) as (hub, _):
         host, path = f"127.0.0.1:{port_of(hub)}", "/api/stream?session=gone:0"
         async with reading(port_of(hub), path, token=token_of(hub), host=host) as reader:
@@ -240,7 +240,7 @@ def _waits(frames: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [each for each in entries if (each["status"], each["sessionName"]) == waiting]
 
 
-async def test_the_context_protocol_lets_in_by_frame_and_cuts_off_who_is_revoked(
+async def test_the_context_protocol_authenticates_by_frame_and_disconnects_a_revoked_device(
     tmp_path: Path,
 ) -> None:
     async with running(options(tmp_path / "home", demo=scripted({"say": "hi"}))) as (hub, _http):

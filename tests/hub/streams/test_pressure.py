@@ -200,7 +200,9 @@ def memory_mb() -> float:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-async def test_readers_that_do_not_read_slow_nobody_and_cost_little_memory(tmp_path: Path) -> None:
+async def test_clients_that_do_not_read_slow_no_other_and_cost_little_memory(
+    tmp_path: Path,
+) -> None:
     async with Host({"storage": SqliteStorage(tmp_path / "log.db")}) as host:
         session_id = await opened(host, tmp_path, flood(40_000))
         async with serving(bare_hub(host)) as port, AsyncExitStack() as stack:
@@ -225,7 +227,9 @@ async def test_readers_that_do_not_read_slow_nobody_and_cost_little_memory(tmp_p
 
 
 @pytest.mark.slow
-async def test_who_takes_nothing_is_let_go_and_catches_up_by_its_cursor(tmp_path: Path) -> None:
+async def test_a_client_that_does_not_read_is_disconnected_and_catches_up_by_its_cursor(
+    tmp_path: Path,
+) -> None:
     large = {"say": "0123456789" * 2_000}
     async with Host({"storage": SqliteStorage(tmp_path / "log.db")}) as host:
         session_id = await opened(host, tmp_path, {"repeat": 800, "steps": [large]})

@@ -150,7 +150,7 @@ async def test_a_closed_session_is_read_to_its_end_and_the_stream_stays(tmp_path
             assert live[0].data["seq"] == said[-2].data["seq"] + 1
 
 
-async def test_when_the_host_stops_every_reader_is_told(tmp_path: Path) -> None:
+async def test_when_the_host_stops_every_stream_reports_it(tmp_path: Path) -> None:
     async with running() as host, serving(bare_hub(host)) as port:
         session_id = await opened(host, tmp_path, {"say": "hi"})
         async with (
@@ -164,7 +164,7 @@ async def test_when_the_host_stops_every_reader_is_told(tmp_path: Path) -> None:
             assert (await other.to_the_end())[-1].data["reason"] == "shutdown"
 
 
-async def test_the_host_stream_begins_with_how_things_stand_and_goes_on_by_its_ids(
+async def test_the_host_stream_begins_with_the_current_state_and_resumes_by_its_ids(
     tmp_path: Path,
 ) -> None:
     async with running() as host, serving(bare_hub(host)) as port, anyio.create_task_group() as t:

@@ -53,7 +53,7 @@ async def cut_and_resumed(port: int, path: str, seed: int, is_all: Any) -> list[
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_a_stream_of_several_logs_that_is_cut_at_any_byte_goes_on_exactly(
+async def test_a_stream_of_several_logs_that_is_cut_at_any_byte_resumes_exactly(
     tmp_path: Path, seed: int
 ) -> None:
     async with running(SqliteStorage(tmp_path / "log.db")) as host:

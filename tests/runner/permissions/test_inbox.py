@@ -88,7 +88,7 @@ async def test_a_request_is_shown_with_what_it_would_do_and_answered_once(tmp_pa
         assert line == decision
 
 
-async def test_the_reason_of_a_rejection_is_kept_and_told_to_the_agent(tmp_path: Path) -> None:
+async def test_the_reason_of_a_rejection_is_stored_and_sent_to_the_agent(tmp_path: Path) -> None:
     async with asked(tmp_path, asking()) as (_, client, session):
         (request,) = await client.asked()
         path = f"/api/permissions/{request['requestId']}/answer"
@@ -217,7 +217,7 @@ async def test_a_policy_that_changes_decides_what_waits(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_a_request_that_nobody_answers_is_rejected_when_it_expires(tmp_path: Path) -> None:
+async def test_an_unanswered_request_is_rejected_when_it_expires(tmp_path: Path) -> None:
     policy = Policy(expiry_seconds=0.2)
     async with asked(tmp_path, asking(), policy) as (_, client, session):
         assert (await client.ended(session, "k"))["state"] == "done"
@@ -290,7 +290,7 @@ async def test_the_input_of_an_open_call_counts_when_its_request_has_none(tmp_pa
         assert event["payload"]["outcome"]["optionId"] == "allow_once"
 
 
-async def test_a_call_that_changes_after_it_was_allowed_is_told_of(tmp_path: Path) -> None:
+async def test_a_call_that_changes_after_it_was_allowed_is_reported(tmp_path: Path) -> None:
     changed = {"progress": "edit-1", "input": {"path": "/etc/passwd"}}
     agent = asking(allowed=[changed, changed, {"finish": "edit-1"}])
     async with asked(tmp_path, agent) as (hub, client, session):
@@ -310,7 +310,7 @@ async def test_a_call_that_changes_after_it_was_allowed_is_told_of(tmp_path: Pat
 
 
 @pytest.mark.slow
-async def test_a_call_that_stays_as_it_was_allowed_is_not_told_of(tmp_path: Path) -> None:
+async def test_a_call_that_stays_as_it_was_allowed_is_not_reported(tmp_path: Path) -> None:
     same = {"progress": "edit-1", "input": {"path": "{cwd}/a.py"}}
     async with asked(tmp_path, asking(allowed=[same, {"finish": "edit-1"}])) as (hub, client, key):
         told: list[Any] = []
@@ -379,7 +379,7 @@ async def _all_answer(devices: list[Client], request: Json) -> list[str]:
 
 
 @pytest.mark.slow
-async def test_questions_are_listed_answered_once_and_noted_without_the_answer(
+async def test_elicitations_are_listed_answered_once_and_stored_without_the_answer(
     tmp_path: Path,
 ) -> None:
     form = {"type": "object", "properties": {"name": {"type": "string"}}}

@@ -93,7 +93,7 @@ async def test_what_an_earlier_hub_left_of_a_deleted_session_goes_at_the_start(
     check_files(given.home)
 
 
-async def test_other_sessions_keep_their_prompts_and_what_was_asked(tmp_path: Path) -> None:
+async def test_other_sessions_keep_their_prompts_and_requests(tmp_path: Path) -> None:
     given = options(tmp_path / "home", mine=scripted(ASKED))
     async with running(given) as (_, client):
         kept = await decided_session(client, tmp_path)
@@ -105,7 +105,7 @@ async def test_other_sessions_keep_their_prompts_and_what_was_asked(tmp_path: Pa
         assert decision["asked"]["title"] == "the-title-of-a-request"
 
 
-async def test_whoever_waits_for_a_prompt_of_a_deleted_session_hears_that_it_is_cancelled(
+async def test_a_prompt_of_a_deleted_session_is_cancelled_for_waiting_callers(
     tmp_path: Path,
 ) -> None:
     async with running(options(tmp_path / "home", mine=scripted(ASKED))) as (hub, client):
@@ -153,7 +153,7 @@ async def test_a_prompt_that_comes_while_its_session_is_deleted_is_refused_and_n
         await client.get(f"/api/sessions/{session}/prompts/late", status=404)
 
 
-async def test_a_deletion_goes_on_when_whoever_asked_for_it_is_gone(tmp_path: Path) -> None:
+async def test_a_deletion_completes_when_its_caller_is_cancelled(tmp_path: Path) -> None:
     async with running(options(tmp_path / "home", mine=scripted(ASKED))) as (hub, client):
         session = await decided_session(client, tmp_path)
         forgotten = runner_of(hub).prompts.changes.next

@@ -46,7 +46,7 @@ async def refuse_nothing(_method: str, params: Any) -> Any:
 
 @dataclass(frozen=True)
 class AwkwardPeer:
-    """Our connection to a scripted peer, and all that it told us."""
+    """Our connection to a scripted peer, and everything it reported."""
 
     connection: Connection
     process: ProcessTransport
@@ -83,7 +83,7 @@ async def awkward_peer(
     options: ConnectionOptions | None = None,
     stop_seconds: float = 5,
 ) -> AsyncIterator[AwkwardPeer]:
-    """Start a peer that plays `steps`, and converse with it as a host does with an agent."""
+    """Start a peer that plays `steps`, and connect to it as a host connects to an agent."""
     reports: list[Report] = []
     notifications: list[tuple[str, Any]] = []
     options = options or ConnectionOptions(answers_garbage=False)

@@ -15,7 +15,7 @@ from acp.schema import PermissionOption, ToolCallUpdate
 
 
 class OneToolAgent:
-    """Streams three chunks, asks, tells what was chosen; `wait` waits for a cancel instead."""
+    """Streams three chunks, requests permission, reports the choice; `wait` waits for a cancel."""
 
     def __init__(self) -> None:
         self._cancelled = asyncio.Event()

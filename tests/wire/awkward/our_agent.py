@@ -10,7 +10,7 @@ from quarterdeck.wire import Connection, method_not_found, open_connection, stdi
 
 
 class OneToolAgent:
-    """Streams what it was told word by word, asks, tells what was chosen."""
+    """Streams the prompt word by word, requests permission, reports the choice."""
 
     connection: Connection
 
@@ -40,7 +40,7 @@ class OneToolAgent:
             return "cancelled"
         for word in text.split():
             await self._say(sessionId, word)
-        question = {
+        request = {
             "sessionId": sessionId,
             "toolCall": {"toolCallId": "t1", "title": "write a file"},
             "options": [
@@ -48,7 +48,7 @@ class OneToolAgent:
                 {"optionId": "no", "name": "Reject", "kind": "reject_once"},
             ],
         }
-        answer: Any = await self.connection.call("session/request_permission", question)
+        answer: Any = await self.connection.call("session/request_permission", request)
         await self._say(sessionId, answer["outcome"]["optionId"])
         return "end_turn"
 

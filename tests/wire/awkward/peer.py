@@ -1,4 +1,4 @@
-"""A peer that does what it is told, byte for byte. Standard library only: `python -I -S` runs it.
+"""A peer that follows a script, byte for byte. Standard library only: `python -I -S` runs it.
 
     peer.py STEPS    play STEPS (a JSON array), then serve requests until standard input ends
 

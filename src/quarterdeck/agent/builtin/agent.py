@@ -52,7 +52,7 @@ class BuiltinAgent(anyio.AsyncContextManagerMixin):
 
     Args:
         setup: options, environment and file, combined by `load_setup`.
-        open_model: returns the model for a name, in place of the built-in providers.
+        open_model: returns the model for a name, instead of the built-in providers.
         now: the clock, for the date in the system prompt.
     """
 

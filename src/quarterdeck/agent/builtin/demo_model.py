@@ -35,7 +35,7 @@ from quarterdeck.agent.builtin.history import (
     UserMessage,
     estimated_tokens,
 )
-from quarterdeck.agent.builtin.instructions import HEADING
+from quarterdeck.agent.builtin.instructions import SUMMARY_TITLE
 from quarterdeck.agent.builtin.model import (
     FAILURES,
     CallStarted,
@@ -120,7 +120,7 @@ def _steps(prompt: UserMessage, before: Sequence[Message], offered: set[str]) ->
     text = prompt.text
     if text.startswith("<conversation>"):
         return [DemoStep(text=_summary(text))]
-    if text.startswith(f"[{HEADING}]"):
+    if text.startswith(f"[{SUMMARY_TITLE}]"):
         return [DemoStep(text="I have read the summary and can go on.")]
     script = read_script(text, recall=lambda: _recalled(before))
     if script:

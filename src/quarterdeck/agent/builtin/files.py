@@ -89,7 +89,7 @@ class Files:
             raise ToolFailed(f"{path}: {error.strerror}") from error
 
     def _check(self, path: str) -> None:
-        """Raise `RpcError` for a path outside the roots, as far as this machine can tell."""
+        """Raise `RpcError` for a path that is outside the roots on this machine."""
         seems_inside = any(PurePosixPath(path).is_relative_to(root) for root in self.roots)
         if seems_inside and not any(Path(root).is_dir() for root in self.roots):
             return  # the client's files are on another machine

@@ -59,7 +59,7 @@ class ToolUse(Struct, frozen=True, kw_only=True):
     name: str
     arguments: dict[str, Any]
     invalid: str | None = None
-    """What the model wrote in place of a JSON object."""
+    """What the model wrote instead of a JSON object."""
 
 
 class AssistantMessage(Struct, frozen=True, kw_only=True, tag_field="role", tag="assistant"):
@@ -99,7 +99,7 @@ def encode_history(history: ModelHistory) -> bytes:
 
 
 def decode_history(memory: bytes) -> ModelHistory:
-    """Read what `encode_conversation` wrote.
+    """Decode what `encode_history` wrote.
 
     Raises:
         JsonInvalid: if it is malformed, or of another version.

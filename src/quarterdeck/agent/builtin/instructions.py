@@ -34,7 +34,7 @@ _KEPT = 0.25  # share of the window that is kept unchanged
 _SUMMARISED = 0.5  # share of the window for the messages to summarise
 _CHARACTERS_PER_TOKEN = 3
 _RESULT_CHARACTERS = 2000
-HEADING = "Summary of the conversation so far"
+SUMMARY_TITLE = "Summary of the conversation so far"
 
 _PURPOSE = """\
 You are Quarterdeck, a coding agent. You work on the user's project with the tools you are given.
@@ -118,12 +118,12 @@ def summary_request(messages: Sequence[Message], window: int) -> ModelInput:
     """Return the request for a summary, shortened to fit the context window."""
     limit = int(window * _SUMMARISED * _CHARACTERS_PER_TOKEN)
     text = shortened("\n\n".join(_as_text(messages)), limit)
-    question = f"<conversation>\n{text}\n</conversation>\n\nSummarise this conversation."
-    return ModelInput(_SUMMARY_INSTRUCTIONS, (UserMessage(parts=(Text(text=question),)),))
+    text = f"<conversation>\n{text}\n</conversation>\n\nSummarise this conversation."
+    return ModelInput(_SUMMARY_INSTRUCTIONS, (UserMessage(parts=(Text(text=text),)),))
 
 
 def compacted(summary: str, kept: Sequence[Message]) -> tuple[Message, ...]:
-    text = f"[{HEADING}]\n{summary.strip()}"
+    text = f"[{SUMMARY_TITLE}]\n{summary.strip()}"
     return (UserMessage(parts=(Text(text=text),)), *kept)
 
 

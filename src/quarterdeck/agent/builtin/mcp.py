@@ -205,11 +205,11 @@ def _tool(server: str, described: Mapping[str, Any], connection: Connection) -> 
             return await _call(connection, server, own_name, arguments)
 
         words = f"Allow {title} for this session"
-        asked = f"```json\n{encode_json(dict(arguments)).decode()}\n```"
+        preview = f"```json\n{encode_json(dict(arguments)).decode()}\n```"
         if kind == "read":
-            asked += f"\n{server} declares that this only reads; this is not verified."
+            preview += f"\n{server} declares that this only reads; this is not verified."
         scope = SessionGrant(f"mcp:{server}:{own_name}", words)
-        return Action(title, run, preview=(text_content(asked),), grant=scope)
+        return Action(title, run, preview=(text_content(preview),), grant=scope)
 
     if not isinstance(schema, dict) or not schema:
         schema = {"type": "object", "properties": {}}

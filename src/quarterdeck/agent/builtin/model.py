@@ -1,7 +1,7 @@
 """The `Model` interface: what the agent needs of a language model, independent of any provider.
 
 A model streams its answer to one request and keeps no state between requests. Every failure is a
-`ModelFailed` with a message for people that never contains a key.
+`ModelFailed` with a message for users that never contains a key.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@
 Tools of MCP servers run outside our control. One that its server declares read-only is available in
 full, read-only and safe, the others in full only. A server's declaration is only a hint: it can
 remove a tool from a mode, but every such tool requests permission, and clients see the kind
-`other`, because some clients allow reading without asking.
+`other`, because some clients allow reading without a permission request.
 """
 
 from __future__ import annotations

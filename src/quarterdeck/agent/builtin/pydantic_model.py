@@ -119,7 +119,7 @@ class PydanticModel:
         chosen: ModelSettings = {"timeout": settings.stall_seconds}
         if settings.thinking is not None:
             chosen["thinking"] = settings.thinking
-        if self._kind == "anthropic":  # other providers cache without being asked
+        if self._kind == "anthropic":  # other providers cache by default
             chosen["cache"] = True
         if settings.max_output_tokens is not None:
             chosen["max_tokens"] = settings.max_output_tokens

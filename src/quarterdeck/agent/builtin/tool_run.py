@@ -123,7 +123,7 @@ class ToolRuns:
     ) -> bool:
         if action.grant is not None and action.grant.key in self._allowed:
             return True
-        question: dict[str, Any] = {
+        tool_call: dict[str, Any] = {
             "toolCallId": acp_id,
             "title": action.title,
             "kind": tool.shown_kind,
@@ -132,8 +132,8 @@ class ToolRuns:
             "content": list(action.preview),
         }
         if action.locations:
-            question["locations"] = list(action.locations)
-        chosen = await self._turn.ask_permission(question, permission_options(action.grant))
+            tool_call["locations"] = list(action.locations)
+        chosen = await self._turn.ask_permission(tool_call, permission_options(action.grant))
         if chosen == "allow_always" and action.grant is not None:
             self._allowed.add(action.grant.key)
             return True

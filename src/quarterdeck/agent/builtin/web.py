@@ -47,7 +47,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Redirect:
-    """The way to another origin, which nobody has allowed yet."""
+    """A redirect to another origin, which is not allowed yet."""
 
     url: str
 
@@ -124,7 +124,7 @@ class Fetcher:
 
 
 def checked_url(url: str) -> str:
-    """Return a URL that may be asked for.
+    """Return a URL that may be fetched.
 
     Raises:
         ToolFailed: if it is no address of the web.

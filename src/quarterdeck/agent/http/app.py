@@ -1,9 +1,9 @@
 """The agent as an ASGI application.
 
     POST /acp/rpc?client_id=ID    one JSON-RPC message
-        202   a request or a notification; the answer of a request comes by the stream
-        204   an answer to one of the agent's requests
-        409   a request that came before; it is not run again
+        202   a request or a notification; the response is sent on the stream
+        204   a response to one of the agent's requests
+        409   a request that was received before; it is not run again
     GET /acp/sse?client_id=ID     everything the agent sends, one message an event
 
 Errors are plain text: 400 (client_id, payload), 401 (token), 403 (Host, Origin), 404 (path), 405
@@ -50,7 +50,7 @@ Reject = Callable[[Send, RejectedRequest], Awaitable[None]]
 
 CLIENT_ID: Final = re.compile(r"[A-Za-z0-9._~:-]{1,128}")
 _STREAM_SECONDS: Final = 2.0  # for clients to read the last messages when the server ends
-_DRAIN_FACTOR: Final = 4  # times the limit of a body: so much is read for its sender to see why
+_DRAIN_FACTOR: Final = 4  # times the limit of a body are read, so that its sender sees the reason
 _PING_TICKS: Final = 3  # between two pings
 
 logger = logging.getLogger(__name__)
@@ -58,37 +58,37 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class HttpOptions:
-    """Who may use an agent on HTTP, and how they are treated."""
+    """Access to an agent on HTTP, and limits of its clients."""
 
     token: str | None = None
-    """What clients have to send as `Authorization: Bearer …`."""
+    """Sent by clients as `Authorization: Bearer …`."""
     needs_token: bool = True
-    """False lets every program on this computer in; never for others."""
+    """False allows every program on this computer; only on loopback."""
     allowed_hosts: tuple[str, ...] = ()
-    """Host names besides loopback's by which clients may call the server."""
+    """Accepted host names besides those of loopback."""
     origins: tuple[str, ...] = ()
     """Origins besides its own whose web pages may use it, such as "https://desk.example"."""
     max_clients: int = 64
     max_sessions: int = 256
     """Sessions that one client may have open."""
     head_seconds: float = 10.0
-    """How long the head of a request may take to arrive; `serve_http` sees to it, and a server that
-    the application is mounted in has to do so itself."""
+    """How long the head of a request may take to arrive. `serve_http` enforces it; a server that
+    mounts the application has to do so itself."""
     max_body: int = 16 * 1024 * 1024
     """Bytes of one POST."""
     body_seconds: float = 30.0
     """How long the body of a POST may take to arrive."""
     limits: ReplayLimits = field(default_factory=ReplayLimits)
-    """What is kept for a client that does not read, or has to read again."""
+    """What is kept for a client that reads late or reconnects."""
     ping_seconds: float = 15.0
-    """How often a silent stream says that it is alive."""
+    """How often a silent stream sends a ping."""
     idle_seconds: float = 300.0
-    """After so long without a stream and without a POST a client is gone: its turns are cancelled
-    and its sessions closed."""
+    """After this time without a stream and without a POST a client counts as gone: its turns are
+    cancelled and its sessions closed."""
 
 
 class HttpApp:
-    """Made by `http_app`. Serves while it is `running`, which a lifespan does by itself."""
+    """Made by `http_app`. Serves while `running` is entered, which a lifespan does by itself."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class HttpApp:
                 tasks.cancel_scope.cancel()
 
     def dismiss(self) -> list[HttpClient]:
-        """Take no more requests and tell every client to go; return them."""
+        """Accept no more requests and dismiss every client; return them."""
         self._is_closing = True
         for body in self._reading:
             body.cancel()
@@ -148,7 +148,7 @@ class HttpApp:
         return clients
 
     async def aclose(self) -> None:
-        """Let every client go; safe to call twice."""
+        """Disconnect every client; safe to call twice."""
         clients = self.dismiss()
         with anyio.move_on_after(_STREAM_SECONDS + 10):
             for client in clients:
@@ -200,7 +200,7 @@ class HttpApp:
         except BodyCutOff:
             return None  # the client has left
         except BodyRejected as error:
-            # What is left of the body must not be taken for the next request.
+            # The rest of the body must not be read as the next request.
             return RejectedRequest(error.status, error.reason, (("connection", "close"),))
         message = parse(body)
         if not isinstance(message, Request | Notification | Result | Failure):
@@ -267,17 +267,17 @@ class HttpApp:
         return client
 
     async def _attend(self, client: HttpClient) -> None:
-        """Hold the conversation with one client until it is gone."""
+        """Serve one client until it is gone."""
         try:
             most = self.options.max_sessions
-            async with self._server.converse(client.transport, max_sessions=most):
+            async with self._server.serve_client(client.transport, max_sessions=most):
                 client.is_ready.set()
-                client.seen()  # whoever made it come waits for this only now
+                client.seen()  # its first request has waited for this
                 await client.wait_gone(self.options.idle_seconds)
                 logger.info("a client is gone", extra={"client": client.id})
                 self._forget(client)
         except Exception:  # one client must not end the others
-            logger.exception("a conversation failed")
+            logger.exception("serving a client failed")
         finally:
             self._forget(client)
             self._leaving.discard(client)
@@ -285,7 +285,7 @@ class HttpApp:
             client.has_left.set()
 
     def _forget(self, client: HttpClient) -> None:
-        """Let its id be used anew; what it has open is closed meanwhile."""
+        """Free its id for reuse; its sessions are closed meanwhile."""
         if self._clients.get(client.id) is client:
             del self._clients[client.id]
             self._leaving.add(client)
@@ -299,7 +299,7 @@ def http_app(
     store: SessionStore | None = None,
     initial_message: str | None = None,
 ) -> HttpApp:
-    """Make an ASGI application of an agent; `host` is where it will listen.
+    """Return an ASGI application for an agent; `host` is where it will listen.
 
     Raises:
         AgentError: if the token is missing or protects nothing.

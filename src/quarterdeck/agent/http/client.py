@@ -29,12 +29,12 @@ from typing import Final
 
 import anyio
 
-from quarterdeck.errors import ConnectionClosed, JsonInvalid
+from quarterdeck.errors import ConnectionClosed
 from quarterdeck.http.asgi import Receive, Send
 from quarterdeck.http.keepalive import KeepAlive, LiveConnection
 from quarterdeck.http.sse import EventBuffer, EventStream, ReplayLimits, StreamFormat, serve_events
-from quarterdeck.jsontext import decode_json, encode_json
-from quarterdeck.wire import Failure, Request, Result, parse
+from quarterdeck.jsontext import encode_json
+from quarterdeck.wire import Failure, Request, Result, canonical_id, parse
 
 LOST: Final = "_quarterdeck/messages_lost"
 LAST_EVENT: Final = re.compile(r"[0-9a-f]{8}-[0-9]{1,18}")
@@ -44,18 +44,18 @@ _OF_AN_ANSWER: Final = b'{"jsonrpc":"2.0","id":'  # our own requests begin so, t
 
 
 class RequestRepeated(Exception):
-    """A request that came before; not one of `errors`: it never leaves this package."""
+    """A request that was received before; not in `errors`, since it never leaves this package."""
 
 
 class HttpTransport:
-    """What a `Connection` needs; the other side is `HttpClient`."""
+    """The transport of a `Connection`; its other side is `HttpClient`."""
 
     def __init__(self, limits: ReplayLimits) -> None:
         self.buffer = EventBuffer(limits)
         self.is_ended = False
-        """Nothing more will be put into the buffer."""
+        """Whether the buffer gets no more messages."""
         self._on_bytes: Callable[[bytes], anyio.Event | None] | None = None
-        self._early: list[bytes] = []  # before the connection has begun to read
+        self._early: list[bytes] = []  # received before the connection reads
         self._closed = anyio.Event()
         self._is_patient = True
         self._running: dict[bytes, bytes] = {}
@@ -69,14 +69,14 @@ class HttpTransport:
         await self._closed.wait()
 
     def feed(self, message: bytes) -> None:
-        """Hand a message of the client to the connection, which acts on it at once.
+        """Pass a message of the client to the connection, which handles it at once.
 
         Raises:
             ConnectionClosed: if the connection has been closed.
         """
         if self._closed.is_set():
             raise ConnectionClosed("this client's connection has just ended; try again")
-        # Outside of strings a line break is a blank, and inside there can be none.
+        # Outside of strings a line break is white space, and inside there can be none.
         line = message.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n"
         if self._on_bytes is None:
             self._early.append(line)
@@ -87,18 +87,18 @@ class HttpTransport:
         """Remember a request.
 
         Raises:
-            RequestRepeated: if it came before.
+            RequestRepeated: if it was received before.
         """
-        key, digest = _key(request.id), hashlib.sha256(body).digest()
+        key, digest = canonical_id(request.id), hashlib.sha256(body).digest()
         if request.method == "initialize":
-            self._answered.clear()  # a program that starts anew counts anew; twice does no harm
+            self._answered.clear()  # a restarted program reuses ids; repeating this is harmless
             return
         if key == b"null":
             return
         if key in self._running:
             raise RequestRepeated(f"a request with the id {key.decode()} is being answered")
         if self._answered.get(key) == digest:
-            raise RequestRepeated(f"this very request, id {key.decode()}, has been answered")
+            raise RequestRepeated(f"the same request, id {key.decode()}, has been answered")
         self._running[key] = digest
 
     async def send(self, data: bytes) -> None:
@@ -116,7 +116,7 @@ class HttpTransport:
         return len(data)
 
     def reader_took(self) -> None:
-        """A reader is there, and reads."""
+        """Note that a reader has taken messages."""
         self._is_patient = True
 
     async def aclose(self) -> None:
@@ -144,7 +144,7 @@ class HttpTransport:
             return
         message = parse(line)
         if isinstance(message, Result | Failure):
-            key = _key(message.id)
+            key = canonical_id(message.id)
             digest = self._running.pop(key, None)
             if digest is not None:
                 self._answered[key] = digest
@@ -153,13 +153,13 @@ class HttpTransport:
 
 
 class HttpClient:
-    """One client: its connection's other side, its stream, and when it was last heard of."""
+    """One client: the other side of its connection, its stream, and when it was last seen."""
 
     def __init__(self, client_id: str, limits: ReplayLimits) -> None:
         self.id = client_id
         self.transport = HttpTransport(limits)
         self.epoch = secrets.token_hex(4)
-        """Part of the ids of its events: those of an earlier connection are not ours."""
+        """Part of the ids of its events, to recognise those of an earlier connection."""
         self.is_ready = anyio.Event()
         self.has_left = anyio.Event()
         self.last_seen = anyio.current_time()
@@ -168,7 +168,7 @@ class HttpClient:
         self._changed = anyio.Event()
 
     def open_stream(self, stream: anyio.CancelScope) -> None:
-        """Let `stream` be the one that is read; an older one ends."""
+        """Make `stream` the current one; an older one ends."""
         if self._stream is not None:
             self._stream.cancel()
         self._stream = stream
@@ -187,12 +187,12 @@ class HttpClient:
         self.last_seen = anyio.current_time()
 
     def dismiss(self) -> None:
-        """End it; its turns are cancelled and answered, and its stream says so before it ends."""
+        """Disconnect it; its turns are cancelled and answered, and its stream reports the end."""
         self._is_dismissed = True
         self._notice()
 
     async def wait_gone(self, seconds: float) -> None:
-        """Wait until it is dismissed, or has had no stream and sent nothing for so long."""
+        """Wait until it is dismissed, or has had no stream and sent nothing for `seconds`."""
         while not self._is_dismissed:
             changed = self._changed
             left = self.last_seen + seconds - anyio.current_time()
@@ -213,13 +213,6 @@ class HttpClient:
         self._changed = anyio.Event()
 
 
-def _key(request_id: bytes) -> bytes:
-    try:
-        return encode_json(decode_json(request_id))
-    except JsonInvalid:
-        return request_id
-
-
 async def stream_events(
     client: HttpClient, last_event: str, receive: Receive, send: Send, keep_alive: KeepAlive
 ) -> None:
@@ -230,7 +223,7 @@ async def stream_events(
     def closing(_reason: str | None) -> bytes:
         if not client.is_current(stream):
             return b": replaced by another stream\n\n"
-        return b": the server has let you go\n\n" if client.transport.is_ended else b""
+        return b": disconnected by the server\n\n" if client.transport.is_ended else b""
 
     async def body(events: EventStream) -> None:
         client.transport.buffer.set_reader(events.wake)

@@ -14,9 +14,17 @@ from msgspec import Meta, Struct
 from starlette.responses import Response
 from starlette.types import Receive, Scope as AsgiScope, Send
 
-from quarterdeck.errors import HubDatabaseFailed, RequestRefused
+from quarterdeck.errors import HubDatabaseFailed, RequestRejected
 from quarterdeck.http.origins import Site
-from quarterdeck.hub.api.endpoint import Asgi, Body, Endpoint, device_of, invalid, refusal
+from quarterdeck.hub.api.endpoint import (
+    Asgi,
+    Body,
+    Endpoint,
+    device_of,
+    http_status,
+    invalid,
+    refusal,
+)
 from quarterdeck.hub.api.validation import describe_mismatch
 from quarterdeck.hub.auth.device import OWNER, SCOPE_KEY, Device, Scope
 from quarterdeck.hub.auth.device_store import DeviceEvent
@@ -331,8 +339,8 @@ def _app(handler: _Handler) -> Asgi:
         body = (await receive()).get("body", b"")
         try:
             response = await handler(scope, body)
-        except RequestRefused as error:
-            response = refusal(error.status, error.code, error.message)
+        except RequestRejected as error:
+            response = refusal(http_status(error), error.code, error.message)
         except HubDatabaseFailed:
             logger.exception("a change of devices could not be stored")
             message = "the change could not be stored; see the log of the hub, and try again later"

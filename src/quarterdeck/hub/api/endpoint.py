@@ -26,7 +26,6 @@ from quarterdeck.errors import (
     HubDatabaseFailed,
     JsonInvalid,
     QuarterdeckError,
-    RequestRefused,
     RequestRejected,
     RpcError,
     StorageFailed,
@@ -203,17 +202,17 @@ _AGENT_FAILED: Final = 424
 programs repeat by themselves."""
 
 
-def not_found(what: str, remedy: str) -> RequestRefused:
-    return RequestRefused(404, "not-found", f"there is no {what}; {remedy}")
+def not_found(what: str, remedy: str) -> RequestRejected:
+    return RequestRejected("not-found", f"there is no {what}; {remedy}")
 
 
-def invalid(message: str) -> RequestRefused:
-    return RequestRefused(400, "invalid", message)
+def invalid(message: str) -> RequestRejected:
+    return RequestRejected("invalid", message)
 
 
 def http_status(error: RequestRejected) -> int:
     """Return the HTTP status of a rejection."""
-    return error.status if isinstance(error, RequestRefused) else _REJECTIONS[error.code]
+    return _REJECTIONS[error.code]
 
 
 def refusal_of(error: Exception) -> Response:
@@ -238,9 +237,11 @@ def refusal_of(error: Exception) -> Response:
             return error_response(_AGENT_FAILED, code, message, data=data)
         case StorageFailed():
             code = "quarterdeck/unavailable"
-            return error_response(503, code, error.told, retryable=not error.is_final)
+            return error_response(503, code, error.public_message, retryable=not error.is_final)
         case HubDatabaseFailed():
-            return error_response(503, "quarterdeck/unavailable", error.told, retryable=True)
+            return error_response(
+                503, "quarterdeck/unavailable", error.public_message, retryable=True
+            )
         case QuarterdeckError():
             return error_response(500, "quarterdeck/failed", str(error))
         case _:
@@ -369,12 +370,12 @@ async def _read(receive: Receive) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise RequestRefused(400, "invalid", "the request body is incomplete; send it again")
+            raise RequestRejected("invalid", "the request body is incomplete; send it again")
         part = message.get("body", b"")
         size += len(part)
         if size > MOST_BODY:
             reason = f"the body is larger than {MOST_BODY >> 20} MiB; send less at a time"
-            raise RequestRefused(413, "too-large", reason)
+            raise RequestRejected("too-large", reason)
         parts.append(part)
         if not message.get("more_body", False):
             return b"".join(parts)

@@ -55,7 +55,7 @@ def blocks_of(prompt: _Prompt) -> list[dict[str, Any]]:
     """Return the content blocks of a prompt.
 
     Raises:
-        RequestRefused: if it is blank, or a block has no type.
+        RequestRejected: if it is blank, or a block has no type.
     """
     if isinstance(prompt, str):
         if not prompt.strip():

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
+from starlette.responses import Response
 
-from quarterdeck.errors import RequestRefused
+from quarterdeck.errors import RequestRejected
 from quarterdeck.hub.api.endpoint import (
     ApiRequest,
     ApiResponse,
     Body,
     Endpoint,
     Nothing,
+    error_response,
     invalid,
     json_app,
     not_found,
@@ -109,17 +111,19 @@ class _PushApi:
     async def delete(self, request: ApiRequest) -> None:
         await self._push.unsubscribe(request.by.id)
 
-    async def test(self, request: ApiRequest) -> TestSent:
+    async def test(self, request: ApiRequest) -> TestSent | Response:
         found = await self._push.subscription(request.by.id)
         if found is None:
             raise _off()
         test_id, delivery = await self._push.test(found)
         if delivery.is_gone:
             message = "this browser's subscription has ended; turn notifications on again"
-            raise RequestRefused(410, "gone", message)
+            raise RequestRejected("gone", message)
         if not delivery.is_done:
             message = f"the push service of this browser did not take it: {delivery.reason}"
-            raise RequestRefused(424, "unavailable", message, retryable=delivery.is_retryable)
+            # 424: the push service failed, not the hub.
+            code, retryable = "quarterdeck/unavailable", delivery.is_retryable
+            return error_response(424, code, message, retryable=retryable)
         return TestSent(id=test_id)
 
     async def receipt(self, request: ApiRequest) -> None:
@@ -127,7 +131,7 @@ class _PushApi:
             raise not_found("such test", "send a new one")
 
 
-def _off() -> RequestRefused:
+def _off() -> RequestRejected:
     return not_found("subscription of this device", "turn notifications on")
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from quarterdeck.errors import RequestRefused
+from quarterdeck.errors import RequestRejected
 from quarterdeck.hub.api.endpoint import (
     ApiRequest,
     ApiResponse,
@@ -244,7 +244,7 @@ class _Sessions:
 def _check_servers(request: ApiRequest, servers: Any) -> None:
     if servers and not request.by.may("admin"):
         message = f"this device has the scope {request.by.scope}; starting MCP servers needs admin"
-        raise RequestRefused(403, "forbidden", message)
+        raise RequestRejected("forbidden", message)
 
 
 def _check_folders(*folders: str) -> None:

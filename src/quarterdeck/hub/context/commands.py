@@ -140,7 +140,7 @@ class Commander:
         self._given = {form: given for form, given in self._given.items() if form in waiting}
         form = waiting.get(command.question_id.partition("#")[0])
         if form is None or all(each.id != command.question_id for each in form.questions):
-            message = f"question {command.question_id} is not asked; it was answered or withdrawn"
+            message = f"question {command.question_id} is not pending; it was answered or withdrawn"
             raise AcpError(ERROR_CODES["already_answered"], message)
         given = {**self._given.get(form.request_id, {}), command.question_id: command.answer}
         response = response_to(form, given)

@@ -275,7 +275,7 @@ class ContextConnection:
         if not self._subscribed:
             for other in self._subscriptions.values():
                 if other is not subscription:
-                    other.tell_only_approvals()
+                    other.send_only_approvals()
         self._subscribed.add(session_id)
 
     def _unsubscribe(self, session_ids: Sequence[str]) -> None:
@@ -283,7 +283,7 @@ class ContextConnection:
         for session_id in session_ids:
             if session_id in self._subscribed:
                 self._subscribed.discard(session_id)
-                self._subscriptions[session_id].tell_only_approvals()
+                self._subscriptions[session_id].send_only_approvals()
         if was_subscribed and not self._subscribed:
             for session_id in tuple(self._subscriptions):
                 self._leave(session_id)

@@ -59,7 +59,7 @@ class ContextSubscription:
     def is_replaying(self) -> bool:
         return self._replay_until is not None
 
-    def tell_only_approvals(self) -> None:
+    def send_only_approvals(self) -> None:
         """From now on, send nothing but approvals, when the connection says that there are some."""
         self._only_approvals = True
         self._frames.clear()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from quarterdeck.agent.checks import invalid
-from quarterdeck.errors import AcpError, RequestRefused, RpcError
+from quarterdeck.errors import AcpError, RpcError
 from quarterdeck.host.log.stream import FIRST_LIMIT, next_limit
 from quarterdeck.hub.editors.editor import Editor
 from quarterdeck.protocol import (
@@ -22,6 +22,7 @@ from quarterdeck.protocol import (
     decode_event,
 )
 from quarterdeck.runner import SessionOverview, can_load, can_resume
+from quarterdeck.wire import INVALID_REQUEST
 
 _LIVE: Final = ("active", "prompting")
 _RESET: Final = b'"session-reset"'
@@ -67,9 +68,8 @@ class EditorAccess:
         """Make a session ready for prompts.
 
         Raises:
-            RequestRefused: if it is another agent's.
             AcpError: if the agent cannot open it again.
-            RpcError: if the agent does not have it.
+            RpcError: if the agent does not have it, or it is another agent's.
         """
         view = self.known(session_id)
         if view is not None and view.status in _LIVE:
@@ -88,12 +88,13 @@ class EditorAccess:
         """Return a session that the runner knows; None if it does not.
 
         Raises:
-            RequestRefused: if it is another agent's.
+            RpcError: if it is another agent's.
         """
         view = self._runner.find_session(session_id)
         if view is not None and view.agent != self._agent:
             message = f"session {session_id} is one of {view.agent}, and this is {self._agent}"
-            raise RequestRefused(409, "invalid", f"{message}; open it with its own agent")
+            message += "; open it with its own agent"
+            raise RpcError(INVALID_REQUEST, message, {"code": "quarterdeck/invalid"})
         return view
 
     async def _open_again(

@@ -20,7 +20,7 @@ from quarterdeck.acp import PROTOCOL_VERSION
 from quarterdeck.agent import checks
 from quarterdeck.agent.checks import Json
 from quarterdeck.agent.client import ClientFacts
-from quarterdeck.errors import RequestRefused, RequestRejected, RpcError
+from quarterdeck.errors import RequestRejected, RpcError
 from quarterdeck.hub.editors.access import EditorAccess, OpenParams, listed
 from quarterdeck.hub.editors.editor import RESOURCE_NOT_FOUND, Editor, as_rpc_errors
 from quarterdeck.hub.editors.subscription import EditorSubscription, EditorTurn
@@ -221,7 +221,7 @@ class EditorConnection:
     def _check_room(self) -> None:
         if len(self._sessions) >= self._most:
             message = f"{len(self._sessions)} sessions are open on this connection; close some"
-            raise RequestRefused(409, "too-many", message)
+            raise RpcError(INVALID_REQUEST, message, {"code": "quarterdeck/too-many"})
 
     def _attach(self, session_id: str) -> EditorSubscription:
         attached = self._sessions[session_id] = EditorSubscription(self._at, session_id)

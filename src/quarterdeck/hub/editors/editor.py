@@ -18,7 +18,6 @@ from quarterdeck.errors import (
     AcpError,
     HubDatabaseFailed,
     QuarterdeckError,
-    RequestRefused,
     RequestRejected,
     RpcError,
     StorageFailed,
@@ -64,11 +63,11 @@ class Editor:
         """Reject what the device may not do.
 
         Raises:
-            RequestRefused: with a sentence.
+            RequestRejected: if its scope is too narrow.
         """
         if not self.device.may(scope):
             message = f"this device has the scope {self.device.scope}; {what} needs {scope}"
-            raise RequestRefused(403, "forbidden", message)
+            raise RequestRejected("forbidden", message)
 
     def start_soon(self, what: str, work: Callable[[], Awaitable[Any]]) -> None:
         """Do something for as long as it is connected; a failure is logged."""
@@ -112,7 +111,9 @@ def rpc_error_of(error: QuarterdeckError) -> RpcError:
             code = _CODES.get(error.code, INTERNAL_ERROR)
             return RpcError(code, error.message, {"code": str(error.code)})
         case StorageFailed() | HubDatabaseFailed():
-            return RpcError(INTERNAL_ERROR, error.told, {"code": "quarterdeck/unavailable"})
+            return RpcError(
+                INTERNAL_ERROR, error.public_message, {"code": "quarterdeck/unavailable"}
+            )
         case _:
             return RpcError(INTERNAL_ERROR, str(error))
 

@@ -57,7 +57,7 @@ class EditorServer:
         yield
 
     @asynccontextmanager
-    async def converse(
+    async def serve_client(
         self,
         transport: ByteTransport,
         options: ConnectionOptions | None = None,
@@ -197,7 +197,7 @@ class _Remote:
             transport.closing = (GOING_AWAY, "the hub ends; connect again")
             over.set()
 
-        async with server.converse(transport) as connection, background_tasks() as tasks:
+        async with server.serve_client(transport) as connection, background_tasks() as tasks:
 
             async def heed_client() -> None:
                 await connection.wait_closed()

@@ -122,7 +122,7 @@ class EditorRequests:
         self._session_id = session_id
         self._sent: dict[str, anyio.CancelScope] = {}
 
-    def ask_pending(self) -> None:
+    def send_pending(self) -> None:
         """Send the requests that are pending already."""
         for pending in self._runner.pending_permissions():
             if pending.request.session_id == self._session_id:
@@ -140,23 +140,23 @@ class EditorRequests:
         pending = self._runner.pending_permission(request_id)
         if pending is None:
             self._withdraw(request_id)
-        elif self._may_ask(request_id):
+        elif self._may_send(request_id):
             params = {
                 "sessionId": self._session_id,
                 "toolCall": self._shown(_tool_call(pending.request)),
                 "options": pending.request.options,
             }
-            self._ask(request_id, partial(self._permission, pending, params))
+            self._send(request_id, partial(self._permission, pending, params))
 
     def on_elicitation(self, request_id: str) -> None:
         """Show an elicitation that is pending; withdraw it when it is resolved."""
         elicitation = self._runner.elicitation(request_id)
         if elicitation is None or elicitation.status != "pending":
             self._withdraw(request_id)
-        elif self._may_ask(request_id) and self._can_show(elicitation.request):
-            self._ask(request_id, partial(self._elicitation, request_id, elicitation.request))
+        elif self._may_send(request_id) and self._can_show(elicitation.request):
+            self._send(request_id, partial(self._elicitation, request_id, elicitation.request))
 
-    def _may_ask(self, request_id: str) -> bool:
+    def _may_send(self, request_id: str) -> bool:
         return request_id not in self._sent and self._editor.device.may("approve")
 
     def _can_show(self, request: Any) -> bool:
@@ -164,13 +164,13 @@ class EditorRequests:
         mode = request.get("mode")
         return facts.can_elicit if mode == "form" else mode == "url" and facts.can_elicit_by_url
 
-    def _ask(self, request_id: str, ask: Any) -> None:
+    def _send(self, request_id: str, call: Any) -> None:
         scope = self._sent[request_id] = anyio.CancelScope()
 
         async def send() -> None:
             try:
                 with scope:
-                    await ask()
+                    await call()
             finally:
                 self._sent.pop(request_id, None)
 
@@ -188,7 +188,7 @@ class EditorRequests:
             return  # no answer, so it still waits, here and elsewhere
         chosen = outcome.get("optionId") if outcome.get("outcome") == "selected" else None
         if chosen is None and not (outcome.get("outcome") == "cancelled" and self._is_its_turn()):
-            return  # who cancels a prompt that waits says this of everything, and means only that
+            return  # an editor that cancels a queued prompt answers this to all requests
         with anyio.CancelScope(shield=True):
             try:
                 await self._runner.answer_permission(
@@ -282,7 +282,7 @@ class EditorSubscription:
             with self._scope:
                 if self._commands:
                     await self._send(commands_update(self._commands))
-                self._requests.ask_pending()
+                self._requests.send_pending()
                 events = self._editor.hub.runner.events(self.session_id, self._position)
                 async for event in events:
                     await self._take(event)

@@ -197,7 +197,7 @@ def _refused(error: Exception) -> tuple[int, str, str]:
             return 400, "quarterdeck/invalid", str(error)
         case AcpError(message=message):
             return 404, "quarterdeck/not-found", f"{message}; GET /api/sessions lists what there is"
-        case StorageFailed(told=reason):
+        case StorageFailed(public_message=reason):
             return 503, "quarterdeck/unavailable", reason
         case _:
             message = f"there are {MOST_STREAMS} streams; close one, or follow several sessions"

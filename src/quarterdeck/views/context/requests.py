@@ -174,7 +174,9 @@ def _answered(outcome: dict[str, Any]) -> tuple[ResolvedBy, str | None]:
     return "timeout" if by == "timeout" else "user", reason
 
 
-_LARGEST: Final = 2**53  # what JSON carries everywhere
+# ---- forms -----------------------------------------------------------------------------------
+
+_LARGEST: Final = 2**53  # the largest integer that every JSON reader keeps
 CONSENT: Final = ("accept", "decline")
 _YES: Final = frozenset({"yes", "true", "y", "1", "on", "accept", "ok"})
 _NO: Final = frozenset({"no", "false", "n", "0", "off", "decline", "cancel"})
@@ -384,6 +386,8 @@ def _text(value: Any) -> str:
 def _invalid(message: str) -> AcpError:
     return AcpError(ERROR_CODES["config_invalid"], message)
 
+
+# ---- elicitations ----------------------------------------------------------------------------
 
 EVENT_NAME = "elicitation"
 

@@ -206,12 +206,14 @@ def _subagent_session(tool: _Tool) -> str | None:
     return named
 
 
+# ---- all packets -----------------------------------------------------------------------------
+
 _MORE_UPDATES: Final = ("agent_thought_chunk", "agent_message", "agent_thought")
 _LATER: Final = {**BY_SESSION_UPDATE, **{name: name for name in _MORE_UPDATES}}
 
 
 def parse_packet(packet: object, paths: PathMapper = workspace_path) -> ParsedPacket:
-    """Return what a packet shows; `packet` is JSON's object, or its bytes.
+    """Return what a page shows for a packet; `packet` is a JSON object, or its bytes.
 
     `paths` shortens the path of the file that a tool works on.
     """

@@ -1,4 +1,4 @@
-"""Byte streams that carry messages."""
+"""Transports: byte streams that carry messages."""
 
 from quarterdeck.wire.transports.base import ByteTransport
 from quarterdeck.wire.transports.memory import MemoryTransport, memory_pair

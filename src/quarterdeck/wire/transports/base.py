@@ -1,4 +1,4 @@
-"""What a transport is: a pair of byte streams and nothing else."""
+"""The interface of a transport: a pair of byte streams."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Protocol
 import anyio
 
 OnBytes = Callable[[bytes], anyio.Event | None]
-"""Take what arrived. If it returns an event, nothing more is read before that is set."""
+"""Handle received bytes. If it returns an event, reading pauses until it is set."""
 
 
 class ByteTransport(Protocol):
-    """Bytes in order, both ways. One task reads, one task writes."""
+    """Bytes in order, in both directions. One task reads, one task writes."""
 
     async def pump(self, on_bytes: OnBytes) -> None:
-        """Call `on_bytes` with all that arrives, in order, until the other side has closed.
+        """Call `on_bytes` with everything received, in order, until the other side closes.
 
-        It is called as soon as the bytes are there, in a task or in a callback of the event loop.
+        It is called as soon as bytes arrive, in a task or in a callback of the event loop.
         """
         ...
 
@@ -30,9 +30,9 @@ class ByteTransport(Protocol):
         ...
 
     def send_now(self, data: bytes) -> int:
-        """Send as much of `data` as goes without waiting; return how many bytes that was.
+        """Send as much of `data` as possible without waiting; return the number of bytes.
 
-        Not while a `send` is under way.
+        Must not be called during a `send`.
 
         Raises:
             ConnectionClosed: if the other side is gone or no longer reads.
@@ -44,9 +44,9 @@ class ByteTransport(Protocol):
         ...
 
     async def explain_refusal(self) -> str:
-        """Say in a few words why the other side takes no more, waiting a moment for the facts."""
+        """Return why the other side no longer reads, after a short wait for its exit."""
         ...
 
     async def explain_end(self) -> str:
-        """Say in a few words how the other side ended, waiting a moment for the facts."""
+        """Return how the other side ended, after a short wait for its exit."""
         ...

@@ -1,4 +1,4 @@
-"""Two ends in one process, joined by bounded buffers."""
+"""A pair of transports within one process, joined by bounded buffers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import anyio
 from quarterdeck.errors import ConnectionClosed
 from quarterdeck.wire.transports.base import OnBytes
 
-BUFFER = 64 * 1024  # what a pipe of Linux holds: tests meet the same back-pressure
+BUFFER = 64 * 1024  # the capacity of a Linux pipe: tests get the same back-pressure
 
 
 class _Pipe:
@@ -64,9 +64,9 @@ class MemoryTransport:
                 await hold.wait()
 
     async def receive(self) -> bytes:
-        """Return the next bytes, or `b""` once the other side has closed: for a peer by hand."""
+        """Return the next bytes, or `b""` once the other side has closed."""
         data = await self._incoming.read()
-        await anyio.lowlevel.checkpoint()  # a busy pair must not keep everyone else from running
+        await anyio.lowlevel.checkpoint()  # a busy pair must not starve other tasks
         return data
 
     async def send(self, data: bytes) -> None:

@@ -1,7 +1,8 @@
 """A child process whose standard input and output carry the messages.
 
-Its standard error is read all the time, whatever the owner does with it: a full pipe would stop the
-child. The child leads a process group of its own, and whoever opens it ends it, group and all.
+Standard error is read all the time, because a full pipe would block the child. ACP: "The agent MAY
+write UTF-8 strings to its standard error (stderr) for logging purposes"; the last lines are kept to
+explain an exit. The child leads a process group of its own; `open_process` ends the whole group.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from quarterdeck.wire.tasks import background_tasks, foreign_errors
 from quarterdeck.wire.transports.base import OnBytes
 from quarterdeck.wire.transports.stdio import FdTransport
 
-_READ_SIZE = 64 * 1024  # what a pipe of Linux holds; a larger buffer costs a mapping per read
+_READ_SIZE = 64 * 1024  # the capacity of a Linux pipe; a larger buffer costs a mapping per read
 _STDERR_LINES = 100  # kept to explain how the child ended
-_STDERR_LINE = 2000  # characters of one line that are kept; a longer one goes on as the next
-_REFUSAL_SECONDS = 0.2  # from closing its input to its exit, if it exits
+_STDERR_LINE = 2000  # characters per line; a longer line is split
+_REFUSAL_SECONDS = 0.2  # between closing its input and its exit
 _EXIT_SECONDS = 1.0  # between its exit, the end of its output and its last words
 
 logger = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ OnStderr = Callable[[str], None]
 
 
 def _ignore(_line: str) -> None:
-    """Leave a line of standard error to the last lines that are kept."""
+    """Ignore a line of standard error."""
 
 
 class ProcessTransport:
@@ -68,13 +69,13 @@ class ProcessTransport:
                 self._await_silence()
             await self._pipes.pump(take)
 
-    async def watch_exit(self) -> None:
-        """Do not leave a reader waiting for more from a child that has exited."""
+    async def end_output_on_exit(self) -> None:
+        """End the output of a child that has exited, although another process may hold it open."""
         await self.process.wait()
         self._await_silence()
 
     def _await_silence(self) -> None:
-        """End the output with its first silence: a child of the child may hold it open for ever."""
+        """End the output at its first pause: a child of the child may hold it open for ever."""
         self._reading.deadline = anyio.current_time() + _EXIT_SECONDS
 
     async def send(self, data: bytes) -> None:
@@ -90,14 +91,14 @@ class ProcessTransport:
             raise ConnectionClosed(f"{self._program} no longer reads its input") from error
 
     def close_input(self) -> None:
-        """Tell the child that nothing more will come; what it still writes can be read."""
+        """Close the input of the child; its output can still be read."""
         self._pipes.close_writing()
 
     async def aclose(self) -> None:
         await self._pipes.aclose()
 
     async def explain_refusal(self) -> str:
-        # A child that fails at its start is found out by the first thing we write to it.
+        # A child that fails at its start is first noticed by a failing write.
         with anyio.move_on_after(_REFUSAL_SECONDS):
             await self.process.wait()
         if self.process.returncode is None:
@@ -169,7 +170,7 @@ async def open_process(
     assert process.stderr is not None
     async with background_tasks() as tasks:
         tasks.start_soon(transport.drain_stderr, process.stderr)
-        tasks.start_soon(transport.watch_exit)
+        tasks.start_soon(transport.end_output_on_exit)
         try:
             yield transport
         finally:
@@ -181,7 +182,7 @@ async def open_process(
 async def _start(
     command: Sequence[str], *, cwd: str | Path | None, env: Mapping[str, str] | None
 ) -> tuple[Process, FdTransport]:
-    """Start a child on pipes of our own: the event loop's would buffer without our knowing."""
+    """Start a child on pipes of our own: those of the event loop have a buffer without a limit."""
     if not command:
         raise AgentNotFound("", "no command was given")
     with ExitStack() as opened, ExitStack() as of_the_child:
@@ -198,12 +199,12 @@ async def _start(
             )
         except (OSError, ValueError) as error:  # ValueError: a NUL or a lone surrogate
             raise AgentNotFound(command[0], _why(error, cwd)) from error
-        opened.pop_all()  # ours from here on
+        opened.pop_all()  # the transport closes them
         return process, FdTransport(we_read, we_write)
 
 
 def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
-    """Make a pipe whose ends are closed by the stacks of those who get them."""
+    """Open a pipe; each end is closed by the stack of the side that uses it."""
     read_end, write_end = os.pipe()
     reader.callback(os.close, read_end)
     writer.callback(os.close, write_end)
@@ -217,12 +218,12 @@ def _why(error: OSError | ValueError, cwd: str | Path | None) -> str:
 
 
 async def _stop(transport: ProcessTransport, grace_seconds: float) -> None:
-    """Close its input, ask it, kill it: a grace after each; then kill what it left behind."""
+    """Close its input, send SIGTERM, then SIGKILL, with a grace period between; kill its group."""
     process = transport.process
     await transport.aclose()
-    for ask in (None, signal.SIGTERM):
-        if ask is not None:
-            _signal_group(process.pid, ask)
+    for number in (None, signal.SIGTERM):
+        if number is not None:
+            _signal_group(process.pid, number)
         with anyio.move_on_after(grace_seconds):
             await process.wait()
         if process.returncode is not None:
@@ -234,5 +235,5 @@ async def _stop(transport: ProcessTransport, grace_seconds: float) -> None:
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError, PermissionError):  # gone already, or never ours to signal
+    with suppress(ProcessLookupError, PermissionError):  # gone already, or of another user
         os.killpg(pid, number)

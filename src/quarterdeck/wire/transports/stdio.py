@@ -1,12 +1,12 @@
-"""The own process's standard input and output, or any other pair of file descriptors.
+"""A transport over file descriptors: standard input and output, or any other pair.
 
-Pipes, sockets and terminals are watched by the event loop; what it cannot watch (a regular file,
-/dev/null) is read and written in a thread. Only pipes and sockets are made non-blocking: the mode
-of a terminal is shared with the shell that started us.
+The event loop polls pipes, sockets and terminals; what it cannot poll (a regular file, /dev/null)
+is read and written in a thread. Only pipes and sockets are made non-blocking: the mode of a
+terminal is shared with the shell that started the process.
 
-This module and `calls` speak to asyncio itself, which is otherwise reserved to `server`. anyio can
-only wait for a descriptor in a task, once per read: registering, waking that task and unregistering
-cost more than a third of a short call (docs/adr/0002-reading-by-callback.md has the figures).
+This module and `calls` use asyncio directly. anyio can only wait for a descriptor in a task, once
+per read: registering, waking that task and unregistering cost more than a third of a short call
+(docs/adr/0002-reading-by-callback.md has the figures).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from anyio.lowlevel import checkpoint
 from quarterdeck.errors import ConnectionClosed
 from quarterdeck.wire.transports.base import OnBytes
 
-_READ_SIZE = 64 * 1024  # what a pipe of Linux holds; a larger buffer costs a mapping per read
+_READ_SIZE = 64 * 1024  # the capacity of a Linux pipe; a larger buffer costs a mapping per read
 _PIPE_BUF = 4096  # a blocking descriptor that is writable takes this much without blocking
 
 
@@ -35,7 +35,7 @@ class FdTransport:
     def __init__(self, read_fd: int, write_fd: int) -> None:
         self._read_fd = read_fd
         self._write_fd = write_fd
-        self._can_watch = {fd: _can_watch(fd) for fd in (read_fd, write_fd)}
+        self._can_poll = {fd: _can_poll(fd) for fd in (read_fd, write_fd)}
         self._is_nonblocking = {fd: _make_nonblocking(fd) for fd in (read_fd, write_fd)}
         self._stop_pump: Callable[[], None] | None = None
         self._is_closed = False
@@ -44,13 +44,13 @@ class FdTransport:
     async def pump(self, on_bytes: OnBytes) -> None:
         if self._is_closed:
             return
-        if not self._can_watch[self._read_fd]:
+        if not self._can_poll[self._read_fd]:
             await self._pump_in_thread(on_bytes)
             return
-        watcher = _Watcher(self._read_fd, on_bytes)
-        self._stop_pump = watcher.stop
+        reader = _DescriptorReader(self._read_fd, on_bytes)
+        self._stop_pump = reader.stop
         try:
-            await watcher.watch()
+            await reader.run()
         finally:
             self._stop_pump = None
 
@@ -86,13 +86,13 @@ class FdTransport:
         self._close(self._read_fd)
 
     def close_writing(self) -> None:
-        """Let the other side see the end of what we write; reading goes on."""
+        """Close the writing side, so that the other side sees its end; reading continues."""
         if not self._is_write_closed and self._write_fd != self._read_fd:
             self._close(self._write_fd)
         self._is_write_closed = True
 
     def _close(self, fd: int) -> None:
-        if self._can_watch[fd]:
+        if self._can_poll[fd]:
             anyio.notify_closing(fd)
         os.close(fd)
 
@@ -103,12 +103,12 @@ class FdTransport:
         return "the other side closed the connection"
 
     async def wait_unread(self) -> None:
-        """Wait until nobody can read any more what we write; for ever if that cannot be told."""
-        if self._can_watch[self._write_fd] and hasattr(select, "epoll"):
-            # Errors and hang-ups are told without being asked for, and nothing else is asked for.
-            with select.epoll() as watch:
-                watch.register(self._write_fd, 0)
-                await anyio.wait_readable(watch.fileno())
+        """Wait until the reader of our output is gone; for ever where that cannot be detected."""
+        if self._can_poll[self._write_fd] and hasattr(select, "epoll"):
+            # epoll reports errors and hang-ups even for an empty set of events.
+            with select.epoll() as poll:
+                poll.register(self._write_fd, 0)
+                await anyio.wait_readable(poll.fileno())
         else:
             await anyio.sleep_forever()
 
@@ -120,11 +120,11 @@ class FdTransport:
     def _read_in_thread(self) -> bytes:
         try:
             return os.read(self._read_fd, _READ_SIZE)
-        except OSError:  # closed under our feet, or a directory: the end either way
+        except OSError:  # closed meanwhile, or a directory: the end either way
             return b""
 
     async def _write_some(self, view: memoryview) -> int:
-        if not self._can_watch[self._write_fd]:
+        if not self._can_poll[self._write_fd]:
             return await anyio.to_thread.run_sync(os.write, self._write_fd, view)
         if self._is_nonblocking[self._write_fd]:
             try:
@@ -138,8 +138,8 @@ class FdTransport:
         return os.write(self._write_fd, view[:_PIPE_BUF])
 
 
-class _Watcher:
-    """Reads a descriptor whenever it is readable and hands on what it read, in the same step."""
+class _DescriptorReader:
+    """Reads a descriptor when it is readable and calls `on_bytes` in the same step."""
 
     def __init__(self, fd: int, on_bytes: OnBytes) -> None:
         self._fd = fd
@@ -150,7 +150,7 @@ class _Watcher:
         self._holding = anyio.CancelScope()
         self._failure: BaseException | None = None
 
-    async def watch(self) -> None:
+    async def run(self) -> None:
         """Return at the end of the stream or after `stop`; raise what `on_bytes` raised."""
         try:
             while self._fd >= 0:
@@ -185,7 +185,7 @@ class _Watcher:
             return
         try:
             self._hold = self._on_bytes(data)
-        except BaseException as error:  # noqa: BLE001 - a callback has no caller: tell the task
+        except BaseException as error:  # noqa: BLE001 - a callback has no caller: `run` raises it
             self._failure = error
             self.stop()
         if self._hold is not None:
@@ -194,10 +194,10 @@ class _Watcher:
 
 
 def _task_like_context() -> contextvars.Context:
-    """Return a context in which anyio knows its event loop although no task is running.
+    """Return a context in which anyio finds its event loop although no task is running.
 
-    Without sniffio anyio looks for the loop; with it, it asks sniffio, which looks for a task and,
-    before that, for this variable. Callbacks of the loop have no task.
+    If sniffio is installed, anyio uses it to find the loop, and sniffio looks for a task or for
+    this variable. Callbacks of the loop have no task.
     """
     context = contextvars.copy_context()
     sniffio = sys.modules.get("sniffio")
@@ -206,7 +206,7 @@ def _task_like_context() -> contextvars.Context:
     return context
 
 
-def _can_watch(fd: int) -> bool:
+def _can_poll(fd: int) -> bool:
     mode = os.fstat(fd).st_mode
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(fd)
 
@@ -220,17 +220,17 @@ def _make_nonblocking(fd: int) -> bool:
 
 
 def stdio_transport() -> FdTransport:
-    """Take over standard input and output for messages; from now on `print` goes to standard error.
+    """Reserve standard input and output for messages; `print` goes to standard error from now on.
 
     The descriptors are duplicated and 0 and 1 are replaced, so that neither a stray `print` nor a
-    child process that inherits them can mix noise into the messages or eat them. A server that is
-    fed from a file or a pipe sees the end of its input before it has answered: give its connection
-    some `grace_seconds`.
+    child process that inherits them can write between the messages or read them. A server that is
+    fed from a file or a pipe sees the end of its input before it has answered: set `grace_seconds`
+    on its connection.
     """
     read_fd, write_fd = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
     os.dup2(2, 1)
-    sys.stdout.flush()  # what was printed before, and waits in its buffer, is no message either
+    sys.stdout.flush()  # what is in its buffer is no message either
     return FdTransport(read_fd, write_fd)

@@ -1,4 +1,4 @@
-"""An agent that does what its prompt says; `python story.py stdio|http FOLDER [PORT]`."""
+"""An agent that does what its prompt says; `python example_agent.py stdio|http FOLDER [PORT]`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOKEN = "0123456789abcdef"
 TOOL = {"toolCallId": "t1", "title": "Write", "kind": "edit", "status": "pending"}
 
 
-class Story:
+class ExampleAgent:
     """One verb a prompt."""
 
     modes = (Mode("full", "Full"), Mode("safe", "Safe"))
@@ -84,10 +84,10 @@ def main() -> None:
     how, folder, *rest = sys.argv[1:]
     store = SessionStore(folder)
     if how == "stdio":
-        serve_stdio(Story(), store=store)
+        serve_stdio(ExampleAgent(), store=store)
     else:
         options = HttpOptions(token=TOKEN, idle_seconds=float(rest[1]) if rest[1:] else 300)
-        serve_http(Story(), port=int(rest[0]), store=store, options=options)
+        serve_http(ExampleAgent(), port=int(rest[0]), store=store, options=options)
 
 
 if __name__ == "__main__":
