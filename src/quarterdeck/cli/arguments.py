@@ -114,6 +114,8 @@ def _plain(message: str) -> str:
     if named is None:
         return message
     option, reason = named[1].rpartition("/")[2], named[2]
+    if reason == "expected one argument":
+        return f"{option} needs a value"
     if choice := re.fullmatch(r"invalid choice: (.+) \(choose from (.+)\)", reason):
         return f"{option} cannot be {choice[1]}; use one of {choice[2].replace(chr(39), '')}"
     return f"{option}: {reason}"

@@ -79,7 +79,7 @@ def check_listening(listening: Listening) -> None:
         _split_name(name)
     if listening.is_behind_proxy and not hosts:
         reason = "behind a proxy, the hub must know its public host name"
-        raise HubRefused(reason, "add the name that browsers use: --allow-host NAME")
+        raise HubRefused(reason, "add --allow-host NAME, the name that browsers use")
     if is_loopback(host):
         return
     if not listening.has_tls and not listening.is_behind_proxy:

@@ -87,7 +87,7 @@ class LogHealth:
 
         assert self._tasks is not None
         self._tasks.start_soon(run)
-        later = "it continues once the log works again; to find out why: quarterdeck doctor"
+        later = "this request continues once the log works; to find out why: quarterdeck doctor"
         try:
             await self._until_failure(ended.wait, ACTING_SECONDS, later)
         except BaseException:

@@ -113,7 +113,7 @@ def test_help_goes_to_stdout(verb: str, capsys: pytest.CaptureFixture[str]) -> N
         ),
         (
             ["--initial-message"],
-            "--initial-message: expected one argument; see quarterdeck acp --help",
+            "--initial-message needs a value; see quarterdeck acp --help",
         ),
     ],
 )

@@ -191,7 +191,7 @@ class _PairingApi:
             user_agent=seen.user_agent,
         )
         if paired is None:
-            message = "wrong, used or expired pairing code; for a new one: quarterdeck devices pair"
+            message = "the code is wrong, used or expired; for a new one: quarterdeck devices pair"
             return refusal(403, "quarterdeck/forbidden", message)
         if isinstance(paired, TooManyAttempts):
             seconds = math.ceil(paired.seconds)
