@@ -84,6 +84,50 @@ def test_the_table_of_packages_lists_every_package() -> None:
     assert sorted(listed) == sorted(f"quarterdeck.{name}" for name in packages())
 
 
+def definitions(path: Path) -> set[str]:
+    """Return the functions, classes and methods of a module; of one of the page, its words."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".py":
+        return set(re.findall(r"#?\w+", text))
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    top = [each for each in ast.parse(text).body if isinstance(each, kinds)]
+    inner = {
+        f"{outer.name}.{each.name}"
+        for outer in top
+        for each in outer.body
+        if isinstance(each, kinds)
+    }
+    return inner | {each.name for each in top}
+
+
+@pytest.mark.parametrize(
+    "heading", ["From stdout to the page", "A permission request, there and back"]
+)
+def test_every_step_of_the_architecture_names_code_that_exists(heading: str) -> None:
+    rows = [
+        line
+        for line in section("docs/understand/architecture.md", heading).splitlines()
+        if re.match(r"\| \d+\.", line)
+    ]
+    for row in rows:
+        places = re.findall(r"`([\w/]+\.\w+): ([^`]+)`", row)
+        assert places, row
+        for path, name in places:
+            folder = ROOT if path.startswith("web/") else PACKAGE
+            assert name in definitions(folder / path), f"{path}: {name}"
+
+
+def test_invariants_that_code_refers_to_are_described() -> None:
+    text = text_of("docs/understand/invariants.md")
+    described = set(re.findall(r"^\| (INV-\d+) ", text, re.MULTILINE))
+    named = {
+        name
+        for path in PACKAGE.rglob("*.py")
+        for name in re.findall(r"INV-\d+", path.read_text(encoding="utf-8"))
+    }
+    assert named <= described
+
+
 def test_the_diagram_of_layers_names_what_the_contracts_name() -> None:
     (diagram,) = re.findall(r"```text\n(.*?)```", section("CONTRIBUTING.md", "Layers"), re.DOTALL)
     contracts = PYPROJECT["tool"]["importlinter"]["contracts"]

@@ -109,8 +109,8 @@ def test_a_new_session_event_must_reach_every_view_of_a_log(
     }
 
 
-def test_a_new_host_event_must_reach_client_and_push(type_errors: list[TypeErrorLine]) -> None:
-    assert _modules(type_errors, "NotesUpdatedEvent") == {"client/client", "hub/push/service"}
+def test_a_new_host_event_must_reach_client_and_runner(type_errors: list[TypeErrorLine]) -> None:
+    assert _modules(type_errors, "NotesUpdatedEvent") == {"client/client", "runner/runner"}
 
 
 def test_a_new_session_status_must_reach_every_view_that_shows_one(
@@ -128,7 +128,11 @@ def test_a_new_session_status_must_reach_every_view_that_shows_one(
     }
 
 
-def test_a_new_kind_of_request_must_reach_host_and_client(
+def test_a_new_kind_of_request_must_reach_host_client_and_push(
     type_errors: list[TypeErrorLine],
 ) -> None:
-    assert _modules(type_errors, "'review'") == {"client/client", "host/endpoint"}
+    assert _modules(type_errors, "'review'") == {
+        "client/client",
+        "host/endpoint",
+        "hub/push/service",
+    }

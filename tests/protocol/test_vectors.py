@@ -23,6 +23,7 @@ from quarterdeck.protocol import (
 from tests.protocol.support import VECTORS, vectors
 
 REDUCE = vectors("reduce")
+OWN = vectors("events")  # acpjs does not have these; `web/tests/reduce.test.ts` reads them too
 NORMALIZE = vectors("normalize")
 TRUNCATE = json.loads((VECTORS / "config" / "truncate-utf8-tail.json").read_text())["cases"]
 CONSTANTS = json.loads((VECTORS / "config" / "constants.json").read_text())["protocol-0.7.0"]
@@ -34,6 +35,15 @@ def test_every_vector_was_copied() -> None:
 
 @pytest.mark.parametrize("vector", REDUCE.values(), ids=REDUCE)
 def test_folding_the_events_gives_the_state_of_acpjs(vector: dict[str, Any]) -> None:
+    _check_fold(vector)
+
+
+@pytest.mark.parametrize("vector", OWN.values(), ids=OWN)
+def test_folding_our_own_events_gives_the_state_of_the_vector(vector: dict[str, Any]) -> None:
+    _check_fold(vector)
+
+
+def _check_fold(vector: dict[str, Any]) -> None:
     state = initial_state(vector["sessionId"])
     unchanged = []
     for index, raw in enumerate(vector["events"]):
@@ -45,7 +55,7 @@ def test_folding_the_events_gives_the_state_of_acpjs(vector: dict[str, Any]) -> 
     assert unchanged == vector["expect"]["sameRefEventIndexes"]
 
 
-@pytest.mark.parametrize("vector", REDUCE.values(), ids=REDUCE)
+@pytest.mark.parametrize("vector", [*REDUCE.values(), *OWN.values()], ids=[*REDUCE, *OWN])
 def test_events_of_acpjs_are_decoded_and_encoded_without_loss(
     vector: dict[str, Any],
 ) -> None:

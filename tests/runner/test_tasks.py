@@ -43,7 +43,7 @@ async def test_a_request_that_cannot_be_shown_is_cancelled_and_reported(
     def too_deep(*_: object, **__: object) -> NoReturn:
         raise RecursionError
 
-    monkeypatch.setattr("quarterdeck.runner.permissions.inbox.make_pending", too_deep)
+    monkeypatch.setattr("quarterdeck.runner.permissions.inbox.inspect_request", too_deep)
     async with running(options(tmp_path / "home", mine=scripted(ASK))) as (hub, client):
         told: list[Event] = []
         runner_of(hub).host.subscribe(None, 0, told.append)

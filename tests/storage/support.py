@@ -27,7 +27,8 @@ ANY_STORAGE: dict[str, Callable[[Path], Storage]] = {
     "sqlite": lambda folder: SqliteStorage(folder / "log.db"),
     "sqlite, full": lambda folder: SqliteStorage(folder / "log.db", synchronous="full"),
 }
-DURABLE = [name for name in ANY_STORAGE if name != "memory"]
+IN_MEMORY = ("memory",)
+DURABLE = [name for name in ANY_STORAGE if name not in IN_MEMORY]
 AnyStorage = TypeVar("AnyStorage", bound=Storage)
 
 

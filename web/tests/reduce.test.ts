@@ -6,7 +6,12 @@ import { TailText, truncateUtf8Tail } from '../src/protocol/terminal.ts'
 import type { SessionEvent } from '../src/protocol/types.ts'
 
 const VECTORS = new URL('../../tests/vectors/', import.meta.url)
-const REDUCE = readdirSync(new URL('reduce/', VECTORS))
+const REDUCE = namesIn('reduce/')
+const OWN = namesIn('events/')
+
+function namesIn(folder: string): string[] {
+  return readdirSync(new URL(folder, VECTORS)).map((name) => `${folder}${name}`)
+}
 
 interface Vector {
   sessionId: string
@@ -25,13 +30,13 @@ function cooked(value: unknown): unknown {
 }
 
 function vector(name: string): Vector {
-  const read = JSON.parse(readFileSync(new URL(`reduce/${name}`, VECTORS), 'utf8')) as Vector
+  const read = JSON.parse(readFileSync(new URL(name, VECTORS), 'utf8')) as Vector
   return read.recipe ? (cooked(read) as Vector) : read
 }
 
 test('there are vectors', () => assert.equal(REDUCE.length, 117))
 
-for (const name of REDUCE) {
+for (const name of [...REDUCE, ...OWN]) {
   test(`folding ${name} gives the state of the hub, field for field`, () => {
     const { sessionId, events, expect } = vector(name)
     const fold = new Fold(initialState(sessionId))

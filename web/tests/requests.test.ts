@@ -72,7 +72,7 @@ test('an elicitation is shown and removed by events alone', () => {
 test('what is pending at the start comes with the snapshot, under the title of its session', () => {
   const { lists, fetched } = listsOf()
   const session = { sessionId: 's', status: 'prompting', cwd: '/p', title: 'Fix it' }
-  lists.onStanding({
+  lists.onHostState({
     agents: [],
     sessions: [session],
     permissions: [{ ...PAYLOAD, extensions: EXTENSIONS } as never],

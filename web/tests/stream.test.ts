@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import { Api } from '../src/data/api.ts'
 import { SseParser, type SseEvent } from '../src/data/sse.ts'
-import { Stream, type Standing } from '../src/data/stream.ts'
+import { Stream, type HostState } from '../src/data/stream.ts'
 import { Timeline, type WireEntry } from '../src/data/timeline.ts'
 import type { SessionEvent } from '../src/protocol/types.ts'
 import { until } from './environment.ts'
@@ -120,12 +120,12 @@ test('after every disconnect the stream resumes where it was and reports its sta
       return () => clearTimeout(timer)
     },
   }
-  const standings: Standing[] = []
+  const hostStates: HostState[] = []
   const states: string[] = []
   const seen: number[] = []
   const stream = new Stream(new Api({ base: 'http://hub', fetch }), clock, {
     onEvent: () => {},
-    onStanding: (standing) => standings.push(standing),
+    onHostState: (state) => hostStates.push(state),
     onCaughtUp: () => {},
   })
   stream.connection.subscribe(({ state }) => states.push(state))
@@ -141,5 +141,5 @@ test('after every disconnect the stream resumes where it was and reports its sta
   assert.deepEqual(seen, LOG.map((event) => event.seq))
   assert.equal(asked.length, 6)
   assert.ok(states.includes('catching-up') && states.includes('offline'))
-  assert.equal(standings.at(-1)?.sessions.length, 1)
+  assert.equal(hostStates.at(-1)?.sessions.length, 1)
 })

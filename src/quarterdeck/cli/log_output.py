@@ -17,7 +17,7 @@ from typing import Final, TextIO
 from typing_extensions import override
 
 from quarterdeck.hub.auth.tokens import redacted
-from quarterdeck.hub.logs import JsonLines
+from quarterdeck.hub.json_logging import JsonLines
 from quarterdeck.views.text import plain
 
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}

@@ -306,7 +306,7 @@ class AgentProcess:
             vocabulary=_VOCABULARY,
             on_report=self._on_report,
             answers_garbage=False,
-            hold=self._after_read,
+            after_read=self._after_read,
         )
         async with open_connection(
             process,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from quarterdeck.hub.hub import Hub
-    from quarterdeck.hub.logs import log_to
+    from quarterdeck.hub.json_logging import log_to
     from quarterdeck.hub.options import HubOptions, default_home
     from quarterdeck.hub.server import Address, hub_app, hub_endpoints, serve_hub, serving
 
@@ -17,7 +17,7 @@ _MODULES = {
     "default_home": "options",
     "hub_app": "server",
     "hub_endpoints": "server",
-    "log_to": "logs",
+    "log_to": "json_logging",
     "serve_hub": "server",
     "serving": "server",
 }

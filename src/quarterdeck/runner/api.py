@@ -20,7 +20,7 @@ Reads of state are synchronous. They show what the runner knows now; `News` says
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -33,6 +33,7 @@ from quarterdeck.protocol import (
     Event,
     HostElicitationSnapshot,
     HostPermissionSnapshot,
+    RequestKind,
     SessionSnapshotWire,
 )
 from quarterdeck.runner.actor import PROGRAM, Actor
@@ -81,7 +82,7 @@ class SessionDeleted(Struct, frozen=True, kw_only=True, tag=True):
 class RequestUpdated(Struct, frozen=True, kw_only=True, tag=True):
     """A permission request or an elicitation is pending, or was decided."""
 
-    kind: Literal["permission", "elicitation"]
+    kind: RequestKind
     request_id: str
     session_id: str | None
     status: str

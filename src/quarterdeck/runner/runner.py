@@ -25,7 +25,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
-from typing import Any, Final, Literal, Self, assert_never
+from typing import Any, Final, Self, assert_never
 
 import anyio
 
@@ -45,6 +45,7 @@ from quarterdeck.protocol import (
     HostElicitationSnapshot,
     InstallProgressEvent,
     PermissionUpdatedEvent,
+    RequestKind,
     SessionEvent,
     SessionSnapshotWire,
     SessionUpdatedEvent,
@@ -571,14 +572,12 @@ def permission_view(request: PermissionRequest) -> PermissionView:
     """Return a pending request as plain data."""
     return PermissionView(
         request=request.snapshot(),
-        card=None if request.card is None else request.card.card,
+        card=None if request.hook_data is None else request.hook_data.card,
         derived=None if request.derived is None else dict(request.derived),
     )
 
 
-def _request_updated(
-    kind: Literal["permission", "elicitation"], payload: Mapping[str, Any]
-) -> RequestUpdated:
+def _request_updated(kind: RequestKind, payload: Mapping[str, Any]) -> RequestUpdated:
     return RequestUpdated(
         kind=kind,
         request_id=payload["requestId"],

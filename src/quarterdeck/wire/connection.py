@@ -44,7 +44,7 @@ Orderings
 
 Limits
 ------
-The reader waits for nothing but the transport and the `hold` of the options: not for a handler, not
+The reader waits for nothing but the transport and the event of `after_read`: not for a handler, not
 for room to write. What a peer can make this side store is bounded: a message by `max_message`,
 unread output by the outbox, running requests by `max_requests`. Beyond a limit the peer gets an
 error, and `on_report` a report.
@@ -268,11 +268,11 @@ class Connection:
     async def _read(self, tasks: TaskGroup) -> None:
         def on_bytes(data: bytes) -> anyio.Event | None:
             self._dispatch_all(self._frames.feed(data), tasks)
-            return self._options.hold()
+            return self._options.after_read()
 
         await self._transport.pump(on_bytes)
         self._dispatch_all(self._frames.feed_eof(), tasks)
-        self._options.hold()  # nothing is left to hold, but it is called after every read
+        self._options.after_read()  # nothing is left to pause, but it is called after every read
         reason = await self._transport.explain_end()
         self._calls.fail_after(-1, reason)
         with anyio.move_on_after(self._options.grace_seconds):

@@ -69,7 +69,7 @@ def log_report(report: Report) -> None:
     )
 
 
-def _never_hold() -> None:
+def _read_on() -> None:
     """Continue reading at once."""
 
 
@@ -84,9 +84,10 @@ class ConnectionOptions:
     answers_garbage: bool = True
     """Respond to what is no message with an error whose id is null, as JSON-RPC requires. A host
     that reads the standard output of an agent sets it to False: it only reports noise."""
-    hold: Callable[[], anyio.Event | None] = _never_hold
-    """Called after everything one read delivered is handled. If it returns an event, reading pauses
-    until it is set, and the full pipe stops a peer that keeps writing."""
+    after_read: Callable[[], anyio.Event | None] = _read_on
+    """Called after everything one read delivered is handled; the host commits and publishes then.
+    If it returns an event, reading pauses until that is set, and the full pipe stops a peer that
+    keeps writing."""
     cancel_method: str = CANCEL_REQUEST
     """The notification, with `requestId`, that cancels a call whose caller gave up."""
     max_message: int = MAX_MESSAGE

@@ -106,7 +106,7 @@ async def test_what_the_hook_derived_is_in_the_events_and_the_card_stays_with_th
 
     def leave_to_people(_request: PermissionRequest, facts: ToolCallFacts) -> Verdict:
         facts_seen.append(facts)
-        return Ask(card=card, derived={"risk": "low"})
+        return Ask(hook_data=card, derived={"risk": "low"})
 
     async with running(on_permission=leave_to_people) as host:
         host_seen, seen = Seen(), Seen()
@@ -122,7 +122,7 @@ async def test_what_the_hook_derived_is_in_the_events_and_the_card_stays_with_th
             assert updated.extensions == created.extensions
             request = host.pending_permission("perm-1")
             assert request is not None
-            assert request.card is card
+            assert request.hook_data is card
             assert facts_seen[0].raw_input == {"path": "a.py"}
             await host.respond_permission("perm-1", YES)
         assert texts(seen.events) == ["done"]

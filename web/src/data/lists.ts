@@ -11,7 +11,7 @@ import { ignoreNewer } from '../protocol/exhaustive.ts'
 import type { HostEvent, SessionStatus } from '../protocol/types.ts'
 import type * as api from './api_types.ts'
 import type { Api } from './api.ts'
-import type { Clock, HostListener, Standing } from './stream.ts'
+import type { Clock, HostListener, HostState } from './stream.ts'
 import type {
   Action,
   AgentRequest,
@@ -90,15 +90,15 @@ export class Lists implements HostListener {
     })
   }
 
-  // ---- of the stream ----------------------------------------------------------------------------
+  // ---- called by the stream (`HostListener`) ------------------------------------------------------
 
-  onStanding(standing: Standing): void {
-    this.#permissions.value = standing.permissions.flatMap(
+  onHostState(state: HostState): void {
+    this.#permissions.value = state.permissions.flatMap(
       (each) => permissionOf(each, derivedOf(each.extensions)) ?? [],
     )
-    this.#elicitations.value = standing.elicitations.map(elicitationOf)
+    this.#elicitations.value = state.elicitations.map(elicitationOf)
     const merged = new Map(this.#sessions.value)
-    for (const each of standing.sessions as WireSession[]) {
+    for (const each of state.sessions as WireSession[]) {
       merged.set(each.sessionId, { ...merged.get(each.sessionId), ...each })
     }
     this.#sessions.value = merged
@@ -157,7 +157,7 @@ export class Lists implements HostListener {
     if (isNew || isUntitled) this.#refreshSessions.soon()
   }
 
-  // ---- answers ----------------------------------------------------------------------------------
+  // ---- reading the API ----------------------------------------------------------------------------
 
   async #fetchSessions(): Promise<void> {
     this.#heardOf.clear()

@@ -10,7 +10,8 @@ import { type Api, refusalOf } from './api.ts'
 import { SseParser, type SseEvent } from './sse.ts'
 import type { Connection, Refusal } from './types.ts'
 
-export interface Standing {
+/** What a `reset` of the host's log has instead of older events. */
+export interface HostState {
   agents: unknown[]
   sessions: unknown[]
   /** As in the events that announced them. */
@@ -28,7 +29,7 @@ export interface SessionListener {
 
 export interface HostListener {
   onEvent(event: HostEvent): void
-  onStanding(standing: Standing): void
+  onHostState(state: HostState): void
   onCaughtUp(): void
 }
 
@@ -242,7 +243,7 @@ export class Stream {
       case 'dropped':
         this.#failed('disconnected: too slow; reconnecting')
         break
-      default: // of a newer hub
+      default: // `queue`: `OpenSession` reads the queue after events of its log; and newer names
     }
   }
 
@@ -253,7 +254,7 @@ export class Stream {
     track.listener.onEvent(event)
   }
 
-  #onReset(event: SseEvent, data: { sessionId?: string } & Partial<Standing>): void {
+  #onReset(event: SseEvent, data: { sessionId?: string } & Partial<HostState>): void {
     if (data.sessionId !== undefined) {
       const track = this.#tracks.get(data.sessionId)
       this.#tracks.delete(data.sessionId)
@@ -261,7 +262,7 @@ export class Stream {
       return
     }
     this.#hostCursor = event.id.split('@', 1)[0] ?? ''
-    this.#host.onStanding({
+    this.#host.onHostState({
       agents: data.agents ?? [],
       sessions: data.sessions ?? [],
       permissions: data.permissions ?? [],

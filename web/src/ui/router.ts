@@ -11,7 +11,14 @@ export type Route =
   | { name: 'devices' }
   | { name: 'settings' }
 
-const PLAIN = ['agents', 'devices', 'settings'] as const
+type PlainName = Exclude<Route['name'], 'sessions' | 'session' | 'inbox' | 'new'>
+
+/** Screens without details. An object, not a list: tsc names a screen that is missing here. */
+const PLAIN: Record<PlainName, { name: PlainName }> = {
+  agents: { name: 'agents' },
+  devices: { name: 'devices' },
+  settings: { name: 'settings' },
+}
 
 export function parseRoute(fragment: string): Route {
   const [name = '', rest] = fragment.replace(/^#?\/?/, '').split('/', 2)
@@ -19,8 +26,7 @@ export function parseRoute(fragment: string): Route {
   if (name === 's' && detail !== null) return { name: 'session', id: detail }
   if (name === 'inbox') return { name: 'inbox', request: detail }
   if (name === 'new') return { name: 'new', agent: detail }
-  const plain = PLAIN.find((each) => each === name)
-  return plain === undefined ? { name: 'sessions' } : { name: plain }
+  return Object.hasOwn(PLAIN, name) ? PLAIN[name as PlainName] : { name: 'sessions' }
 }
 
 export function hrefOf(route: Route): string {

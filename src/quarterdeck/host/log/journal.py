@@ -2,12 +2,16 @@
 
 How an event gets from an agent's output to a subscriber:
 
+    Connection._dispatch          decode it; call `AgentProcess._on_notification`
+    SessionRegistry.on_update     find the session; normalize and repair the update
     Emitter.enqueue               number and encode it; append it to the journal's queue
     Journal.commit_and_publish    called by `AgentProcess._after_read` at the end of each read, and
                                   after each event that is not an agent's update
       ├─ _commit_now              the storage can commit in this step (memory; SQLite when idle)
       └─ run → _commit            it cannot: a task waits for the commit, and retries
     _publish                      hand the batch to its publishers, such as `Stream.publish`
+    Stream.publish                call subscribers; a `RunSubscriber`, such as `SharedLog` of the
+                                  hub, gets the stored bytes
 
 **One order.** All streams share one queue. What was numbered first is published first, also across
 streams, so a session's event is seen before the host's event that refers to it. Consecutive events

@@ -56,10 +56,10 @@ class AgentRequests:
     def supersede(self, concerns: Concerns) -> None:
         """Withdraw requests that need no answer any more, and answer their agents."""
         for request in self.withdraw(concerns):
-            request.refuse()
+            request.settle_superseded()
 
     def withdraw(self, concerns: Concerns) -> list[AgentRequest]:
-        """Withdraw requests without answering their agents; the caller then calls `refuse`."""
+        """Withdraw requests; the caller then answers their agents by `settle_superseded`."""
         return [*self.permissions.withdraw(concerns), *self.elicitations.withdraw(concerns)]
 
 

@@ -65,7 +65,7 @@ class PermissionRequest(AgentRequest):
         self.outcome: dict[str, Any] | None = None
         self.facts: ToolCallFacts | None = None
         """What is known of the call; None without a hook."""
-        self.card: Any = None
+        self.hook_data: Any = None
         """What the hook keeps with the request; the host does not look at it."""
         self.derived: Mapping[str, Any] | None = None
         """What the hook derived: `extensions.quarterdeck.request` of its events."""
@@ -111,8 +111,8 @@ class PermissionRequest(AgentRequest):
 class Ask:
     """The verdict that leaves a request to people."""
 
-    card: Any = None
-    """Kept with the request, as `PermissionRequest.card`."""
+    hook_data: Any = None
+    """Kept with the request, as `PermissionRequest.hook_data`."""
     derived: Mapping[str, Any] | None = None
     """Added to the request's events as `extensions.quarterdeck.request`."""
 
@@ -183,7 +183,7 @@ class PermissionRequests:
         if isinstance(verdict, Decided):
             self._open_decided(request, payload, verdict)
         else:
-            request.card = verdict.card
+            request.hook_data = verdict.hook_data
             # Pending before it is published: a subscriber may answer at once.
             self._table.add(request)
             self._publish(request, "permission-request-created", payload, _request(request))
@@ -274,7 +274,7 @@ class PermissionRequests:
         request.settle({"outcome": outcome})
 
     def withdraw(self, concerns: Concerns) -> Sequence[PermissionRequest]:
-        """Supersede requests that need no answer any more; the caller then calls `refuse`."""
+        """Supersede requests; the caller then answers their agents by `settle_superseded`."""
         withdrawn = self._table.withdraw(concerns)
         for request in withdrawn:
             payload = {"requestId": request.id, "status": "superseded"}

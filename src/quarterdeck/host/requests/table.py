@@ -14,9 +14,9 @@ There are no other transitions, and none leads back. A request is pending until 
 `withdraw` removes it from the table. Both are plain functions on the event loop's thread, so two
 answers can never claim the same request: the second raises `acpjs/already-answered`.
 
-`claim` and `withdraw` decide; `AgentRequest.settle` and `refuse` then release the handler that
-waits to answer the agent. They are separate steps because the events of a decision are queued
-between them, and because a session that is being closed answers its agent last.
+`claim` and `withdraw` decide; `AgentRequest.settle` and `settle_superseded` then release the
+handler that waits to answer the agent. They are separate steps because the events of a decision are
+queued between them, and because a session that is being closed answers its agent last.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class AgentRequest:
         self._answer = answer
         self._settled.set()
 
-    def refuse(self) -> None:
+    def settle_superseded(self) -> None:
         """Answer the agent after the request was withdrawn."""
         self.settle(self.superseded_answer)
 

@@ -123,7 +123,7 @@ class SessionTeardown:
         finally:
             # In `finally`: whatever fails above, the agent must not wait for its requests for ever.
             for request in withdrawn:
-                request.refuse()
+                request.settle_superseded()
         try:
             await self._emitter.journal.settled()
         finally:

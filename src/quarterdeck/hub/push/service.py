@@ -228,10 +228,14 @@ class PushService:
         """Send a message for a request that is pending."""
         if update.status != "pending":
             return
-        if update.kind == "permission":
-            self._send_soon(lambda: self._send_permission(update.request_id))
-        else:
-            self._send_soon(lambda: self._send_elicitation(update.request_id, update.session_id))
+        match update.kind:
+            case "permission":
+                self._send_soon(lambda: self._send_permission(update.request_id))
+            case "elicitation":
+                request_id, session_id = update.request_id, update.session_id
+                self._send_soon(lambda: self._send_elicitation(request_id, session_id))
+            case _:
+                assert_never(update.kind)
 
     def _on_device(self, what: DeviceEventKind, device: Device) -> None:
         """Notify all other devices of a new one; this cannot be turned off."""

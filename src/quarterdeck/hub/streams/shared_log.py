@@ -147,7 +147,7 @@ _CUTS: Final = 32  # runs of the ring that are kept until the next event
 
 
 class SharedLog:
-    """The log of a session, or of the host, while it has subscribers."""
+    """The log of a session, or of the host, while it has subscribers; a `RunSubscriber` of it."""
 
     def __init__(self, source: LogSource, session_id: str | None, prefix: bytes = b"") -> None:
         self.session_id = session_id
@@ -213,7 +213,7 @@ class SharedLog:
             self._blocks.move_to_end(number)
         return block.after(cursor)
 
-    # ---- of the runner ---------------------------------------------------------------------
+    # ---- called in the step that publishes (`RunSubscriber`) --------------------------------
 
     def on_published(self, last_seq: int, encoded: list[bytes]) -> None:
         self._ring += encoded
@@ -275,7 +275,7 @@ class Logs:
         self.epoch = secrets.token_hex(4)
         """Of the host's own numbers, which begin anew with each process."""
         self._logs: dict[str | None, SharedLog] = {}
-        self._standing = (-1, b"")
+        self._host_state = (-1, b"")
 
     async def open(self, session_id: str | None) -> SharedLog:
         """Return the log of a session, or without one the host's; `release` it in the end.
@@ -300,14 +300,14 @@ class Logs:
             if self._logs.get(log.session_id) is log:
                 del self._logs[log.session_id]
 
-    def standing(self, head: int) -> bytes:
-        """Write how things stand after the host's newest event, as members of a JSON object."""
-        if self._standing[0] != head:
-            self._standing = (head, _standing(self.runner))
-        return self._standing[1]
+    def host_state(self, head: int) -> bytes:
+        """Encode agents, sessions and pending requests at event `head`, as members of an object."""
+        if self._host_state[0] != head:
+            self._host_state = (head, _host_state(self.runner))
+        return self._host_state[1]
 
 
-def _standing(runner: RunnerApi) -> bytes:
+def _host_state(runner: RunnerApi) -> bytes:
     state: dict[str, Sequence[Any]] = {
         "agents": runner.agents(),
         "sessions": runner.session_snapshots(),

@@ -134,7 +134,7 @@ class HostLogSubscription(LogSubscription):
             encode_json(self._epoch),
             encode_json(reason),
             self.cursor,
-            self._logs.standing(self.cursor),
+            self._logs.host_state(self.cursor),
         )
         return b"id: %b\nevent: reset\ndata: %b\n\n" % (self._id(), facts)
 

@@ -2,7 +2,7 @@
 
 `PermissionCard` is shown; its digest proves what was shown. Buttons are named by what they do,
 never by the agent: an option that the agent calls "Deny" may be of the kind that allows forever.
-`PendingPermission` adds the call that the rules examine. Everything here is pure.
+`InspectedRequest` adds the call that the rules examine. Everything here is pure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from quarterdeck.runner.permissions.decisions import (
     DecidedBy,
     IndexEntry,
     RecordedDecision,
-    facts_of,
+    decided_by_json,
 )
 from quarterdeck.views.context.requests import resolution
 
@@ -178,8 +178,8 @@ _CANCELLED: Final = {"outcome": "cancelled"}
 
 
 @dataclass(frozen=True)
-class PendingPermission:
-    """A permission request that waits, with all that a decision needs."""
+class InspectedRequest:
+    """A permission request, pending or about to be decided, with all that a decision needs."""
 
     card: PermissionCard
     call: Call
@@ -206,13 +206,13 @@ class PendingPermission:
         )
 
 
-def make_pending(
+def inspect_request(
     request: PermissionRequest,
     facts: ToolCallFacts,
     *,
     asked_at: str,
     expires_at: str | None,
-) -> PendingPermission:
+) -> InspectedRequest:
     """Inspect a request; `facts` is all that is known of its call."""
     session = request.in_session
     tool_call: Any = request.tool_call
@@ -233,7 +233,7 @@ def make_pending(
         asked_at=asked_at,
         expires_at=UNSET if expires_at is None else expires_at,
     )
-    return PendingPermission(card, call)
+    return InspectedRequest(card, call)
 
 
 def sent_outcome(outcome: Mapping[str, Any], by: DecidedBy) -> dict[str, Any]:
@@ -286,7 +286,7 @@ def winner(decision: RecordedDecision) -> dict[str, Any]:
     return {
         "requestId": decision.request_id,
         "outcome": decision.outcome,
-        "by": {} if decision.by is UNSET else facts_of(decision.by),
+        "by": {} if decision.by is UNSET else decided_by_json(decision.by),
         "decidedAt": None if decision.decided_at is UNSET else decision.decided_at,
     }
 

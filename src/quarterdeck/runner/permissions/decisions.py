@@ -156,8 +156,8 @@ def decided_by(facts: Mapping[str, Any]) -> DecidedBy:
     )
 
 
-def facts_of(by: DecidedBy) -> dict[str, Any]:
-    """Return the same as the log has it."""
+def decided_by_json(by: DecidedBy) -> dict[str, Any]:
+    """Write `extensions.quarterdeck.decidedBy`: the inverse of `decided_by`."""
     named = {
         "deviceId": by.device_id,
         "deviceName": by.device_name,

@@ -3,12 +3,12 @@
 A request takes one path, whatever decides it, and the log is the only truth about it:
 
     wire → examine (rules) → created [+ resolved] in the log → published → index, surfaces
-    answer → take → resolved in the log → stored → the agent → the reply to the device
+    answer → claim → resolved in the log → stored → the agent → the reply to the device
 
 | state   | in the host's table | in the log       | left by                                    |
 | ------- | ------------------- | ---------------- | ------------------------------------------ |
 | pending | yes                 | created          | an answer, a rule, the timer, a withdrawal |
-| taken   | no                  | resolved, queued | its commit                                 |
+| claimed | no                  | resolved, queued | its commit                                 |
 | decided | no                  | resolved, stored |                                            |
 
 Orderings that matter:
@@ -16,8 +16,9 @@ Orderings that matter:
 1. *Rules first.* `examine` is the host's permission hook. It runs in the step that reads the
    request from the wire, before an event exists. What a rule decides is never pending, so no
    client can see it so, or answer it before the rule does.
-2. *One arbiter.* `take` in the host's table is synchronous. The digest and the option are checked
-   in the same step. A device, a changed rule, the timer and a withdrawal all meet there.
+2. *One arbiter.* A device, a changed rule and the timer all claim a request (`RequestTable.claim`
+   of the host), and a withdrawal removes it (`withdraw`). Both are synchronous; the digest and the
+   option are checked in the same step.
 3. *Stored before allowed.* The agent gets a permission after the resolved event is stored, a
    refusal at once: a full disk must not hold back a "no".
 4. *The index follows.* Rows of the decision index are made of published events, so the index may
@@ -48,12 +49,12 @@ from quarterdeck.protocol import ERROR_CODES, Event, ToolCallFacts
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.runner.actor import Actor, not_found
 from quarterdeck.runner.permissions.card import (
-    PendingPermission,
+    InspectedRequest,
     PermissionCard,
     derived_from,
     gone,
+    inspect_request,
     is_retry,
-    make_pending,
     rejecting,
     said_reason,
     sent_outcome,
@@ -64,7 +65,7 @@ from quarterdeck.runner.permissions.decisions import (
     DecidedBy,
     DecisionIndex,
     RecordedDecision,
-    facts_of,
+    decided_by_json,
 )
 from quarterdeck.runner.schema import now
 from quarterdeck.runner.tasks import IndependentTasks
@@ -78,14 +79,14 @@ class PermissionInbox:
     def __init__(self, index: DecisionIndex, policy: Policy) -> None:
         self.policy = policy
         self._index = index
-        self._host: Host | None = None
+        self._started_host: Host | None = None
         self._decisions: DecisionRecorder | None = None
         self._expiring: list[tuple[float, str]] = []
         self._has_expiring = anyio.Event()
 
     async def start(self, host: Host, tasks: IndependentTasks) -> None:
         """Serve a host whose hook is `examine`; bring the index up to date with its log."""
-        self._host, self._decisions = host, DecisionRecorder(self._index, host)
+        self._started_host, self._decisions = host, DecisionRecorder(self._index, host)
         await self._decisions.start(tasks)
         tasks.start_soon(self._expire)
 
@@ -100,7 +101,7 @@ class PermissionInbox:
         """Decide a request by the rules, or leave it to people; the host's permission hook."""
         expiry = self.policy.expiry_seconds
         try:
-            pending = make_pending(
+            inspected = inspect_request(
                 request,
                 facts,
                 asked_at=now(),
@@ -108,39 +109,39 @@ class PermissionInbox:
             )
         except Exception as error:  # noqa: BLE001 - what an agent sent, in any shape
             return self._unreadable(request, error)
-        derived = derived_from(pending.card)
-        decided = self._by_policy(pending)
+        derived = derived_from(inspected.card)
+        decided = self._by_policy(inspected)
         if decided is None:
-            return Ask(card=pending, derived=derived)
+            return Ask(hook_data=inspected, derived=derived)
         option_id, by = decided
-        outcome = sent_outcome(pending.outcome(option_id), by)
-        return Decided(outcome=outcome, by=_facts(by, pending.card.digest), derived=derived)
+        outcome = sent_outcome(inspected.outcome(option_id), by)
+        return Decided(outcome=outcome, by=_decided_now(by, inspected.card.digest), derived=derived)
 
     def _unreadable(self, request: PermissionRequest, error: Exception) -> Decided:
         """Cancel what cannot be shown: else its agent would wait forever."""
-        self._running.diagnose(
+        self._host.diagnose(
             "error",
             "permission/cannot-be-shown",
             f"a request of the agent cannot be shown ({type(error).__name__}); it was cancelled",
             session_id=request.in_session.id,
         )
         by = DecidedBy(kind="policy", reason="the request cannot be shown")
-        return Decided(outcome={"outcome": "cancelled"}, by=facts_of(by))
+        return Decided(outcome={"outcome": "cancelled"}, by=decided_by_json(by))
 
     def set_policy(self, policy: Policy) -> None:
         """Decide by other rules from now on, also what waits already."""
         self.policy = policy
-        for request in self._running.pending_permissions():
-            pending: PendingPermission | None = request.card
-            decided = None if pending is None else self._by_policy(pending)
-            if pending is not None and decided is not None:
-                self._take(pending, *decided)
+        for request in self._host.pending_permissions():
+            inspected: InspectedRequest | None = request.hook_data
+            decided = None if inspected is None else self._by_policy(inspected)
+            if inspected is not None and decided is not None:
+                self._decide(inspected, *decided)
 
-    def _by_policy(self, pending: PendingPermission) -> tuple[str | None, DecidedBy] | None:
+    def _by_policy(self, inspected: InspectedRequest) -> tuple[str | None, DecidedBy] | None:
         """Return the option that the rules choose, and which of them did; None leaves it open."""
-        card = pending.card
+        card = inspected.card
         agent = None if card.agent is UNSET else card.agent
-        decided = decide(self.policy, pending.call, workspace=card.cwd, agent=agent)
+        decided = decide(self.policy, inspected.call, workspace=card.cwd, agent=agent)
         by = DecidedBy(kind="policy", rule=decided.rule or "")
         if decided.decision == "deny":
             return rejecting(card.options), by
@@ -155,12 +156,12 @@ class PermissionInbox:
     @property
     def pending(self) -> list[PermissionCard]:
         """The requests that wait, the oldest first."""
-        cards = [request.card for request in self._running.pending_permissions()]
-        return [pending.card for pending in cards if pending is not None]
+        requests = [request.hook_data for request in self._host.pending_permissions()]
+        return [inspected.card for inspected in requests if inspected is not None]
 
     def get(self, request_id: str) -> PermissionCard | None:
-        request = self._running.pending_permission(request_id)
-        return None if request is None or request.card is None else request.card.card
+        request = self._host.pending_permission(request_id)
+        return None if request is None or request.hook_data is None else request.hook_data.card
 
     def on_event(self, event: Event) -> None:
         """Follow the host's stream: what is published is stored."""
@@ -187,28 +188,30 @@ class PermissionInbox:
             RequestRejected: if it is not pending (any more), the digest is of something else, or
                 there is no such option.
         """
-        request = self._running.pending_permission(request_id)
+        request = self._host.pending_permission(request_id)
         if request is None:
             return await self._decision(request_id, by, key)
-        pending: PendingPermission | None = request.card
-        if pending is None:  # the hook failed, so there is nothing to check against
-            pending = make_pending(request, _facts_of(request), asked_at=now(), expires_at=None)
-        if digest is not None and digest != pending.card.digest:
+        inspected: InspectedRequest | None = request.hook_data
+        if inspected is None:  # the hook failed, so there is nothing to check against
+            inspected = inspect_request(
+                request, _tool_call_facts(request), asked_at=now(), expires_at=None
+            )
+        if digest is not None and digest != inspected.card.digest:
             message = "the request has changed since it was shown; review it again"
-            raise RequestRejected("stale", message, data={"digest": pending.card.digest})
-        outcome = sent_outcome(pending.outcome(option_id), by)
-        facts = _facts(by, pending.card.digest, key)
-        stored = self._running.respond_permission(request_id, outcome, by=facts)
+            raise RequestRejected("stale", message, data={"digest": inspected.card.digest})
+        outcome = sent_outcome(inspected.outcome(option_id), by)
+        facts = _decided_now(by, inspected.card.digest, key)
+        stored = self._host.respond_permission(request_id, outcome, by=facts)
         with anyio.CancelScope(shield=True):
             await stored
         return await self._decision(request_id, by, key, is_winner=True)
 
-    def _take(self, pending: PendingPermission, option_id: str | None, by: DecidedBy) -> None:
+    def _decide(self, inspected: InspectedRequest, option_id: str | None, by: DecidedBy) -> None:
         """Decide a request that may be pending; a device may have been faster."""
-        outcome = sent_outcome(pending.outcome(option_id), by)
-        facts = _facts(by, pending.card.digest)
+        outcome = sent_outcome(inspected.outcome(option_id), by)
+        facts = _decided_now(by, inspected.card.digest)
         try:
-            _ = self._running.respond_permission(pending.card.request_id, outcome, by=facts)
+            _ = self._host.respond_permission(inspected.card.request_id, outcome, by=facts)
         except AcpError as error:
             logger.info("a request was decided already", extra={"reason": error.message})
 
@@ -255,7 +258,7 @@ class PermissionInbox:
             RequestRejected: if it is not pending (any more).
             AcpError: `acpjs/config-invalid` if it is no answer.
         """
-        elicitation = self._running.get_elicitation(request_id)
+        elicitation = self._host.get_elicitation(request_id)
         if elicitation is None:
             raise not_found(
                 f"elicitation {request_id!r}", "GET /api/elicitations lists pending ones"
@@ -265,7 +268,7 @@ class PermissionInbox:
         if elicitation.status == "answered":
             message = f"elicitation {request_id} was already answered"
             raise RequestRejected("already-answered", message)
-        stored = self._running.respond_elicitation(request_id, response, by=_facts(by))
+        stored = self._host.respond_elicitation(request_id, response, by=_decided_now(by))
         with anyio.CancelScope(shield=True):
             await stored
         return await self._decision(request_id, by, None, is_winner=True)
@@ -297,10 +300,10 @@ class PermissionInbox:
                 await self._has_expiring.wait()
             while self._expiring and self._expiring[0][0] <= anyio.current_time():
                 _, request_id = heapq.heappop(self._expiring)
-                request = self._running.pending_permission(request_id)
-                if request is not None and request.card is not None:
-                    options = request.card.card.options
-                    self._take(request.card, rejecting(options), DecidedBy(kind="expiry"))
+                request = self._host.pending_permission(request_id)
+                if request is not None and request.hook_data is not None:
+                    options = request.hook_data.card.options
+                    self._decide(request.hook_data, rejecting(options), DecidedBy(kind="expiry"))
 
     async def decisions(
         self, *, before: int | None, session_id: str | None, limit: int
@@ -314,22 +317,24 @@ class PermissionInbox:
         return self._decisions
 
     @property
-    def _running(self) -> Host:
-        assert self._host is not None
-        return self._host
+    def _host(self) -> Host:
+        assert self._started_host is not None
+        return self._started_host
 
 
-def _facts(by: DecidedBy, digest: str | None = None, key: str | None = None) -> dict[str, Any]:
-    """Return `extensions.quarterdeck.decidedBy`."""
+def _decided_now(
+    by: DecidedBy, digest: str | None = None, key: str | None = None
+) -> dict[str, Any]:
+    """Return `extensions.quarterdeck.decidedBy` for a decision that is made now."""
     more = {"digest": digest, "key": key}
     return {
-        **facts_of(by),
+        **decided_by_json(by),
         **{name: value for name, value in more.items() if value is not None},
         "at": now(),
     }
 
 
-def _facts_of(request: PermissionRequest) -> ToolCallFacts:
+def _tool_call_facts(request: PermissionRequest) -> ToolCallFacts:
     assert request.facts is not None  # there is a hook
     return request.facts
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from quarterdeck.hub.auth.tokens import make_token
-from quarterdeck.hub.logs import JsonLines
+from quarterdeck.hub.json_logging import JsonLines
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def written() -> Iterator[io.StringIO]:
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines())
-    logger = logging.getLogger("quarterdeck.test_logs")
+    logger = logging.getLogger("quarterdeck.test_json_logging")
     logger.addHandler(handler)
     logger.setLevel("INFO")
     yield stream
@@ -26,7 +26,7 @@ def written() -> Iterator[io.StringIO]:
 
 
 def test_a_record_is_one_line_whatever_it_contains(written: io.StringIO) -> None:
-    logger = logging.getLogger("quarterdeck.test_logs")
+    logger = logging.getLogger("quarterdeck.test_json_logging")
     logger.warning("agent said", extra={"text": 'x\n{"level": "error"}\r\u2028\x1b[31m'})
     (line,) = written.getvalue().splitlines()
     record = json.loads(line)
@@ -39,7 +39,7 @@ def test_a_record_is_one_line_whatever_it_contains(written: io.StringIO) -> None
 
 def test_tokens_are_removed_from_messages_fields_and_tracebacks(written: io.StringIO) -> None:
     token = make_token()
-    logger = logging.getLogger("quarterdeck.test_logs")
+    logger = logging.getLogger("quarterdeck.test_json_logging")
     try:
         int(f"Authorization: Bearer {token}")
     except ValueError:
