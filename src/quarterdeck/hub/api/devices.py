@@ -356,7 +356,8 @@ def _read(body: bytes, type_: type[_T]) -> _T:
     except msgspec.ValidationError as error:
         raise invalid(f"invalid body: {describe_mismatch(error, type_)}") from error
     except msgspec.DecodeError as error:
-        raise invalid(f"the body is not JSON: {error}") from error
+        reason = str(error).removeprefix("JSON is malformed: ")
+        raise invalid(f"the body is not JSON: {reason}") from error
 
 
 def _json(answer: Any, status: int = 200) -> Response:

@@ -23,6 +23,7 @@ _NAMES: Final = {
     "null": "null",
 }
 _LIMITS: Final = (
+    (re.compile(r" matching regex '(.*)'"), r" that matches \1"),
     (re.compile(r" of length == (\d+)"), r" of length \1"),
     (re.compile(r" of length >= (\d+)"), r" of length \1 or more"),
     (re.compile(r" of length <= (\d+)"), r" of length \1 or less"),
