@@ -33,15 +33,20 @@ def test_omitted_options_have_their_defaults() -> None:
 @pytest.mark.parametrize(
     ("parser", "typed", "message"),
     [
+        (show.parser, [], "missing SESSION; see quarterdeck show --help"),
         (
             show.parser,
-            [],
-            "the following arguments are required: SESSION; see quarterdeck show --help",
+            ["x", "--as", "xml"],
+            "--as cannot be 'xml'; use one of text, context, packets",
         ),
-        (show.parser, ["x", "--as", "xml"], "invalid choice: 'xml'"),
         (show.parser, ["x", "--at", "-1"], "--at"),
+        (show.parser, ["x", "--at", "a"], "--at: 'a' is not a whole number, 0 or more; see"),
         (show.parser, ["x", "--form"], "unknown argument '--form'; did you mean --from?"),
-        (devices.parser, ["remove"], "invalid choice: 'remove'"),
+        (
+            devices.parser,
+            ["remove"],
+            "ACTION cannot be 'remove'; use one of list, pair",
+        ),
         (demo.parser, ["--fats"], "unknown argument '--fats'; did you mean --fast?"),
     ],
 )

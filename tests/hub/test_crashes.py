@@ -47,7 +47,7 @@ async def test_a_hub_that_is_killed_in_a_turn_loses_nothing_and_runs_nothing_twi
             client = hub.client
             interrupted = await client.get(f"/api/sessions/{session}/prompts/k1")
             assert interrupted["state"] == "interrupted"
-            assert "the hub ended while this ran" in interrupted["error"]["message"]
+            assert "the hub stopped during the turn" in interrupted["error"]["message"]
             again = await client.prompt(session, "k1", "first")
             assert again == interrupted
             await client.asked()  # the second one runs by itself

@@ -184,7 +184,7 @@ async def test_no_client_waits_for_a_log_that_cannot_be_written(
                 refused = await client.post("/api/sessions", wanted, status=503)
                 assert refused["error"]["retryable"]
             told = await client.post(f"/api/sessions/{session}/close", {}, status=503)
-            assert "under way" in told["error"]["message"]
+            assert "this request continues" in told["error"]["message"]
         # Also the one that nobody was told of.
         await client.until(
             "/api/sessions",

@@ -194,11 +194,11 @@ def test_a_late_answer_is_reported_as_such(
     _card(early).get_by_role("button", name="Allow once").tap()
     hub.until(f"/api/sessions/{session}", lambda answer: answer["session"]["status"] == "active")
     late.context.set_offline(False)
-    failure = late.get_by_text(re.compile("^Could not answer the approval: .*answered already"))
+    failure = late.get_by_text(re.compile("^Could not answer the approval: .*already answered"))
     expect(failure).to_be_visible()
     expect(_card(late)).to_have_count(0)
     late.goto(f"{hub.url}/#/settings")
-    expect(late.locator("main").get_by_text(re.compile("answered already"))).to_be_visible()
+    expect(late.locator("main").get_by_text(re.compile("already answered"))).to_be_visible()
     decisions = hub.call("GET", "/api/decisions")["decisions"]
     assert [each["optionKind"] for each in decisions] == ["allow_once"]
 

@@ -21,7 +21,7 @@ from typing_extensions import override
 from quarterdeck.errors import Misused
 
 DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
-SESSION: Final = "session id, or the start or end of one"
+SESSION: Final = "session id, or its first or last characters"
 WIDEST: Final = 98  # columns of help that are comfortable to read
 
 Names = Literal["agents", "sessions"]
@@ -84,7 +84,7 @@ class Parser(argparse.ArgumentParser):
 
     @override
     def error(self, message: str) -> NoReturn:
-        raise Misused(f"{message}; see {self.prog} --help")
+        raise Misused(f"{_plain(message)}; see {self.prog} --help")
 
     @override
     def format_help(self) -> str:
@@ -104,6 +104,21 @@ class Parser(argparse.ArgumentParser):
             label = re.match(r"\s*(\S+\s{2,})?", line)  # "  130  cancelled": wrapped beside it
             indent = " " * (len(label[0]) if label else 0)
             yield from _wrapped(line, width, "", indent) if line.strip() else ("",)
+
+
+def _plain(message: str) -> str:
+    """Shorten what argparse reports: name the option first, then what it takes."""
+    if missing := re.fullmatch(r"the following arguments are required: (.+)", message):
+        return f"missing {missing[1]}"
+    named = re.fullmatch(r"argument (\S+): (.+)", message)
+    if named is None:
+        return message
+    option, reason = named[1].rpartition("/")[2], named[2]
+    if reason == "expected one argument":
+        return f"{option} needs a value"
+    if choice := re.fullmatch(r"invalid choice: (.+) \(choose from (.+)\)", reason):
+        return f"{option} cannot be {choice[1]}; use one of {choice[2].replace(chr(39), '')}"
+    return f"{option}: {reason}"
 
 
 class _Formatter(argparse.HelpFormatter):

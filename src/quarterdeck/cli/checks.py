@@ -100,7 +100,7 @@ def check_config(installation: Installation) -> Iterator[Check]:
         yield Check(name="configuration", status="fail", found=str(error), remedy=remedy)
         return
     if path is None or (not path.exists() and not is_named):
-        found = f"no {path or 'hub.toml'}; all settings have their defaults"
+        found = f"no {path or 'hub.toml'}; using the defaults"
     else:
         agents = len(config.agents)
         found = f"{path} is valid, with {agents} agent{'' if agents == 1 else 's'}"

@@ -87,8 +87,8 @@ def _help(commands: Mapping[str, str]) -> str:
             "",
             *lines,
             "",
-            "quarterdeck COMMAND --help shows the options of a command;",
-            "quarterdeck --version prints the version.",
+            "For the options of a command: quarterdeck COMMAND --help",
+            "For the version: quarterdeck --version",
         )
     )
 

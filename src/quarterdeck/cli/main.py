@@ -9,10 +9,10 @@ import sys
 
 COMMANDS: dict[str, str] = {
     "up": "start the hub",
-    "demo": "try it with an offline agent; no API key",
+    "demo": "try Quarterdeck with an offline agent; no API key",
     "run": "send a prompt to an agent and follow its turn",
     "agents": "list agents: known, installed, running",
-    "sessions": "list sessions and which of them need you",
+    "sessions": "list sessions; those that need you come first",
     "show": "print a session from its log",
     "tail": "follow sessions live",
     "export": "write a session to a file",
@@ -20,7 +20,7 @@ COMMANDS: dict[str, str] = {
     "acp": "serve an agent over ACP, on stdio or HTTP",
     "proxy": "connect an editor to the hub",
     "doctor": "check the installation for problems",
-    "completion": "print a script for bash, zsh or fish",
+    "completion": "print a completion script for bash, zsh or fish",
 }
 """Each command with its line in the help; its module is `commands/<name>.py`."""
 

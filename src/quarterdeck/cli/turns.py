@@ -110,7 +110,8 @@ def _agent_and_prompt(chosen: Namespace) -> tuple[str | None, str]:
         words = [*words, "-"]
     if len(words) != expected:
         what = "an agent and a prompt" if has_agent else "a prompt"
-        raise Misused(f"run takes {what}, not {len(words)} words; quote the prompt, or {_HELP}")
+        given = "nothing" if not words else f"{len(words)} arguments"
+        raise Misused(f"run takes {what}, not {given}; quote the prompt, or {_HELP}")
     return (words[0], words[1]) if has_agent else (None, words[0])
 
 

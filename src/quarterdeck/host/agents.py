@@ -293,7 +293,7 @@ class AgentProcess:
                 return await self._serve(process)
         except AgentNotFound as error:
             self._diagnose("error", "agent/spawn-failed", str(error))
-            self._fail_start(f"agent {self.id} could not be started: {error}")
+            self._fail_start(str(error))
             return "spawn-failed"
 
     async def _serve(self, process: ProcessTransport) -> AgentExitReason:

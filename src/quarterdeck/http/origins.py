@@ -78,19 +78,19 @@ def check_listening(listening: Listening) -> None:
     for name in hosts:
         _split_name(name)
     if listening.is_behind_proxy and not hosts:
-        reason = "behind a proxy, the hub has to know the names it is called by"
-        raise HubRefused(reason, "add --allow-host NAME with the name that browsers use")
+        reason = "behind a proxy, the hub must know its public host name"
+        raise HubRefused(reason, "add --allow-host NAME, the name that browsers use")
     if is_loopback(host):
         return
     if not listening.has_tls and not listening.is_behind_proxy:
-        reason = f"{host} can be reached from the network, where tokens need TLS"
+        reason = f"{host} is reachable from the network, where tokens need TLS"
         remedy = (
-            f"give --tls-cert and --tls-key, or --behind-proxy with --allow-host NAME,"
+            f"add --tls-cert and --tls-key, or --behind-proxy with --allow-host NAME,"
             f" or listen at {LOOPBACK}"
         )
         raise HubRefused(reason, remedy)
     if is_wildcard(host) and not hosts:
-        reason = f"at {host} the hub has many names, and must know those that are its own"
+        reason = f"on {host} the hub is reachable by many names and must know which are its own"
         raise HubRefused(reason, "add --allow-host NAME for each name or address browsers use")
 
 

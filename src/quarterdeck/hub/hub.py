@@ -182,7 +182,7 @@ class Hub:
             AcpError: `acpjs/agent-exited` if the hub does not run.
         """
         if self._tasks is None:
-            raise AcpError(ERROR_CODES["agent_exited"], "the hub does not run")
+            raise AcpError(ERROR_CODES["agent_exited"], "the hub is not running")
         self._tasks.start_soon(work)
 
     def before_end(self, on_end: Callable[[], None]) -> None:

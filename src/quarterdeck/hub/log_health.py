@@ -52,7 +52,7 @@ class LogHealth:
             StorageFailed: if it cannot be now.
         """
         if not self._health().is_healthy:
-            raise self._failed("quarterdeck doctor may say why")
+            raise self._failed("to find out why: quarterdeck doctor")
 
     async def begin(self, work: Callable[[], Awaitable[_T]]) -> _T:
         """Run a command that starts something; cancel it if it cannot be stored.
@@ -61,7 +61,7 @@ class LogHealth:
             StorageFailed: if it cannot be stored.
         """
         self.check()
-        return await self._until_failure(work, 0, "quarterdeck doctor may say why")
+        return await self._until_failure(work, 0, "to find out why: quarterdeck doctor")
 
     async def carry_out(self, work: Callable[[], Awaitable[_T]]) -> _T:
         """Run a command to its end, also if the log fails or the client disconnects.
@@ -87,7 +87,7 @@ class LogHealth:
 
         assert self._tasks is not None
         self._tasks.start_soon(run)
-        later = "it is under way, and told when the log works again; quarterdeck doctor may say why"
+        later = "this request continues once the log works; to find out why: quarterdeck doctor"
         try:
             await self._until_failure(ended.wait, ACTING_SECONDS, later)
         except BaseException:
@@ -96,7 +96,9 @@ class LogHealth:
         if failure:
             raise failure[0]
         if not results:
-            raise RequestRejected("unavailable", "the hub is ending", retryable=True)
+            raise RequestRejected(
+                "unavailable", "the hub is stopping; try again when it is back", retryable=True
+            )
         return results[0]
 
     async def _until_failure(

@@ -113,7 +113,7 @@ def hub_app(hub: Hub, *, more: Sequence[Endpoint] = ()) -> Asgi:
 
 
 async def _nowhere(scope: AsgiScope, receive: Receive, send: Send) -> None:
-    message = f"there is nothing at {scope['path']!r}; /openapi.json lists all endpoints"
+    message = f"{scope['path']!r} does not exist; GET /openapi.json lists all endpoints"
     response = error_response(404, "quarterdeck/not-found", message)
     await send_refusal(response, scope, receive, send)
 

@@ -61,25 +61,25 @@ def private_folder(path: Path) -> Path:
 
 def check_private(path: Path, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise HubRefused(f"{path} is not a file", "move it away")
+        raise HubRefused(f"{path} is not a file", f"move it away: mv {path} {path}.old")
     if found.st_uid != os.geteuid():
         raise HubRefused(f"{path} belongs to another user", "find out why, then move it away")
     mode = stat.S_IMODE(found.st_mode)
     if mode & 0o077:
-        reason = f"other users can use {path} (mode {mode:04o})"
+        reason = f"other users can read or change {path} (mode {mode:04o})"
         raise HubRefused(reason, "find out why, then remove it or run: chmod 600 " + str(path))
     if found.st_nlink != 1:
-        raise HubRefused(f"{path} has a second name (a hard link)", "find out why, then remove it")
+        raise HubRefused(f"{path} has a second hard link", "find out why, then remove it")
 
 
 def refuse_link(path: Path) -> None:
     if path.is_symlink():
-        raise HubRefused(f"{path} is a symbolic link", "find out why, then remove it")
+        raise HubRefused(f"{path} is a symbolic link", f"find out why, then remove it: rm {path}")
 
 
 def unwritable_file(path: Path, error: OSError) -> HubRefused:
     reason = f"cannot use {path} ({error.strerror or error})"
-    return HubRefused(reason, "check its disk and that this user may write there")
+    return HubRefused(reason, "check the disk and that you can write there")
 
 
 _ATTEMPTS: Final = 5
@@ -106,7 +106,7 @@ def _take(home: Path) -> int:
         lock = os.open(home / "hub.lock", flags, PRIVATE_FILE)
     except OSError as error:
         reason = f"cannot write in {home} ({error.strerror})"
-        raise HubRefused(reason, "check its disk and that this user may write there") from error
+        raise HubRefused(reason, "check the disk and that you can write there") from error
     if not _has_locked(lock):
         owner = os.pread(lock, 20, 0).decode(errors="replace").strip() or "unknown"
         os.close(lock)
@@ -129,8 +129,9 @@ def _has_locked(lock: int) -> bool:
 
 def _in_use(home: Path, owner: str) -> HubRefused:
     if (home / "hub.json").exists():
-        reason = f"a hub is running in {home} already (process {owner})"
-        return HubRefused(reason, "use that one, or stop it first")
+        reason = f"a hub is already running in {home} (process {owner})"
+        stop = f": kill {owner}" if owner.isdecimal() else ""
+        return HubRefused(reason, f"use that one, or stop it first{stop}")
     reason = f"another command is using {home} (process {owner})"
-    remedy = "wait for its end; to run several at once, start a hub with: quarterdeck up"
+    remedy = "wait until it ends; to run several at once, start a hub first: quarterdeck up"
     return HubRefused(reason, remedy)

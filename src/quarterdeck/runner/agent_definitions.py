@@ -83,12 +83,12 @@ class Definitions:
             return definition
         stored = self._stored.get(name)
         if stored is None or stored.get("isKnown"):  # then it was taken out of the configuration
-            raise not_found(f"agent named {name!r}", "GET /api/agents/known lists those there are")
+            raise not_found(f"agent named {name!r}", "GET /api/agents/known lists all names")
         if stored["envNames"]:
             names = ", ".join(stored["envNames"])
             message = (
                 f"agent {name!r} was started with {names}, whose values are not stored; "
-                "set it up in hub.toml, or start it again with them"
+                "add it to hub.toml, or start it again with them"
             )
             raise RequestRejected("not-startable", message)
         return resolve_agent_definition(

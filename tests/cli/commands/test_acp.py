@@ -109,12 +109,11 @@ def test_help_goes_to_stdout(verb: str, capsys: pytest.CaptureFixture[str]) -> N
         (["serve", "--prot", "1"], "unknown argument '--prot'; did you mean --port?"),
         (
             ["serve", "--port", "x"],
-            "argument --port: 'x' is not a number from 0 to 65535; "
-            "see quarterdeck acp serve --help",
+            "--port: 'x' is not a number from 0 to 65535; see quarterdeck acp serve --help",
         ),
         (
             ["--initial-message"],
-            "argument --initial-message: expected one argument; see quarterdeck acp --help",
+            "--initial-message needs a value; see quarterdeck acp --help",
         ),
     ],
 )

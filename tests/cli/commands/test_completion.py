@@ -91,7 +91,7 @@ def test_an_unknown_shell_is_rejected_with_the_known_ones(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["completion", "tcsh"]) == 2
-    assert "'bash', 'zsh', 'fish'" in capsys.readouterr().err
+    assert "bash, zsh, fish" in capsys.readouterr().err
 
 
 def test_completion_of_acp_has_its_options() -> None:

@@ -147,7 +147,11 @@ def test_any_command_that_speaks_acp_is_an_agent(console: Console) -> None:
     ("arguments", "status", "message"),
     [
         (("unheard-of", "hi"), 1, "unknown agent 'unheard-of'; quarterdeck agents lists"),
-        (("demo", "a", "b"), 2, "run takes an agent and a prompt, not 3 words; quote the prompt"),
+        (
+            ("demo", "a", "b"),
+            2,
+            "run takes an agent and a prompt, not 3 arguments; quote",
+        ),
         (("hi", "--"), 2, "no program after --"),
         (("hi", "--", "no-such-program"), 1, "cannot start 'no-such-program'"),
         (("--session", "x", "hi"), 1, "unknown session 'x'; quarterdeck sessions lists"),

@@ -99,7 +99,7 @@ def test_a_second_hub_reports_which_process_has_the_directory(console: Console) 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--host", "0.0.0.0"), "tokens need TLS; give --tls-cert and --tls-key"),
+        (("--host", "0.0.0.0"), "tokens need TLS; add --tls-cert and --tls-key"),
         (("--config", "/nowhere"), "/nowhere: does not exist; check --config"),
         (("--tls-cert", "/nowhere", "--tls-key", "/nowhere"), "/nowhere"),
         (("--behind-proxy",), "add --allow-host NAME"),

@@ -276,8 +276,7 @@ def test_a_bad_scenario_file_is_refused_with_location_and_advice(tmp_path: Path)
         (("--fsat",), "quarterdeck: unknown argument '--fsat'; did you mean --fast?\n"),
         (
             ("--scenario",),
-            "quarterdeck: argument --scenario: expected one argument;"
-            " see quarterdeck demo --help\n",
+            "quarterdeck: --scenario needs a value; see quarterdeck demo --help\n",
         ),
     ],
 )

@@ -178,7 +178,7 @@ async def test_a_closed_session_can_be_read_loaded_and_deleted_after_a_restart(
         ):
             refused = await client.call(method, f"{path}/{what}", body, status=409)
             assert refused["error"]["code"] == "acpjs/session-closed"
-            assert "load it" in refused["error"]["message"]
+            assert "reopen it first" in refused["error"]["message"]
         assert (await client.post(f"{path}/load"))["status"] == "active"
         await client.post(f"{path}/close")
     async with running(given) as (_, client):

@@ -192,7 +192,7 @@ async def test_the_owner_stays_what_it_is(tmp_path: Path) -> None:
         for method, body in (("DELETE", None), ("PATCH", {"scope": "view"})):
             refused = await call(guarded, method, "/api/devices/owner", guarded.owner, body)
             assert refused.status == 403
-            assert "remove the file `token`" in refused.json["error"]["message"]
+            assert "delete the file `token`" in refused.json["error"]["message"]
         renamed = await call(
             guarded, "PATCH", "/api/devices/owner", guarded.owner, {"name": "desk"}
         )
@@ -218,7 +218,7 @@ async def test_a_body_that_cannot_be_used_is_a_sentence(tmp_path: Path) -> None:
         for path, body in tries:
             refused = await call(guarded, "POST", path, guarded.owner, body)
             assert (refused.status, refused.json["error"]["code"]) == (400, "quarterdeck/invalid")
-            assert refused.json["error"]["message"].startswith("the body cannot be used: ")
+            assert refused.json["error"]["message"].startswith("invalid body: ")
         unknown = await call(guarded, "PATCH", "/api/devices/owner", guarded.owner, {"nmae": "x"})
         assert (unknown.status, "nmae" in unknown.json["error"]["message"]) == (400, True)
 

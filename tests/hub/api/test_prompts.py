@@ -148,7 +148,7 @@ async def test_a_prompt_for_a_session_that_is_not_there_or_closed_is_refused(
         session = await client.session("mine", tmp_path)
         assert (await client.post(f"/api/sessions/{session}/close"))["status"] == "closed"
         refused = await client.post(f"/api/sessions/{session}/prompts", body, status=409)
-        assert "load it" in refused["error"]["message"]
+        assert "reopen it first" in refused["error"]["message"]
 
 
 async def test_what_waits_in_a_session_that_is_closed_is_cancelled(tmp_path: Path) -> None:

@@ -313,7 +313,7 @@ async def test_commands_are_refused_to_devices_with_less_than_their_scope(tmp_pa
 async def test_a_project_is_named_by_its_whole_path() -> None:
     async with served() as (_host, port, _devices), phone(port, "prompt") as client:
         await client.say("start_session", agent="scripted", projectPath="here", prompt="x")
-        assert "no absolute path" in (await client.hear("error"))["message"]
+        assert "not an absolute path" in (await client.hear("error"))["message"]
 
 
 async def test_a_session_is_started_steered_and_ended(tmp_path: Path) -> None:

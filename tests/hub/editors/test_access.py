@@ -106,7 +106,7 @@ async def test_an_editor_that_may_not_approve_gets_no_requests(tmp_path: Path) -
             ("session/delete", {}),
             ("session/new", {"cwd": "/", "mcpServers": [{"name": "x", "command": "true"}]}),
         ):
-            with pytest.raises(RpcError, match="this device may prompt"):
+            with pytest.raises(RpcError, match="this device has the scope prompt"):
                 await editor.call(method, **{"sessionId": session_id, **more})
 
 

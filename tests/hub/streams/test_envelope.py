@@ -122,7 +122,7 @@ async def test_folders_are_absolute_whatever_the_hub_was_started_in(place: dict[
     async with served() as (_host, port), peer(port, "prompt") as client:
         answer = await client.call(AcpRpcMethod.CREATE_SESSION, agentId="agent-1", **place)
         assert answer["error"]["code"] == "acpjs/config-invalid"
-        assert "no absolute path" in answer["error"]["message"]
+        assert "not an absolute path" in answer["error"]["message"]
 
 
 @pytest.mark.parametrize(("scope", "is_kept"), [("prompt", False), ("approve", True)])

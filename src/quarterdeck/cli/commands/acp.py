@@ -15,7 +15,7 @@ TOKEN_VARIABLE: Final = "QUARTERDECK_ACP_TOKEN"  # noqa: S105 - the name of a va
 def parser() -> Parser:
     parser = Parser(
         "acp",
-        "Serve an agent over ACP on standard input and output. `acp serve` does it over HTTP.",
+        "Serve an agent over ACP on standard input and output. `acp serve` uses HTTP instead.",
         (
             ("quarterdeck acp", "the built-in agent, for an editor to start"),
             ("quarterdeck acp --agent my_agent.py:agent", "an agent of your own"),

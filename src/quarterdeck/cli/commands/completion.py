@@ -52,7 +52,7 @@ def parser() -> Parser:
         "shell",
         choices=(*SHELLS, *NAMES),
         metavar="SHELL",
-        help="bash, zsh or fish; agents and sessions print names for the scripts",
+        help="bash, zsh or fish (agents and sessions are for the scripts)",
     )
     return parser
 

@@ -38,7 +38,7 @@ def parser() -> Parser:
     )
     parser.add_argument("--list", action="store_true", help="list the scenarios and exit")
     parser.add_argument("--fast", action="store_true", help="skip the pauses")
-    parser.add_argument("--yes", action="store_true", help="allow every request of the agent")
+    parser.add_argument("--yes", action="store_true", help="allow every request from the agent")
     add_json(parser, "one event per line; with --plain, the state comes last")
     return parser
 

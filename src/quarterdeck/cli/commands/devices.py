@@ -18,7 +18,7 @@ def parser() -> Parser:
         (
             ("quarterdeck devices", "list the paired devices"),
             ("quarterdeck devices pair --scope approve", "print a pairing code and a QR code"),
-            ("quarterdeck devices revoke 7c", "disconnect a device at once and for good"),
+            ("quarterdeck devices revoke 7c", "disconnect a device permanently"),
             ("quarterdeck devices rename 7c 'my phone'", "change the name in the list"),
         ),
         "Scopes, each including those before it: view, prompt, approve, admin.",
@@ -31,7 +31,12 @@ def parser() -> Parser:
         metavar="ACTION",
         help="list (default), pair, revoke ID, or rename ID NAME",
     )
-    parser.add_argument("words", nargs="*", metavar="ID", help="a device, and its new name")
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="ID",
+        help="device id, or its first or last characters",
+    )
     parser.add_argument(
         "--scope",
         choices=SCOPES,

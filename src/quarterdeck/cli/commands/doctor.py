@@ -11,10 +11,10 @@ from quarterdeck.cli.arguments import Parser, add_home, add_json
 def parser() -> Parser:
     parser = Parser(
         "doctor",
-        "Check the installation for problems. Prints one line per check, and a fix where there is"
-        " one.",
+        "Check the installation for problems. Prints one line per check, and a fix for each"
+        " problem.",
         (("quarterdeck doctor", "exits with status 1 if a check fails"),),
-        "doctor changes nothing and connects to nothing but the hub.",
+        "doctor changes nothing and connects only to the hub.",
     )
     add_home(parser)
     add_json(parser, '{"checks": [{"name", "status", "found", "remedy"}]}')

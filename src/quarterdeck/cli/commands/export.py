@@ -20,7 +20,7 @@ def parser() -> Parser:
             ("quarterdeck export 3f -o session.jsonl", "every event, byte for byte"),
             ("quarterdeck export 3f --format markdown", "a document, on standard output"),
         ),
-        "The file appears when it is complete. An existing file is kept unless you pass --force.",
+        "The file is written in full or not at all. To overwrite an existing file, pass --force.",
     )
     parser.completed = {"session": "sessions"}
     parser.add_argument("session", metavar="SESSION", help=SESSION)
@@ -32,7 +32,7 @@ def parser() -> Parser:
         help="jsonl (the log), markdown, or json (the state); default: jsonl",
     )
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="default: standard output"
+        "-o", "--output", type=Path, metavar="FILE", help="file to write (default: standard output)"
     )
     parser.add_argument("--force", action="store_true", help="overwrite an existing file")
     add_home(parser)

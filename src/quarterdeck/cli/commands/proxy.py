@@ -20,8 +20,8 @@ def parser() -> Parser:
             ),
             ("quarterdeck proxy demo", "the built-in agent without a model"),
         ),
-        "proxy uses the hub that is running; sessions then continue when the editor is closed."
-        " Otherwise it starts a hub for this computer only, which ends with the editor.",
+        "With a running hub, sessions continue after the editor is closed. Without one, proxy"
+        " starts a temporary hub on this computer, which stops with the editor.",
     )
     parser.completed = {"agent": "agents"}
     parser.add_argument("agent", metavar="AGENT", help="a name from quarterdeck agents")

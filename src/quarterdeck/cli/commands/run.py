@@ -10,12 +10,12 @@ from typing import Final
 from quarterdeck.cli.arguments import SESSION, Parser, add_home, add_json
 
 _NOTES: Final = """\
-run uses the hub that is running; otherwise it starts one that ends with the turn. \
+run uses the running hub, or a temporary one that stops with the turn. \
 Ctrl-C cancels the turn. A second Ctrl-C exits; the session continues if a hub is running.
 
 exit status:
   0    the agent ended its turn
-  1    an error; the message says what failed
+  1    an error; see the message
   2    invalid command line
   3    the agent refused
   4    the agent reached a limit (tokens, or requests per turn)

@@ -11,10 +11,10 @@ from quarterdeck.cli.arguments import Parser, add_home, add_json, whole_number
 def parser() -> Parser:
     parser = Parser(
         "sessions",
-        "List the sessions: which need you, which are running, which are idle or done.",
+        "List sessions by state: needs you, running, idle or done.",
         (
-            ("quarterdeck sessions", "newest first"),
-            ("quarterdeck sessions --state needs-you", "those that wait for your answer"),
+            ("quarterdeck sessions", "all open sessions"),
+            ("quarterdeck sessions --state needs-you", "only sessions that wait for your answer"),
         ),
     )
     parser.add_argument(
@@ -25,7 +25,7 @@ def parser() -> Parser:
     )
     parser.add_argument("--all", action="store_true", help="include closed sessions")
     parser.add_argument(
-        "--limit", type=whole_number, default=50, metavar="N", help="at most N (default: 50)"
+        "--limit", type=whole_number, default=50, metavar="N", help="list at most N (default: 50)"
     )
     add_home(parser)
     add_json(parser, '{"sessions": [...]}')

@@ -30,7 +30,7 @@ def parser() -> Parser:
         choices=FORMS,
         default="text",
         metavar="FORM",
-        help=f"one of {', '.join(FORMS)} (default: text)",
+        help=f"what to print: {', '.join(FORMS)} (default: text)",
     )
     parser.add_argument(
         "--at", type=whole_number, metavar="SEQ", help="the session as it was at this event"
@@ -41,7 +41,7 @@ def parser() -> Parser:
         dest="from_seq",
         default=0,
         metavar="SEQ",
-        help="only what comes after this event",
+        help="only events after this one",
     )
     add_home(parser)
     add_json(parser, "one object per line; events unless --as says otherwise")

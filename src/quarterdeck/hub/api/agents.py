@@ -116,9 +116,7 @@ class _Agents:
     def _agent(self, request: ApiRequest) -> AgentSnapshotWire:
         agent = self._runner.agent(request.path["id"])
         if agent is None:
-            raise not_found(
-                f"agent {request.path['id']!r}", "GET /api/agents lists those there are"
-            )
+            raise not_found(f"agent {request.path['id']!r}", "GET /api/agents lists running agents")
         return agent
 
     def _view(self, agent: AgentSnapshotWire, *, notice: str | None = None) -> AgentView:
@@ -142,7 +140,7 @@ def _notice(definition: DefinitionBody) -> str | None:
         return None
     return (
         "the values of its environment are not stored, so the hub cannot start this agent again by"
-        " itself; set it up in hub.toml if its sessions are to come back"
+        " itself; to reopen its sessions after a restart, add it to hub.toml"
     )
 
 
@@ -172,7 +170,7 @@ def agent_endpoints(hub: Hub) -> list[Endpoint]:
             "prompt",
             "POST /api/agents/known/{name}",
             begun(log, api.start_known),
-            "Start an agent by name, unless it runs",
+            "Start an agent by name, unless it is running",
             body=Nothing,
             answer=AgentView,
             errors=(404, 409, 424),
@@ -195,7 +193,7 @@ def _one_agent(api: _Agents, log: LogHealth) -> list[Endpoint]:
             "admin",
             "DELETE /api/agents/{id}",
             carried_out(log, api.dispose),
-            "End an agent; its sessions stay",
+            "Stop an agent; its sessions are kept",
             status=204,
             errors=(404,),
         ),

@@ -14,9 +14,18 @@ from msgspec import Meta, Struct
 from starlette.responses import Response
 from starlette.types import Receive, Scope as AsgiScope, Send
 
-from quarterdeck.errors import HubDatabaseFailed
+from quarterdeck.errors import HubDatabaseFailed, RequestRejected
 from quarterdeck.http.origins import Site
-from quarterdeck.hub.api.endpoint import Asgi, Body, Endpoint, device_of, refusal
+from quarterdeck.hub.api.endpoint import (
+    Asgi,
+    Body,
+    Endpoint,
+    device_of,
+    http_status,
+    invalid,
+    refusal,
+)
+from quarterdeck.hub.api.validation import describe_mismatch
 from quarterdeck.hub.auth.device import OWNER, SCOPE_KEY, Device, Scope
 from quarterdeck.hub.auth.device_store import DeviceEvent
 from quarterdeck.hub.auth.devices import clean_name, sighting_of
@@ -182,7 +191,7 @@ class _PairingApi:
             user_agent=seen.user_agent,
         )
         if paired is None:
-            message = "this code is wrong, used or expired; ask for a new one"
+            message = "the code is wrong, used or expired; for a new one: quarterdeck devices pair"
             return refusal(403, "quarterdeck/forbidden", message)
         if isinstance(paired, TooManyAttempts):
             seconds = math.ceil(paired.seconds)
@@ -221,7 +230,11 @@ class _PairingApi:
     async def cancel(self, scope: AsgiScope, _body: bytes) -> Response:
         if await self._auth.pairings.cancel(scope["path_params"]["id"]):
             return Response(status_code=204)
-        return refusal(404, "quarterdeck/not-found", "there is no such pairing, or not any more")
+        return refusal(
+            404,
+            "quarterdeck/not-found",
+            "this pairing does not exist or has ended; GET /api/pairings lists pending ones",
+        )
 
 
 class _DeviceApi:
@@ -256,7 +269,7 @@ class _DeviceApi:
         wanted = _read(body, DeviceChange)
         name = None if wanted.name is None else clean_name(wanted.name)
         if name == "":
-            return refusal(400, "quarterdeck/invalid", "the name is empty; give one to be seen")
+            return refusal(400, "quarterdeck/invalid", "the name is empty; send a visible one")
         if device_id == OWNER and wanted.scope is not None:
             return _owner_stays()
         changed = await self._devices.change(device_id, name=name, scope=wanted.scope)
@@ -265,7 +278,7 @@ class _DeviceApi:
     async def revoke(self, scope: AsgiScope, _body: bytes) -> Response:
         asking, device_id = device_of(scope), scope["path_params"]["id"]
         if device_id != asking.id and not asking.may("admin"):
-            message = f"this device may {asking.scope}; revoking others needs admin"
+            message = f"this device has the scope {asking.scope}; revoking others needs admin"
             return refusal(403, "quarterdeck/forbidden", message)
         if device_id == OWNER:
             return _owner_stays()
@@ -287,14 +300,18 @@ class _DeviceApi:
 
 def _owner_stays() -> Response:
     message = (
-        "the owner's token stays; to change it, stop the hub and remove the file `token`"
-        " in its data directory"
+        "the owner cannot be changed or revoked here; to replace its token, stop the hub, delete"
+        " the file `token` in the data directory, and start the hub"
     )
     return refusal(403, "quarterdeck/forbidden", message)
 
 
 def _no_such_device() -> Response:
-    return refusal(404, "quarterdeck/not-found", "there is no such device, or not any more")
+    return refusal(
+        404,
+        "quarterdeck/not-found",
+        "this device does not exist or was revoked; GET /api/devices lists all devices",
+    )
 
 
 def _is_browser(scope: AsgiScope) -> bool:
@@ -322,11 +339,11 @@ def _app(handler: _Handler) -> Asgi:
         body = (await receive()).get("body", b"")
         try:
             response = await handler(scope, body)
-        except msgspec.DecodeError as error:
-            response = refusal(400, "quarterdeck/invalid", f"the body cannot be used: {error}")
+        except RequestRejected as error:
+            response = refusal(http_status(error), error.code, error.message)
         except HubDatabaseFailed:
             logger.exception("a change of devices could not be stored")
-            message = "the hub cannot store this now; its log says why; try again later"
+            message = "the change could not be stored; see the log of the hub, and try again later"
             response = refusal(503, "quarterdeck/unavailable", message, retryable=True)
         await response(scope, receive, send)
 
@@ -334,7 +351,13 @@ def _app(handler: _Handler) -> Asgi:
 
 
 def _read(body: bytes, type_: type[_T]) -> _T:
-    return msgspec.json.decode(body, type=type_)
+    try:
+        return msgspec.json.decode(body, type=type_)
+    except msgspec.ValidationError as error:
+        raise invalid(f"invalid body: {describe_mismatch(error, type_)}") from error
+    except msgspec.DecodeError as error:
+        reason = str(error).removeprefix("JSON is malformed: ")
+        raise invalid(f"the body is not JSON: {reason}") from error
 
 
 def _json(answer: Any, status: int = 200) -> Response:

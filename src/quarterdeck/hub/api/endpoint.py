@@ -31,6 +31,7 @@ from quarterdeck.errors import (
     StorageFailed,
 )
 from quarterdeck.http.headers import id_of_segment
+from quarterdeck.hub.api.validation import describe_mismatch
 from quarterdeck.hub.auth.device import SCOPE_KEY, Device, Scope
 from quarterdeck.hub.log_health import LogHealth
 from quarterdeck.jsontext import UNWRITABLE, decode_json, encode_json
@@ -106,9 +107,9 @@ class _scoped:  # noqa: N801 - used as a function; Starlette takes a function fo
             return
         status = 401 if device is None else 403
         message = (
-            "this needs a token: send Authorization: Bearer TOKEN"
+            "a token is required; send Authorization: Bearer TOKEN"
             if device is None
-            else f"this device may {device.scope}; this needs {wanted}"
+            else f"this device has the scope {device.scope}; this call needs {wanted}"
         )
         await send_refusal(refusal(status, _CODES[status], message), scope, receive, send)
 
@@ -126,7 +127,7 @@ class _by_method:  # noqa: N801 - as `_scoped`
         if app is not None:
             await app(scope, receive, send)
             return
-        message = f"{method} does nothing here; there is {self._allowed}"
+        message = f"{method} is not supported here; use {self._allowed}"
         response = refusal(405, "quarterdeck/invalid", message)
         response.headers["allow"] = self._allowed
         await response(scope, receive, send)
@@ -138,7 +139,7 @@ async def _addressed(endpoint: Endpoint, scope: AsgiScope, receive: Receive, sen
     ids = {name: _id(endpoint, name, segment) for name, segment in given.items()}
     wrong = next((given[name] for name, each in ids.items() if each is None), None)
     if wrong is not None:
-        message = f"{wrong!r} is no id: behind a leading ~ comes the base64url of one"
+        message = f"{wrong!r} is not a valid id; after ~, send the id as unpadded base64url"
         response = refusal(400, "quarterdeck/invalid", message)
         await send_refusal(response, scope, receive, send)
         return
@@ -245,7 +246,7 @@ def refusal_of(error: Exception) -> Response:
             return error_response(500, "quarterdeck/failed", str(error))
         case _:
             logger.error("a request failed", exc_info=error)
-            message = "the hub failed at this; its log has the reason"
+            message = "internal error; see the log of the hub"
             return error_response(500, "quarterdeck/failed", message)
 
 
@@ -369,11 +370,11 @@ async def _read(receive: Receive) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise RequestRejected("invalid", "the request was cut off; send it again")
+            raise RequestRejected("invalid", "the request body is incomplete; send it again")
         part = message.get("body", b"")
         size += len(part)
         if size > MOST_BODY:
-            reason = f"the body has more than {MOST_BODY >> 20} MiB; send less at a time"
+            reason = f"the body is larger than {MOST_BODY >> 20} MiB; send less at a time"
             raise RequestRejected("too-large", reason)
         parts.append(part)
         if not message.get("more_body", False):
@@ -390,9 +391,9 @@ def _body(text: bytes, wanted: type) -> Any:
     except JsonInvalid as error:
         raise invalid(f"the body is not JSON: {error.reason}") from error
     except msgspec.ValidationError as error:
-        raise invalid(f"the body is not as it should be: {_sentence(error, wanted)}") from error
+        raise invalid(f"invalid body: {describe_mismatch(error, wanted)}") from error
     except UNWRITABLE as error:
-        raise invalid(f"the body cannot be written as JSON again: {error}") from error
+        raise invalid(f"the body contains text that JSON cannot represent: {error}") from error
 
 
 def _query(scope: AsgiScope, wanted: type | None) -> Any:
@@ -401,27 +402,19 @@ def _query(scope: AsgiScope, wanted: type | None) -> Any:
     try:
         pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=100, errors="strict")
     except ValueError as error:
-        raise invalid(f"the query of the URL cannot be read: {error}") from error
+        raise invalid(f"invalid URL parameters: {error}") from error
     for name, value in pairs:
         if name in given:
-            raise invalid(f"{name!r} is in the URL twice; give it once")
+            raise invalid(f"{name!r} is in the URL twice; send it once")
         given[name] = value
     if wanted is None:
         if given:
-            raise invalid(f"this URL takes no parameters; leave out {', '.join(sorted(given))}")
+            raise invalid(f"this URL takes no parameters; remove {', '.join(sorted(given))}")
         return None
     try:
         return msgspec.convert(given, wanted, strict=False)
     except msgspec.ValidationError as error:
-        raise invalid(f"the URL is not as it should be: {_sentence(error, wanted)}") from error
-
-
-def _sentence(error: msgspec.ValidationError, wanted: type) -> str:
-    text = str(error)
-    if "unknown field" not in text:
-        return text
-    known = ", ".join(each.encode_name for each in msgspec.structs.fields(wanted))
-    return f"{text}; it may have {known}" if known else f"{text}; it takes none"
+        raise invalid(f"invalid URL parameters: {describe_mismatch(error, wanted)}") from error
 
 
 def _required(wanted: type) -> bool:

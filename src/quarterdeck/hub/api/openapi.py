@@ -44,7 +44,7 @@ def openapi(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         "info": {
             "title": "Quarterdeck hub",
             "version": __version__,
-            "description": "Run coding agents, watch and steer them, answer what they ask.",
+            "description": "Run coding agents, follow their sessions and answer their requests.",
         },
         "security": [{"token": []}],
         "paths": paths,
@@ -140,23 +140,23 @@ def _responses(endpoint: Endpoint, of_type: dict[type, Any]) -> dict[str, Any]:
 def _success(endpoint: Endpoint) -> str:
     if _is_socket(endpoint):
         return "a WebSocket"
-    return {201: "it was made", 202: "it was taken", 204: "done"}.get(endpoint.status, "the answer")
+    return {201: "created", 202: "accepted", 204: "done"}.get(endpoint.status, "success")
 
 
 _WORDS: Final = {
-    400: "the request is not as it should be",
-    401: "there is no valid token",
-    403: "this device may not do this",
-    404: "there is no such thing",
+    400: "the request is invalid",
+    401: "the token is missing or invalid",
+    403: "the scope of this device is too small",
+    404: "not found",
     408: "the request took too long",
-    409: "it is not in the state for this (any more)",
-    410: "it is gone",
-    413: "it is too large",
-    415: "it is not JSON",
-    422: "the agent cannot do this",
+    409: "its current state does not allow this",
+    410: "no longer pending",
+    413: "the body is too large",
+    415: "the body is not JSON",
+    422: "the agent does not support this",
     424: "the agent failed",
-    426: "it needs a WebSocket",
-    429: "too many",
+    426: "a WebSocket is required",
+    429: "too many requests",
     500: "the hub failed",
-    503: "not now; try again later",
+    503: "unavailable; try again later",
 }

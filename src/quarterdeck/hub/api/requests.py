@@ -89,8 +89,8 @@ class _Requests:
     async def get(self, request: ApiRequest) -> PermissionCard:
         pending = self._runner.pending_permission(request.path["id"])
         if pending is None or pending.card is None:
-            what = f"request {request.path['id']!r} that is pending"
-            raise not_found(what, "GET /api/decisions shows how others ended")
+            what = f"pending request {request.path['id']!r}"
+            raise not_found(what, "GET /api/decisions lists the decided ones")
         return await self._titled(pending.card)
 
     async def _titled(self, card: PermissionCard) -> PermissionCard:
@@ -104,7 +104,7 @@ class _Requests:
     async def answer(self, request: ApiRequest) -> RecordedDecision:
         wanted: AnswerPermission = request.body
         if wanted.cancelled == (wanted.option_id is not UNSET):
-            raise invalid('say either optionId or "cancelled": true')
+            raise invalid('send either optionId or "cancelled": true')
         option_id = None if wanted.option_id is UNSET else wanted.option_id
         return await self._runner.answer_permission(
             request.path["id"],

@@ -135,7 +135,9 @@ class _Sessions:
         view = await self._runner.show_session(session_id)
         seq = view.last_seq if request.query.at is UNSET else request.query.at
         if seq > view.last_seq:
-            raise invalid(f"session {session_id} has {view.last_seq} events, not {seq}")
+            raise invalid(
+                f"session {session_id} has {view.last_seq} events; send a lower at than {seq}"
+            )
         state = await self._hub.states.at(session_id, seq)
         return StateResponse(session=view, seq=seq, state=to_json(state))
 
@@ -192,7 +194,7 @@ class _Sessions:
             agent = None if known.agent is UNSET else known.agent
         cwd = wanted.cwd or (None if known is None else known.cwd)
         if cwd is None:
-            raise invalid("this session is not known here; give its cwd")
+            raise invalid("the hub does not know this session; send its cwd")
         servers = wanted.mcp_servers
         if servers is None:
             servers = []
@@ -210,10 +212,10 @@ class _Sessions:
 
     async def _agent_id(self, request: ApiRequest, agent: str | None, agent_id: str | None) -> str:
         if (agent is None) == (agent_id is None):
-            raise invalid("give either agent, the name of a known one, or agentId, one that runs")
+            raise invalid("send either agent, a known name, or agentId, the id of a running agent")
         if agent_id is not None:
             if self._runner.agent(agent_id) is None:
-                raise not_found(f"agent {agent_id!r}", "GET /api/agents lists those that run")
+                raise not_found(f"agent {agent_id!r}", "GET /api/agents lists running agents")
             return agent_id
         assert agent is not None
         return (await self._runner.start_agent(agent, by=request.by.actor)).agent_id
@@ -241,7 +243,7 @@ class _Sessions:
 
 def _check_servers(request: ApiRequest, servers: Any) -> None:
     if servers and not request.by.may("admin"):
-        message = f"this device may {request.by.scope}; starting MCP servers needs admin"
+        message = f"this device has the scope {request.by.scope}; starting MCP servers needs admin"
         raise RequestRejected("forbidden", message)
 
 

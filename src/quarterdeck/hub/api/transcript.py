@@ -86,9 +86,7 @@ class _TranscriptApi:
         is_number = seq.isascii() and seq.isdecimal() and len(seq) <= _MOST_DIGITS
         entry = transcript.entry(int(seq)) if is_number else None
         if entry is None:
-            raise not_found(
-                f"entry {seq!r} in this session", "its transcript lists those there are"
-            )
+            raise not_found(f"entry {seq!r} in this session", "GET its transcript to list them")
         return WholeEntry(seq=transcript.seq, entry=entry)
 
 

@@ -177,7 +177,7 @@ def check_scope(device: Device, needed: Scope, what: str) -> None:
         AcpError: `quarterdeck/forbidden`.
     """
     if not device.may(needed):
-        message = f"this device may {device.scope}; {what} needs {needed}"
+        message = f"this device has the scope {device.scope}; {what} needs {needed}"
         raise AcpError("quarterdeck/forbidden", message)
 
 

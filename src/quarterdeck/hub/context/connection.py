@@ -61,7 +61,7 @@ from quarterdeck.views.context import SendMessageCommand, TerminateCommand
 
 AUTH_SECONDS: Final = 10.0
 MOST_UNAUTHENTICATED: Final = 16  # connections
-_UNKNOWN: Final = "this token is not known here, or not any more; pair again"
+_UNKNOWN: Final = "unknown token, or its device was revoked; pair again"
 _REVOKED: Final = 4401
 _REVOKED_REASON: Final = "this device was revoked or has expired; pair it again"
 
@@ -252,8 +252,8 @@ class ContextConnection:
         """Greet an authenticated client again; its token must be of the same device."""
         device = await self._greeter.device_of(token)
         if device is None or device.id != self._device.id:
-            self._socket.push(write_message("auth_error", message="this token is not known here"))
-            self._socket.close(self._greeter.REFUSED, "this token is not known here")
+            self._socket.push(write_message("auth_error", message="unknown token; pair again"))
+            self._socket.close(self._greeter.REFUSED, "unknown token; pair again")
         else:
             self._greet()
 

@@ -346,7 +346,7 @@ def _open_params(params: Json, *, needs_servers: bool) -> OpenParams:
         raise checks.invalid("additionalDirectories must be an array of strings")
     for folder in (cwd, *folders):
         if not folder.startswith("/") or "\0" in folder:
-            raise checks.invalid(f"{folder!r} is no absolute path")
+            raise checks.invalid(f"{folder!r} is not an absolute path")
     return OpenParams(
         cwd=cwd, mcp_servers=tuple(servers or ()), additional_directories=tuple(folders)
     )

@@ -66,7 +66,7 @@ class Editor:
             RequestRejected: if its scope is too narrow.
         """
         if not self.device.may(scope):
-            message = f"this device may {self.device.scope}; {what} needs {scope}"
+            message = f"this device has the scope {self.device.scope}; {what} needs {scope}"
             raise RequestRejected("forbidden", message)
 
     def start_soon(self, what: str, work: Callable[[], Awaitable[Any]]) -> None:

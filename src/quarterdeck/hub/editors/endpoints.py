@@ -241,11 +241,11 @@ class _Remote:
         query = scope.get("query_string", b"").decode("latin-1")
         named: list[str] = parse_qs(query).get("agent", [])
         if len(named) > 1:
-            raise invalid("'agent' is in the URL twice; give it once")
+            raise invalid("'agent' is in the URL twice; send it once")
         if named:
             if not self._hub.runner.knows_agent(named[0]):
                 raise not_found(
-                    f"agent named {named[0]!r}", "GET /api/agents/known lists those there are"
+                    f"agent named {named[0]!r}", "GET /api/agents/known lists all names"
                 )
             return named[0]
         first = next(iter(self._hub.options.agents), None)

@@ -208,7 +208,9 @@ class _Connection:
     def _call(self, request: RpcRequest) -> None:
         needed = needed_scope(request)
         if not self._device.may(needed):
-            message = f"this device may {self._device.scope}; {request.method} needs {needed}"
+            message = (
+                f"this device has the scope {self._device.scope}; {request.method} needs {needed}"
+            )
             self._respond(request, _error("quarterdeck/forbidden", message))
         elif self._calls >= MOST_CALLS:
             message = f"{MOST_CALLS} calls of this connection wait for an answer; wait for one"
@@ -285,7 +287,9 @@ class _Connection:
 
     def _check_may_answer(self) -> None:
         if not self._device.may(ANSWER_SCOPE):
-            message = f"this device may {self._device.scope}; an answer needs {ANSWER_SCOPE}"
+            message = (
+                f"this device has the scope {self._device.scope}; an answer needs {ANSWER_SCOPE}"
+            )
             raise AcpError("quarterdeck/forbidden", message)
 
     def _check_may_subscribe(self, key: str) -> None:

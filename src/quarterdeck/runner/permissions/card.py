@@ -202,7 +202,7 @@ class InspectedRequest:
             return {"outcome": "selected", "optionId": option_id}
         choices = ", ".join(option.option_id for option in self.card.options) or "none"
         raise RequestRejected(
-            "invalid", f"{option_id!r} is no option of this request; there are: {choices}"
+            "invalid", f"{option_id!r} is not an option of this request; use one of: {choices}"
         )
 
 
@@ -262,7 +262,7 @@ def said_reason(outcome: Mapping[str, Any]) -> str:
         return ""
     if len(reason) > MOST_REASON:
         raise RequestRejected(
-            "invalid", f"a reason has at most {MOST_REASON} characters; say it in fewer"
+            "invalid", f"the reason is longer than {MOST_REASON} characters; shorten it"
         )
     return reason
 

@@ -197,7 +197,7 @@ class PermissionInbox:
                 request, _tool_call_facts(request), asked_at=now(), expires_at=None
             )
         if digest is not None and digest != inspected.card.digest:
-            message = "this is not the pending request; look at it again"
+            message = "the request has changed since it was shown; review it again"
             raise RequestRejected("stale", message, data={"digest": inspected.card.digest})
         outcome = sent_outcome(inspected.outcome(option_id), by)
         facts = _decided_now(by, inspected.card.digest, key)
@@ -221,13 +221,13 @@ class PermissionInbox:
         """Return a decision to the device that made it; refuse all others."""
         entry = await self._recorder.find(request_id)
         if entry is None:
-            raise not_found(f"request {request_id!r}", "GET /api/permissions lists what waits")
+            raise not_found(f"request {request_id!r}", "GET /api/permissions lists pending ones")
         decision = entry.decision
         if is_winner or (decision.state == "answered" and is_retry(entry, by, key)):
             return decision
         if decision.state != "answered":
             raise gone(request_id)
-        message = f"request {request_id} is answered already; data has the answer that counts"
+        message = f"request {request_id} was already answered; data contains the answer that counts"
         raise RequestRejected("already-answered", message, data=winner(decision))
 
     async def answer_outcome(
@@ -260,11 +260,13 @@ class PermissionInbox:
         """
         elicitation = self._host.get_elicitation(request_id)
         if elicitation is None:
-            raise not_found(f"elicitation {request_id!r}", "GET /api/elicitations lists what waits")
+            raise not_found(
+                f"elicitation {request_id!r}", "GET /api/elicitations lists pending ones"
+            )
         if elicitation.status == "superseded":
             raise gone(request_id)
         if elicitation.status == "answered":
-            message = f"elicitation {request_id} is answered already"
+            message = f"elicitation {request_id} was already answered"
             raise RequestRejected("already-answered", message)
         stored = self._host.respond_elicitation(request_id, response, by=_decided_now(by))
         with anyio.CancelScope(shield=True):

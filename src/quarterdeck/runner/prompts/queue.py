@@ -56,17 +56,18 @@ PARKING_SECONDS: Final = 2.0
 _ENDED: Final = ("closed", "deleted")
 _BUSY: Final = (ERROR_CODES["prompt_in_flight"], ERROR_CODES["config_invalid"])
 _STOPPED: Final = PromptError(
-    code="quarterdeck/interrupted", message="the hub was stopped; send the prompt again if need be"
+    code="quarterdeck/interrupted",
+    message="the hub was stopped during the turn; send the prompt again to continue",
 )
 PAGE: Final = 1000
 
 _HEARD: Final = PromptError(
     code="quarterdeck/interrupted",
-    message="the hub ended while this ran; see how far it came before you send it again",
+    message="the hub stopped during the turn; check how far it got before you send it again",
 )
 _UNHEARD: Final = PromptError(
     code="quarterdeck/interrupted",
-    message="the hub ended when this began; the log does not have it, so send it again",
+    message="the hub stopped before the agent got the prompt; send it again",
 )
 
 
@@ -130,7 +131,7 @@ class PromptQueue:
             return known.entry
         session = self._manager.session(session_id)
         if session.status in _ENDED:
-            message = f"session {session_id} is {session.status}; load it to open it again"
+            message = f"session {session_id} is {session.status}; reopen it first"
             raise AcpError(ERROR_CODES["session_closed"], message)
         row, is_new = await self._store.add(session_id, key, blocks, mode, by)
         if self._host.get_session(session_id) is None:  # it was deleted while that was stored

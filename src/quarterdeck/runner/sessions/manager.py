@@ -240,7 +240,10 @@ class SessionManager:
         if not withheld:
             return error
         names = ", ".join(withheld)
-        message = f"{error.message}; it did not get {names}: if it needs one, name it in pass_env"
+        message = (
+            f"{error.message}; these variables were not passed to it: {names};"
+            " if it needs one, add it to pass_env in hub.toml"
+        )
         return AcpError(error.code, message, data=error.data, retryable=error.retryable)
 
     async def _settled_agent(self, agent_id: str) -> AgentSnapshotWire | None:
@@ -298,7 +301,9 @@ class SessionManager:
         session = self.session(session_id)
         name = session.agent_definition_id
         if name is UNSET:
-            message = f"the agent of session {session_id} is unknown; load it with one"
+            message = (
+                f"the agent of session {session_id} is unknown; name one when you load the session"
+            )
             raise RequestRejected("not-startable", message)
         agent = await self.start_agent(name)
         try:
@@ -365,7 +370,9 @@ class SessionManager:
         return shared.result
 
     async def _run(self, what: str, shared: _Shared, work: Any) -> None:
-        shared.failure = RequestRejected("unavailable", "the hub is ending", retryable=True)
+        shared.failure = RequestRejected(
+            "unavailable", "the hub is stopping; try again when it is back", retryable=True
+        )
         try:
             shared.result = await work()
             shared.failure = None
@@ -427,7 +434,7 @@ class SessionManager:
 
 
 def _closed(session: SessionSnapshotWire | SessionOverview) -> AcpError:
-    message = f"session {session.session_id} is {session.status}; load it to open it again"
+    message = f"session {session.session_id} is {session.status}; reopen it first"
     return AcpError(ERROR_CODES["session_closed"], message)
 
 

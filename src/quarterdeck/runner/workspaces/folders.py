@@ -83,9 +83,9 @@ def relative_folder(*folders: Any) -> str | None:
         if not isinstance(folder, str):
             continue
         if not folder.startswith("/"):
-            return f"{folder!r} is no absolute path; begin it with a slash"
+            return f"{folder!r} is not an absolute path; start it with /"
         if "\0" in folder or not _is_writable(folder):
-            return f"{folder!r} is no path: it has half a character or a NUL; leave that out"
+            return f"{folder!r} is not a valid path: it contains a NUL or an invalid character"
     return None
 
 
