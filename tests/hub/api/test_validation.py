@@ -30,7 +30,8 @@ class Wanted(Body, frozen=True, kw_only=True):
     [
         (
             {},
-            '"code" is missing; required: code; optional: scope, deviceSeconds, digest, limit, inner',
+            '"code" is missing; required: code; '
+            "optional: scope, deviceSeconds, digest, limit, inner",
         ),
         ({"code": "x", "skope": 1}, 'unknown field "skope"; did you mean "scope"?'),
         (
