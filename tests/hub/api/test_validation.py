@@ -20,7 +20,7 @@ class Wanted(Body, frozen=True, kw_only=True):
     code: Annotated[str, Meta(min_length=1, max_length=5)]
     scope: Literal["view", "admin"] | None = None
     device_seconds: Annotated[float, Meta(gt=0, le=10)] = 1
-    digest: Annotated[str, Meta(pattern="^[0-9a-f]{4}$")] = "0000"
+    hash: Annotated[str, Meta(pattern="^[0-9a-f]{4}$")] = "0000"
     limit: Annotated[int, Meta(ge=1)] = 1
     inner: tuple[Inner, ...] = ()
 
@@ -30,13 +30,12 @@ class Wanted(Body, frozen=True, kw_only=True):
     [
         (
             {},
-            '"code" is missing; required: code; '
-            "optional: scope, deviceSeconds, digest, limit, inner",
+            '"code" is missing; required: code; optional: scope, deviceSeconds, hash, limit, inner',
         ),
         ({"code": "x", "skope": 1}, 'unknown field "skope"; did you mean "scope"?'),
         (
             {"code": "x", "zzz": 1},
-            'unknown field "zzz"; known fields: code, scope, deviceSeconds, digest, limit, inner',
+            'unknown field "zzz"; known fields: code, scope, deviceSeconds, hash, limit, inner',
         ),
         ({"code": 5}, '"code" must be a string, not a whole number'),
         ({"code": ""}, '"code" must be a string of length 1 or more'),
@@ -44,7 +43,7 @@ class Wanted(Body, frozen=True, kw_only=True):
         ({"code": "x", "scope": "root"}, "\"scope\" cannot be 'root'; use one of view, admin"),
         ({"code": "x", "deviceSeconds": 0}, '"deviceSeconds" must be a number above 0'),
         ({"code": "x", "deviceSeconds": 11}, '"deviceSeconds" must be a number, 10 or less'),
-        ({"code": "x", "digest": "x"}, '"digest" must be a string that matches ^[0-9a-f]{4}$'),
+        ({"code": "x", "hash": "x"}, '"hash" must be a string that matches ^[0-9a-f]{4}$'),
         ({"code": "x", "limit": 0}, '"limit" must be a whole number, 1 or more'),
         ({"code": "x", "inner": [{}]}, '"command" is missing in item 1 of "inner"'),
         ({"code": "x", "inner": [1]}, 'item 1 of "inner" must be an object, not a whole number'),
