@@ -13,7 +13,7 @@ from quarterdeck.protocol import initial_state, make_session_event, reduce
 from quarterdeck.views.text import cells
 
 
-class Stage:
+class PrintedSession:
     """A session printed to a string."""
 
     def __init__(self) -> None:
@@ -22,14 +22,17 @@ class Stage:
         self._state = initial_state("s")
         self._seq = 0
 
-    def tell(self, kind: str, payload: Mapping[str, Any]) -> None:
+    def add(self, kind: str, payload: Mapping[str, Any], added: str = "") -> None:
         self._seq += 1
-        event = make_session_event(kind, "s", seq=self._seq, ts=0, payload=dict(payload))
+        ours = {"quarterdeck": {"added": added}} if added else None
+        event = make_session_event(
+            kind, "s", seq=self._seq, ts=0, payload=dict(payload), extensions=ours
+        )
         self._state = reduce(self._state, event)
         self.view.event(event, self._state)
 
     def say(self, text: str, kind: str = "agent-message-chunk") -> None:
-        self.tell(kind, {"content": {"type": "text", "text": text}, "messageId": kind})
+        self.add(kind, {"content": {"type": "text", "text": text}, "messageId": kind})
 
     @property
     def text(self) -> str:
@@ -37,58 +40,71 @@ class Stage:
 
 
 @pytest.fixture
-def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
+def session(monkeypatch: pytest.MonkeyPatch) -> PrintedSession:
     monkeypatch.setenv("COLUMNS", "60")
-    return Stage()
+    return PrintedSession()
 
 
-def test_chunks_flow_together_and_paragraphs_stand_apart(stage: Stage) -> None:
-    stage.say("hello", "user-message-chunk")
-    stage.say("think", "agent-thought-chunk")
-    stage.say("Hel")
-    stage.say("lo.\nDone.")
-    stage.tell("prompt-finished", {"stopReason": "end_turn"})
-    assert stage.text == "> hello\n\nthink\n\nHello.\nDone.\n"
+def test_chunks_flow_together_and_paragraphs_stand_apart(session: PrintedSession) -> None:
+    session.say("hello", "user-message-chunk")
+    session.say("think", "agent-thought-chunk")
+    session.say("Hel")
+    session.say("lo.\nDone.")
+    session.add("prompt-finished", {"stopReason": "end_turn"})
+    assert session.text == "> hello\n\nthink\n\nHello.\nDone.\n"
 
 
-def test_lines_break_between_words(stage: Stage) -> None:
-    stage.say("word " * 40)
-    stage.view.end()
-    assert all(cells(line) <= 60 for line in stage.text.splitlines())
-    assert stage.text.split() == ["word"] * 40
+def test_lines_break_between_words(session: PrintedSession) -> None:
+    session.say("word " * 40)
+    session.view.end()
+    assert all(cells(line) <= 60 for line in session.text.splitlines())
+    assert session.text.split() == ["word"] * 40
 
 
-def test_a_tool_call_is_printed_at_its_start_and_end_with_its_diff_once(stage: Stage) -> None:
+def test_a_tool_call_is_printed_at_its_start_and_end_with_its_diff_once(
+    session: PrintedSession,
+) -> None:
     diff = {"type": "diff", "path": "/shop/a.py", "oldText": "x\n", "newText": "y\n"}
     call = {"toolCallId": "c", "title": "Edit a.py", "kind": "edit"}
-    stage.tell("tool-call", {**call, "status": "pending", "content": [diff]})
-    stage.tell("tool-call-update", {"toolCallId": "c", "status": "in_progress"})
-    stage.tell("tool-call-update", {"toolCallId": "c", "status": "in_progress"})
-    stage.tell("tool-call-update", {"toolCallId": "c", "status": "completed", "content": [diff]})
-    assert stage.text.count("Edit a.py") == 3
-    assert stage.text.count("+y") == 1
-    assert "--- a/a.py" in stage.text
+    session.add("tool-call", {**call, "status": "pending", "content": [diff]})
+    session.add("tool-call-update", {"toolCallId": "c", "status": "in_progress"})
+    session.add("tool-call-update", {"toolCallId": "c", "status": "in_progress"})
+    session.add("tool-call-update", {"toolCallId": "c", "status": "completed", "content": [diff]})
+    assert session.text.count("Edit a.py") == 3
+    assert session.text.count("+y") == 1
+    assert "--- a/a.py" in session.text
 
 
-def test_a_failure_and_a_limit_are_printed(stage: Stage) -> None:
-    stage.tell("prompt-finished", {"stopReason": "max_tokens"})
-    stage.tell("prompt-finished", {"stopReason": "refusal", "error": {"code": 1, "message": "no"}})
-    assert "the turn ended: max_tokens" in stage.text
-    assert "the agent failed: no" in stage.text
+def test_the_update_that_repeats_a_request_is_not_printed(session: PrintedSession) -> None:
+    diff = {"type": "diff", "path": "/shop/a.py", "oldText": "x\n", "newText": "y\n"}
+    call = {"toolCallId": "c", "title": "Edit a.py", "kind": "edit", "status": "pending"}
+    session.add("tool-call", call)
+    session.add("tool-call-update", {"toolCallId": "c", "content": [diff]}, added="in the request")
+    options = [{"optionId": "y", "name": "Yes", "kind": "allow_once"}]
+    request = {"requestId": "perm-1", "toolCall": {**call, "content": [diff]}, "options": options}
+    session.add("permission-request-created", request)
+    assert session.text.count("+y") == 1
 
 
-def test_no_agent_text_controls_the_terminal(stage: Stage) -> None:
+def test_a_failure_and_a_limit_are_printed(session: PrintedSession) -> None:
+    session.add("prompt-finished", {"stopReason": "max_tokens"})
+    session.add("prompt-finished", {"stopReason": "refusal", "error": {"code": 1, "message": "no"}})
+    assert "the turn ended: max_tokens" in session.text
+    assert "the agent failed: no" in session.text
+
+
+def test_no_agent_text_controls_the_terminal(session: PrintedSession) -> None:
     evil = "\x1b]52;c;aGk=\x07\x1b[2J\u202e"
-    stage.say(evil)
-    stage.tell("tool-call", {"toolCallId": evil, "title": evil, "kind": evil, "status": evil})
-    stage.tell("plan", {"entries": [{"content": evil, "status": evil, "priority": "low"}]})
-    stage.tell("prompt-finished", {"stopReason": evil})
-    stage.view.note(evil)
-    assert "\x1b" not in stage.text
-    assert "\u202e" not in stage.text
+    session.say(evil)
+    session.add("tool-call", {"toolCallId": evil, "title": evil, "kind": evil, "status": evil})
+    session.add("plan", {"entries": [{"content": evil, "status": evil, "priority": "low"}]})
+    session.add("prompt-finished", {"stopReason": evil})
+    session.view.note(evil)
+    assert "\x1b" not in session.text
+    assert "\u202e" not in session.text
 
 
-def test_colours_are_for_terminals_only(stage: Stage) -> None:
+def test_colours_are_for_terminals_only(session: PrintedSession) -> None:
     class Terminal(io.StringIO):
         @override
         def isatty(self) -> bool:

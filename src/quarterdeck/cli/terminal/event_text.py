@@ -77,6 +77,15 @@ def chunk_text(event: Event) -> str | None:
     return None
 
 
+def is_repetition(event: Event) -> bool:
+    """Return whether the host added an update of a call, of what the agent sends elsewhere.
+
+    A permission request is shown in full right after such an update.
+    """
+    ours = (event.extensions or {}).get("quarterdeck")
+    return isinstance(event, ToolCallUpdateEvent) and isinstance(ours, Mapping) and "added" in ours
+
+
 def summary(event: Event, state: SessionState, marks: Marks) -> str:
     """Summarise an event in a few words; `state` is the one after it."""
     return plain(_summary(any_event(event), state, marks)).replace("\n", " ")

@@ -11,6 +11,7 @@ from quarterdeck.cli.terminal.event_text import (
     Line,
     body,
     chunk_text,
+    is_repetition,
     summary,
 )
 from quarterdeck.cli.terminal.permission_prompt import KEYS, permission_prompt
@@ -253,6 +254,8 @@ class TextPrinter:
         self._column += cells(text)
 
     def _call(self, event: Event, state: SessionState) -> None:
+        if is_repetition(event):
+            return
         call_id = str(event.payload.get("toolCallId"))
         call = state.tool_calls.get(call_id)
         status = None if call is None else call.status
