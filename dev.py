@@ -173,7 +173,7 @@ def status_of(command: tuple[str, ...]) -> int:
 def complaints_of(command: tuple[str, ...]) -> str | None:
     """Run a program to its end; return what it said on stderr if it failed.
 
-    It is said only then: a program that Ctrl-C ends has a traceback that interests nobody.
+    It is printed only then: the traceback of a program that Ctrl-C ended is of no use.
     """
     process = start(command, stderr=subprocess.PIPE)
     with process, owned(process):
@@ -290,7 +290,7 @@ def prepare_venv() -> None:
     try:
         tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))
     except ValueError as error:
-        stop(f"{PYPROJECT} is not TOML: {error}; mend it and run it again")
+        stop(f"{PYPROJECT} is not TOML: {error}; fix it and run it again")
     if not is_usable_venv():
         create_venv()
 
@@ -308,7 +308,7 @@ def pip_advice(complaints: str) -> str:
     """Tell a package that cannot be had from one that cannot be built, which may be our own."""
     if re.search(r"No matching distribution|onnection|[Tt]imed? ?out|SSL|Proxy", complaints):
         return "check the network and `pip config list`"
-    return "mend what it names above and run it again"
+    return "fix what it names above and run it again"
 
 
 def create_venv() -> None:
@@ -379,7 +379,7 @@ def fix() -> None:
 def check() -> None:
     setup()
     if not checks_pass():
-        stop("check failed; python3 dev.py fix mends format and some of lint")
+        stop("check failed; python3 dev.py fix corrects format and some of lint")
 
 
 def checks_pass() -> bool:
@@ -519,15 +519,15 @@ if __name__ == "__main__":
     if sys.stdout is None:
         stop("standard output is closed; give it a place to go, such as /dev/null")
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # what we print may be anybody's words
+        sys.stdout.reconfigure(errors="backslashreplace")  # programs print any bytes
     try:
         main(*sys.argv[1:])
         sys.stdout.flush()
     except KeyboardInterrupt:
         stop("interrupted; run it again to carry on", INTERRUPTED)
-    except BrokenPipeError:  # whoever read our output has seen enough
+    except BrokenPipeError:  # the reader of our output has closed it
         leave_stdout()
         sys.exit(FAILED)
     except OSError as error:  # a disk that is full, a folder that is read-only
         leave_stdout()
-        stop(f"{error}; mend that and run it again")
+        stop(f"{error}; fix that and run it again")

@@ -4,7 +4,7 @@
 
 Prints one JSON line. WHAT is `stream` (100,000 updates to one or a hundred subscribers), `replay`
 (100,000 stored events to a late subscriber), `latency` (one update at a time, from the agent's
-write to the callback), `idle` (memory of sessions that nobody uses) or `long` (memory after a
+write to the callback), `idle` (memory of idle sessions) or `long` (memory after a
 million events). CPU time is that of the host's process, all threads; the agent's is not in it.
 The log is on the disk of this folder.
 """
@@ -156,7 +156,7 @@ def memory_mb() -> float:
 
 
 async def idle(storage: Storage) -> None:
-    """Sessions that nobody uses, after one turn of a chunk each."""
+    """Idle sessions, after one turn of a chunk each."""
     async with session(storage, sys.executable, "-c", IDLE_AGENT) as (host, _first):
         agent_id = host.get_agents()[0].agent_id
         for _ in range(100):  # so that what is needed once is there

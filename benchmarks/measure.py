@@ -29,7 +29,7 @@ class Stopwatch:
 
 
 def _peak_memory_mb() -> float:
-    """Return the peak of this program; `ru_maxrss` would include that of whoever started it."""
+    """Return the peak of this program; `ru_maxrss` would include that of its parent."""
     status = Path("/proc/self/status")
     if status.exists():
         peak = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))

@@ -41,7 +41,7 @@ STREAMS: Final = {
     "a list": ("Here:\n\n", "- point {n} with **bold** text\n"),
     "a table": ("| a | b | c |\n| - | - | - |\n", "| {n} | some words | `code` |\n"),
 }
-# A fling is about this fast at its beginning; through the whole session, faster than anybody reads.
+# A fling is about this fast at its beginning; through the whole session, faster than people read.
 FLING_PIXELS: Final = 60
 HURRY_PIXELS: Final = 400
 SCROLL: Final = """(log, [pixels, most]) => new Promise(done => {

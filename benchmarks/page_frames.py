@@ -1,6 +1,6 @@
 """How smoothly a page runs: its frames by the clock, and the tasks of its main thread by CPU time.
 
-The clock counts what everybody else on the machine does, too; the CPU time of a task does not. A
+The clock also counts what other programs do; the CPU time of a task does not. A
 frame is dropped by the page itself if one of its tasks takes that long.
 """
 
@@ -33,7 +33,7 @@ WATCH: Final = """() => {
     window.observer_.observe({type: 'layout-shift'})
 }"""
 CATEGORIES: Final = ["toplevel", "devtools.timeline", "disabled-by-default-devtools.timeline"]
-# The first that there is: one may be told of inside the other.
+# The first that there is: one may be reported inside the other.
 TASKS: Final = ("RunTask", "ThreadControllerImpl::RunTask")
 
 

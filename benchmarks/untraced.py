@@ -1,6 +1,6 @@
 """Imported before the official Python SDK: it traces every message if OpenTelemetry is there.
 
-It is there for another package's sake; the tracing doubles what the SDK costs, and nobody chose it.
+It is there for another package's sake; the tracing doubles what the SDK costs unasked.
 """
 
 import sys

@@ -130,7 +130,7 @@ def test_a_broken_pyproject_is_not_blamed_on_the_network(tmp_path: Path) -> None
     ("complaints", "advice"),
     [
         ("ERROR: No matching distribution found for hatchling", "check the network"),
-        ("error: metadata-generation-failed", "mend what it names"),
+        ("error: metadata-generation-failed", "fix what it names"),
     ],
 )
 def test_the_network_is_blamed_only_when_pip_could_not_get_a_package(
@@ -192,7 +192,7 @@ def test_a_reader_of_the_help_who_left_is_not_worth_a_word() -> None:
         ("&-", "dev.py: standard output is closed; give it a place to go, such as /dev/null\n"),
         (
             "/dev/full",
-            "dev.py: [Errno 28] No space left on device; mend that and run it again\n",
+            "dev.py: [Errno 28] No space left on device; fix that and run it again\n",
         ),
     ],
 )

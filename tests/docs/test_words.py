@@ -1,4 +1,4 @@
-"""Documents and change notes name the actor and use ordinary verbs."""
+"""Documents, change notes and source name the actor and use ordinary verbs."""
 
 from __future__ import annotations
 
@@ -31,3 +31,30 @@ AVOIDED = re.compile(
 def test_no_document_uses_a_word_that_the_glossary_replaces(document: str) -> None:
     prose = CODE.sub("", (ROOT / document).read_text(encoding="utf-8"))
     assert AVOIDED.findall(prose) == []
+
+
+SOURCES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for folder, pattern in (
+        ("src/quarterdeck", "*.py"),
+        ("web/src", "*.ts*"),
+        ("tools", "*.py"),
+        ("benchmarks", "*.py"),
+        (".", "dev.py"),
+    )
+    for path in (ROOT / folder).glob(pattern if folder == "." else f"**/{pattern}")
+)
+FOR_MODELS = ("demo_model.py", "instructions.py")
+"""Prompts and answers of models, which are not our words to users."""
+PINNED = "resume the session to go on"  # a text in golden files of the views
+
+
+def test_no_source_file_uses_a_word_that_the_glossary_replaces() -> None:
+    found = {
+        (name, number, word)
+        for name in SOURCES
+        if not name.endswith(FOR_MODELS)
+        for number, line in enumerate((ROOT / name).read_text(encoding="utf-8").splitlines(), 1)
+        for word in AVOIDED.findall(line.replace(PINNED, ""))
+    }
+    assert found == set()

@@ -119,7 +119,7 @@ def device_endpoints(auth: Authentication) -> list[Endpoint]:
 
 
 def _pairing_endpoints(api: _PairingApi) -> list[Endpoint]:
-    pair = _endpoint(None, "POST /api/pair", api.pair, "Come in with a pairing code")
+    pair = _endpoint(None, "POST /api/pair", api.pair, "Pair with a pairing code")
     create = _endpoint(
         "admin", "POST /api/pairings", api.create, "Make codes that let one device in"
     )

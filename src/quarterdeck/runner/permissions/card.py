@@ -243,7 +243,7 @@ def sent_outcome(outcome: Mapping[str, Any], by: DecidedBy) -> dict[str, Any]:
         rule = "" if by.rule is UNSET else f": {by.rule}"
         sent["_meta"] = resolution("policy", f"the hub's policy{rule}")
     elif by.kind == "expiry":
-        sent["_meta"] = resolution("timeout", "nobody answered in time")
+        sent["_meta"] = resolution("timeout", "not answered in time")
     elif by.reason is not UNSET:
         sent["_meta"] = resolution("user", by.reason)
     return sent
