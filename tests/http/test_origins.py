@@ -29,7 +29,7 @@ def test_loopback_needs_nothing(host: str) -> None:
 
 @pytest.mark.parametrize("host", NETWORK)
 def test_the_network_needs_tls(host: str) -> None:
-    with pytest.raises(HubRefused, match="tokens need TLS; give --tls-cert"):
+    with pytest.raises(HubRefused, match="tokens need TLS; add --tls-cert"):
         check_listening(Listening(host=host, allowed_hosts=("desk.example",)))
 
 
