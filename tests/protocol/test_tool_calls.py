@@ -14,6 +14,7 @@ from quarterdeck.protocol import ToolCallFacts, ToolCallState, to_json
 from quarterdeck.protocol.tool_calls import (
     DOCUMENTED,
     FIELD_RULES,
+    FINAL_STATUSES,
     KNOWN,
     announced,
     corrections,
@@ -21,6 +22,7 @@ from quarterdeck.protocol.tool_calls import (
     documented_update,
     ended_by_us,
     is_open,
+    is_regular,
     is_turn_boundary,
     requested,
     tool_call_key,
@@ -141,6 +143,31 @@ def test_what_is_written_out_for_reduce_is_the_column_of_the_table(first: Json, 
         assert changed == (rule(old, more[field]) if field in more else old)
         blank = getattr(documented_announcement({}), attribute)
         assert old == (rule(blank, first[field]) if field in first else blank)
+
+
+@given(PAYLOADS, PAYLOADS)
+def test_what_is_written_out_for_what_is_known_is_the_column_of_the_table(
+    first: Json, more: Json
+) -> None:
+    call = announced(None, {"toolCallId": "c", **first}, 0)
+    after = updated(call, more)
+    blank = announced(None, {"toolCallId": "c"}, 0)
+    for field, (attribute, rule) in KNOWN.items():
+        old = getattr(call, attribute)
+        start = getattr(blank, attribute)
+        assert old == (rule(start, first[field]) if field in first else start)
+        changed = rule(old, more[field]) if field in more else old
+        if field == "status" and call.is_final and changed not in FINAL_STATUSES:
+            changed = old
+        assert getattr(after, attribute) == changed
+
+
+@given(PAYLOADS, PAYLOADS)
+def test_both_columns_read_a_regular_update_alike(first: Json, more: Json) -> None:
+    documented = documented_announcement(first)
+    known = announced(None, {"toolCallId": "c", **first}, 0)
+    if is_regular(first) and is_regular(more) and not known.is_final:
+        assert corrections(documented_update(documented, more), updated(known, more)) == {}
 
 
 @given(MESSAGES)

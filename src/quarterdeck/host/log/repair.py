@@ -23,15 +23,17 @@ of our log sees the same call, whichever column it uses.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from quarterdeck.protocol import Normalized, ToolCallFacts, ToolCallState
 from quarterdeck.protocol.tool_calls import (
+    FINAL_STATUSES,
     announced,
     corrections,
     documented_announcement,
     documented_update,
+    is_regular,
     is_turn_boundary,
     requested,
     updated,
@@ -56,11 +58,41 @@ class RequestedCall(NamedTuple):
     added: Sequence[Normalized]
 
 
-class _Call(NamedTuple):
-    """One call by both columns of rules."""
+class _Call:
+    """One call by both columns of rules, folded when it is needed.
 
-    documented: ToolCallState
-    known: ToolCallFacts
+    Nearly all updates are regular: both columns read them alike, so nothing has to be corrected
+    and the fields can be collected. Folding each by both columns took a fifth of the host's time.
+    """
+
+    __slots__ = ("_documented", "_known", "_more", "is_final")
+
+    def __init__(self, documented: ToolCallState, known: ToolCallFacts) -> None:
+        self._documented, self._known = documented, known
+        self._more: dict[str, Any] = {}
+        self.is_final = known.is_final
+
+    def add_regular(self, payload: Mapping[str, Any]) -> None:
+        """Apply a regular update whose status does not go back from an end."""
+        self._more.update(payload)
+        if payload.get("status") in FINAL_STATUSES:
+            self.is_final = True
+
+    @property
+    def documented(self) -> ToolCallState:
+        self._fold()
+        return self._documented
+
+    @property
+    def known(self) -> ToolCallFacts:
+        self._fold()
+        return self._known
+
+    def _fold(self) -> None:
+        if self._more:
+            self._documented = documented_update(self._documented, self._more)
+            self._known = updated(self._known, self._more)
+            self._more = {}
 
 
 class ToolCallRepair:
@@ -99,6 +131,8 @@ class ToolCallRepair:
         if not isinstance(call_id, str):
             return (normalized,)
         is_announcement = normalized.type == "tool-call"
+        if not is_announcement and self._is_added(call_id, payload):
+            return (normalized,)
         is_forgotten = call_id not in self._calls and self._has_been(call_id)
         before: tuple[Normalized, ...] = ()
         if not is_announcement and not is_forgotten and call_id not in self._calls:
@@ -107,10 +141,22 @@ class ToolCallRepair:
         call = self._fold(call_id, normalized)
         if is_forgotten and not is_announcement:
             return (normalized,)  # what the log shows of it is not known here
-        fields = corrections(*call) if is_announcement else corrections(*call, payload)
+        both = call.documented, call.known
+        fields = corrections(*both) if is_announcement else corrections(*both, payload)
         if not fields:
             return (*before, normalized)
         return (*before, normalized, self._corrected(call_id, fields, _SENT_BEFORE))
+
+    def _is_added(self, call_id: str, payload: Mapping[str, Any]) -> bool:
+        """Add a regular update to its call; return False if it has to be folded."""
+        call = self._calls.get(call_id)
+        if call is None or not is_regular(payload):
+            return False
+        if call.is_final and payload.get("status", "completed") not in FINAL_STATUSES:
+            return False
+        call.add_regular(payload)
+        self._calls.move_to_end(call_id)
+        return True
 
     def requested(self, tool_call: dict[str, Any]) -> RequestedCall:
         """Return the call of a permission request, and the events to add before the request."""
