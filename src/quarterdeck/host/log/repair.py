@@ -65,12 +65,21 @@ class _Call:
     and the fields can be collected. Folding each by both columns took a fifth of the host's time.
     """
 
-    __slots__ = ("_documented", "_known", "_more", "is_final")
+    __slots__ = ("_first", "_folded", "_more", "_turn", "is_final")
 
-    def __init__(self, documented: ToolCallState, known: ToolCallFacts) -> None:
-        self._documented, self._known = documented, known
+    def __init__(self, first: Mapping[str, Any], turn: int) -> None:
+        """`first` is the announcement of a call that inherits nothing."""
+        self._first, self._turn = first, turn
+        self._folded: tuple[ToolCallState, ToolCallFacts] | None = None
         self._more: dict[str, Any] = {}
-        self.is_final = known.is_final
+        self.is_final = first.get("status") in FINAL_STATUSES
+
+    @classmethod
+    def folded(cls, documented: ToolCallState, known: ToolCallFacts) -> _Call:
+        """Return a call that both columns have folded already."""
+        call = cls({}, known.turn)
+        call._folded, call.is_final = (documented, known), known.is_final
+        return call
 
     def add_regular(self, payload: Mapping[str, Any]) -> None:
         """Apply a regular update whose status does not go back from an end."""
@@ -79,20 +88,21 @@ class _Call:
             self.is_final = True
 
     @property
-    def documented(self) -> ToolCallState:
-        self._fold()
-        return self._documented
+    def columns(self) -> tuple[ToolCallState, ToolCallFacts]:
+        """The call by DOCUMENTED and by KNOWN."""
+        folded, more = self._folded, self._more
+        if folded is None:
+            known = announced(None, self._first, self._turn)
+            folded = documented_announcement(self._first), known
+        if more:
+            folded = documented_update(folded[0], more), updated(folded[1], more)
+            self._more = {}
+        self._folded = folded
+        return folded
 
     @property
     def known(self) -> ToolCallFacts:
-        self._fold()
-        return self._known
-
-    def _fold(self) -> None:
-        if self._more:
-            self._documented = documented_update(self._documented, self._more)
-            self._known = updated(self._known, self._more)
-            self._more = {}
+        return self.columns[1]
 
 
 class ToolCallRepair:
@@ -138,11 +148,16 @@ class ToolCallRepair:
         if not is_announcement and not is_forgotten and call_id not in self._calls:
             before = (announcement(payload),)
             self._fold(call_id, before[0])
+            if self._is_added(call_id, payload):
+                return (*before, normalized)
+        is_first = call_id not in self._calls
         call = self._fold(call_id, normalized)
+        if is_first and is_announcement and is_regular(payload):
+            return (normalized,)
         if is_forgotten and not is_announcement:
             return (normalized,)  # what the log shows of it is not known here
-        both = call.documented, call.known
-        fields = corrections(*both) if is_announcement else corrections(*both, payload)
+        columns = call.columns
+        fields = corrections(*columns) if is_announcement else corrections(*columns, payload)
         if not fields:
             return (*before, normalized)
         return (*before, normalized, self._corrected(call_id, fields, _SENT_BEFORE))
@@ -166,7 +181,7 @@ class ToolCallRepair:
         call = self._calls.get(call_id)
         if call is None and self._has_been(call_id):
             facts = requested(None, tool_call, self._turn)
-            self._remember(call_id, _Call(documented_announcement(tool_call), facts))
+            self._remember(call_id, _Call.folded(documented_announcement(tool_call), facts))
             return RequestedCall(facts, ())
         added: list[Normalized] = []
         facts = requested(None if call is None else call.known, tool_call, self._turn)
@@ -174,8 +189,9 @@ class ToolCallRepair:
             added.append(announcement(tool_call))
             call = self._fold(call_id, added[0])
             facts = requested(call.known, tool_call, self._turn)
-        self._remember(call_id, _Call(call.documented, facts))
-        fields = corrections(call.documented, facts, tool_call)
+        documented, _ = call.columns
+        self._remember(call_id, _Call.folded(documented, facts))
+        fields = corrections(documented, facts, tool_call)
         if fields:
             added.append(self._corrected(call_id, fields, _SENT_IN_REQUEST))
         return RequestedCall(facts, tuple(added))
@@ -194,12 +210,13 @@ class ToolCallRepair:
         """Fold an event of the log by both columns."""
         payload, old = normalized.payload, self._calls.get(call_id)
         if old is None:
-            call = _Call(documented_announcement(payload), announced(None, payload, self._turn))
+            call = _Call(payload, self._turn)
         elif normalized.type == "tool-call":
             known = announced(old.known, payload, self._turn)
-            call = _Call(documented_announcement(payload), known)
+            call = _Call.folded(documented_announcement(payload), known)
         else:
-            call = _Call(documented_update(old.documented, payload), updated(old.known, payload))
+            documented, known = old.columns
+            call = _Call.folded(documented_update(documented, payload), updated(known, payload))
         self._remember(call_id, call)
         return call
 
