@@ -216,6 +216,36 @@ async def test_a_policy_that_changes_decides_what_waits(tmp_path: Path) -> None:
         assert event["payload"]["outcome"]["optionId"] == "reject_once"
 
 
+async def test_what_rules_allow_too_late_is_shown_and_rules_that_change_decide_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quarterdeck.host.requests.permissions.HOOK_SECONDS", -1.0)
+    allowing = Policy(rule=(Rule(decision="allow", writes=True),))
+    async with asked(tmp_path, asking(), allowing) as (hub, client, session):
+        (request,) = await client.asked()
+        shown = await client.get(f"/api/permissions/{request['requestId']}")
+        assert shown["digest"] == request["digest"]
+        hub.runner.set_policy(Policy(rule=(Rule(decision="deny", writes=True),)))
+        assert (await client.ended(session, "k"))["state"] == "done"
+        (event,) = await resolved(client, session)
+        assert event["payload"]["outcome"]["optionId"] == "reject_once"
+
+
+async def test_a_request_on_which_the_rules_fail_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_args: Any, **_options: Any) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr("quarterdeck.runner.permissions.inbox.decide", fail)
+    async with asked(tmp_path, asking()) as (hub, client, session):
+        (request,) = await client.asked()
+        hub.runner.set_policy(Policy())
+        answer = {"optionId": "allow_once", "digest": request["digest"]}
+        await client.post(f"/api/permissions/{request['requestId']}/answer", answer)
+        assert (await client.ended(session, "k"))["state"] == "done"
+
+
 @pytest.mark.slow
 async def test_an_unanswered_request_is_rejected_when_it_expires(tmp_path: Path) -> None:
     policy = Policy(expiry_seconds=0.2)
