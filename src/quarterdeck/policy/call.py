@@ -2,8 +2,9 @@
 
 `Call` holds what is known of a call before it runs. Build one from a tool name and its input, or
 from a permission request with `read_call`. `Call.reading` is what the input shows the call would
-do. It depends on the name, the kind, the input, the content and the locations, never on the title:
-a title is the agent's own description and may be wrong.
+do. It depends on the name, the kind, the input, the content and the locations, not on the title: a
+title is the agent's own description and may be wrong. Some agents send a command as the title only;
+its reading is never complete, so that it can get the call denied and not allowed.
 """
 
 from __future__ import annotations
@@ -83,9 +84,11 @@ class Call:
     """The kind that ACP defines (`read`, `edit`, `execute` …), if the agent sent one."""
     id: str = ""
     title: str = ""
-    """The agent's own description. Nothing is decided by it."""
+    """The agent's own description. Nothing is allowed by it."""
     content: Sequence[Any] = ()
     locations: Sequence[Any] = ()
+    is_titled: bool = False
+    """Whether the command in `input` is only the title: rules can deny the call, not allow it."""
 
     @cached_property
     def reading(self) -> Reading:
@@ -115,7 +118,10 @@ def _read(call: Call) -> Reading:
     commands = commands_of(given)
     if category == "terminal" or kind == "execute" or commands:
         folder = text_of(given, _FOLDER_KEYS)
-        return Reading(command_line=_read_lines(commands), folder=folder)
+        line = _read_lines(commands)
+        if call.is_titled:
+            line = CommandLine(line.commands, is_complete=False)
+        return Reading(command_line=line, folder=folder)
     paths = _paths(call)
     has_diff = any(
         isinstance(each, Mapping) and each.get("type") == "diff" for each in call.content

@@ -127,15 +127,20 @@ class NamedCall:
     def command(self) -> str | None:
         """The command line; some agents send it only as the title."""
         command = command_of(self.raw_input)
-        if command is None and self.kind == "execute" and not self.raw_input:
-            return self.title or None
-        return command
+        return self._titled_command if command is None else command
+
+    @property
+    def _titled_command(self) -> str | None:
+        """The title of a command without an input; not the id, which a host uses as a title."""
+        if self.kind != "execute" or self.raw_input or self.title == self.id:
+            return None
+        return self.title or None
 
     @property
     def decisive_input(self) -> dict[str, Any]:
         """The input for risk and rules, completed where the agent sent none."""
-        if self.kind == "execute" and not self.raw_input and self.title:
-            return {"command": self.title}
+        if self._titled_command is not None:
+            return {"command": self._titled_command}
         if not self.raw_input and self.locations:
             return {"path": self.locations[0].get("path")}
         return self.input
@@ -151,6 +156,7 @@ class NamedCall:
             title=self.title,
             content=(*self.content, *diffs),
             locations=tuple(self.locations),
+            is_titled=self._titled_command is not None,
         )
 
     def learn(self, facts: ToolCallFacts, message: Mapping[str, Any]) -> bool:

@@ -177,6 +177,8 @@ _CHANGING_TOOLS: Final = frozenset({"Write", "Edit", "Patch", "NotebookEdit", "M
 def assess_risk(call: Call) -> Risk:
     """Return how risky a call is, and why."""
     risk = explain_risk(call.name, call.input, call.kind)
+    if call.is_titled and risk.level == "low":
+        return Risk("medium", _NOT_INSPECTABLE)
     return risk if call.reading.is_readable else Risk(risk.level, _NOT_INSPECTABLE)
 
 

@@ -14,6 +14,8 @@ import pytest
 from quarterdeck.agents.catalogue import AgentSettings
 from quarterdeck.hub import Hub
 from quarterdeck.policy import Policy, Rule
+from quarterdeck.protocol import ELICITATION_UPDATED, decode_event
+from quarterdeck.runner.permissions.decision_log import SessionDecisions
 from tests.hub.api.kit import ASK, Client, Json, client_of, options, running, scripted
 from tests.hub.runners import runner_of
 
@@ -216,6 +218,36 @@ async def test_a_policy_that_changes_decides_what_waits(tmp_path: Path) -> None:
         assert event["payload"]["outcome"]["optionId"] == "reject_once"
 
 
+async def test_what_rules_allow_too_late_is_shown_and_rules_that_change_decide_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quarterdeck.host.requests.permissions.HOOK_SECONDS", -1.0)
+    allowing = Policy(rule=(Rule(decision="allow", writes=True),))
+    async with asked(tmp_path, asking(), allowing) as (hub, client, session):
+        (request,) = await client.asked()
+        shown = await client.get(f"/api/permissions/{request['requestId']}")
+        assert shown["digest"] == request["digest"]
+        hub.runner.set_policy(Policy(rule=(Rule(decision="deny", writes=True),)))
+        assert (await client.ended(session, "k"))["state"] == "done"
+        (event,) = await resolved(client, session)
+        assert event["payload"]["outcome"]["optionId"] == "reject_once"
+
+
+async def test_a_request_on_which_the_rules_fail_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_args: Any, **_options: Any) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr("quarterdeck.runner.permissions.inbox.decide", fail)
+    async with asked(tmp_path, asking()) as (hub, client, session):
+        (request,) = await client.asked()
+        hub.runner.set_policy(Policy())
+        answer = {"optionId": "allow_once", "digest": request["digest"]}
+        await client.post(f"/api/permissions/{request['requestId']}/answer", answer)
+        assert (await client.ended(session, "k"))["state"] == "done"
+
+
 @pytest.mark.slow
 async def test_an_unanswered_request_is_rejected_when_it_expires(tmp_path: Path) -> None:
     policy = Policy(expiry_seconds=0.2)
@@ -376,6 +408,55 @@ async def _all_answer(devices: list[Client], request: Json) -> list[str]:
             tasks.start_soon(answer, device, ("allow_once", "reject_once")[number % 2])
     assert set(statuses) == {200, 409}
     return won
+
+
+async def test_an_update_of_an_agent_is_no_elicitation_after_a_restart(tmp_path: Path) -> None:
+    forged = {"status": "pending", "requestId": {"no": "text"}}
+    update = {"sessionUpdate": ELICITATION_UPDATED, **forged}
+    given = options(tmp_path / "home", mine=scripted({**ASK, "allowed": []}, {"update": update}))
+    async with running(given) as (_, client):
+        session = await client.session("mine", tmp_path)
+        await client.prompt(session, "k")
+        (request,) = await client.asked()
+        answer = {"optionId": "allow_once", "digest": request["digest"]}
+        await client.post(f"/api/permissions/{request['requestId']}/answer", answer)
+        await client.ended(session, "k")
+    with sqlite3.connect(tmp_path / "home" / "runner.db") as index:  # it is made again of the log
+        index.execute("DELETE FROM decisions")
+        index.execute("DELETE FROM decision_progress")
+    async with running(given) as (_, client):
+        types = [event["type"] for event in await client.events(session)]
+        assert "unrecognized-update" in types
+        (line,) = (await client.get("/api/decisions"))["decisions"]
+        assert line["asked"]["toolCallId"] == "edit-1"
+        assert (line["state"], line["optionKind"]) == ("answered", "allow_once")
+
+
+async def test_an_update_of_an_agent_does_not_replace_a_request_in_the_audit() -> None:
+    forged = {"status": "pending", "requestId": "perm-1", "request": {"message": "harmless"}}
+    yes = {"outcome": "selected", "optionId": "yes"}
+    events: list[tuple[str, Json]] = [
+        (
+            "permission-request-created",
+            {
+                "requestId": "perm-1",
+                "toolCall": {"toolCallId": "c"},
+                "options": [{"optionId": "yes", "name": "Yes", "kind": "allow_once"}],
+            },
+        ),
+        ("unrecognized-update", {"sessionUpdate": ELICITATION_UPDATED, **forged}),
+        (
+            "permission-request-resolved",
+            {"requestId": "perm-1", "status": "answered", "outcome": yes},
+        ),
+    ]
+    found = SessionDecisions("s", "mine", lambda: 1)
+    for seq, (kind, payload) in enumerate(events, 1):
+        event = {"sessionId": "s", "seq": seq, "ts": 0, "type": kind, "payload": payload}
+        found.take(decode_event(event))
+    (entry,) = found.entries.values()
+    assert entry.decision.asked == {"toolCallId": "c"}
+    assert entry.decision.option_kind == "allow_once"
 
 
 @pytest.mark.slow

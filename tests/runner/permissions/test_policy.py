@@ -53,6 +53,23 @@ def test_the_title_of_a_call_decides_nothing() -> None:
     assert decided(GIT, LIST, command="rm -rf .", title="git status") == ("ask", "")
 
 
+def test_a_command_that_is_only_a_title_can_be_denied_but_not_allowed() -> None:
+    def of_title(title: str) -> tuple[object, str]:
+        call = inspected({"toolCallId": "1", "kind": "execute", "title": title})
+        policy = Policy(rule=(GIT, LIST, NO_PUSH))
+        return decide(policy, call, workspace="/p").decision, assess_risk(call).level
+
+    assert of_title("git status") == ("ask", "medium")
+    assert of_title("git push") == ("deny", "medium")
+    assert of_title("rm -rf /") == ("ask", "critical")
+
+
+def test_the_id_of_a_call_is_no_command() -> None:
+    call = inspected({"toolCallId": "ls", "kind": "execute", "title": "ls"})
+    assert call.command is None
+    assert decide(Policy(rule=(LIST,)), call, workspace="/p").decision == "ask"
+
+
 def test_a_rule_applies_only_to_its_agent_and_its_project() -> None:
     def one(agent: str | None = None, project: str | None = None) -> Rule:
         return Rule(decision="allow", commands=True, agent=agent, project=project)

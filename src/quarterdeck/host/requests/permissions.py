@@ -124,6 +124,8 @@ class Decided:
     outcome: Mapping[str, Any]
     by: Mapping[str, Any]
     """What decided, for `extensions.quarterdeck.decidedBy`; agents do not get it."""
+    hook_data: Any = None
+    """Kept with the request if it is left to people after all."""
     derived: Mapping[str, Any] | None = None
 
 
@@ -211,7 +213,7 @@ class PermissionRequests:
             self._report(request, f"the rules took {seconds:.1f} s")
             return verdict
         self._report(request, f"the rules took {seconds:.1f} s to allow it; it is left to a person")
-        return Ask(derived=verdict.derived)
+        return Ask(hook_data=verdict.hook_data, derived=verdict.derived)
 
     def _report(self, request: PermissionRequest, message: str) -> None:
         self._emitter.diagnostic(

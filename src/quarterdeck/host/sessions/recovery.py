@@ -239,7 +239,8 @@ def _fold(session: HostSession, event: Event, pending: _Pending, status: str | N
         case ToolCallEvent() | ToolCallUpdateEvent() | PromptFinishedEvent():
             session.tool_calls.learn(Normalized(event.type, event.payload))
         case UnrecognizedUpdateEvent():
-            _fold_elicitation(event.payload, pending)
+            if "quarterdeck" in (event.extensions or {}):  # an agent may send any update
+                _fold_elicitation(event.payload, pending)
         case (
             UserMessageChunkEvent()
             | AgentMessageChunkEvent()

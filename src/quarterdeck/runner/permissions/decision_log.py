@@ -136,6 +136,8 @@ class SessionDecisions:
             case "permission-request-resolved":
                 self._end(request_id, event)
             case "unrecognized-update" if payload.get("sessionUpdate") == ELICITATION_UPDATED:
+                if not ours(event):
+                    return  # sent by the agent
                 if payload.get("status") == "pending":
                     row = requested(event, self._session_id, 0, self._agent)
                     self._open[request_id] = (row, None)

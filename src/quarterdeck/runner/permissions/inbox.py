@@ -115,7 +115,12 @@ class PermissionInbox:
             return Ask(hook_data=inspected, derived=derived)
         option_id, by = decided
         outcome = sent_outcome(inspected.outcome(option_id), by)
-        return Decided(outcome=outcome, by=_decided_now(by, inspected.card.digest), derived=derived)
+        return Decided(
+            outcome=outcome,
+            by=_decided_now(by, inspected.card.digest),
+            hook_data=inspected,
+            derived=derived,
+        )
 
     def _unreadable(self, request: PermissionRequest, error: Exception) -> Decided:
         """Cancel what cannot be shown: else its agent would wait forever."""
@@ -141,7 +146,17 @@ class PermissionInbox:
         """Return the option that the rules choose, and which of them did; None leaves it open."""
         card = inspected.card
         agent = None if card.agent is UNSET else card.agent
-        decided = decide(self.policy, inspected.call, workspace=card.cwd, agent=agent)
+        try:
+            decided = decide(self.policy, inspected.call, workspace=card.cwd, agent=agent)
+        except Exception as error:  # noqa: BLE001 - what an agent sent, in any shape
+            self._host.diagnose(
+                "error",
+                "permission/hook-failed",
+                f"request {card.request_id}: the rules failed ({type(error).__name__}); it is left"
+                " to a person",
+                session_id=card.session_id,
+            )
+            return None
         by = DecidedBy(kind="policy", rule=decided.rule or "")
         if decided.decision == "deny":
             return rejecting(card.options), by
