@@ -201,7 +201,7 @@ _PREFIXES: Final[Mapping[MessageKind, bytes]] = {
     "user": b'{"type":"user-message-chunk",',
 }
 """How a stored chunk of each kind begins."""
-_OVER: Final = frozenset({"completed", "failed"})
+_OVER: Final = ("completed", "failed")  # no set: a status may be any JSON
 
 
 class _Text(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fields=True):

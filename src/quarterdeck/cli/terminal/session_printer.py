@@ -50,7 +50,7 @@ from quarterdeck.views.text import cells, one_line, plain, shortened, wrapped
 
 _INDENT: Final = "    "
 _WRITTEN_LINES: Final = 12  # of a terminal: the last ones
-_QUIET_STOPS: Final = frozenset(("end_turn",))
+_QUIET_STOPS: Final = ("end_turn",)
 
 
 class SessionPrinter(Protocol):
