@@ -341,11 +341,12 @@ async def test_a_call_that_changes_after_it_was_allowed_is_reported(tmp_path: Pa
         assert mismatches[0]["data"]["requestId"] == request["requestId"]
 
 
-async def test_a_status_that_is_no_text_breaks_neither_the_turn_nor_the_transcript(
+async def test_odd_values_of_an_agent_break_neither_the_turn_nor_the_transcript(
     tmp_path: Path,
 ) -> None:
     odd = {"sessionUpdate": "tool_call_update", "toolCallId": "edit-1", "status": {"no": "text"}}
-    agent = asking(allowed=[{"update": odd}, {"say": "done"}])
+    lists = {"sessionUpdate": "agent_message_chunk", "content": [1]}
+    agent = asking(allowed=[{"update": odd}, {"update": lists}, {"say": "done"}])
     async with asked(tmp_path, agent) as (_, client, session):
         (request,) = await client.asked()
         answer = {"optionId": "allow_once", "digest": request["digest"]}
