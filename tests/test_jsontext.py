@@ -6,6 +6,7 @@ import json
 import math
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
@@ -70,3 +71,8 @@ ANY_JSON = st.recursive(
 @given(ANY_JSON)
 def test_whatever_is_written_is_read_back(value: Any) -> None:
     assert decode_json(encode_json(value)) == value
+
+
+def test_json_that_is_written_already_can_be_next_to_half_a_surrogate_pair() -> None:
+    written = msgspec.Raw(b'{"a":1}')
+    assert encode_json({"raw": written, "text": "\ud83d"}) == b'{"raw":{"a":1},"text":"\\ud83d"}'

@@ -45,9 +45,15 @@ def encode_json(value: Any) -> bytes:
         try:
             return msgspec.json.encode(value)
         except UnicodeEncodeError:  # a lone surrogate: only an escape can carry it
-            return _encode_slowly(msgspec.to_builtins(value))
+            return _encode_slowly(msgspec.to_builtins(value, enc_hook=_unwrapped))
     except RecursionError as error:
         raise JsonInvalid(NESTED_TOO_DEEPLY) from error
+
+
+def _unwrapped(value: Any) -> Any:
+    if isinstance(value, msgspec.Raw):  # JSON already
+        return decode_json(bytes(value))
+    raise TypeError(f"objects of type {type(value).__name__} are not JSON")
 
 
 def _encode_slowly(plain: Any) -> bytes:

@@ -19,6 +19,7 @@ from quarterdeck.client import Client
 from quarterdeck.errors import AcpError, CommandFailed, EventInvalid, HubDeclined
 from quarterdeck.http.client import HubApi
 from quarterdeck.http.headers import path_segment
+from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import (
     Event,
     decode_event,
@@ -37,6 +38,15 @@ class _History(Struct, rename="camel"):
     events: list[Raw]
     next_seq: int
     last_seq: int
+
+
+def _history(content: bytes) -> _History:
+    try:
+        return msgspec.json.decode(content, type=_History)
+    except msgspec.DecodeError:  # an agent sent half a surrogate pair
+        page = decode_json(content)
+        events = [Raw(encode_json(each)) for each in page["events"]]
+        return _History(events, page["nextSeq"], page["lastSeq"])
 
 
 async def find_session(api: HubApi, given: str) -> dict[str, Any]:
@@ -127,7 +137,7 @@ async def stored_pages(
     while until is None or after < until:
         limit = _PAGE if until is None else min(_PAGE, until - after)
         content = await api.read("GET", f"{path}?from_seq={after}&limit={limit}")
-        page = msgspec.json.decode(content, type=_History)
+        page = _history(content)
         yield page.events
         if not page.events or page.next_seq <= after:
             return

@@ -114,6 +114,10 @@ class StatusEntry(
 Entry: TypeAlias = MessageEntry | ToolEntry | TurnEntry | StatusEntry
 
 
+class _Texts(list[str]):
+    """Consecutive plain texts; a type of its own, because an agent may send a list as a block."""
+
+
 class Message:
     """Chunks of a message without another entry between them; more may be appended."""
 
@@ -125,7 +129,7 @@ class Message:
         self.seq = seq
         self.extensions = extensions
         self._blocks: list[Any] = []
-        """Consecutive plain texts are a list of their own."""
+        """Blocks as they were sent, and `_Texts`."""
 
     def append(self, block: Any) -> None:
         if _is_plain(block):
@@ -134,15 +138,15 @@ class Message:
             self._blocks.append(block)
 
     def append_text(self, text: str) -> None:
-        if self._blocks and isinstance(self._blocks[-1], list):
+        if self._blocks and isinstance(self._blocks[-1], _Texts):
             self._blocks[-1].append(text)
         else:
-            self._blocks.append([text])
+            self._blocks.append(_Texts([text]))
 
     @property
     def content(self) -> list[Any]:
         return [
-            {"type": "text", "text": "".join(each)} if isinstance(each, list) else each
+            {"type": "text", "text": "".join(each)} if isinstance(each, _Texts) else each
             for each in self._blocks
         ]
 
@@ -201,7 +205,7 @@ _PREFIXES: Final[Mapping[MessageKind, bytes]] = {
     "user": b'{"type":"user-message-chunk",',
 }
 """How a stored chunk of each kind begins."""
-_OVER: Final = frozenset({"completed", "failed"})
+_OVER: Final = ("completed", "failed")  # no set: a status may be any JSON
 
 
 class _Text(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fields=True):

@@ -341,6 +341,21 @@ async def test_a_call_that_changes_after_it_was_allowed_is_reported(tmp_path: Pa
         assert mismatches[0]["data"]["requestId"] == request["requestId"]
 
 
+async def test_odd_values_of_an_agent_break_neither_the_turn_nor_the_transcript(
+    tmp_path: Path,
+) -> None:
+    odd = {"sessionUpdate": "tool_call_update", "toolCallId": "edit-1", "status": {"no": "text"}}
+    lists = {"sessionUpdate": "agent_message_chunk", "content": [1]}
+    agent = asking(allowed=[{"update": odd}, {"update": lists}, {"say": "done"}])
+    async with asked(tmp_path, agent) as (_, client, session):
+        (request,) = await client.asked()
+        answer = {"optionId": "allow_once", "digest": request["digest"]}
+        await client.post(f"/api/permissions/{request['requestId']}/answer", answer)
+        assert (await client.ended(session, "k"))["state"] == "done"
+        assert "agent-message-chunk" in [each["type"] for each in await client.events(session)]
+        await client.get(f"/api/sessions/{session}/transcript")
+
+
 @pytest.mark.slow
 async def test_a_call_that_stays_as_it_was_allowed_is_not_reported(tmp_path: Path) -> None:
     same = {"progress": "edit-1", "input": {"path": "{cwd}/a.py"}}

@@ -50,7 +50,7 @@ from quarterdeck.views.text import cells, one_line, plain, shortened, wrapped
 
 _INDENT: Final = "    "
 _WRITTEN_LINES: Final = 12  # of a terminal: the last ones
-_QUIET_STOPS: Final = frozenset(("end_turn",))
+_QUIET_STOPS: Final = ("end_turn",)
 
 
 class SessionPrinter(Protocol):
@@ -344,9 +344,11 @@ def _outcome(payload: Mapping[str, Any], options: list[Any]) -> str:
         return "withdrawn"
     if outcome.get("outcome") != "selected":
         return "cancelled"
-    kinds = {each.get("optionId"): each.get("kind") for each in options if isinstance(each, dict)}
+    kinds = {
+        str(each.get("optionId")): each.get("kind") for each in options if isinstance(each, dict)
+    }
     words = dict(KEYS.values())
-    return words.get(str(kinds.get(outcome.get("optionId"))), "answered")
+    return words.get(str(kinds.get(str(outcome.get("optionId")))), "answered")
 
 
 def _is_terminal(line: Line) -> bool:

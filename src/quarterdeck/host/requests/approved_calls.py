@@ -58,7 +58,8 @@ class ApprovedCalls:
         if call is None:
             return None
         different = _differences(call.facts, payload)
-        if different or payload.get("status") in FINAL_STATUSES:
+        status = payload.get("status")
+        if different or (isinstance(status, str) and status in FINAL_STATUSES):
             del self._calls[call.facts.id]
         return Mismatch(call.request_id, call.facts.id, different) if different else None
 
