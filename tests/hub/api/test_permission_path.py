@@ -15,6 +15,7 @@ from quarterdeck.host import HostEndpoint
 from quarterdeck.hub import Hub
 from quarterdeck.policy import Policy, Rule
 from quarterdeck.protocol import Event
+from quarterdeck.runner.permissions.decision_log import SessionDecisions
 from quarterdeck.runner.permissions.decisions import DecisionIndex
 from tests.hub.api.kit import ASK, Client, Json, client_of, options, paired, running, scripted
 from tests.hub.api.processes import hub_process
@@ -220,6 +221,32 @@ async def test_what_a_killed_hub_did_not_index_is_read_from_the_log(
         rows = await check_index(client, session)
         assert {each["state"] for each in rows.values()} <= {"answered", "superseded"}
         assert len(rows) >= 1
+
+
+async def test_a_log_whose_decisions_cannot_be_read_does_not_keep_the_hub_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = options(tmp_path / "home", mine=scripted(ASK))
+
+    async def unwritten(_self: DecisionIndex, _entries: Any, _progress: Any) -> None:
+        """As in a hub that is killed before it writes its index."""
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DecisionIndex, "record", unwritten)
+        async with running(given) as (_, client):
+            session = await client.session("mine", tmp_path)
+            await client.prompt(session, "k")
+            await client.asked()
+
+    def damaged(_self: SessionDecisions, _event: Any) -> None:
+        raise TypeError("unhashable")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SessionDecisions, "take", damaged)
+        async with running(given) as (_, client):
+            assert (await client.get("/api/decisions"))["decisions"] == []
+    async with running(given) as (_, client):
+        assert len(await check_index(client, session)) == 1
 
 
 @pytest.mark.slow

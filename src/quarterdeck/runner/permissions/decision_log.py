@@ -34,7 +34,7 @@ from quarterdeck.runner.permissions.decisions import (
 )
 from quarterdeck.runner.schema import now
 from quarterdeck.runner.tasks import IndependentTasks
-from quarterdeck.storage import Storage
+from quarterdeck.storage import SessionMeta, Storage
 
 PAGE: Final = 1000
 WITHDRAWN: Final = DecidedBy(kind="withdrawn")
@@ -188,6 +188,8 @@ class DecisionRecorder:
         self._recent: OrderedDict[str, IndexEntry] = OrderedDict()
         self._unwritten: dict[str, IndexEntry] = {}
         self._progress: dict[str, int] = {}
+        self._unreadable: set[str] = set()
+        """Sessions whose log could not be read: the index is not complete for them."""
         self._has_unwritten = anyio.Event()
         self._writing = anyio.Lock()
 
@@ -291,7 +293,8 @@ class DecisionRecorder:
         Events are delivered in their order, so no event of a request is missing up to here. The
         end of an open request has to be read together with its beginning.
         """
-        if all(row.session_id != session_id for row, _ in self._open.values()):
+        is_open = any(row.session_id == session_id for row, _ in self._open.values())
+        if not is_open and session_id not in self._unreadable:
             self._progress[session_id] = self._host.last_seq(session_id)
 
     async def _write_index(self) -> None:
@@ -329,20 +332,30 @@ class DecisionRecorder:
             after = position.progress.get(meta.session_id, 0)
             if meta.lifecycle == "deleted" or meta.last_seq <= after:
                 continue
-            found = SessionDecisions(meta.session_id, meta.agent_definition_id, self._next_id)
-            last = await self._read(found, meta.session_id, after)
-            if found.has_pending:
-                # Reading a restored log through the host settles it: `resolved{superseded}` with
-                # `decidedBy: restart` is now behind what was read.
-                await self._host.read_events(meta.session_id, max(last, meta.last_seq), 1)
-                last = await self._read(found, meta.session_id, last)
-            self._unwritten.update(found.entries)
-            if not found.has_pending:
-                self._progress[meta.session_id] = max(last, meta.last_seq)
+            try:
+                await self._catch_up_session(meta, after)
+            except (HubDatabaseFailed, StorageFailed):
+                raise
+            except Exception:  # one unreadable log must not cost the others
+                self._unreadable.add(meta.session_id)
+                extra = {"session": meta.session_id}
+                logger.exception("the decisions of a session cannot be read", extra=extra)
             if len(self._progress) >= _BATCH:
                 await self._flush()  # a commit for each of many sessions would take long
         await self._flush()
         await self._index.end_pending(_RESTART, now())
+
+    async def _catch_up_session(self, meta: SessionMeta, after: int) -> None:
+        found = SessionDecisions(meta.session_id, meta.agent_definition_id, self._next_id)
+        last = await self._read(found, meta.session_id, after)
+        if found.has_pending:
+            # Reading a restored log through the host settles it: `resolved{superseded}` with
+            # `decidedBy: restart` is now behind what was read.
+            await self._host.read_events(meta.session_id, max(last, meta.last_seq), 1)
+            last = await self._read(found, meta.session_id, last)
+        self._unwritten.update(found.entries)
+        if not found.has_pending:
+            self._progress[meta.session_id] = max(last, meta.last_seq)
 
     async def _read(self, found: SessionDecisions, session_id: str, after: int) -> int:
         async for event in request_events(self._host.options.storage, session_id, after):
