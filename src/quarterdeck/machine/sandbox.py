@@ -89,11 +89,6 @@ class SandboxFolder:
             self._folder = None
 
 
-def is_sandbox_available() -> bool:
-    """Return whether this machine can isolate commands; the first call tries it."""
-    return _find_isolation() is not None
-
-
 def sandboxed_command(command: Sequence[str], folder: str) -> list[str]:
     """Return the command that runs `command` in the sandbox.
 
