@@ -17,8 +17,8 @@ QuarterdeckError
 ├── RpcError                a JSON-RPC error, received or to be sent
 ├── StorageRefused          a log that cannot be opened; nothing was changed
 ├── StorageFailed           an open log that could not be written or read
-├── HubRefused              a hub that cannot start with its settings, or with its files
-├── HubDatabaseFailed       the hub's own database could not be written or read
+├── StartRefused            a hub or a runner that cannot start with its settings, or with its files
+├── DatabaseFailed          hub.db or runner.db could not be written or read
 ├── AgentNotFound           the command that starts an agent does not exist
 ├── ModelFailed             a language model gave no answer
 ├── SettingsInvalid         unusable settings of the built-in agent
@@ -175,8 +175,8 @@ class StorageFailed(QuarterdeckError):
         return StorageFailed(self.path, self.reason, self.remedy, is_final=self.is_final)
 
 
-class HubRefused(QuarterdeckError):
-    """A hub cannot start: its settings or its files are unsafe or unusable."""
+class StartRefused(QuarterdeckError):
+    """A hub or a runner cannot start: its settings or its files are unsafe or unusable."""
 
     def __init__(self, reason: str, remedy: str) -> None:
         super().__init__(f"{reason}; {remedy}")
@@ -184,8 +184,8 @@ class HubRefused(QuarterdeckError):
         self.remedy = remedy
 
 
-class HubDatabaseFailed(QuarterdeckError):
-    """The hub's own database could not be written or read; nothing was changed."""
+class DatabaseFailed(QuarterdeckError):
+    """hub.db or runner.db could not be written or read; nothing was changed."""
 
     def __init__(self, path: object, reason: str, remedy: str) -> None:
         super().__init__(f"the database {path} failed: {reason}; {remedy}")
@@ -196,7 +196,7 @@ class HubDatabaseFailed(QuarterdeckError):
     @property
     def public_message(self) -> str:
         """The message without the path, for clients."""
-        return f"the hub's database failed: {self.reason}; {self.remedy}"
+        return f"the database failed: {self.reason}; {self.remedy}"
 
 
 class AgentNotFound(QuarterdeckError):

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from quarterdeck.cli.hub_access import HubAddress, HubLink, open_hub, running_hub
-from quarterdeck.errors import HubRefused
+from quarterdeck.errors import StartRefused
 from quarterdeck.hub import Hub, HubOptions, serving
 from quarterdeck.machine.private_files import locked_home
 
@@ -39,7 +39,7 @@ def test_a_directory_in_use_by_another_command_is_reported(tmp_path: Path) -> No
     home = tmp_path / "home"
     with (
         locked_home(home),
-        pytest.raises(HubRefused, match=r"another command is using .*quarterdeck up"),
+        pytest.raises(StartRefused, match=r"another command is using .*quarterdeck up"),
         locked_home(home),
     ):
         raise AssertionError
@@ -65,6 +65,6 @@ async def test_open_hub_waits_for_a_hub_that_is_about_to_listen(tmp_path: Path) 
 
 async def test_open_hub_does_not_wait_long_for_a_command_that_never_listens(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    with locked_home(home), pytest.raises(HubRefused, match="another command is using"):
+    with locked_home(home), pytest.raises(StartRefused, match="another command is using"):
         async with open_hub(HubAddress(home=home, environ={})):
             raise AssertionError

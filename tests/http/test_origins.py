@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from quarterdeck.errors import AgentError, HubRefused
+from quarterdeck.errors import AgentError, StartRefused
 from quarterdeck.http.origins import (
     Listening,
     check_listening,
@@ -29,7 +29,7 @@ def test_loopback_needs_nothing(host: str) -> None:
 
 @pytest.mark.parametrize("host", NETWORK)
 def test_the_network_needs_tls(host: str) -> None:
-    with pytest.raises(HubRefused, match="tokens need TLS; add --tls-cert"):
+    with pytest.raises(StartRefused, match="tokens need TLS; add --tls-cert"):
         check_listening(Listening(host=host, allowed_hosts=("desk.example",)))
 
 
@@ -39,13 +39,13 @@ def test_with_tls_and_a_name_any_address_will_do(host: str) -> None:
 
 
 def test_all_addresses_at_once_need_a_name() -> None:
-    with pytest.raises(HubRefused, match="add --allow-host NAME"):
+    with pytest.raises(StartRefused, match="add --allow-host NAME"):
         check_listening(Listening(host="0.0.0.0", has_tls=True))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "192.168.1.5"])
 def test_behind_a_proxy_the_public_name_is_needed(host: str) -> None:
-    with pytest.raises(HubRefused, match="add --allow-host NAME"):
+    with pytest.raises(StartRefused, match="add --allow-host NAME"):
         check_listening(Listening(host=host, is_behind_proxy=True))
     check_listening(Listening(host=host, is_behind_proxy=True, allowed_hosts=("desk.example",)))
 
@@ -58,7 +58,7 @@ def test_behind_a_proxy_the_public_name_is_needed(host: str) -> None:
     ],
 )
 def test_a_name_that_is_none_is_refused(name: str) -> None:
-    with pytest.raises(HubRefused, match="is not a host name; give it as browsers show it"):
+    with pytest.raises(StartRefused, match="is not a host name; give it as browsers show it"):
         check_listening(Listening(allowed_hosts=(name,)))
 
 
@@ -120,7 +120,7 @@ def test_other_devices_get_the_first_public_name(listening: Listening, origin: s
 
 async def test_a_gate_is_not_made_where_tokens_could_be_read(tmp_path: Path) -> None:
     async with open_database(tmp_path / "hub.db", HUB_TABLES) as database:
-        with pytest.raises(HubRefused, match="tokens need TLS"):
+        with pytest.raises(StartRefused, match="tokens need TLS"):
             Authentication(
                 HubStore(database), AuthenticationOptions(listening=Listening(host="0.0.0.0"))
             )

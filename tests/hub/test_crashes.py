@@ -11,7 +11,7 @@ import anyio
 import httpx2
 import pytest
 
-from quarterdeck.errors import HubRefused
+from quarterdeck.errors import StartRefused
 from quarterdeck.hub import Hub, HubOptions
 from quarterdeck.machine.guard_program import living_descendants
 from tests.host.faults.kit import gone
@@ -149,7 +149,7 @@ async def test_a_second_hub_is_refused_also_while_the_first_was_killed_and_came_
 
 
 async def _refusal(home: Path) -> str:
-    with pytest.raises(HubRefused) as refused:
+    with pytest.raises(StartRefused) as refused:
         await Hub(HubOptions(home=home)).__aenter__()
     return str(refused.value)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from quarterdeck.errors import HubRefused, StorageFailed
+from quarterdeck.errors import StartRefused, StorageFailed
 from quarterdeck.hub import Hub, serving
 from quarterdeck.protocol import decode_event, initial_state, reduce, to_json
 from quarterdeck.storage.contract import Group
@@ -95,7 +95,7 @@ async def test_a_session_that_waits_is_listed_after_a_restart_and_revived_by_a_p
 
 async def test_one_hub_at_a_time_has_a_data_directory(tmp_path: Path) -> None:
     async with Hub(options(tmp_path / "home")):
-        with pytest.raises(HubRefused, match=r"another command is using .*\(process \d+\)"):
+        with pytest.raises(StartRefused, match=r"another command is using .*\(process \d+\)"):
             await Hub(options(tmp_path / "home")).__aenter__()
     async with Hub(options(tmp_path / "home")):
         pass
@@ -104,7 +104,7 @@ async def test_one_hub_at_a_time_has_a_data_directory(tmp_path: Path) -> None:
 async def test_a_data_directory_that_others_can_look_into_is_refused(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir(mode=0o755)
-    with pytest.raises(HubRefused, match="chmod 700"):
+    with pytest.raises(StartRefused, match="chmod 700"):
         await Hub(options(home)).__aenter__()
 
 

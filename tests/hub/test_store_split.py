@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from quarterdeck.errors import HubRefused
+from quarterdeck.errors import StartRefused
 from quarterdeck.hub import Hub, HubOptions
 from quarterdeck.hub.store import HUB_TABLES, MOVED
 from quarterdeck.runner import Retention
@@ -92,7 +92,7 @@ async def test_an_older_version_refuses_the_file_instead_of_creating_the_tables_
     make_old_hub(tmp_path)
     open_once(tmp_path)
     older = [*RUNNER_TABLES, *(part for part in HUB_TABLES if part.name != "split")]
-    with pytest.raises(HubRefused, match="newer Quarterdeck"):
+    with pytest.raises(StartRefused, match="newer Quarterdeck"):
         async with open_database(tmp_path / "hub.db", older):
             pass
 
@@ -104,7 +104,7 @@ async def test_a_damaged_older_file_is_named_and_nothing_is_copied(
     path = tmp_path / "hub.db"
     path.write_bytes(content)
     path.chmod(0o600)
-    with pytest.raises(HubRefused, match=r"hub\.db"):
+    with pytest.raises(StartRefused, match=r"hub\.db"):
         async with open_database(tmp_path / "runner.db", RUNNER_TABLES, moved_from=path):
             pass
     assert path.read_bytes() == content
@@ -115,7 +115,7 @@ async def test_a_newer_format_of_a_table_that_would_move_is_refused(tmp_path: Pa
     make_old_hub(tmp_path)
     fewer = [part for part in RUNNER_TABLES if part.name != "prompts"]
     none = [type(part)(part.name, ()) for part in RUNNER_TABLES if part.name == "prompts"]
-    with pytest.raises(HubRefused, match="format prompts 1"):
+    with pytest.raises(StartRefused, match="format prompts 1"):
         async with open_database(
             tmp_path / "runner.db", [*fewer, *none], moved_from=tmp_path / "hub.db"
         ):

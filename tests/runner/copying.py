@@ -12,7 +12,7 @@ import msgspec
 
 from quarterdeck.errors import (
     AcpError,
-    HubDatabaseFailed,
+    DatabaseFailed,
     QuarterdeckError,
     RequestRejected,
     RpcError,
@@ -27,7 +27,7 @@ SUBSCRIPTIONS = (OnNews, Unsubscribe, LogSource, AsyncIterator[Event], EnvelopeE
 """What crosses as a subscription: its content is copied below, or is bytes already."""
 CROSSED: set[str] = set()
 """The methods that were called."""
-CROSSING = (RequestRejected, AcpError, RpcError, StorageFailed, HubDatabaseFailed)
+CROSSING = (RequestRejected, AcpError, RpcError, StorageFailed, DatabaseFailed)
 
 
 def copied(value: Any, hint: Any) -> Any:

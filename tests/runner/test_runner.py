@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from quarterdeck.errors import HubRefused, RequestRejected
+from quarterdeck.errors import RequestRejected, StartRefused
 from quarterdeck.hub import Hub
 from quarterdeck.protocol import Event
 from quarterdeck.runner import (
@@ -101,7 +101,7 @@ async def test_a_hub_ends_and_the_agents_of_its_runner_go_on(tmp_path: Path) -> 
 async def test_one_runner_at_a_time_has_a_data_folder(tmp_path: Path) -> None:
     given = options(tmp_path / "home").runner
     async with Runner(given):
-        with pytest.raises(HubRefused):
+        with pytest.raises(StartRefused):
             async with Runner(given):
                 pass
 

@@ -24,9 +24,9 @@ def entry(number: int, session_id: str | None) -> IndexEntry:
         session_id=session_id,
         agent=None,
         digest="d",
-        asked={"title": SECRET},
+        request={"title": SECRET},
         state="pending",
-        asked_at="2026-01-01T00:00:00Z",
+        requested_at="2026-01-01T00:00:00Z",
     )
     return IndexEntry(decision)
 
@@ -60,7 +60,7 @@ async def test_forgetting_a_session_removes_its_content_and_keeps_its_decisions(
         assert await store.prompts.find("gone", "k") is None
         found = await index.find("r1")
         assert found is not None
-        assert found.decision.asked is None
+        assert found.decision.request is None
 
 
 async def test_pruning_is_bounded_and_spares_what_is_open(tmp_path: Path) -> None:

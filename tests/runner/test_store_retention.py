@@ -36,7 +36,7 @@ def fill(connection: sqlite3.Connection) -> None:
     )
     for number, (state, decided_at) in enumerate(decided):
         connection.execute(
-            "INSERT INTO decisions (request_id, digest, asked, state, asked_at, decided_at)"
+            "INSERT INTO decisions (request_id, digest, request, state, requested_at, decided_at)"
             " VALUES (?, '', '{}', ?, ?, ?)",
             (f"perm-{number}", state, OLD, decided_at),
         )

@@ -9,8 +9,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from quarterdeck.errors import HubDatabaseFailed, HubRefused
-from quarterdeck.storage.database import HubDatabase, Tables, open_database
+from quarterdeck.errors import DatabaseFailed, StartRefused
+from quarterdeck.storage.database import Database, Tables, open_database
 
 
 def _create(connection: sqlite3.Connection) -> None:
@@ -41,7 +41,7 @@ def _add(name: str) -> Callable[[sqlite3.Connection], None]:
     return change
 
 
-async def names(database: HubDatabase) -> list[str]:
+async def names(database: Database) -> list[str]:
     def look(connection: sqlite3.Connection) -> list[str]:
         return [name for (name,) in connection.execute("SELECT name FROM things ORDER BY name")]
 
@@ -69,14 +69,14 @@ async def test_a_change_that_fails_is_undone_whole(tmp_path: Path) -> None:
             await database.write(change)
         assert await names(database) == []
         await database.write(_add("a"))
-        with pytest.raises(HubDatabaseFailed, match="UNIQUE"):
+        with pytest.raises(DatabaseFailed, match="UNIQUE"):
             await database.write(_add("a"))
         assert await names(database) == ["a"]
 
 
 async def test_a_reader_cannot_write(tmp_path: Path) -> None:
     async with open_database(tmp_path / "hub.db", [THINGS]) as database:
-        with pytest.raises(HubDatabaseFailed, match="readonly"):
+        with pytest.raises(DatabaseFailed, match="readonly"):
             await database.read(_add("a"))
 
 
@@ -107,7 +107,7 @@ async def test_a_step_that_fails_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "hub.db"
     async with open_database(path, [THINGS]) as database:
         await database.write(_add("a"))
-    with pytest.raises(HubRefused, match="cannot be brought to format things 2"):
+    with pytest.raises(StartRefused, match="cannot be brought to format things 2"):
         async with open_database(path, [Tables("things", (_create, _fail))]):
             pytest.fail("it was opened")
     async with open_database(path, [Tables("things", (_create, _grow))]) as database:
@@ -121,7 +121,7 @@ async def test_a_newer_one_is_refused_and_left_alone(tmp_path: Path, known: list
     async with open_database(path, [Tables("things", (_create, _grow))]):
         pass
     before = path.read_bytes()
-    with pytest.raises(HubRefused, match=r"a newer Quarterdeck .*upgrade Quarterdeck"):
+    with pytest.raises(StartRefused, match=r"a newer Quarterdeck .*upgrade Quarterdeck"):
         async with open_database(path, known):
             pytest.fail("it was opened")
     assert path.read_bytes() == before
@@ -133,7 +133,7 @@ async def test_a_foreign_database_is_left_alone(tmp_path: Path) -> None:
         other.execute("CREATE TABLE theirs (x)")
     path.chmod(0o600)
     before = path.read_bytes()
-    with pytest.raises(HubRefused, match="belongs to another program; choose another"):
+    with pytest.raises(StartRefused, match="belongs to another program; choose another"):
         async with open_database(path, [THINGS]):
             pytest.fail("it was opened")
     assert path.read_bytes() == before
@@ -145,7 +145,7 @@ async def test_a_damaged_one_is_refused_and_left_alone(tmp_path: Path) -> None:
         pass
     for damage in (b"not a database at all" * 50, path.read_bytes()[:4096] + b"x" * 4096):
         path.write_bytes(damage)
-        with pytest.raises(HubRefused, match=r"is damaged .*restore a backup"):
+        with pytest.raises(StartRefused, match=r"is damaged .*restore a backup"):
             async with open_database(path, [THINGS]):
                 pytest.fail("it was opened")
         assert path.read_bytes() == damage

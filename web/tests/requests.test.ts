@@ -43,7 +43,7 @@ test('a permission request is shown from its event, without a fetch, and removed
   lists.onEvent(event('permission-updated', PAYLOAD, EXTENSIONS))
   const [card] = lists.permissions.value
   assert.deepEqual(
-    [card?.requestId, card?.digest, card?.agent, card?.cwd, card?.askedAt, card?.expiresAt],
+    [card?.requestId, card?.digest, card?.agent, card?.cwd, card?.requestedAt, card?.expiresAt],
     ['perm-1', 'd1', 'mine', '/p', '2026-01-01T00:00:00Z', null],
   )
   assert.deepEqual(card?.options, DERIVED.options)

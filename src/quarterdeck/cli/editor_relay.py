@@ -26,7 +26,7 @@ from quarterdeck.cli.arguments import DONE, FAILED, INTERRUPTED
 from quarterdeck.cli.hub_access import HubAddress, HubLink, running_hub
 from quarterdeck.cli.log_output import log_to_stderr
 from quarterdeck.cli.terminal.screen import print_note
-from quarterdeck.errors import CommandFailed, ConnectionClosed, HubRefused
+from quarterdeck.errors import CommandFailed, ConnectionClosed, StartRefused
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.views.text import one_line
 from quarterdeck.wire import (
@@ -95,7 +95,7 @@ async def _hub(address: HubAddress) -> AsyncIterator[HubLink]:
     """Find the running hub, or run one until the editor disconnects.
 
     Raises:
-        HubRefused: if none is running, and none can be started.
+        StartRefused: if none is running, and none can be started.
     """
     async with AsyncExitStack() as stack:
         link = await running_hub(address.home)
@@ -109,7 +109,7 @@ async def _hub(address: HubAddress) -> AsyncIterator[HubLink]:
             )
             try:
                 await stack.enter_async_context(own)
-            except HubRefused:
+            except StartRefused:
                 link = await _other_hub(address)
                 if link is None:
                     raise

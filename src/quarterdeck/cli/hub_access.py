@@ -27,7 +27,7 @@ import anyio
 
 from quarterdeck.cli.arguments import data_directory
 from quarterdeck.client import WebSocketTransport
-from quarterdeck.errors import CommandFailed, HubDeclined, HubRefused, JsonInvalid
+from quarterdeck.errors import CommandFailed, HubDeclined, JsonInvalid, StartRefused
 from quarterdeck.http.certificates import trust
 from quarterdeck.http.client import EmbeddedExchange, HttpExchange, HubApi
 from quarterdeck.jsontext import decode_json
@@ -75,7 +75,7 @@ async def open_hub(address: HubAddress) -> AsyncIterator[HubLink]:
 
     Raises:
         CommandFailed: if a hub is running but cannot be used.
-        HubRefused: if no hub is running and none can be opened.
+        StartRefused: if no hub is running and none can be opened.
     """
     found = await running_hub(address.home)
     if found is not None:
@@ -88,7 +88,7 @@ async def open_hub(address: HubAddress) -> AsyncIterator[HubLink]:
         embedded = open_embedded(address.home, address.environ, address.config_file)
         try:
             app, transport, authority = await stack.enter_async_context(embedded)
-        except HubRefused:
+        except StartRefused:
             found = await _starting_hub(address.home)
             if found is None:
                 raise

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from quarterdeck.cli.config import hub_options, load_config
 from quarterdeck.client import InProcessTransport
-from quarterdeck.errors import HubRefused
+from quarterdeck.errors import StartRefused
 from quarterdeck.http.asgi import Application
 from quarterdeck.hub import Address, Hub, HubOptions, hub_app, serving
 from quarterdeck.hub.api.endpoint import Endpoint
@@ -35,7 +35,7 @@ async def open_embedded(
     the Host header that it accepts.
 
     Raises:
-        HubRefused: if it cannot be opened.
+        StartRefused: if it cannot be opened.
         SettingsInvalid: if its configuration is invalid.
     """
     async with Hub(_local_options(home, environ, config_file)) as hub:
@@ -54,7 +54,7 @@ async def open_served(
     """Open a hub with more `parts` on loopback: on its default port, or on any free one.
 
     Raises:
-        HubRefused: if it cannot start.
+        StartRefused: if it cannot start.
         SettingsInvalid: if its configuration is invalid.
     """
     options = _local_options(home, environ, config_file)
@@ -62,7 +62,7 @@ async def open_served(
         hub = await stack.enter_async_context(Hub(options, parts=parts))
         try:
             address = await stack.enter_async_context(serving(hub))
-        except HubRefused:
+        except StartRefused:
             hub.options = replace(options, port=0)
             address = await stack.enter_async_context(serving(hub))
         yield address

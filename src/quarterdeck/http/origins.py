@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from quarterdeck.errors import AgentError, HubRefused
+from quarterdeck.errors import AgentError, StartRefused
 
 LOOPBACK: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 7272
@@ -72,14 +72,14 @@ def check_listening(listening: Listening) -> None:
     """Reject an address where tokens could be read on the way.
 
     Raises:
-        HubRefused: with what to change.
+        StartRefused: with what to change.
     """
     host, hosts = listening.host, listening.allowed_hosts
     for name in hosts:
         _split_name(name)
     if listening.is_behind_proxy and not hosts:
         reason = "behind a proxy, the hub must know its public host name"
-        raise HubRefused(reason, "add --allow-host NAME, the name that browsers use")
+        raise StartRefused(reason, "add --allow-host NAME, the name that browsers use")
     if is_loopback(host):
         return
     if not listening.has_tls and not listening.is_behind_proxy:
@@ -88,10 +88,10 @@ def check_listening(listening: Listening) -> None:
             f"add --tls-cert and --tls-key, or --behind-proxy with --allow-host NAME,"
             f" or listen at {LOOPBACK}"
         )
-        raise HubRefused(reason, remedy)
+        raise StartRefused(reason, remedy)
     if is_wildcard(host) and not hosts:
         reason = f"on {host} the hub is reachable by many names and must know which are its own"
-        raise HubRefused(reason, "add --allow-host NAME for each name or address browsers use")
+        raise StartRefused(reason, "add --allow-host NAME for each name or address browsers use")
 
 
 def sites(listening: Listening) -> dict[str, Site]:
@@ -167,7 +167,7 @@ def _split_name(allowed: str) -> tuple[str, int | None]:
     found = _NAME.fullmatch(allowed.lower())
     if found is None or int(found["port"] or 0) > 65_535:
         reason = f"{allowed!r} is not a host name"
-        raise HubRefused(reason, "give it as browsers show it: desk.example or desk.example:8443")
+        raise StartRefused(reason, "give it as browsers show it: desk.example or desk.example:8443")
     return found["name"], int(found["port"]) if found["port"] else None
 
 

@@ -88,7 +88,7 @@ class Hub:
         """Open everything.
 
         Raises:
-            HubRefused: if the folder is in use, not private, or holds what cannot be read.
+            StartRefused: if the folder is in use, not private, or holds what cannot be read.
             StorageRefused: the same for the log.
         """
         try:

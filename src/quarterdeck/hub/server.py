@@ -16,7 +16,7 @@ import anyio
 import uvicorn
 from starlette.types import Receive, Scope as AsgiScope, Send
 
-from quarterdeck.errors import HubRefused
+from quarterdeck.errors import StartRefused
 from quarterdeck.http.limits import capacity_for, raise_file_limit
 from quarterdeck.http.origins import LOOPBACK, is_wildcard
 from quarterdeck.http.server import ServerOptions, listening, running_server, server_config
@@ -132,7 +132,7 @@ async def serve_hub(hub: Hub, on_ready: Callable[[Address], None] | None = None)
     When `on_ready` is called, requests are accepted and signals are handled.
 
     Raises:
-        HubRefused: if the address cannot be bound.
+        StartRefused: if the address cannot be bound.
     """
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with serving(hub) as address:
@@ -149,7 +149,7 @@ async def serving(hub: Hub) -> AsyncIterator[Address]:
     """Serve an open hub while the body runs.
 
     Raises:
-        HubRefused: if the address cannot be bound.
+        StartRefused: if the address cannot be bound.
     """
     with _listener(hub) as listener:
         port = listener.getsockname()[1]
@@ -190,7 +190,7 @@ def _listener(hub: Hub) -> Iterator[socket.socket]:
             listener = stack.enter_context(listening(options.host, options.port))
         except OSError as error:
             reason = f"cannot listen at {options.host}:{options.port} ({error.strerror})"
-            raise HubRefused(reason, "choose another port with --port, or 0 for any") from error
+            raise StartRefused(reason, "choose another port with --port, or 0 for any") from error
         yield listener
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from quarterdeck.hub.auth.device_store import DEVICE_LOG_TABLES, DEVICE_TABLES, DeviceStore
 from quarterdeck.hub.auth.pairing_store import PAIRING_TABLES, PairingStore
 from quarterdeck.hub.push.store import PUSH_TABLES, PushStore
-from quarterdeck.storage.database import HubDatabase, Tables
+from quarterdeck.storage.database import Database, Tables
 
 MOVED: Final = ("agents", "prompts", "decisions")
 """Tables that hub.db had before runner.db existed."""
@@ -37,7 +37,7 @@ HUB_TABLES: Final = (
 class HubStore:
     """The tables of hub.db, by feature."""
 
-    def __init__(self, database: HubDatabase) -> None:
+    def __init__(self, database: Database) -> None:
         self.devices = DeviceStore(database)
         self.pairings = PairingStore(database)
         self.push = PushStore(database)

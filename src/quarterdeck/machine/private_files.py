@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from quarterdeck.errors import HubRefused
+from quarterdeck.errors import StartRefused
 
 PRIVATE_FILE: Final = 0o600
 PRIVATE_FOLDER: Final = 0o700
@@ -26,7 +26,7 @@ def open_private(path: Path) -> None:
     """Create the file at `path`, or check that only its user can read or write it.
 
     Raises:
-        HubRefused: if it is not such a file.
+        StartRefused: if it is not such a file.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     try:
@@ -44,7 +44,7 @@ def private_folder(path: Path) -> Path:
     """Create the folder at `path`, or check that only its user can read it; return it.
 
     Raises:
-        HubRefused: if it belongs to another user or other users can read it.
+        StartRefused: if it belongs to another user or other users can read it.
     """
     try:
         path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
@@ -52,34 +52,34 @@ def private_folder(path: Path) -> Path:
     except OSError as error:
         raise unwritable_file(path, error) from error
     if found.st_uid != os.geteuid():
-        raise HubRefused(f"{path} belongs to another user", "choose another data directory")
+        raise StartRefused(f"{path} belongs to another user", "choose another data directory")
     if stat.S_IMODE(found.st_mode) & 0o077:
         reason = f"other users can read {path} (mode {stat.S_IMODE(found.st_mode):04o})"
-        raise HubRefused(reason, f"check its contents, then run: chmod 700 {path}")
+        raise StartRefused(reason, f"check its contents, then run: chmod 700 {path}")
     return path
 
 
 def check_private(path: Path, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise HubRefused(f"{path} is not a file", f"move it away: mv {path} {path}.old")
+        raise StartRefused(f"{path} is not a file", f"move it away: mv {path} {path}.old")
     if found.st_uid != os.geteuid():
-        raise HubRefused(f"{path} belongs to another user", "find out why, then move it away")
+        raise StartRefused(f"{path} belongs to another user", "find out why, then move it away")
     mode = stat.S_IMODE(found.st_mode)
     if mode & 0o077:
         reason = f"other users can read or change {path} (mode {mode:04o})"
-        raise HubRefused(reason, "find out why, then remove it or run: chmod 600 " + str(path))
+        raise StartRefused(reason, "find out why, then remove it or run: chmod 600 " + str(path))
     if found.st_nlink != 1:
-        raise HubRefused(f"{path} has a second hard link", "find out why, then remove it")
+        raise StartRefused(f"{path} has a second hard link", "find out why, then remove it")
 
 
 def refuse_link(path: Path) -> None:
     if path.is_symlink():
-        raise HubRefused(f"{path} is a symbolic link", f"find out why, then remove it: rm {path}")
+        raise StartRefused(f"{path} is a symbolic link", f"find out why, then remove it: rm {path}")
 
 
-def unwritable_file(path: Path, error: OSError) -> HubRefused:
+def unwritable_file(path: Path, error: OSError) -> StartRefused:
     reason = f"cannot use {path} ({error.strerror or error})"
-    return HubRefused(reason, "check the disk and that you can write there")
+    return StartRefused(reason, "check the disk and that you can write there")
 
 
 _ATTEMPTS: Final = 5
@@ -91,7 +91,7 @@ def locked_home(home: Path) -> Iterator[Path]:
     """Create or check the directory and lock it against other hubs.
 
     Raises:
-        HubRefused: if another hub has locked it, or other users can read it.
+        StartRefused: if another hub has locked it, or other users can read it.
     """
     lock = _take(private_folder(home))
     try:
@@ -106,7 +106,7 @@ def _take(home: Path) -> int:
         lock = os.open(home / "hub.lock", flags, PRIVATE_FILE)
     except OSError as error:
         reason = f"cannot write in {home} ({error.strerror})"
-        raise HubRefused(reason, "check the disk and that you can write there") from error
+        raise StartRefused(reason, "check the disk and that you can write there") from error
     if not _has_locked(lock):
         owner = os.pread(lock, 20, 0).decode(errors="replace").strip() or "unknown"
         os.close(lock)
@@ -127,11 +127,11 @@ def _has_locked(lock: int) -> bool:
     return False
 
 
-def _in_use(home: Path, owner: str) -> HubRefused:
+def _in_use(home: Path, owner: str) -> StartRefused:
     if (home / "hub.json").exists():
         reason = f"a hub is already running in {home} (process {owner})"
         stop = f": kill {owner}" if owner.isdecimal() else ""
-        return HubRefused(reason, f"use that one, or stop it first{stop}")
+        return StartRefused(reason, f"use that one, or stop it first{stop}")
     reason = f"another command is using {home} (process {owner})"
     remedy = "wait until it ends; to run several at once, start a hub first: quarterdeck up"
-    return HubRefused(reason, remedy)
+    return StartRefused(reason, remedy)

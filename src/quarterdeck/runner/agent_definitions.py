@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from quarterdeck.agents import KnownAgents
-from quarterdeck.errors import HubDatabaseFailed, RequestRejected
+from quarterdeck.errors import DatabaseFailed, RequestRejected
 from quarterdeck.host import Host, resolve_agent_definition
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import AgentDefinition
 from quarterdeck.runner.actor import not_found
 from quarterdeck.runner.schema import now
-from quarterdeck.storage.database import HubDatabase
+from quarterdeck.storage.database import Database
 
 logger = logging.getLogger(__name__)
 
@@ -27,9 +27,9 @@ _FACTS: Final = ("command", "args", "cwd", "envNames")
 
 
 class DefinitionStore:
-    """The definitions in runner.db. Every method raises `HubDatabaseFailed` if SQLite fails."""
+    """The definitions in runner.db. Every method raises `DatabaseFailed` if SQLite fails."""
 
-    def __init__(self, database: HubDatabase) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
 
     async def all(self) -> dict[str, dict[str, Any]]:
@@ -105,7 +105,7 @@ class Definitions:
         """Store how an agent was started by command.
 
         Raises:
-            HubDatabaseFailed: if that fails.
+            DatabaseFailed: if that fails.
         """
         kept = _kept(definition)
         self._report_change(kept)
@@ -119,7 +119,7 @@ class Definitions:
         self._report_change(kept)
         try:
             await self._put(kept)
-        except HubDatabaseFailed as error:  # it runs all the same
+        except DatabaseFailed as error:  # it runs all the same
             logger.warning("an agent was not noted", extra={"reason": str(error)})
 
     async def _put(self, kept: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ to a runner in another process can implement it later, because of three rules:
 
 1. Arguments and results are plain data: structs, JSON values, bytes. No `Host`, no storage, no SQL,
    no `anyio.Event` crosses. Exceptions that cross are `RequestRejected`, `AcpError`, `RpcError`,
-   `StorageFailed` and `HubDatabaseFailed`.
+   `StorageFailed` and `DatabaseFailed`.
 2. Callbacks cross only as subscriptions: `subscribe_news`, `LogSource.subscribe`, `events` and the
    envelope endpoint of seed 003. They are synchronous and in order: a subscriber is called in the
    step that publishes, so no event falls between what it read and what it is given (INV-2).

@@ -87,7 +87,7 @@ from quarterdeck.runner.tasks import IndependentTasks
 from quarterdeck.runner.workspaces.files import FileNames, SessionFile
 from quarterdeck.runner.workspaces.folders import FolderListing, list_folder
 from quarterdeck.storage import SqliteStorage
-from quarterdeck.storage.database import HubDatabase, open_database
+from quarterdeck.storage.database import Database, open_database
 from quarterdeck.views.context import ACPCapabilities, ACPCommand
 from quarterdeck.wire import background_tasks, foreign_errors
 
@@ -105,7 +105,7 @@ _LOG_FAILED: Final = "storage/write-failed"
 class Runner:
     """Runs agents on one data folder; an async context manager that implements `RunnerApi`."""
 
-    database: HubDatabase
+    database: Database
     host: Host
     inbox: PermissionInbox
     catalogue: SessionCatalogue
@@ -127,7 +127,7 @@ class Runner:
         """Open everything.
 
         Raises:
-            HubRefused: if the folder is in use, not private, or holds what cannot be read.
+            StartRefused: if the folder is in use, not private, or holds what cannot be read.
             StorageRefused: the same for the log.
         """
         try:

@@ -68,6 +68,12 @@ def _decision_index(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE decisions DROP COLUMN is_delivered")
 
 
+def _decision_request(connection: sqlite3.Connection) -> None:
+    """Name the columns as the events and the API do."""
+    connection.execute("ALTER TABLE decisions RENAME COLUMN asked TO request")
+    connection.execute("ALTER TABLE decisions RENAME COLUMN asked_at TO requested_at")
+
+
 def _decision_progress(connection: sqlite3.Connection) -> None:
     connection.execute(
         "CREATE TABLE decision_progress (session_id TEXT PRIMARY KEY, seq INTEGER NOT NULL)"
@@ -77,6 +83,6 @@ def _decision_progress(connection: sqlite3.Connection) -> None:
 RUNNER_TABLES: Final = (
     Tables("agents", (_agents,)),
     Tables("prompts", (_prompts,)),
-    Tables("decisions", (_decisions, _decision_index)),
+    Tables("decisions", (_decisions, _decision_index, _decision_request)),
     Tables("decision_progress", (_decision_progress,)),
 )

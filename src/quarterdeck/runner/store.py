@@ -19,7 +19,7 @@ from typing import Final
 
 import anyio
 
-from quarterdeck.errors import HubDatabaseFailed
+from quarterdeck.errors import DatabaseFailed
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.runner.agent_definitions import DefinitionStore
 from quarterdeck.runner.options import Retention
@@ -27,7 +27,7 @@ from quarterdeck.runner.permissions import decisions
 from quarterdeck.runner.permissions.decisions import DecisionIndex
 from quarterdeck.runner.prompts.store import PromptStore
 from quarterdeck.runner.schema import column_of, id_of_column
-from quarterdeck.storage.database import HubDatabase
+from quarterdeck.storage.database import Database
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ _BATCH: Final = 500  # rows in one transaction: other writers wait for it
 _DAY: Final = 86_400.0
 _SESSIONS: Final = (
     "SELECT session_id FROM prompts UNION"
-    " SELECT session_id FROM decisions WHERE session_id IS NOT NULL AND asked != 'null'"
+    " SELECT session_id FROM decisions WHERE session_id IS NOT NULL AND request != 'null'"
 )
 _OLD_PROMPTS: Final = (
     "DELETE FROM prompts WHERE id IN (SELECT id FROM prompts"
@@ -52,10 +52,10 @@ _OLD_DECISIONS: Final = (
 class RunnerStore:
     """The tables of runner.db, by feature, and what concerns several of them.
 
-    Every method raises `HubDatabaseFailed` if SQLite fails.
+    Every method raises `DatabaseFailed` if SQLite fails.
     """
 
-    def __init__(self, database: HubDatabase) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
         self.prompts = PromptStore(database)
         self.definitions = DefinitionStore(database)
@@ -99,7 +99,7 @@ async def keep_tidy(store: RunnerStore, retention: Callable[[], Retention]) -> N
     while True:
         try:
             await tidy(store, retention(), time.time())
-        except HubDatabaseFailed as error:
+        except DatabaseFailed as error:
             logger.warning("expired rows could not be removed", extra={"reason": str(error)})
         await anyio.sleep(PRUNE_SECONDS)
 
@@ -108,7 +108,7 @@ async def tidy(store: RunnerStore, retention: Retention, at: float) -> int:
     """Remove expired rows; return how many.
 
     Raises:
-        HubDatabaseFailed: if SQLite does.
+        DatabaseFailed: if SQLite does.
     """
     removed = 0
     if retention.prompts_days:

@@ -4,7 +4,7 @@ Each feature owns the shape of its tables (`Tables`); features know nothing of e
 that returned survives a power cut: a revoked device stays revoked. The process that opens the file
 holds the lock of the data directory, so there is never a second writer.
 
-Only the stores (`PromptStore`, `DeviceStore` …) use `HubDatabase`; other code calls their methods.
+Only the stores (`PromptStore`, `DeviceStore` …) use `Database`; other code calls their methods.
 
 Tables move from one file to another in two transactions, each in one file. The first copies
 tables, rows and versions; the second, when the old file is opened, drops the old tables. A process
@@ -25,7 +25,7 @@ from urllib.parse import quote
 import anyio
 from anyio import to_thread
 
-from quarterdeck.errors import HubDatabaseFailed, HubRefused
+from quarterdeck.errors import DatabaseFailed, StartRefused
 from quarterdeck.machine.private_files import open_private
 from quarterdeck.storage.sqlite_schema import DAMAGED, closed_on_failure, protect, transaction
 
@@ -50,7 +50,7 @@ class Tables:
     """Append only: a released step is never changed."""
 
 
-class HubDatabase:
+class Database:
     """The open database; made by `open_database`."""
 
     def __init__(self, path: Path, writer: sqlite3.Connection, reader: sqlite3.Connection) -> None:
@@ -64,7 +64,7 @@ class HubDatabase:
         """Run `look` on a thread, with a connection that cannot write.
 
         Raises:
-            HubDatabaseFailed: if SQLite fails.
+            DatabaseFailed: if SQLite fails.
         """
         return await to_thread.run_sync(
             partial(self._run, self._reader, "BEGIN", look), limiter=self._reads
@@ -76,7 +76,7 @@ class HubDatabase:
         A change that has begun completes even if its caller is cancelled.
 
         Raises:
-            HubDatabaseFailed: if SQLite fails.
+            DatabaseFailed: if SQLite fails.
         """
         return await to_thread.run_sync(
             partial(self._run, self._writer, "BEGIN IMMEDIATE", change), limiter=self._writes
@@ -99,18 +99,18 @@ async def open_database(
     *,
     moved_from: Path | None = None,
     moved_away: Collection[str] = (),
-) -> AsyncIterator[HubDatabase]:
+) -> AsyncIterator[Database]:
     """Open or create the database and bring its tables up to date.
 
     Parts that are missing are copied from the file `moved_from`, if it has them. Parts named in
     `moved_away` may still be in the file, in any version; one of `parts` drops them.
 
     Raises:
-        HubRefused: if a file is not ours, damaged, or written by a newer version; it is left as it
-            is.
+        StartRefused: if a file is not ours, damaged, or written by a newer version; it is not
+            changed.
     """
     writer, reader = await to_thread.run_sync(_open, path, parts, moved_from, moved_away)
-    database = HubDatabase(path, writer, reader)
+    database = Database(path, writer, reader)
     try:
         yield database
     finally:
@@ -147,7 +147,7 @@ def _open(
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Convert errors of SQLite to `HubRefused`."""
+    """Convert errors of SQLite to `StartRefused`."""
     try:
         yield
     except sqlite3.Error as error:
@@ -177,7 +177,7 @@ def _set_up(path: Path, writer: sqlite3.Connection) -> None:
     mode = writer.execute("PRAGMA journal_mode=WAL").fetchone()[0]
     if mode != "wal":
         reason = f"{path} is on a file system that allows only the journal mode {mode!r}"
-        raise HubRefused(reason, "keep the data directory on a local disk")
+        raise StartRefused(reason, "keep the data directory on a local disk")
     for setting in ("synchronous=FULL", "fullfsync=1", "secure_delete=ON"):
         writer.execute(f"PRAGMA {setting}")
 
@@ -192,10 +192,12 @@ def _versions(path: Path) -> dict[str, int]:
         if owner == 0 and not tables:
             return {}  # created, but nothing was written
         if owner != APPLICATION_ID or "parts" not in tables:
-            raise HubRefused(f"{path} belongs to another program", "choose another data directory")
+            raise StartRefused(
+                f"{path} belongs to another program", "choose another data directory"
+            )
         if (check := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
             found = " ".join(check.split())
-            raise HubRefused(f"{path} is damaged ({found})", _SALVAGE)
+            raise StartRefused(f"{path} is damaged ({found})", _SALVAGE)
         return dict(connection.execute("SELECT name, version FROM parts").fetchall())
 
 
@@ -204,7 +206,7 @@ def _refuse_newer(path: Path, parts: Sequence[Tables], versions: Mapping[str, in
     for name, version in versions.items():
         if version > known.get(name, 0):
             reason = f"{path} was written by a newer Quarterdeck (format {name} {version})"
-            raise HubRefused(reason, "upgrade Quarterdeck, or choose another data directory")
+            raise StartRefused(reason, "upgrade Quarterdeck, or choose another data directory")
 
 
 def _moved(source: Path, parts: Sequence[Tables], present: Collection[str]) -> dict[str, int]:
@@ -271,22 +273,22 @@ def _step(path: Path, writer: sqlite3.Connection, part: Tables, number: int) -> 
     except sqlite3.Error as error:
         reason = f"{path} cannot be brought to format {part.name} {number} ({error})"
         remedy = "it was left as it is; make room or report this, and try again"
-        raise HubRefused(reason, remedy) from error
+        raise StartRefused(reason, remedy) from error
 
 
-def _unusable(path: Path, error: sqlite3.Error) -> HubRefused:
+def _unusable(path: Path, error: sqlite3.Error) -> StartRefused:
     if getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGED:
-        return HubRefused(f"{path} is damaged ({error})", _SALVAGE)
+        return StartRefused(f"{path} is damaged ({error})", _SALVAGE)
     remedy = "check its disk, its permissions, and which other programs have it open"
-    return HubRefused(f"{path} cannot be opened ({error})", remedy)
+    return StartRefused(f"{path} cannot be opened ({error})", remedy)
 
 
-def _failure(path: Path, error: sqlite3.Error) -> HubDatabaseFailed:
+def _failure(path: Path, error: sqlite3.Error) -> DatabaseFailed:
     code = getattr(error, "sqlite_errorcode", 0)
     reason = f"{error} ({getattr(error, 'sqlite_errorname', 'no code')})"
     if code == sqlite3.SQLITE_FULL:
         remedy = "make room on its disk; storing then resumes by itself"
-        return HubDatabaseFailed(path, reason, remedy)
+        return DatabaseFailed(path, reason, remedy)
     if code & 0xFF in DAMAGED:
-        return HubDatabaseFailed(path, reason, f"stop the hub and {_SALVAGE}")
-    return HubDatabaseFailed(path, reason, "check the disk, its quota and its permissions")
+        return DatabaseFailed(path, reason, f"stop the hub and {_SALVAGE}")
+    return DatabaseFailed(path, reason, "check the disk, its quota and its permissions")

@@ -40,7 +40,7 @@ async def logged(client: Client, sessions: Iterable[str]) -> dict[str, Json]:
                 found[payload["requestId"]] = {
                     "sessionId": session,
                     "digest": ours["request"]["digest"],
-                    "asked": payload["toolCall"],
+                    "request": payload["toolCall"],
                     "state": "pending",
                 }
             elif event["type"] == "permission-request-resolved":
@@ -56,7 +56,7 @@ async def indexed(client: Client) -> dict[str, Json]:
     """Return what the index says of each."""
     found = {}
     for line in (await client.get("/api/decisions?limit=500"))["decisions"]:
-        row = {name: line[name] for name in ("sessionId", "digest", "asked", "state")}
+        row = {name: line[name] for name in ("sessionId", "digest", "request", "state")}
         if line["state"] == "answered":
             row["option"] = line["outcome"].get("optionId")
         if line["state"] != "pending":

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from quarterdeck.errors import HubRefused
+from quarterdeck.errors import StartRefused
 from quarterdeck.hub.auth.tokens import TOKEN, make_token, owner_token, redacted
 from quarterdeck.machine.private_files import open_private, private_folder
 
@@ -39,7 +39,7 @@ def test_a_file_that_others_can_use_is_refused(tmp_path: Path, use: object, mode
     path = tmp_path / "token"
     path.write_text(make_token())
     path.chmod(mode)
-    with pytest.raises(HubRefused, match=rf"other users can read or change .*mode {mode:04o}"):
+    with pytest.raises(StartRefused, match=rf"other users can read or change .*mode {mode:04o}"):
         use(path)  # type: ignore[operator]  # one of two functions
 
 
@@ -50,7 +50,7 @@ def test_a_link_is_refused_whatever_it_points_to(tmp_path: Path, use: object) ->
     for target in (good, tmp_path / "nothing"):
         path = tmp_path / "token"
         path.symlink_to(target)
-        with pytest.raises(HubRefused, match="is a symbolic link"):
+        with pytest.raises(StartRefused, match="is a symbolic link"):
             use(path)  # type: ignore[operator]  # one of two functions
         path.unlink()
     assert not (tmp_path / "nothing").exists()
@@ -60,7 +60,7 @@ def test_a_hard_link_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "token"
     owner_token(path)
     os.link(path, tmp_path / "other")
-    with pytest.raises(HubRefused, match="has a second hard link"):
+    with pytest.raises(StartRefused, match="has a second hard link"):
         owner_token(path)
 
 
@@ -68,7 +68,7 @@ def test_a_folder_or_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
     (tmp_path / "folder").mkdir(mode=0o700)
     for name in ("pipe", "folder"):
-        with pytest.raises(HubRefused):
+        with pytest.raises(StartRefused):
             owner_token(tmp_path / name)
 
 
@@ -77,7 +77,7 @@ def test_a_file_without_a_token_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "token"
     path.touch(mode=0o600)
     path.write_text(text)
-    with pytest.raises(HubRefused, match="does not hold a token; remove it"):
+    with pytest.raises(StartRefused, match="does not hold a token; remove it"):
         owner_token(path)
 
 
@@ -92,9 +92,9 @@ def test_a_foreign_owner_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     else:  # only root can give files away: pretend to be another user
         another_user = os.geteuid() + 1
         monkeypatch.setattr(os, "geteuid", lambda: another_user)
-    with pytest.raises(HubRefused, match="belongs to another user"):
+    with pytest.raises(StartRefused, match="belongs to another user"):
         owner_token(tmp_path / "token")
-    with pytest.raises(HubRefused, match="belongs to another user"):
+    with pytest.raises(StartRefused, match="belongs to another user"):
         private_folder(tmp_path / "folder")
 
 
@@ -102,7 +102,7 @@ def test_a_folder_that_others_can_read_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "home"
     folder.mkdir()
     folder.chmod(0o750)
-    with pytest.raises(HubRefused, match="chmod 700"):
+    with pytest.raises(StartRefused, match="chmod 700"):
         private_folder(folder)
     folder.chmod(0o700)
     assert private_folder(folder) == folder
@@ -110,7 +110,7 @@ def test_a_folder_that_others_can_read_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(HubRefused, match=r"cannot use .*check the disk"):
+    with pytest.raises(StartRefused, match=r"cannot use .*check the disk"):
         private_folder(tmp_path / "file" / "home")
 
 

@@ -290,7 +290,7 @@ async def test_an_editor_deletes_a_session_with_its_log(tmp_path: Path) -> None:
         await editor.call("session/delete", sessionId=session_id)
         await client.get(f"/api/sessions/{session_id}/prompts/{entry['key']}", status=404)
         (decision,) = (await client.get(f"/api/decisions?session={session_id}"))["decisions"]
-        assert (decision["asked"], decision["state"]) == (None, "answered")
+        assert (decision["request"], decision["state"]) == (None, "answered")
 
 
 async def test_the_turn_of_an_editor_is_cancelled_when_its_session_is_deleted_elsewhere(

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from quarterdeck.errors import HubRefused
+from quarterdeck.errors import StartRefused
 from quarterdeck.hub import Hub, HubOptions
 from quarterdeck.hub.push.delivery import (
     AddressRefused,
@@ -314,11 +314,11 @@ def test_a_key_that_others_can_read_is_not_used(tmp_path: Path) -> None:
     first = push_key(path)
     assert push_key(path).public == first.public
     path.chmod(0o644)
-    with pytest.raises(HubRefused, match="other users"):
+    with pytest.raises(StartRefused, match="other users"):
         push_key(path)
     path.chmod(0o600)
     path.write_text("no key\n")
-    with pytest.raises(HubRefused, match="does not hold a key"):
+    with pytest.raises(StartRefused, match="does not hold a key"):
         push_key(path)
 
 

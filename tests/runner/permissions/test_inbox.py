@@ -443,7 +443,7 @@ async def test_an_update_of_an_agent_is_no_elicitation_after_a_restart(tmp_path:
         types = [event["type"] for event in await client.events(session)]
         assert "unrecognized-update" in types
         (line,) = (await client.get("/api/decisions"))["decisions"]
-        assert line["asked"]["toolCallId"] == "edit-1"
+        assert line["request"]["toolCallId"] == "edit-1"
         assert (line["state"], line["optionKind"]) == ("answered", "allow_once")
 
 
@@ -470,7 +470,7 @@ async def test_an_update_of_an_agent_does_not_replace_a_request_in_the_audit() -
         event = {"sessionId": "s", "seq": seq, "ts": 0, "type": kind, "payload": payload}
         found.take(decode_event(event))
     (entry,) = found.entries.values()
-    assert entry.decision.asked == {"toolCallId": "c"}
+    assert entry.decision.request == {"toolCallId": "c"}
     assert entry.decision.option_kind == "allow_once"
 
 
@@ -508,7 +508,7 @@ async def test_a_number_that_comes_again_because_the_log_was_moved_away_is_a_new
     for path in home.glob("log.db*"):
         path.unlink()
     with sqlite3.connect(home / "runner.db") as database:
-        database.execute("UPDATE decisions SET asked_at = '2020-01-01T00:00:00Z'")
+        database.execute("UPDATE decisions SET requested_at = '2020-01-01T00:00:00Z'")
         database.execute("DELETE FROM prompts")
     database.close()
     async with asked(tmp_path, asking()) as (_, client, session):

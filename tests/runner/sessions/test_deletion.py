@@ -37,7 +37,7 @@ async def decided_session(client: Client, folder: Path) -> str:
 async def check_forgotten(client: Client, session: str) -> None:
     await client.get(f"/api/sessions/{session}/prompts/k", status=404)
     (decision,) = (await client.get(f"/api/decisions?session={session}"))["decisions"]
-    assert decision["asked"] is None
+    assert decision["request"] is None
     assert decision["by"]["deviceId"] == "owner"
     assert (decision["state"], decision["optionKind"]) == ("answered", "allow_once")
     assert decision["decidedAt"]
@@ -102,7 +102,7 @@ async def test_other_sessions_keep_their_prompts_and_requests(tmp_path: Path) ->
     async with running(given) as (_, client):
         assert (await client.get(f"/api/sessions/{kept}/prompts/k"))["state"] == "done"
         (decision,) = (await client.get(f"/api/decisions?session={kept}"))["decisions"]
-        assert decision["asked"]["title"] == "the-title-of-a-request"
+        assert decision["request"]["title"] == "the-title-of-a-request"
 
 
 async def test_a_prompt_of_a_deleted_session_is_cancelled_for_waiting_callers(
@@ -132,7 +132,7 @@ async def test_a_prompt_of_a_deleted_session_is_cancelled_for_waiting_callers(
         for key in ("runs", "waits"):
             await client.get(f"/api/sessions/{session}/prompts/{key}", status=404)
         (decision,) = (await client.get(f"/api/decisions?session={session}"))["decisions"]
-        assert decision["asked"] is None
+        assert decision["request"] is None
 
 
 async def test_a_prompt_that_comes_while_its_session_is_deleted_is_refused_and_not_stored(

@@ -284,7 +284,7 @@ export interface PermissionCard {
   options: OptionView[]
   isAmbiguous: boolean
   digest: string
-  askedAt: string
+  requestedAt: string
   expiresAt?: string
 }
 
@@ -343,12 +343,12 @@ export interface RecordedDecision {
   sessionId: string | null
   agent: string | null
   digest: string
-  asked: unknown
+  request: unknown
   state: 'answered' | 'pending' | 'superseded'
   outcome?: unknown
   optionKind?: string
   by?: DecidedBy
-  askedAt: string
+  requestedAt: string
   decidedAt?: string
 }
 

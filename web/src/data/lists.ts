@@ -223,7 +223,7 @@ function permissionOf(
     agent: agent ?? null,
     title: null,
     toolCall: payload.toolCall,
-    askedAt: requestedAt,
+    requestedAt,
     expiresAt: expiresAt ?? null,
     answer: null,
   }

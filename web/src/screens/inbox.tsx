@@ -72,7 +72,7 @@ function DecisionLine({ decision }: { decision: Decision }): JSX.Element {
   const said =
     decision.state === 'superseded' ? 'Withdrawn' : (KINDS[decision.optionKind ?? ''] ?? 'Answered')
   const when = timeOf(decision.decidedAt)
-  const text = titleOf(decision.asked)
+  const text = titleOf(decision.request)
   return (
     <li class="decision">
       <span class={`decision-mark ${isAllowed ? 'ok' : ''}`}>
@@ -124,9 +124,9 @@ function who(decision: Decision): string {
   }
 }
 
-function titleOf(asked: unknown): string {
-  if (typeof asked !== 'object' || asked === null) return 'Request'
-  const { title, message } = asked as { title?: unknown; message?: unknown }
+function titleOf(request: unknown): string {
+  if (typeof request !== 'object' || request === null) return 'Request'
+  const { title, message } = request as { title?: unknown; message?: unknown }
   return typeof title === 'string' && title !== ''
     ? title
     : typeof message === 'string'

@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from starlette.responses import Response
 from starlette.types import Receive, Scope as AsgiScope, Send
 
-from quarterdeck.errors import HubDatabaseFailed, RequestRejected
+from quarterdeck.errors import DatabaseFailed, RequestRejected
 from quarterdeck.http.origins import Site
 from quarterdeck.hub.api.endpoint import (
     Asgi,
@@ -341,7 +341,7 @@ def _app(handler: _Handler) -> Asgi:
             response = await handler(scope, body)
         except RequestRejected as error:
             response = refusal(http_status(error), error.code, error.message)
-        except HubDatabaseFailed:
+        except DatabaseFailed:
             logger.exception("a change of devices could not be stored")
             message = "the change could not be stored; see the log of the hub, and try again later"
             response = refusal(503, "quarterdeck/unavailable", message, retryable=True)

@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope as AsgiScope, Send
 
 from quarterdeck.errors import (
     AcpError,
-    HubDatabaseFailed,
+    DatabaseFailed,
     JsonInvalid,
     QuarterdeckError,
     RequestRejected,
@@ -238,7 +238,7 @@ def refusal_of(error: Exception) -> Response:
         case StorageFailed():
             code = "quarterdeck/unavailable"
             return error_response(503, code, error.public_message, retryable=not error.is_final)
-        case HubDatabaseFailed():
+        case DatabaseFailed():
             return error_response(
                 503, "quarterdeck/unavailable", error.public_message, retryable=True
             )

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from quarterdeck.hub.auth.device import OWNER, Device, Scope
-from quarterdeck.storage.database import HubDatabase, Tables
+from quarterdeck.storage.database import Database, Tables
 
 # ---- history -----------------------------------------------------------------------------------
 
@@ -138,9 +138,9 @@ class StoredDevices(msgspec.Struct, frozen=True):
 
 
 class DeviceStore:
-    """All devices and their history. Every method raises `HubDatabaseFailed` if SQLite fails."""
+    """All devices and their history. Every method raises `DatabaseFailed` if SQLite fails."""
 
-    def __init__(self, database: HubDatabase) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
 
     async def load(self, owner_hash: bytes, at: str) -> StoredDevices:

@@ -23,7 +23,7 @@ import anyio
 from msgspec.structs import replace
 from starlette.types import Scope as AsgiScope
 
-from quarterdeck.errors import HubDatabaseFailed
+from quarterdeck.errors import DatabaseFailed
 from quarterdeck.hub.auth.device import OWNER, UNUSED_SECONDS, Device, Scope
 from quarterdeck.hub.auth.device_store import (
     UNKNOWN,
@@ -193,9 +193,7 @@ class Devices:
         """End a device for good: a longer `unused_seconds` does not bring it back."""
         try:
             await self._end(device.id, "expired")
-        except (
-            HubDatabaseFailed
-        ) as error:  # it is rejected all the same; the next sweep tries again
+        except DatabaseFailed as error:  # it is rejected all the same; the next sweep tries again
             logger.warning("an expired device was not stored", extra={"reason": str(error)})
 
     async def _end(
@@ -297,7 +295,7 @@ class Devices:
         self._stored_seen[device.id] = self._now()
         try:
             await self._store.note_seen(device, event)
-        except HubDatabaseFailed as error:  # a full disk must not lock out every device
+        except DatabaseFailed as error:  # a full disk must not lock out every device
             logger.warning("last seen was not stored", extra={"reason": str(error)})
 
     def _is_new_address(self, device_id: str, address: str | None) -> bool:

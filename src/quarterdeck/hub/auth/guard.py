@@ -408,7 +408,7 @@ class Authentication:
         """Check where the hub listens.
 
         Raises:
-            HubRefused: if that address can be reached from the network without TLS.
+            StartRefused: if that address can be reached from the network without TLS.
         """
         check_listening(options.listening)
         self.options = options

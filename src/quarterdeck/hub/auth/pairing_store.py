@@ -14,7 +14,7 @@ import msgspec
 from quarterdeck.hub.auth.device import Device, Scope
 from quarterdeck.hub.auth.device_store import Sighting, add_device
 from quarterdeck.protocol.timestamps import iso_seconds
-from quarterdeck.storage.database import HubDatabase, Tables
+from quarterdeck.storage.database import Database, Tables
 
 KEPT_SECONDS: Final = 7 * 86_400.0
 """How long a pairing stays in the table after it has expired."""
@@ -53,9 +53,9 @@ PAIRING_TABLES: Final = Tables("pairings", (_create,))
 
 
 class PairingStore:
-    """All pairings. Every method raises `HubDatabaseFailed` if SQLite fails."""
+    """All pairings. Every method raises `DatabaseFailed` if SQLite fails."""
 
-    def __init__(self, database: HubDatabase) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
 
     async def add(self, pairing: Pairing, secrets: PairingSecrets, now: float) -> None:

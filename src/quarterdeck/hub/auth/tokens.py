@@ -13,7 +13,7 @@ import secrets
 from pathlib import Path
 from typing import Final
 
-from quarterdeck.errors import HubRefused
+from quarterdeck.errors import StartRefused
 from quarterdeck.machine.private_files import (
     PRIVATE_FILE,
     check_private,
@@ -46,7 +46,7 @@ def owner_token(path: Path) -> str:
     """Return the token in the file at `path`; create the file if there is none.
 
     Raises:
-        HubRefused: if it is not a regular file that only its owner, this user, can read.
+        StartRefused: if it is not a regular file that only its owner, this user, can read.
     """
     try:
         return _create_token(path)
@@ -84,5 +84,5 @@ def _read_token(path: Path) -> str:
         os.close(file)
     if not TOKEN.fullmatch(token):
         reason = f"{path} does not hold a token"
-        raise HubRefused(reason, f"remove it, a new one is created at the next start: rm {path}")
+        raise StartRefused(reason, f"remove it, a new one is created at the next start: rm {path}")
     return token

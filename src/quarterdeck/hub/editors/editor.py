@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from quarterdeck.agent.client import ClientFacts
 from quarterdeck.errors import (
     AcpError,
-    HubDatabaseFailed,
+    DatabaseFailed,
     QuarterdeckError,
     RequestRejected,
     RpcError,
@@ -110,7 +110,7 @@ def rpc_error_of(error: QuarterdeckError) -> RpcError:
         case AcpError():
             code = _CODES.get(error.code, INTERNAL_ERROR)
             return RpcError(code, error.message, {"code": str(error.code)})
-        case StorageFailed() | HubDatabaseFailed():
+        case StorageFailed() | DatabaseFailed():
             return RpcError(
                 INTERNAL_ERROR, error.public_message, {"code": "quarterdeck/unavailable"}
             )

@@ -31,7 +31,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from quarterdeck.errors import HubRefused
+from quarterdeck.errors import StartRefused
 from quarterdeck.http.client import DEFAULT_PORTS, OutgoingRequest, RequestFailed, send_request
 from quarterdeck.http.public_addresses import (
     AddressNotPublic,
@@ -234,7 +234,7 @@ def push_key(path: Path) -> PushKey:
     """Return the key in a file; create the file if there is none.
 
     Raises:
-        HubRefused: if other users could read the file, or it does not hold a key.
+        StartRefused: if other users could read the file, or it does not hold a key.
     """
     try:
         private = _create_key(path)
@@ -242,7 +242,7 @@ def push_key(path: Path) -> PushKey:
         open_private(path)
         private = _read_key(path)
     except OSError as error:
-        raise HubRefused(
+        raise StartRefused(
             f"cannot write {path}: {error.strerror}", "check its permissions and the free space"
         ) from error
     return PushKey(private)
@@ -270,7 +270,7 @@ def _read_key(path: Path) -> ec.EllipticCurvePrivateKey:
         return ec.derive_private_key(number, _CURVE)
     except ValueError as error:
         remedy = f"remove it, then turn notifications on again on each device: rm {path}"
-        raise HubRefused(f"{path} does not hold a key", remedy) from error
+        raise StartRefused(f"{path} does not hold a key", remedy) from error
 
 
 def _point(public: ec.EllipticCurvePublicKey) -> bytes:

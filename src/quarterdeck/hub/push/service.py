@@ -28,7 +28,7 @@ from urllib.parse import quote
 import anyio
 from msgspec import UNSET
 
-from quarterdeck.errors import HubDatabaseFailed, QuarterdeckError
+from quarterdeck.errors import DatabaseFailed, QuarterdeckError
 from quarterdeck.hub.api.endpoint import ApiResponse
 from quarterdeck.hub.auth.device import Device
 from quarterdeck.hub.auth.device_store import DeviceEventKind
@@ -323,7 +323,7 @@ class PushService:
             problem = f"{delivery.status or 'not reached'}: {delivery.reason}"
         try:
             await self._store.set_problem(to.device_id, problem)
-        except HubDatabaseFailed as error:
+        except DatabaseFailed as error:
             logger.warning("a delivery problem was not stored", extra={"reason": str(error)})
         return delivery
 

@@ -10,7 +10,7 @@ import msgspec
 
 from quarterdeck.hub.api.endpoint import ApiResponse
 from quarterdeck.protocol.timestamps import iso_seconds
-from quarterdeck.storage.database import HubDatabase, Tables
+from quarterdeck.storage.database import Database, Tables
 
 PushKind: TypeAlias = Literal["approvals", "questions", "finished", "failed", "device", "test"]
 
@@ -65,9 +65,9 @@ _COLUMNS: Final = "device_id, endpoint, p256dh, auth, kinds, problem"
 
 
 class PushStore:
-    """The push subscriptions of all devices. Every method raises `HubDatabaseFailed`."""
+    """The push subscriptions of all devices. Every method raises `DatabaseFailed`."""
 
-    def __init__(self, database: HubDatabase) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
 
     async def put(self, subscription: Subscription) -> None:

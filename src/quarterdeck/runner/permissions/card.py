@@ -85,7 +85,7 @@ class PermissionCard(Struct, frozen=True, kw_only=True, rename="camel"):
     """Two options have the same id: no answer but `cancelled` says what is meant."""
     digest: str
     """Has to come back with the answer."""
-    asked_at: str
+    requested_at: str
     expires_at: str | UnsetType = UNSET
 
 
@@ -112,7 +112,7 @@ def derived_from(card: PermissionCard) -> dict[str, Any]:
         "options": to_builtins(card.options),
         "isAmbiguous": card.is_ambiguous,
         "cwd": card.cwd,
-        "requestedAt": card.asked_at,
+        "requestedAt": card.requested_at,
     }
     if card.agent is not UNSET:
         derived["agent"] = card.agent
@@ -210,7 +210,7 @@ def inspect_request(
     request: PermissionRequest,
     facts: ToolCallFacts,
     *,
-    asked_at: str,
+    requested_at: str,
     expires_at: str | None,
 ) -> InspectedRequest:
     """Inspect a request; `facts` is all that is known of its call."""
@@ -230,7 +230,7 @@ def inspect_request(
         options=options,
         is_ambiguous=is_ambiguous(options),
         digest=digest_of(session.id, request.id, request.tool_call, request.options),
-        asked_at=asked_at,
+        requested_at=requested_at,
         expires_at=UNSET if expires_at is None else expires_at,
     )
     return InspectedRequest(card, call)

@@ -19,7 +19,7 @@ import anyio
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from quarterdeck.errors import EventInvalid, HubDatabaseFailed, StorageFailed
+from quarterdeck.errors import DatabaseFailed, EventInvalid, StorageFailed
 from quarterdeck.host import Host
 from quarterdeck.protocol import ELICITATION_UPDATED, Event, decode_event
 from quarterdeck.protocol.timestamps import iso_seconds
@@ -69,9 +69,9 @@ def requested(
         session_id=session_id,
         agent=derived.get("agent", agent),
         digest=digest,
-        asked=payload["request"] if is_elicitation else payload.get("toolCall"),
+        request=payload["request"] if is_elicitation else payload.get("toolCall"),
         state="pending",
-        asked_at=derived.get("requestedAt") or iso_seconds(event.ts / 1000),
+        requested_at=derived.get("requestedAt") or iso_seconds(event.ts / 1000),
     )
 
 
@@ -197,13 +197,13 @@ class DecisionRecorder:
         """Bring the index up to date with the log, then keep it so.
 
         Raises:
-            HubDatabaseFailed: if it cannot be read: without it, numbers would be given twice.
+            DatabaseFailed: if it cannot be read: without it, numbers would be given twice.
         """
         position = await self._index.position()
         self._last_id = position.last_id
         try:
             await self._catch_up(position)
-        except (HubDatabaseFailed, StorageFailed) as error:  # a full disk; the next start does it
+        except (DatabaseFailed, StorageFailed) as error:  # a full disk; the next start does it
             logger.warning("the decision index is not complete", extra={"reason": str(error)})
         tasks.start_soon(self._write_index)
 
@@ -213,7 +213,7 @@ class DecisionRecorder:
             self._advance(session.session_id)
         try:
             await self._flush()
-        except HubDatabaseFailed as error:
+        except DatabaseFailed as error:
             logger.warning("the decision index was not written", extra={"reason": str(error)})
 
     def on_event(self, event: Event) -> None:
@@ -253,7 +253,7 @@ class DecisionRecorder:
         for entries in (self._unwritten, self._recent):
             for request_id, (decision, key) in entries.items():
                 if decision.session_id == session_id:
-                    entries[request_id] = IndexEntry(replace(decision, asked=None), key)
+                    entries[request_id] = IndexEntry(replace(decision, request=None), key)
         self._progress.pop(session_id, None)
 
     # ---- the index -----------------------------------------------------------------------------
@@ -303,7 +303,7 @@ class DecisionRecorder:
             self._has_unwritten = anyio.Event()
             try:
                 await self._flush()
-            except HubDatabaseFailed as error:
+            except DatabaseFailed as error:
                 logger.warning("decisions could not be indexed", extra={"reason": str(error)})
                 self._has_unwritten.set()
                 await anyio.sleep(RETRY_SECONDS)
@@ -312,7 +312,7 @@ class DecisionRecorder:
         """Write what waits; it stays so if that fails.
 
         Raises:
-            HubDatabaseFailed: if SQLite does.
+            DatabaseFailed: if SQLite does.
         """
         async with self._writing:
             entries, self._unwritten = self._unwritten, {}
@@ -334,7 +334,7 @@ class DecisionRecorder:
                 continue
             try:
                 await self._catch_up_session(meta, after)
-            except (HubDatabaseFailed, StorageFailed):
+            except (DatabaseFailed, StorageFailed):
                 raise
             except Exception:  # one unreadable log must not cost the others
                 self._unreadable.add(meta.session_id)

@@ -20,7 +20,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.runner.schema import column_of, id_of_column
-from quarterdeck.storage.database import HubDatabase
+from quarterdeck.storage.database import Database
 
 MOST_REASON: Final = 2_000
 """Characters of a reason: a few sentences, not a prompt."""
@@ -48,13 +48,13 @@ class RecordedDecision(Struct, frozen=True, kw_only=True, rename="camel"):
     agent: str | None
     digest: str
     """Of what was shown."""
-    asked: Any
+    request: Any
     """The tool call as the agent sent it, or the elicitation; null once its session was deleted."""
     state: Literal["pending", "answered", "superseded"]
     outcome: Any | UnsetType = UNSET
     option_kind: str | UnsetType = UNSET
     by: DecidedBy | UnsetType = UNSET
-    asked_at: str
+    requested_at: str
     decided_at: str | UnsetType = UNSET
 
 
@@ -76,7 +76,7 @@ class IndexPosition(NamedTuple):
 _SAME_SECONDS: Final = 5
 """Between the times of one request, as an earlier version noted it and as the log has it."""
 _COLUMNS: Final = (
-    "id, request_id, session_id, agent, digest, asked, state, outcome, kind, by, asked_at,"
+    "id, request_id, session_id, agent, digest, request, state, outcome, kind, by, requested_at,"
     " decided_at"
 )
 
@@ -84,10 +84,10 @@ _COLUMNS: Final = (
 class DecisionIndex:
     """The index over the decisions of all sessions; each method is one transaction.
 
-    All of them raise `HubDatabaseFailed` if SQLite fails.
+    All of them raise `DatabaseFailed` if SQLite fails.
     """
 
-    def __init__(self, database: HubDatabase) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
 
     async def position(self) -> IndexPosition:
@@ -141,7 +141,7 @@ class DecisionIndex:
 def blank(connection: sqlite3.Connection, session_id: str) -> None:
     """Do the same for one session, inside a transaction."""
     column = column_of(session_id)
-    connection.execute("UPDATE decisions SET asked = 'null' WHERE session_id = ?", (column,))
+    connection.execute("UPDATE decisions SET request = 'null' WHERE session_id = ?", (column,))
     connection.execute("DELETE FROM decision_progress WHERE session_id = ?", (column,))
 
 
@@ -185,8 +185,8 @@ def _put(connection: sqlite3.Connection, entry: IndexEntry) -> None:
     connection.execute(
         "UPDATE decisions SET request_id = request_id || '#' || id"
         " WHERE request_id = ? AND NOT (session_id IS ?"
-        " AND abs(julianday(asked_at) - julianday(?)) * 86400 < ?)",
-        (decision.request_id, session_id, decision.asked_at, _SAME_SECONDS),
+        " AND abs(julianday(requested_at) - julianday(?)) * 86400 < ?)",
+        (decision.request_id, session_id, decision.requested_at, _SAME_SECONDS),
     )
     connection.execute(
         f"INSERT INTO decisions ({_COLUMNS}, key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
@@ -199,12 +199,12 @@ def _put(connection: sqlite3.Connection, entry: IndexEntry) -> None:
             session_id,
             _plain(decision.agent),
             decision.digest,
-            _text(decision.asked),
+            _text(decision.request),
             decision.state,
             None if decision.outcome is UNSET else _text(decision.outcome),
             None if decision.option_kind is UNSET else _plain(decision.option_kind),
             None if decision.by is UNSET else _text(decision.by),
-            decision.asked_at,
+            decision.requested_at,
             None if decision.decided_at is UNSET else decision.decided_at,
             key,
         ),
@@ -229,19 +229,19 @@ def _listed(
 
 
 def _decision(row: Any) -> RecordedDecision:
-    row_id, request_id, session_id, agent, digest, asked, state, outcome, kind, by, *times = row
+    row_id, request_id, session_id, agent, digest, request, state, outcome, kind, by, *times = row
     return RecordedDecision(
         id=row_id,
         request_id=request_id,
         session_id=None if session_id is None else id_of_column(session_id),
         agent=agent,
         digest=digest,
-        asked=decode_json(asked),
+        request=decode_json(request),
         state=state,
         outcome=UNSET if outcome is None else decode_json(outcome),
         option_kind=UNSET if kind is None else kind,
         by=UNSET if by is None else decided_by(decode_json(by)),
-        asked_at=times[0],
+        requested_at=times[0],
         decided_at=UNSET if times[1] is None else times[1],
     )
 

@@ -104,7 +104,7 @@ class PermissionInbox:
             inspected = inspect_request(
                 request,
                 facts,
-                asked_at=now(),
+                requested_at=now(),
                 expires_at=None if expiry is None else iso_seconds(time.time() + expiry),
             )
         except Exception as error:  # noqa: BLE001 - what an agent sent, in any shape
@@ -209,7 +209,7 @@ class PermissionInbox:
         inspected: InspectedRequest | None = request.hook_data
         if inspected is None:  # the hook failed, so there is nothing to check against
             inspected = inspect_request(
-                request, _tool_call_facts(request), asked_at=now(), expires_at=None
+                request, _tool_call_facts(request), requested_at=now(), expires_at=None
             )
         if digest is not None and digest != inspected.card.digest:
             message = "the request has changed since it was shown; review it again"

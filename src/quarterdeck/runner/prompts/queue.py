@@ -21,8 +21,8 @@ import anyio
 
 from quarterdeck.errors import (
     AcpError,
+    DatabaseFailed,
     EventInvalid,
-    HubDatabaseFailed,
     QuarterdeckError,
     RequestRejected,
     RpcError,
@@ -320,7 +320,7 @@ class PromptQueue:
                 await change()
                 self.changes.changed(row.entry.session_id)
                 return
-            except HubDatabaseFailed as error:
+            except DatabaseFailed as error:
                 logger.warning("the prompt queue failed", extra={"reason": str(error)})
                 if is_last or self._is_ending:
                     return  # the next hub finds out from the log

@@ -26,7 +26,7 @@ from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import ERROR_CODES
 from quarterdeck.runner.actor import Actor, not_found
 from quarterdeck.runner.schema import column_of, id_of_column, now
-from quarterdeck.storage.database import HubDatabase
+from quarterdeck.storage.database import Database
 
 PromptState: TypeAlias = Literal["queued", "running", "done", "failed", "cancelled", "interrupted"]
 PromptMode: TypeAlias = Literal["queue", "interrupt"]
@@ -73,9 +73,9 @@ class PromptRow(Struct, frozen=True, kw_only=True):
 
 
 class PromptStore:
-    """The prompts of all sessions. Every method raises `HubDatabaseFailed` if SQLite fails."""
+    """The prompts of all sessions. Every method raises `DatabaseFailed` if SQLite fails."""
 
-    def __init__(self, database: HubDatabase) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
 
     # ---- reading -------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ import anyio
 from msgspec import UNSET
 
 from quarterdeck.agents import KnownAgents
-from quarterdeck.errors import AcpError, HubDatabaseFailed, RequestRejected, RpcError, StorageFailed
+from quarterdeck.errors import AcpError, DatabaseFailed, RequestRejected, RpcError, StorageFailed
 from quarterdeck.host import Host, resolve_agent_definition
 from quarterdeck.protocol import (
     ERROR_CODES,
@@ -120,7 +120,7 @@ class SessionManager:
         await self._definitions.load()
         try:
             await self._forget_left()
-        except (StorageFailed, HubDatabaseFailed) as error:  # a full disk; the next start does it
+        except (StorageFailed, DatabaseFailed) as error:  # a full disk; the next start does it
             logger.warning("deleted sessions were not forgotten", extra={"reason": str(error)})
 
     def name_of(self, agent_id: str) -> str | None:
