@@ -274,12 +274,15 @@ ACTING: Final[Mapping[str, str]] = {
     "pypy": "-c -i -",
     "ipython": "-c -i --ext --profile-dir",
     "node": """-e -p -r -i --eval --print --require --import --loader --experimental-loader
-        --env-file --interactive --inspect-brk --inspect --openssl-config --diagnostic-dir --report-dir
+        --env-file --interactive --inspect-brk --inspect --openssl-config --diagnostic-dir
+        --report-dir
         --report-directory --cpu-prof-dir --heap-prof-dir --icu-data-dir --build-snapshot
-        --redirect-warnings --trace-event-file-pattern --tls-keylog --snapshot-blob --experimental-config-file -C -""",
+        --redirect-warnings --trace-event-file-pattern --tls-keylog --snapshot-blob
+        --experimental-config-file -C -""",
     "deno": "eval repl --eval --allow-all -A --allow-run --allow-write --allow-ffi --config -c"
     " --import-map --preload --env-file install upgrade -",
-    "ts-node": "-e -p -r -i -C -P --eval --print --require --interactive --compiler --project --cwd",
+    "ts-node": "-e -p -r -i -C -P --eval --print --require --interactive --compiler --project"
+    " --cwd",
     "tsx": "-e --eval -p --print -r --require --import --tsconfig --env-file",
     "perl": "-e -E -i -M -m -I -d -x -n -p -",
     "ruby": "-e -i -r -I -C -x -n -p -S -",

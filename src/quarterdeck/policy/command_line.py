@@ -4,14 +4,12 @@
 to assess its risk: also those in double quotes, `$( )`, backquotes, `<( )`, groups, pipelines,
 loops and here-documents. It expands nothing. A line that it cannot read to the end, or that runs
 text which is not in the line, is incomplete (`is_complete` is false). A caller that decides about
-such a line must assume the worst. The strict reading (`quarterdeck.policy.strict_reading`) is the only one
-that may allow a command.
+such a line must assume the worst. The strict reading (`quarterdeck.policy.strict_reading`) is the
+only one that may allow a command.
 
-The liberal reading has two readers with the same result. Most lines that agents run are plain:
-words, single quotes, and commands joined by `&&`, `||`, `|` or `;`, with blanks between them.
-`_plain_commands` reads these with regular expressions, because it is faster. `_Reader` reads all
-others piece by piece. It stops after a number of steps (`_Budget`), so that no line takes longer
-than a few milliseconds; the rest of the line is not read, and the line is incomplete.
+A line that the strict reading accepts runs what it says, so both readings are the same. `_Reader`
+reads all other lines piece by piece. It stops after a number of steps (`_Budget`), so that no line
+takes longer than a few milliseconds; the rest of the line is not read, and the line is incomplete.
 """
 
 from __future__ import annotations
@@ -30,12 +28,6 @@ KEYWORDS: Final = frozenset(
     {"if", "then", "else", "elif", "do", "while", "until", "!", "{"}
     | {"fi", "done", "esac", "}", "function"}
 )
-_JOINS: Final = frozenset({"&&", "||", "|", ";"})
-_MERGED: Final = "2>&1"
-_PIECE: Final = r"(?:[\w./:,@%+=-]+|'[^'\n]*'|&&|\|\|?|;|2>&1)"
-_PLAIN: Final = re.compile(rf" *{_PIECE}(?: +{_PIECE})* *", re.ASCII)
-_PIECES: Final = re.compile(r"'[^'\n]*'|[^ ]+")
-_BARE: Final = re.compile(r"[\w./:,@%+= -]+", re.ASCII)
 
 
 class _Word:
@@ -72,41 +64,8 @@ class CommandLine(Struct, frozen=True, gc=False):
     """The commands by the strict reading, which alone may allow; None if it does not apply."""
 
 
-def _bare_command(line: str) -> tuple[SimpleCommand] | None:
-    """Return the command of a line that has only words, as half of all lines do."""
-    words = tuple(line.split())
-    if not words or "=" in words[0] or words[0] in KEYWORDS:
-        return None
-    return (SimpleCommand(words),)
-
-
-def _plain_commands(line: str) -> tuple[SimpleCommand, ...] | None:
-    """Return the commands of a plain line; None for a line that `_Reader` has to read."""
-    if _BARE.fullmatch(line) is not None:
-        return _bare_command(line)
-    if _PLAIN.fullmatch(line) is None:
-        return None
-    found: list[SimpleCommand] = []
-    words: list[str] = []
-    is_piped = False
-    for piece in [*_PIECES.findall(line), ";"]:
-        if piece in _JOINS:
-            if not words:
-                return None
-            found.append(SimpleCommand(tuple(words), is_piped=is_piped))
-            words, is_piped = [], piece == "|"
-        elif words:
-            if piece != _MERGED:
-                words.append(piece[1:-1] if piece[0] == "'" else piece)
-        elif piece[0] == "'" or "=" in piece or piece in KEYWORDS or piece == _MERGED:
-            return None
-        else:
-            words.append(piece)
-    return tuple(found)
-
-
 LONGEST: Final = 65_536  # characters; the rest of a longer line is not read
-MOST_STEPS: Final = 6_000  # pieces of a line; the rest of a line with more is not read
+MOST_STEPS: Final = 1_000  # pieces of a line; the rest of a line with more is not read
 CACHED_LENGTH: Final = 4_096  # characters; the reading of a longer line is not cached
 DEEPEST: Final = 16  # nested substitutions
 _RUN: Final = re.compile(r"[\w./:,@%+=-]*", re.ASCII)
@@ -123,7 +82,7 @@ _NO_FILE: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tt
 
 def read_command(line: str) -> CommandLine:
     """Return every simple command of a line, including those in substitutions."""
-    return _cached(line) if len(line) <= CACHED_LENGTH else _parse(line)
+    return _cached(line) if len(line) <= CACHED_LENGTH else _cached_long(line[: LONGEST + 1])
 
 
 def read_commands(lines: Sequence[str]) -> CommandLine:
@@ -148,22 +107,26 @@ def _cached(line: str) -> CommandLine:
     return _parse(line)
 
 
+@lru_cache(maxsize=4)  # one call is read more than once: by rules, and to assess its risk
+def _cached_long(line: str) -> CommandLine:
+    return _parse(line)
+
+
 def _parse(line: str) -> CommandLine:
-    plain = _plain_commands(line) if len(line) <= CACHED_LENGTH else None
-    if plain is not None:
-        return CommandLine(plain, is_complete=True, understood=read_strictly(line))
-    reader = _Reader(line[:LONGEST], _Budget())
+    understood = read_strictly(line)
+    if understood is not None:
+        return CommandLine(understood, is_complete=True, understood=understood)
+    budget = _Budget()
+    reader = _Reader(line[:LONGEST], budget)
     reader.read("")
-    is_complete = reader.is_complete and len(line) <= LONGEST
-    return CommandLine(
-        tuple(reader.found),
-        is_complete,
-        others=_other_readings(line[:LONGEST], reader.found),
-        understood=read_strictly(line),
-    )
+    others = _other_readings(line[:LONGEST], reader.found, budget)
+    is_complete = reader.is_complete and len(line) <= LONGEST and budget.steps >= 0
+    return CommandLine(tuple(reader.found), is_complete, others=others)
 
 
-def _other_readings(line: str, found: Sequence[SimpleCommand]) -> tuple[SimpleCommand, ...]:
+def _other_readings(
+    line: str, found: Sequence[SimpleCommand], budget: _Budget
+) -> tuple[SimpleCommand, ...]:
     """Return the commands of a line as shells read it that see other quotes or line ends."""
     others = []
     if "\\\n" in line:  # a continued line, but not within a comment
@@ -172,7 +135,7 @@ def _other_readings(line: str, found: Sequence[SimpleCommand]) -> tuple[SimpleCo
         others.append(line.replace("$'", "'").replace('$"', '"'))
     commands: list[SimpleCommand] = []
     for other in others:
-        reader = _Reader(other, _Budget())
+        reader = _Reader(other, budget)
         reader.read("")
         known = {command.words for command in found}
         commands += [each for each in reader.found if each.words not in known]

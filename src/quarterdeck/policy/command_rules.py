@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
 from quarterdeck.policy.acting import acting_words, canonical_program, spells
@@ -59,7 +60,8 @@ _NO_FILE: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
 _UNSEEN: Final = "\x00"
 """Stands for arguments that a command gets when it runs."""
 _DEEPEST: Final = 4  # programs that run each other
-_MOST_DENIED: Final = 512  # commands that are compared with rules that deny
+_MOST_ALLOWED: Final = 64  # commands of a line that is allowed
+_MOST_DENIED: Final = 256  # commands that are compared with rules that deny
 
 
 # ---- allow -----------------------------------------------------------------------------------
@@ -70,12 +72,12 @@ def allows_line(
 ) -> bool:
     """Return whether every command of a line is allowed by one of the patterns."""
     commands = line.understood
-    if not commands:
+    if not commands or len(commands) > _MOST_ALLOWED:
         return False
     # After a change of folder it is not known what a relative path is relative to.
     if any(map(_changes_folder, commands)) and any(command.writes for command in commands):
         return False
-    judge = _Judge([command_pattern(each) for each in patterns], workspace, may_write)
+    judge = _Judge(_pattern_index(tuple(patterns)), workspace, may_write)
     return all(judge.allows(command) for command in commands)
 
 
@@ -88,40 +90,71 @@ def _changes_folder(command: SimpleCommand) -> bool:
     return False
 
 
+class _PatternIndex:
+    """The patterns of rules that allow, by the program that they name."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._named: dict[str, list[CommandPattern]] = {}
+        self._others: list[CommandPattern] = []
+        for text in patterns:
+            pattern = command_pattern(text)
+            if pattern.program is None:
+                self._others.append(pattern)
+            else:
+                self._named.setdefault(pattern.program, []).append(pattern)
+
+    def matching(self, words: Sequence[str]) -> Iterator[CommandPattern]:
+        candidates = self._named.get(words[0])
+        for pattern in (*candidates, *self._others) if candidates else self._others:
+            if pattern.matches(words):
+                yield pattern
+
+
+@lru_cache(maxsize=256)
+def _pattern_index(patterns: tuple[str, ...]) -> _PatternIndex:
+    return _PatternIndex(patterns)
+
+
 class _Judge:
     """Decides about commands one by one, with the patterns of the rules that allow."""
 
-    def __init__(
-        self, patterns: Sequence[CommandPattern], workspace: str, may_write: WriteCheck
-    ) -> None:
+    def __init__(self, patterns: _PatternIndex, workspace: str, may_write: WriteCheck) -> None:
         self._patterns = patterns
         self._workspace = workspace
         self._may_write = may_write
 
     def allows(self, command: SimpleCommand, depth: int = 0) -> bool:
-        if depth > _DEEPEST or _PROGRAM.fullmatch(command.words[0]) is None:
+        words = command.words
+        if depth > _DEEPEST or _PROGRAM.fullmatch(words[0]) is None:
             return False
         written = (*command.writes, *_operands_written(command))
         if written and not self._may_write(written):
             return False
-        inner = without_wrapper(command.words)
+        inner = without_wrapper(words)
         if inner is not None and self.allows(_with_words(command, inner), depth + 1):
             return True
-        return any(self._allows_by(pattern, command, depth) for pattern in self._patterns)
+        matching = [each for each in self._patterns.matching(words) if _assigns(each, command)]
+        if not matching or any(each.is_exact for each in matching):
+            return bool(matching)
+        return self._is_harmless(command) and self._is_spelled(matching, command, depth)
 
-    def _allows_by(self, pattern: CommandPattern, command: SimpleCommand, depth: int) -> bool:
-        if not pattern.matches(command.words) or not _assigns(pattern, command):
-            return False
-        if pattern.is_exact:
-            return True
+    def _is_harmless(self, command: SimpleCommand) -> bool:
+        """Return whether wildcards may allow a command at all."""
         if program_of(command) in _SPELLED_WHOLE or _runs_input(command):
             return False
-        if command.words[0] in _MOVES and not self._stays(command):
-            return False
+        return command.words[0] not in _MOVES or self._stays(command)
+
+    def _is_spelled(
+        self, matching: Sequence[CommandPattern], command: SimpleCommand, depth: int
+    ) -> bool:
+        """Return whether a pattern names what acts, and what the command runs."""
         acting = acting_words(command.words, has_open_word=command.has_open_word)
-        if not all(spells(pattern.text, each) for each in acting):
-            return False
-        return all(self._allows_inner(pattern, inner, depth) for inner in _commands_inside(command))
+        inside = list(_commands_inside(command))
+        return any(
+            all(spells(pattern.text, each) for each in acting)
+            and all(self._allows_inner(pattern, inner, depth) for inner in inside)
+            for pattern in matching
+        )
 
     def _allows_inner(
         self, pattern: CommandPattern, inner: SimpleCommand | None, depth: int
@@ -180,7 +213,7 @@ def _operands_written(command: SimpleCommand) -> Iterator[str]:
 
 def _runs_input(command: SimpleCommand) -> bool:
     """Return whether a command runs text that it reads from another one or from the line."""
-    if not command.is_piped:
+    if not command.is_piped and not command.is_given:
         return False
     for program, arguments in unwrapped(command):
         name = canonical_program(program)
@@ -214,17 +247,23 @@ def _commands_inside(command: SimpleCommand) -> Iterator[SimpleCommand | None]:
 def denies_line(patterns: Sequence[str], line: CommandLine, writes: WriteCheck) -> Denial | None:
     """Return whether a pattern denies a command of a line, wherever it might run."""
     commands = all_commands((*line.commands, *line.others))
+    beginnings = _beginnings(tuple(patterns))
     for command in commands[:_MOST_DENIED]:
         if command.writes and writes(command.writes):
             return "deny"
-        if patterns and any(
-            matches_text(text, glob) for text in _spellings(command) for glob in patterns
-        ):
-            return "deny"
+        for text in _spellings(command):
+            if text.startswith(beginnings) and any(matches_text(text, each) for each in patterns):
+                return "deny"
     if not patterns:
         return None
     is_unclear = any(each.is_dynamic or _runs_unseen(each) for each in commands)
     return "ask" if is_unclear or not line.is_complete or len(commands) > _MOST_DENIED else None
+
+
+@lru_cache(maxsize=256)
+def _beginnings(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the text of each pattern before its first wildcard: most commands match none."""
+    return tuple(re.split(r"[*?\[]", pattern, maxsplit=1)[0] for pattern in patterns)
 
 
 def _spellings(command: SimpleCommand) -> set[str]:
@@ -242,4 +281,4 @@ def _runs_unseen(command: SimpleCommand) -> bool:
     """Return whether a shell runs text that is not in the line."""
     if command.words[:1] in (("source",), (".",)):
         return True
-    return command.is_piped and any(is_shell(program) for program, _ in unwrapped(command))
+    return command.is_piped and is_shell(program_of(command))

@@ -223,7 +223,7 @@ class CommandPattern:
     `ls/../rm`. The same holds for a subcommand: `git diff*` does not match `git difftool`.
     """
 
-    __slots__ = ("_arguments", "_program", "_stem", "assignments", "is_exact", "text")
+    __slots__ = ("_arguments", "_program", "_stem", "assignments", "is_exact", "program", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -237,6 +237,8 @@ class CommandPattern:
         """Whether it has no wildcard, so that the owner has spelled the whole command."""
         program, *words = re.split(" +", rest)
         self._stem = _stem_of(program)
+        self.program = None if _WILD.search(program) else program
+        """The program, if the pattern names one without a wildcard."""
         self._program = [Glob(part, any_character="[^/]") for part in program.split("/")]
         self._arguments = _argument_globs(program, words)
 

@@ -34,7 +34,7 @@ from quarterdeck.policy.tools import (
     text_of,
 )
 from quarterdeck.policy.types import RiskLevel
-from quarterdeck.policy.wrappers import all_commands, is_shell, unwrapped
+from quarterdeck.policy.wrappers import all_commands, is_shell
 
 
 class Risk(NamedTuple):
@@ -255,8 +255,9 @@ def _findings(line: str) -> list[Finding]:
 def _findings_between(commands: Sequence[SimpleCommand]) -> list[Finding]:
     """Find shells and interpreters that run the output of another command of the line."""
     fed = [command for command in commands if command.is_piped or _runs_text(command)]
-    run = [program for command in fed for program, _ in unwrapped(command)]
-    shells = list(dict.fromkeys(program for program in run if _interprets(program)))
+    shells = list(
+        dict.fromkeys(program for each in fed if _interprets(program := program_of(each)))
+    )
     if not shells:
         return []
     programs = [program_of(command) for command in commands]

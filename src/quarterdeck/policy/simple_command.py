@@ -28,11 +28,14 @@ class SimpleCommand(Struct, frozen=True, gc=False):
     writes: tuple[str, ...] = ()
     """Files to which its output is redirected."""
     is_piped: bool = False
-    """Whether it reads the output of the command before it, or text of the line."""
+    """Whether it reads the output of the command before it."""
     is_dynamic: bool = False
     """Whether its program is only known at run time, as in `$TOOL --version`."""
+    is_given: bool = False
+    """Whether it reads text of the line that is not a command of a shell."""
     has_open_word: bool = False
-    """Whether a shell may replace a word by names that begin with `-`, as in `sort *`."""
+    """Whether a shell may replace a word by names that begin with `-`, as in `sort *`; or it
+    gets further words when it runs, as behind `xargs`."""
 
     @property
     def text(self) -> str:

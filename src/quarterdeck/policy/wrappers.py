@@ -14,6 +14,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from quarterdeck.policy.command_line import KEYWORDS, commands_in_text, read_command
 from quarterdeck.policy.simple_command import SHELLS, SimpleCommand, is_expanded, names, program_of
 
@@ -101,9 +103,9 @@ _RUNNERS: Final = frozenset(
     | {"find", "fd", "fdfind", "git"}
 )
 DEEPEST: Final = 8
-MOST_COMMANDS: Final = 1_024  # that are found behind others
+MOST_COMMANDS: Final = 256  # that are found behind others
 _MOST_TEXT: Final = 16_384  # characters of lines within a line
-_MOST_WORDS: Final = 128  # of one command behind another one
+_MOST_WORDS: Final = 32  # of one command behind another one
 _UNREADABLE: Final = SimpleCommand(("unreadable",), is_dynamic=True)
 """Represents the unknown part of a nested line."""
 
@@ -177,6 +179,8 @@ class _Search:
             if self._commands < 0:
                 yield _UNREADABLE
                 return
+            if command.is_piped and not inner.is_piped:
+                inner = replace(inner, is_piped=True)  # noqa: PLW2901 - what it reads
             yield from self.with_inner(inner, depth + 1)
 
     def inner(self, program: str, arguments: Sequence[str]) -> Iterator[SimpleCommand]:
