@@ -237,12 +237,13 @@ class CommandPattern:
         """Whether it has no wildcard, so that the owner has spelled the whole command."""
         program, *words = re.split(" +", rest)
         self._stem = _stem_of(program)
-        self.program = None if _WILD.search(program) else program
-        """The program, if the pattern names one without a wildcard."""
+        self.program = self._stem or (None if _WILD.search(program) else program)
+        """The program, if the pattern names one; with a wildcard at its end, without version."""
         self._program = [Glob(part, any_character="[^/]") for part in program.split("/")]
         self._arguments = _argument_globs(program, words)
 
     def matches(self, words: Sequence[str]) -> bool:
+        """Return whether the pattern matches the program and the arguments of a command."""
         return self._matches_program(words[0]) and self._matches_arguments(words[1:])
 
     def _matches_program(self, program: str) -> bool:

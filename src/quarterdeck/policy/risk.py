@@ -25,7 +25,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from quarterdeck.policy.call import Call
-from quarterdeck.policy.command_line import CACHED_LENGTH, read_command
+from quarterdeck.policy.command_line import CACHED_LENGTH, LONGEST, read_command
 from quarterdeck.policy.simple_command import SimpleCommand, names, program_of
 from quarterdeck.policy.tools import (
     PATH_KEYS,
@@ -231,6 +231,7 @@ def _risk_of_line(line: str) -> RiskLevel:
 def _findings(line: str) -> list[Finding]:
     """Return the findings about each command of a line; never empty."""
     parsed = read_command(line)
+    line = line[:LONGEST]
     found: list[Finding] = []
     commands = all_commands((*parsed.commands, *parsed.others))
     for command in commands:
