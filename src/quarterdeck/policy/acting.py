@@ -73,6 +73,7 @@ def _entry(name: str) -> _Entry | None:
     )
 
 
+@lru_cache(maxsize=1024)
 def canonical_program(program: str) -> str:
     """Return the name under which the table has a program: `python3.11` is `python`."""
     name = program.rpartition("/")[2]

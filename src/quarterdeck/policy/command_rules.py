@@ -33,6 +33,7 @@ from quarterdeck.policy.wrappers import (
     all_commands,
     inner_commands,
     is_shell,
+    may_run_another,
     shell_text,
     unwrapped,
 )
@@ -94,20 +95,26 @@ class _PatternIndex:
     """The patterns of rules that allow, by the program that they name."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
-        self._named: dict[str, list[CommandPattern]] = {}
+        self._named: dict[str, Sequence[CommandPattern]] = {}
         self._others: list[CommandPattern] = []
         for text in patterns:
             pattern = command_pattern(text)
             if pattern.program is None:
                 self._others.append(pattern)
             else:
-                self._named.setdefault(pattern.program, []).append(pattern)
+                known = self._named.get(pattern.program, ())
+                self._named[pattern.program] = (*known, pattern)
 
     def matching(self, words: Sequence[str]) -> Iterator[CommandPattern]:
-        candidates = self._named.get(words[0])
-        for pattern in (*candidates, *self._others) if candidates else self._others:
-            if pattern.matches(words):
-                yield pattern
+        program = words[0]
+        unversioned = program.rstrip("0123456789.")
+        candidates = self._named.get(program, ())
+        if unversioned != program:
+            candidates = (*candidates, *self._named.get(unversioned, ()))
+        for patterns in (candidates, self._others):
+            for pattern in patterns:
+                if pattern.matches(words):
+                    yield pattern
 
 
 @lru_cache(maxsize=256)
@@ -149,7 +156,7 @@ class _Judge:
     ) -> bool:
         """Return whether a pattern names what acts, and what the command runs."""
         acting = acting_words(command.words, has_open_word=command.has_open_word)
-        inside = list(_commands_inside(command))
+        inside = list(_commands_inside(command)) if may_run_another(command) else ()
         return any(
             all(spells(pattern.text, each) for each in acting)
             and all(self._allows_inner(pattern, inner, depth) for inner in inside)

@@ -116,7 +116,7 @@ def is_shell(program: str) -> bool:
 
 def all_commands(commands: Sequence[SimpleCommand]) -> Sequence[SimpleCommand]:
     """Return the commands and those that they run, each after the one that runs it."""
-    if not any(map(_may_run_another, commands)):
+    if not any(map(may_run_another, commands)):
         return commands  # the usual case
     search = _Search()
     return [inner for command in commands for inner in search.with_inner(command, 0)]
@@ -147,7 +147,8 @@ def shell_text(program: str, arguments: Sequence[str]) -> str | None:
     return None
 
 
-def _may_run_another(command: SimpleCommand) -> bool:
+def may_run_another(command: SimpleCommand) -> bool:
+    """Return whether a command may run another one."""
     program = program_of(command)
     if program in _RUNNERS or command.assignments:
         return True
@@ -167,7 +168,7 @@ class _Search:
 
     def with_inner(self, command: SimpleCommand, depth: int) -> Iterator[SimpleCommand]:
         yield command
-        if not _may_run_another(command):
+        if not may_run_another(command):
             return
         if depth >= DEEPEST or self._commands < 0:
             yield _UNREADABLE
