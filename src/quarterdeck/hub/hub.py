@@ -38,7 +38,6 @@ from quarterdeck.runner import (
     AgentUpdated,
     Diagnostic,
     HealthChanged,
-    IndependentTasks,
     News,
     QueueChanged,
     RequestUpdated,
@@ -48,7 +47,7 @@ from quarterdeck.runner import (
     SessionUpdated,
 )
 from quarterdeck.storage.database import open_database
-from quarterdeck.wire import background_tasks
+from quarterdeck.wire import IndependentTasks, background_tasks
 
 DATABASE: Final = "hub.db"
 TOKEN, PUSH_KEY = "token", "push.key"

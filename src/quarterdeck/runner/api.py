@@ -42,8 +42,7 @@ from quarterdeck.runner.permissions.card import PermissionCard
 from quarterdeck.runner.permissions.decisions import RecordedDecision
 from quarterdeck.runner.prompts.store import PromptEntry, PromptMode
 from quarterdeck.runner.sessions.catalogue import SessionOverview, SessionTitle
-from quarterdeck.runner.workspaces.files import SessionFile
-from quarterdeck.runner.workspaces.folders import FolderListing
+from quarterdeck.runner.workspaces import FolderListing, SessionFile
 from quarterdeck.views.context import ACPCapabilities, ACPCommand
 
 Json: TypeAlias = Any

@@ -44,6 +44,6 @@ def parser() -> Parser:
 
 
 def load() -> Callable[[Namespace], int]:
-    from quarterdeck.cli.demo.hub import play_demo
+    from quarterdeck.cli.demo import play_demo
 
     return play_demo

@@ -68,7 +68,7 @@ from quarterdeck.runner.permissions.decisions import (
     decided_by_json,
 )
 from quarterdeck.runner.schema import now
-from quarterdeck.runner.tasks import IndependentTasks
+from quarterdeck.wire import IndependentTasks
 
 logger = logging.getLogger(__name__)
 

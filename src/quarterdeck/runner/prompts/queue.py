@@ -30,7 +30,6 @@ from quarterdeck.errors import (
 from quarterdeck.host import Host
 from quarterdeck.protocol import ERROR_CODES, Event, decode_event
 from quarterdeck.runner.actor import Actor, not_found
-from quarterdeck.runner.prompts.changes import QueueChanges
 from quarterdeck.runner.prompts.store import (
     PromptEntry,
     PromptError,
@@ -38,12 +37,12 @@ from quarterdeck.runner.prompts.store import (
     PromptRow,
     PromptState,
     PromptStore,
+    QueueChanges,
     deleted_prompt,
 )
 from quarterdeck.runner.sessions.manager import HostCondition, SessionManager
-from quarterdeck.runner.tasks import IndependentTasks
 from quarterdeck.storage import Storage
-from quarterdeck.wire import background_tasks
+from quarterdeck.wire import IndependentTasks, background_tasks
 
 logger = logging.getLogger(__name__)
 

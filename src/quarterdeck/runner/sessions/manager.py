@@ -38,10 +38,10 @@ from quarterdeck.protocol import (
     SessionSnapshotWire,
 )
 from quarterdeck.runner.agent_definitions import Definitions
-from quarterdeck.runner.prompts.changes import QueueChanges
+from quarterdeck.runner.prompts.store import QueueChanges
 from quarterdeck.runner.sessions.catalogue import SessionCatalogue, SessionOverview
 from quarterdeck.runner.store import RunnerStore
-from quarterdeck.runner.tasks import IndependentTasks
+from quarterdeck.wire import IndependentTasks
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from quarterdeck.protocol import Event
-from quarterdeck.runner.tasks import IndependentTasks
+from quarterdeck.wire.tasks import IndependentTasks
 from tests.hub.api.kit import ASK, options, running, scripted
 from tests.hub.runners import runner_of
 
