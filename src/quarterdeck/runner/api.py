@@ -29,12 +29,14 @@ from quarterdeck.host import RunSubscriber
 from quarterdeck.policy import Policy
 from quarterdeck.protocol import (
     AgentSnapshotWire,
+    AgentStatus,
     EnvelopeEndpoint,
     Event,
     HostElicitationSnapshot,
     HostPermissionSnapshot,
     RequestKind,
     SessionSnapshotWire,
+    SessionStatus,
 )
 from quarterdeck.runner.actor import PROGRAM, Actor
 from quarterdeck.runner.options import RunnerOptions
@@ -56,7 +58,7 @@ class AgentUpdated(Struct, frozen=True, kw_only=True, tag=True):
     """An agent was started, or its status changed."""
 
     agent_id: str
-    status: str
+    status: AgentStatus
 
 
 class AgentRemoved(Struct, frozen=True, kw_only=True, tag=True):
@@ -69,7 +71,7 @@ class SessionUpdated(Struct, frozen=True, kw_only=True, tag=True):
     """A session was created, or its status or title changed."""
 
     session_id: str
-    status: str
+    status: SessionStatus
 
 
 class SessionDeleted(Struct, frozen=True, kw_only=True, tag=True):

@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, assert_never
 
 import anyio
 from msgspec import UNSET, Struct, UnsetType
@@ -34,6 +34,19 @@ from quarterdeck.runner.schema import column_of, id_of_column, now
 from quarterdeck.storage.database import Database
 
 PromptState: TypeAlias = Literal["queued", "running", "done", "failed", "cancelled", "interrupted"]
+
+
+def is_settled(state: PromptState) -> bool:
+    """Return whether a prompt is neither queued nor running."""
+    match state:
+        case "queued" | "running":
+            return False
+        case "done" | "failed" | "cancelled" | "interrupted":
+            return True
+        case _:
+            assert_never(state)
+
+
 PromptMode: TypeAlias = Literal["queue", "interrupt"]
 MOST_QUEUED: Final = 100
 """Prompts that may wait in one session."""
