@@ -1,4 +1,4 @@
-"""What goes wrong behind the scenes does not end the hub, and nobody waits for ever."""
+"""A failed background task is logged and ends no other."""
 
 from __future__ import annotations
 

@@ -25,7 +25,6 @@ from quarterdeck.hub.api.endpoint import (
     invalid,
     refusal,
 )
-from quarterdeck.hub.api.validation import describe_mismatch
 from quarterdeck.hub.auth.device import OWNER, SCOPE_KEY, Device, Scope
 from quarterdeck.hub.auth.device_store import DeviceEvent
 from quarterdeck.hub.auth.devices import clean_name, sighting_of
@@ -37,7 +36,7 @@ from quarterdeck.hub.auth.pairing import (
     pairing_link,
 )
 from quarterdeck.hub.auth.pairing_store import Pairing
-from quarterdeck.jsontext import encode_json
+from quarterdeck.jsontext import describe_mismatch, encode_json
 
 logger = logging.getLogger(__name__)
 

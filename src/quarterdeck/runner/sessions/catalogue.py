@@ -198,7 +198,7 @@ class SessionCatalogue:
         """
         found = self.find(session_id)
         if found is None:
-            raise not_found(f"session {session_id!r}", "GET /api/sessions lists all sessions")
+            raise not_found(f"session {session_id!r}", "check its id in the list of sessions")
         return found
 
     def find(self, session_id: str) -> SessionOverview | None:
